@@ -1,0 +1,126 @@
+"""Where everything of one server lies: the layout of `TRAINMASTER_HOME`, and nothing but the layout.
+
+Standard library only: the command line reads it before anything heavy is loaded.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_SOCKET_PATH_MAX = 100  # bytes; the kernel takes 107
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state directory of one server."""
+
+    root: Path
+
+    @classmethod
+    def default(cls) -> "Home":
+        """`$TRAINMASTER_HOME`, else `$XDG_STATE_HOME/trainmaster`, else `~/.local/state/trainmaster`."""
+        named = os.environ.get("TRAINMASTER_HOME")
+        if named:
+            return cls(Path(named).expanduser().absolute())
+        state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+        return cls(Path(state) / "trainmaster")
+
+    @property
+    def server_json(self) -> Path:
+        """`{"url", "pids": {"api", "control"}, "ticks": {...}, "boot_id", "version"}` while a server runs."""
+        return self.root / "server.json"
+
+    @property
+    def settings_json(self) -> Path:
+        """What `tm up` was told: host, port, nodes, gpus_per_node, failpoints; read by both processes."""
+        return self.root / "settings.json"
+
+    @property
+    def token_file(self) -> Path:
+        """The first admin token, mode 0600."""
+        return self.root / "token"
+
+    @property
+    def secret_file(self) -> Path:
+        """32 random bytes from which agents' credentials are derived, mode 0600."""
+        return self.root / "secret"
+
+    @property
+    def events_db(self) -> Path:
+        """Written by control alone."""
+        return self.root / "events.db"
+
+    @property
+    def inbox_db(self) -> Path:
+        """Written by api alone."""
+        return self.root / "inbox.db"
+
+    @property
+    def metrics_db(self) -> Path:
+        """Written by api alone."""
+        return self.root / "metrics.db"
+
+    @property
+    def blobs(self) -> Path:
+        """Code copies, checkpoints and artifacts."""
+        return self.root / "blobs"
+
+    @property
+    def agent_zipapp(self) -> Path:
+        """The agent as one file, for where it is started by exec."""
+        return self.root / "agent.pyz"
+
+    @property
+    def logs(self) -> Path:
+        """What the server's own processes say."""
+        return self.root / "logs"
+
+    def lock(self, name: str) -> Path:
+        """A lock file: `up`, `control`, `api`, `migrate`."""
+        return self.root / f"{name}.lock"
+
+    def attempt(self, job: str, attempt: int, node_index: int) -> Path:
+        """The directory of one agent (`wire.names` lists its files)."""
+        return self.root / "attempts" / job / str(attempt) / f"n{node_index}"
+
+    def work(self, job: str, node: str) -> Path:
+        """The job's work directory on a node of this machine, kept across attempts."""
+        return self.root / "work" / job / node
+
+    def socket(self, name: str) -> Path:
+        """A Unix socket (`api`, `spawner`, `control.wake`, `api.wake`): in the home unless its path would be too long."""
+        path = self.root / f"{name}.sock"
+        if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
+            return path
+        runtime = os.environ.get("XDG_RUNTIME_DIR") or os.path.join(tempfile.gettempdir(), f"trainmaster-{os.getuid()}")
+        short = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+        return Path(runtime) / f"tm-{short}-{name}.sock"
+
+    def read_json(self, path: Path) -> dict[str, Any] | None:
+        """A JSON file of ours; None when it is absent or half-written."""
+        try:
+            value = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` whole and durably: temporary file, fsync, rename, fsync of the directory."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

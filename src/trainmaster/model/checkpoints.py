@@ -1,0 +1,42 @@
+"""Checkpoints and artifacts as the control plane knows them; the bytes and manifests are in the blob store."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one node contributed. `digest` is the SHA-256 of its MANIFEST.json, which lists every file's digest."""
+
+    node_index: int
+    digest: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A committed checkpoint (or, in `Job.staged`, one whose parts are not all there yet)."""
+
+    id: str
+    step: int | None
+    attempt: int
+    parts: tuple[Part, ...]
+    parts_expected: int = 1
+    approximate: bool = False  # the step is the last one printed before it, not one the program named
+    committed_s: float = 0.0
+    good: bool = True  # False once a restore found it corrupt
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all its parts."""
+        return sum(part.bytes for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A kept file: content-addressed, immutable once the job has ended."""
+
+    path: str
+    digest: str
+    bytes: int
+    attempt: int

@@ -1,0 +1,67 @@
+"""What someone asks of the control plane: the rows of the inbox, as values."""
+
+from dataclasses import dataclass
+
+from trainmaster.model.nodes import NodeState
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Accept a job; its id was given out by the api in the same transaction as the inbox row."""
+
+    job: str
+    spec: JobSpec
+    origin: Origin
+    code: CodeCopy
+    hold: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """End a job, wherever it is."""
+
+    job: str
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Keep a waiting job from starting."""
+
+    job: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseJob:
+    """Let a held job go on."""
+
+    job: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetNodeState:
+    """Drain, resume or declare lost a node."""
+
+    node: str
+    state: NodeState
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """One report of an agent, as `trainmaster.wire.messages` defines it; the key's attempt is the fence."""
+
+    key: str
+    report: dict[str, object]
+
+
+Command = SubmitJob | CancelJob | HoldJob | ReleaseJob | SetNodeState | AgentReport
+COMMANDS: dict[str, type] = {
+    cls.__name__: cls for cls in (SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, AgentReport)
+}

@@ -1,0 +1,185 @@
+"""What happened, in the past tense: frozen values that the life-cycle table turns into the next state.
+
+An event never holds a decision still to be made, a secret, or a clock reading other than the recorded `now_s` that
+the event log keeps beside it. `EVENTS` is the closed set; the store writes the class name as the event's type.
+"""
+
+from dataclasses import dataclass
+
+from trainmaster.model.checkpoints import Artifact, Part
+from trainmaster.model.job import Outcome, StopFor, Verdict
+from trainmaster.model.nodes import Allocation, Node, NodeState
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job was accepted."""
+
+    seq: int
+    spec: JobSpec
+    origin: Origin
+    code: CodeCopy
+    created_s: float  # when the api accepted it
+    held: str | None = None  # why it starts out held
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Someone asked that the job wait."""
+
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Someone let a held job go on."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """Someone asked that the job end."""
+
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """The scheduler looked and left the job waiting; written only when the reason changes."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The scheduler gave the job an allocation; `attempt` is the new fence."""
+
+    attempt: int
+    allocation: Allocation
+    resume: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousChosen:
+    """Node 0's agent picked where the ranks meet."""
+
+    attempt: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStarted:
+    """One agent has its ranks running."""
+
+    attempt: int
+    node_index: int
+    restored: str | None = None
+    step: int | None = None  # of the checkpoint put back
+    bad: tuple[str, ...] = ()  # checkpoints that failed verification on the way
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """One agent is gone without an exit record; what is left of its ranks is being ended."""
+
+    attempt: int
+    node_index: int
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnded:
+    """One agent's part is over: nothing of it runs any more."""
+
+    attempt: int
+    node_index: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStaged:
+    """One node's part of a checkpoint is durable; once all parts are, the checkpoint is committed by this event."""
+
+    attempt: int
+    id: str
+    step: int | None
+    part: Part
+    parts_expected: int = 1
+    approximate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDeleted:
+    """The bytes of a checkpoint that retention gave up are gone."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactKept:
+    """A file was kept."""
+
+    artifact: Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrdered:
+    """The control plane itself stops the attempt: time limit, eviction."""
+
+    stop_for: StopFor
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """All agents of the attempt are over; recovery's verdict is part of the fact."""
+
+    attempt: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """An engine's inventory showed a node that is new or changed (not a job's event)."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStateSet:
+    """A person drained, resumed or declared lost a node (not a job's event)."""
+
+    name: str
+    state: NodeState
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The scheduler's plan changed something (not a job's event): replayable and explainable."""
+
+    seen_seq: int  # last event the snapshot held
+    placed: tuple[str, ...]  # attempt ids
+    depth: int
+    policy: str
+
+
+JobEvent = (
+    Submitted | Held | Released | CancelRequested | Waited | Placed | RendezvousChosen | NodeStarted | NodeLost | NodeEnded
+    | CheckpointStaged | CheckpointDeleted | ArtifactKept | StopOrdered | AttemptEnded
+)
+ClusterEvent = NodeSeen | NodeStateSet | Planned
+Event = JobEvent | ClusterEvent
+EVENTS: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        Submitted, Held, Released, CancelRequested, Waited, Placed, RendezvousChosen, NodeStarted, NodeLost, NodeEnded,
+        CheckpointStaged, CheckpointDeleted, ArtifactKept, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, Planned,
+    )
+}  # fmt: skip

@@ -1,0 +1,31 @@
+"""Ids and how they nest: job `digits-14`, attempt `digits-14.2`, agent `digits-14.2/n0` (the *key* an engine knows)."""
+
+import re
+from typing import NamedTuple
+
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?\Z")
+_KEY = re.compile(r"(?P<job>.+-\d+)\.(?P<attempt>\d+)/n(?P<node>\d+)\Z")
+
+
+class AgentKey(NamedTuple):
+    """One agent: which job, which attempt (the fence), which node of the gang (0 is the one that leads)."""
+
+    job: str
+    attempt: int
+    node_index: int
+
+    def __str__(self) -> str:
+        return f"{self.job}.{self.attempt}/n{self.node_index}"
+
+    @classmethod
+    def parse(cls, text: str) -> "AgentKey":
+        """Raises: ValueError when `text` is no key."""
+        match = _KEY.match(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not an agent's key such as 'digits-14.2/n0'")
+        return cls(match["job"], int(match["attempt"]), int(match["node"]))
+
+
+def job_id(experiment: str, number: int) -> str:
+    """The id of the `number`-th job of an experiment."""
+    return f"{experiment}-{number}"

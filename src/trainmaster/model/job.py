@@ -1,0 +1,210 @@
+"""A job and its attempts: the life-cycle state and everything that decides about it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainmaster.model.checkpoints import Artifact, Checkpoint
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.nodes import Allocation
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+
+
+class State(StrEnum):
+    """The life cycle's words; the command line, REST and the pages use nothing else."""
+
+    HELD = "held"
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over for good."""
+        return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+    @property
+    def live(self) -> bool:
+        """Whether an attempt may have processes."""
+        return self in (State.STARTING, State.RUNNING, State.STOPPING)
+
+
+class StopFor(StrEnum):
+    """What `stopping` is for; a later one may outrank an earlier one (cancel outranks all)."""
+
+    CANCEL = "cancel"
+    LIMIT = "limit"
+    EVICT = "evict"
+    FAILURE = "failure"  # one member of the gang ended badly: the others are stopped, then recovery judges
+
+
+class Cause(StrEnum):
+    """Why an attempt ended other than well."""
+
+    PROGRAM = "program"  # its own failing exit
+    CRASH = "crash"  # SEGV, ABRT, BUS, ILL, FPE: the program's own doing
+    KILLED = "killed"  # a signal it did not get from us
+    OUT_OF_MEMORY = "out_of_memory"
+    AGENT_LOST = "agent_lost"
+    NODE_LOST = "node_lost"
+    LAUNCH = "launch"  # it could not be started
+    RENDEZVOUS = "rendezvous"  # the rendezvous port was taken before the first step
+    TIME_LIMIT = "time_limit"
+    EVICTED = "evicted"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """How one rank ended. Exactly one of `exit_code` and `signal` is set, unless the rank never started."""
+
+    rank: int
+    exit_code: int | None = None
+    signal: int | None = None
+    stopped_by_us: bool = False  # we had signalled it before it ended
+    ended_after_s: float = 0.0  # since the agent's start, on that node's monotonic clock
+    last_lines: tuple[str, ...] = ()
+    error: str | None = None  # message of the torch error file, if it wrote one
+    peak_memory_bytes: int = 0
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one agent's part of an attempt ended, from its `exit.json` or from proof that it is gone (`lost`)."""
+
+    ranks: tuple[RankEnd, ...] = ()
+    lost: bool = False  # no exit record: agent or node are gone
+    launch_error: str | None = None  # the ranks could not be started; what to do is in the text
+    over_memory: bool = False
+    memory_limit_bytes: int | None = None
+    peak_memory_bytes: int = 0
+    port_in_use: bool = False  # "address in use" before the first step
+    last_step: int | None = None
+    first_step: int | None = None  # of this attempt, to see a program that does not load what it got back
+    ran_s: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """Whether every rank exited 0."""
+        return not self.lost and self.launch_error is None and all(r.exit_code == 0 for r in self.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is told of an attempt that did not end well: a value, never an exception."""
+
+    cause: Cause
+    message: str
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    last_lines: tuple[str, ...] = ()
+
+
+class Action(StrEnum):
+    """What recovery says of an ended attempt."""
+
+    FINISH = "finish"
+    RESTART = "restart"
+    REQUEUE = "requeue"
+    STOP = "stop"
+
+
+class Ledger(StrEnum):
+    """Who pays for a restart."""
+
+    NONE = "none"
+    PROGRAM = "program"
+    INFRASTRUCTURE = "infrastructure"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Recovery's decision, recorded in the event and never made again on replay."""
+
+    action: Action
+    state: State  # the job's next state
+    reason: str
+    delay_s: float = 0.0
+    ledger: Ledger = Ledger.NONE
+    failure: Failure | None = None
+
+
+class NodePhase(StrEnum):
+    """Where one agent of an attempt is."""
+
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """One agent of an attempt."""
+
+    phase: NodePhase = NodePhase.LAUNCHING
+    lost: bool = False  # the agent is gone; its ranks may not be yet
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a job on one allocation. `number` is the fence."""
+
+    number: int
+    allocation: Allocation
+    placed_s: float
+    nodes: tuple[NodeRun, ...]
+    resume: tuple[str, ...] = ()  # ids of the checkpoints to try, best first
+    started_s: float | None = None
+    stopping_s: float | None = None
+    ended_s: float | None = None
+    master_address: str | None = None
+    master_port: int | None = None
+    restored: str | None = None  # id of the checkpoint that was put back
+    resumed_from_step: int | None = None
+    failure: Failure | None = None
+    verdict: Verdict | None = None
+
+    def key(self, job_id: str, node_index: int) -> AgentKey:
+        """The key of this attempt's agent on one node of its gang."""
+        return AgentKey(job_id, self.number, node_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The unit of admission: a validated spec and its life-cycle state."""
+
+    id: str
+    seq: int  # order of submission, total
+    spec: JobSpec
+    origin: Origin
+    code: CodeCopy
+    created_s: float
+    state: State
+    reason: str
+    queued_s: float
+    not_before_s: float = 0.0  # back-off: no new attempt before this
+    stopping_for: StopFor | None = None
+    attempt: Attempt | None = None  # the live one, else the last one
+    checkpoints: tuple[Checkpoint, ...] = ()  # kept, oldest first
+    staged: tuple[Checkpoint, ...] = ()  # parts of a checkpoint that is not whole yet
+    deleting: tuple[str, ...] = ()  # checkpoints whose bytes are still to be removed
+    artifacts: tuple[Artifact, ...] = ()
+    restarts_program: int = 0
+    restarts_infrastructure: int = 0
+    progress_step: int | None = None  # where the last program failure happened
+    progress_checkpoint: str | None = None  # the newest checkpoint then
+    ran_s: float = 0.0  # over ended attempts
+    started_s: float | None = None
+    ended_s: float | None = None
+    failure: Failure | None = None
+
+    @property
+    def good_checkpoints(self) -> tuple[Checkpoint, ...]:
+        """Those a restart may use, newest last."""
+        return tuple(c for c in self.checkpoints if c.good)

@@ -1,0 +1,58 @@
+"""Machines, what they have, and what an attempt holds of them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class NodeState(StrEnum):
+    """Whether new work may be placed on a node."""
+
+    UP = "up"
+    DRAINED = "drained"  # finishes what it runs, gets nothing new
+    LOST = "lost"  # a person or the engine says it is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator of a node. `index` is what CUDA_VISIBLE_DEVICES takes; a stand-in is declared, not real."""
+
+    index: int
+    kind: str
+    memory_bytes: int = 0
+    stand_in: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine as its engine describes it."""
+
+    name: str
+    engine: str
+    host: str
+    address: str
+    cpus: float
+    memory_bytes: int
+    devices: tuple[Device, ...] = ()
+    pool: str = "default"
+    virtual: bool = False  # declared with `tm up --nodes`; several of them share one machine
+    boot_id: str = ""
+    state: NodeState = NodeState.UP
+    state_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """What an attempt holds of one node."""
+
+    node: str
+    address: str
+    cpus: float
+    memory_bytes: int = 0
+    devices: tuple[int, ...] = ()  # indices of `Device`
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The nodes and devices an attempt holds; `shares[i]` is node index i of the gang."""
+
+    shares: tuple[NodeShare, ...]

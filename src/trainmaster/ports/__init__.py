@@ -1,0 +1,1 @@
+"""What the loop needs of the world, as protocols of at most seven verbs. Adapters implement them; nothing here runs."""

@@ -1,0 +1,189 @@
+"""What is remembered: the event log with its projections, the inbox, and the metric channel.
+
+Three stores, because each has one writer: control writes events, the api writes inbox and metrics. On SQLite they are
+three files, so that the two processes never wait for each other's lock.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainmaster.model.commands import Command
+from trainmaster.model.events import Event
+from trainmaster.model.job import Attempt, Job, State
+from trainmaster.model.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One event as it lies in the log. `hash` chains it to the one before: sha256(previous hash + canonical row)."""
+
+    seq: int
+    now_s: float
+    job: str | None
+    attempt: int | None
+    event: Event
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event about to be appended."""
+
+    job: str | None
+    attempt: int | None
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What control starts from: cost independent of history."""
+
+    jobs: tuple[Job, ...]  # not ended, in order of submission; and ended ones whose `deleting` is not empty
+    nodes: tuple[Node, ...]
+    last_seq: int
+    last_now_s: float
+    inbox_cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs to list: newest first unless `ids` says which."""
+
+    states: tuple[State, ...] = ()
+    project: str | None = None
+    experiment: str | None = None
+    limit: int = 50
+    before_seq: int | None = None  # for the next page
+
+
+class EventStore(Protocol):
+    """Events and projections, changed in one transaction by their one writer (control); readable by anyone."""
+
+    def append(
+        self, now_s: float, events: Sequence[NewEvent], jobs: Mapping[str, Job], nodes: Sequence[Node], inbox_cursor: int
+    ) -> int:
+        """Append `events`, upsert the jobs and nodes they changed and the cursor, durably; returns the last seq.
+
+        `jobs` holds each changed job in its final value of this transaction. Its current `attempt` is upserted into
+        the attempts projection; every attempt a job ever had stays there.
+        Raises: DiskFullError (nothing was written).
+        """
+        ...
+
+    def load_live(self) -> Live:
+        """What start-up needs."""
+        ...
+
+    def job(self, job_id: str) -> Job | None:
+        """One job."""
+        ...
+
+    def jobs(self, query: JobQuery) -> list[Job]:
+        """A page of jobs."""
+        ...
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        """All attempts of a job, by number."""
+        ...
+
+    def nodes(self) -> list[Node]:
+        """All nodes by name."""
+        ...
+
+    def events(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded]:
+        """The log in order, of one job or of all."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    """One accepted command or report."""
+
+    seq: int
+    key: str  # idempotency key
+    job: str
+    received_s: float
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A command about to be accepted. For SubmitJob `experiment` draws the number and `job` in it is ignored."""
+
+    key: str
+    command: Command
+    received_s: float
+    experiment: str | None = None
+
+
+class Inbox(Protocol):
+    """Accepted commands and reports: written by the api, drained by control. A row that is in survives anything."""
+
+    def accept(self, rows: Sequence[NewRow]) -> list[str]:
+        """Append in one durable transaction, drawing job numbers; returns each row's job id.
+
+        A key already there adds nothing and returns the job id of the row that has it.
+        Raises: DiskFullError (nothing was accepted).
+        """
+        ...
+
+    def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
+        """Rows in order after the cursor."""
+        ...
+
+    def pending(self, after_seq: int, job: str | None = None) -> list[InboxRow]:
+        """Rows of commands (not reports) that control has not taken up yet."""
+        ...
+
+    def trim(self, taken_seq: int, now_s: float) -> None:
+        """Forget reports up to the cursor and commands a week old; the counters and the cursor's meaning stay."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """One value. `attempt` is the fence: below the highest seen of its job it is refused."""
+
+    job: str
+    attempt: int
+    rank: int
+    step: int | None
+    name: str
+    value: float
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRow:
+    """The last word of an agent about how it is doing."""
+
+    key: str
+    time_s: float
+    step: int | None
+    memory_bytes: int
+    cpu_s: float
+
+
+class MetricStore(Protocol):
+    """Metric points and heartbeats: not events, group-committed, fenced by attempt."""
+
+    def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
+        """Write one group; returns how many points the fence refused. A restarted step supersedes the old value."""
+        ...
+
+    def raise_fence(self, job: str, attempt: int) -> None:
+        """From now on refuse points of `job` below `attempt`."""
+        ...
+
+    def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
+        """(step, value) of rank 0 (or the lowest rank that has it), by step, thinned evenly to `limit`."""
+        ...
+
+    def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
+        """Per job and metric name: (step, value, time_s) of the newest point."""
+        ...
+
+    def heartbeats(self, job: str) -> list[HeartbeatRow]:
+        """The last heartbeat of each of its agents' current attempt."""
+        ...

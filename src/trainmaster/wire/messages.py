@@ -1,0 +1,174 @@
+"""The agent's protocol: `POST /agent/sync`, JSON both ways, the agent always the one who calls.
+
+Reports are kept in the agent's spool until acknowledged and may arrive twice (`n` counts up per agent and makes them
+idempotent). Points and the heartbeat are not events: they are sent once and may be lost with a crash. Agents send
+durations on their own monotonic clock, never times of day.
+"""
+
+from typing import Any, Dict, List, Optional, TypedDict, Union
+
+
+class RankReport(TypedDict):
+    """How one rank ended. Mirrors `model.job.RankEnd`."""
+
+    rank: int
+    exit_code: Optional[int]
+    signal: Optional[int]
+    stopped_by_us: bool
+    ended_after_s: float
+    last_lines: List[str]
+    error: Optional[str]
+    peak_memory_bytes: int
+    cpu_s: float
+
+
+class Started(TypedDict):
+    """All ranks of this node run."""
+
+    kind: str  # "started"
+    n: int
+    restored: Optional[str]
+    step: Optional[int]
+    bad: List[str]
+
+
+class Rendezvous(TypedDict):
+    """Node 0 chose where the ranks meet."""
+
+    kind: str  # "rendezvous"
+    n: int
+    address: str
+    port: int
+
+
+class Staged(TypedDict):
+    """This node's part of a checkpoint is durable in the store."""
+
+    kind: str  # "staged"
+    n: int
+    id: str
+    step: Optional[int]
+    approximate: bool
+    parts_expected: int
+    digest: str
+    files: int
+    bytes: int
+
+
+class Kept(TypedDict):
+    """An artifact is durable in the store."""
+
+    kind: str  # "kept"
+    n: int
+    path: str
+    digest: str
+    bytes: int
+
+
+class Ended(TypedDict):
+    """This agent's part is over; also the content of exit.json (with "n": 0 there). Mirrors `model.job.Outcome`."""
+
+    kind: str  # "ended"
+    n: int
+    ranks: List[RankReport]
+    launch_error: Optional[str]
+    over_memory: bool
+    memory_limit_bytes: Optional[int]
+    peak_memory_bytes: int
+    port_in_use: bool
+    last_step: Optional[int]
+    first_step: Optional[int]
+    ran_s: float
+    staged: List[Staged]  # in exit.json only: everything told, so that an unreachable server loses nothing
+    kept: List[Kept]
+    restored: Optional[str]
+    restored_step: Optional[int]
+    bad: List[str]
+
+
+Report = Union[Started, Rendezvous, Staged, Kept, Ended]
+
+
+class Point(TypedDict):
+    """Metric values of one rank at one step; a later point of the same rank, step and name supersedes the earlier."""
+
+    rank: int
+    step: Optional[int]
+    values: Dict[str, float]
+    age_s: float  # how long ago, at sending
+
+
+class Heartbeat(TypedDict):
+    """How the agent's part is doing."""
+
+    running_s: float
+    step: Optional[int]
+    memory_bytes: int
+    cpu_s: float
+    gpu: List[Dict[str, Any]]
+
+
+class SyncRequest(TypedDict):
+    """Up. `wait_s` > 0 asks the server to hold the answer until there are orders (a long poll)."""
+
+    key: str
+    reports: List[Dict[str, Any]]
+    points: List[Point]
+    heartbeat: Optional[Heartbeat]
+    wait_s: float
+    orders_seen: int  # `version` of the orders last received
+
+
+class Order(TypedDict, total=False):
+    """Down. Orders are a state to be reached, so receiving one twice is harmless."""
+
+    order: str  # "rendezvous" (address, port) | "stop" (grace_s, reason) | "checkpoint" (n)
+    address: str
+    port: int
+    grace_s: float
+    reason: str
+    n: int
+
+
+class SyncResponse(TypedDict):
+    """Down. `ack` is the highest report number that is durable; `stale` means: stop, a later attempt is live."""
+
+    ack: int
+    orders: List[Order]
+    version: int
+    stale: bool
+
+
+class FileEntry(TypedDict):
+    """One file of a part of a checkpoint, relative to the work directory (or to sdk.checkpoint's directory)."""
+
+    path: str
+    bytes: int
+    sha256: str
+    mode: int
+
+
+class Manifest(TypedDict):
+    """MANIFEST.json of one part: what restoring verifies, file by file."""
+
+    id: str
+    job: str
+    attempt: int
+    node_index: int
+    step: Optional[int]
+    approximate: bool
+    kind: str  # "glob": paths are relative to the work directory; "sdk": to the checkpoint's own directory
+    directories: List[str]  # empty directories and the roots that matched
+    files: List[FileEntry]
+
+
+class SdkMessage(TypedDict, total=False):
+    """One JSON line of a rank's .sdk file."""
+
+    t: str  # "m" metrics | "c" checkpoint written | "a" artifact
+    step: Optional[int]
+    values: Dict[str, float]  # m
+    directory: str  # c: the staged directory, complete when the line is there
+    ranks: str  # c: "one" | "all"
+    path: str  # a: absolute
+    name: str  # a: under which it is kept

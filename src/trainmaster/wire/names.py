@@ -1,0 +1,50 @@
+"""Names that agent, SDK, engines and server share: files of an attempt's directory, environment variables, limits."""
+
+# Files in an attempt's directory (`<home>/attempts/<job>/<attempt>/n<i>/`, mode 0700).
+LAUNCH = "launch.json"  # what to start (`wire.launch.Launch`); written before the agent, mode 0600
+LOCK = "lock"  # flock held by the agent for its whole life
+AGENT = "agent.json"  # {"pid", "start_ticks", "boot_id", "started_monotonic_s"} of the agent that holds the lock
+EXIT = "exit.json"  # how it ended (`wire.messages.Ended`), by rename of EXIT_PART, durable before anything is told
+EXIT_PART = "exit.part"  # allocated at start, so that a full disk cannot hide an end
+STOP = "stop.json"  # {"grace_s", "reason"}: tombstone; an agent that finds it stops, a later launch starts nothing
+AGENT_LOG = "agent.log"  # the agent's own words; `Engine.logs` shows them
+SPOOL = "spool.jsonl"  # reports not acknowledged yet
+TREE = "tree.pids"  # "pid start_ticks" lines: every process ever seen in the ranks' trees, for cleaning up after us
+SDK_FLAGS = "sdk.flags"  # one byte each at fixed offsets, see FLAG_*; the SDK polls it with pread
+
+FLAG_STOP = 0  # offset in SDK_FLAGS: b"1" when the program should save and end
+FLAG_CHECKPOINT = 1  # offset in SDK_FLAGS: counts up (one byte, wraps) each time a checkpoint is asked for
+
+
+def rank_log(rank: int) -> str:
+    """The file that holds a rank's standard output and error, interleaved as written (binary, any encoding)."""
+    return f"rank{rank}.log"
+
+
+def rank_sdk(rank: int) -> str:
+    """The file to which the SDK of a rank appends one JSON line per message (`wire.messages.SdkMessage`)."""
+    return f"rank{rank}.sdk"
+
+
+def torch_error(rank: int) -> str:
+    """The file named by TORCHELASTIC_ERROR_FILE for a rank."""
+    return f"rank{rank}.error.json"
+
+
+# Environment of the ranks (design: agent and SDK environment).
+ENV_JOB = "TRAINMASTER_JOB"
+ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"  # the number
+ENV_KEY = "TRAINMASTER_KEY"  # the agent's key; also how leftovers of a dead agent are found
+ENV_CHECKPOINT_DIR = "TRAINMASTER_CHECKPOINT_DIR"  # where sdk.checkpoint stages
+ENV_RESUME_DIR = "TRAINMASTER_RESUME_DIR"  # the checkpoint put back, as a directory; unset when there is none
+ENV_RESUME_ARGUMENTS = "TRAINMASTER_RESUME_ARGUMENTS"  # empty when there is none
+ENV_PARAMS = "TRAINMASTER_PARAMS"  # JSON
+ENV_SDK = "TRAINMASTER_SDK"  # path of the rank's .sdk file; its directory holds SDK_FLAGS
+ENV_FAILPOINT = "TRAINMASTER_FAILPOINT"  # name:n, tests only
+
+# Names in the stores below a blob root.
+MANIFEST = "MANIFEST.json"  # of one part of a checkpoint (`wire.messages.Manifest`)
+
+LOG_MAX_BYTES = 256 * 1024 * 1024  # per rank; beyond it the middle is given up and said
+LAST_LINES = 20  # kept of every rank for `show`
+GRACE_S = 30.0  # TERM to KILL
