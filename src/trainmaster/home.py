@@ -83,6 +83,11 @@ class Home:
         """A lock file: `up`, `control`, `api`, `migrate`."""
         return self.root / f"{name}.lock"
 
+    @property
+    def live(self) -> Path:
+        """One empty file per agent not known to have ended (local engine): what is alive, at no cost of history."""
+        return self.root / "live"
+
     def attempt(self, job: str, attempt: int, node_index: int) -> Path:
         """The directory of one agent (`wire.names` lists its files)."""
         return self.root / "attempts" / job / str(attempt) / f"n{node_index}"

@@ -1,0 +1,1 @@
+"""The loop: observe, record, apply, decide, act. The one writer of events; all I/O through the ports."""

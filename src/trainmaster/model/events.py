@@ -81,6 +81,7 @@ class NodeStarted:
     restored: str | None = None
     step: int | None = None  # of the checkpoint put back
     bad: tuple[str, ...] = ()  # checkpoints that failed verification on the way
+    report: int = 0  # the agent's report number, so that its exit record does not tell it twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class CheckpointStaged:
     part: Part
     parts_expected: int = 1
     approximate: bool = False
+    report: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,10 @@ class CheckpointDeleted:
 class ArtifactKept:
     """A file was kept."""
 
+    attempt: int
+    node_index: int
     artifact: Artifact
+    report: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ class NodeRun:
 
     phase: NodePhase = NodePhase.LAUNCHING
     lost: bool = False  # the agent is gone; its ranks may not be yet
+    reports: int = 0  # number of its highest report that became an event
     outcome: Outcome | None = None
 
 
@@ -199,6 +200,7 @@ class Job:
     restarts_infrastructure: int = 0
     progress_step: int | None = None  # where the last program failure happened
     progress_checkpoint: str | None = None  # the newest checkpoint then
+    fruitless_restarts: int = 0  # restarts in a row without a newer checkpoint or a higher step: sets the back-off
     ran_s: float = 0.0  # over ended attempts
     started_s: float | None = None
     ended_s: float | None = None

@@ -1,0 +1,1 @@
+"""Pure decisions about ended attempts: what went wrong, whether to restart, when, and who pays."""

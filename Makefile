@@ -1,0 +1,63 @@
+# Everything a fresh checkout needs: git, make and python3-venv. Only `.venv` is written to.
+#
+#   make venv         .venv with `tm` in it
+#   make demo-quick   kill -9 a run and its server, resume both, compare every loss (no torch, under a minute)
+#   make demo         the same with PyTorch DDP
+#   make test         the whole test suite
+#   make lint         ruff, mypy --strict, import-linter
+#   make bench        the figures that the README claims
+#   make docs         docs/reference, generated from the code
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install -c constraints.txt
+STAMPS := $(VENV)/.stamps
+
+.PHONY: venv demo demo-quick test lint bench docs
+.DEFAULT_GOAL := venv
+
+venv: $(STAMPS)/base
+	@echo "tm is ready: $(BIN)/tm --help"
+
+demo-quick: $(STAMPS)/base
+	$(BIN)/python examples/demo/demo.py --quick
+
+demo: $(STAMPS)/demo
+	$(BIN)/python examples/demo/demo.py --full
+
+test: $(STAMPS)/dev $(STAMPS)/demo
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(STAMPS)/base
+	$(BIN)/python benchmarks/run.py
+
+docs: $(STAMPS)/base
+	$(BIN)/python docs/generate.py
+
+$(STAMPS)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Trainmaster needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)."; \
+	  echo "Name another one: make venv PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	  echo "'$(PYTHON)' comes without venv; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+$(STAMPS)/base: $(STAMPS)/python pyproject.toml constraints.txt
+	$(INSTALL) -e .
+	@touch $@
+
+$(STAMPS)/demo: $(STAMPS)/base
+	$(INSTALL) -e '.[demo]'
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/base
+	$(INSTALL) -e '.[dev]'
+	@touch $@

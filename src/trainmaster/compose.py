@@ -1,0 +1,119 @@
+"""The only module that names every adapter: which stores, which engine, which policy make up a server."""
+
+import fcntl
+import hashlib
+import hmac
+import logging
+import secrets
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from trainmaster.blobs.fs import FsBlobs
+from trainmaster.control.act import Actor
+from trainmaster.control.clock import SteadyClock
+from trainmaster.control.loop import ControlLoop
+from trainmaster.control.wake import DatagramWaker, poke
+from trainmaster.engines.local.engine import LocalEngine, LocalSettings
+from trainmaster.errors import ConflictError
+from trainmaster.home import Home, write_atomic
+from trainmaster.lifecycle.machine import apply
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job
+from trainmaster.ports.store import Recorded
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.store.events import SqlEventStore
+from trainmaster.store.inbox import SqlInbox
+from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.migrate import migrate
+from trainmaster.store.replay import replay, verify_chain
+
+_log = logging.getLogger("trainmaster.control")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiStores:
+    """What the api process reads and writes."""
+
+    home: Home
+    events: SqlEventStore  # read only: control writes it
+    inbox: SqlInbox
+    metrics: SqlMetricStore
+    blobs: FsBlobs
+
+
+def open_api(home: Home) -> ApiStores:
+    """The stores as the api needs them, migrated."""
+    migrate(home)
+    events = SqlEventStore(home.events_db, read_only=True)
+    return ApiStores(home, events, SqlInbox(home.inbox_db), SqlMetricStore(home.metrics_db), FsBlobs(home.blobs))
+
+
+def credential(secret: bytes, key: AgentKey | str) -> str:
+    """The credential of one attempt's agent: derived, so that nobody stores it."""
+    return hmac.new(secret, str(key).encode(), hashlib.sha256).hexdigest()
+
+
+def server_secret(home: Home) -> bytes:
+    """The bytes that credentials are derived from; made at first start, by whichever process comes first."""
+    with home.lock("secret").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.secret_file.exists():
+            write_atomic(home.secret_file, secrets.token_bytes(32))
+    return home.secret_file.read_bytes()
+
+
+def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
+    """The control process: alone under its lock, until TERM. `started` is called once the inventory is on record.
+
+    Raises: ConflictError when another control process has this home.
+    """
+    lock = home.lock("control").open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConflictError(f"another control process runs on {home.root}", "stop it with `tm down`") from None
+    ending: list[int] = []
+    waker = DatagramWaker(home.socket("control.wake"))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda n, _: (ending.append(n), waker.wake()))
+    loop = build_control(home, waker)
+    loop.load()
+    loop.tick(loop.clock.now_s())
+    started()
+    loop.run(waker, lambda: not ending)
+    lock.close()
+    return 0
+
+
+def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
+    """The loop with its real adapters."""
+    migrate(home)
+    events = SqlEventStore(home.events_db)
+    secret = server_secret(home)
+    loops: list[ControlLoop] = []
+
+    def agent_ended() -> None:
+        for loop in loops:
+            loop.probe = True
+        waker.wake()
+
+    engine = LocalEngine(home, LocalSettings.of(home.read_json(home.settings_json) or {}), agent_ended)
+    actor = Actor(engine, FsBlobs(home.blobs), lambda key: credential(secret, key))
+    api_socket = home.socket("api.wake")
+    clock = SteadyClock(events.load_live().last_now_s)
+    inbox = SqlInbox(home.inbox_db, read_only=True)
+    loop = ControlLoop(events, inbox, actor, POLICIES["fifo"], clock, lambda: poke(api_socket), Random())
+    loops.append(loop)
+    return loop
+
+
+def replay_report(home: Home) -> list[str]:
+    """What `tm doctor --replay` found: broken links of the hash chain, projections that differ from the folded log."""
+    store = SqlEventStore(home.events_db, read_only=True)
+
+    def fold(job: Job | None, recorded: Recorded) -> Job:
+        return apply(job, recorded.job or "", recorded.event, recorded.now_s)[0]  # type: ignore[arg-type]
+
+    return [*verify_chain(store), *replay(store, fold)]

@@ -1,0 +1,56 @@
+"""Running effects against the world. Each is idempotent under its key, so running one twice is harmless."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainmaster.control.world import World
+from trainmaster.errors import OperationError
+from trainmaster.lifecycle.effects import DeleteCheckpoint, Effect, Launch, Stop
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import State
+from trainmaster.ports.blobs import Blobs
+from trainmaster.ports.engine import Engine, Submission
+from trainmaster.wire.failpoint import passing
+
+
+@dataclass(slots=True)
+class Actor:
+    """Runs effects; what came of them is collected here and recorded by the next tick."""
+
+    engine: Engine
+    blobs: Blobs
+    credential: Callable[[AgentKey], str]
+    failed_launches: list[tuple[AgentKey, str]] = field(default_factory=list)
+    deleted: list[DeleteCheckpoint] = field(default_factory=list)
+
+    def run(self, effects: list[Effect], world: World) -> None:
+        """Stops first: what is to make room makes room before anything new starts."""
+        for effect in dict.fromkeys(effects):
+            if isinstance(effect, Stop):
+                self._stop(effect)
+        for effect in dict.fromkeys(effects):
+            match effect:
+                case Launch(key):
+                    self._launch(key, world)
+                case DeleteCheckpoint(job, checkpoint):
+                    self.blobs.delete_tree(f"checkpoints/{job}/{checkpoint}")
+                    self.deleted.append(effect)
+                case Stop():
+                    pass
+
+    def _stop(self, effect: Stop) -> None:
+        passing("engine.stop.before")
+        self.engine.stop(effect.key, effect.grace_s)
+        passing("engine.stop.after")
+
+    def _launch(self, key: AgentKey, world: World) -> None:
+        job = world.jobs.get(key.job)
+        if job is None or job.attempt is None or job.attempt.number != key.attempt or job.state is not State.STARTING:
+            return  # stopped within the same tick
+        passing("engine.submit.before")
+        try:
+            self.engine.submit(Submission(key, job, self.credential(key)))
+        except OperationError as error:
+            self.engine.stop(key, 0.0)  # proof that it will not start after all
+            self.failed_launches.append((key, f"{error.message} {error.hint}".strip()))
+        passing("engine.submit.after")

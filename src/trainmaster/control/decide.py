@@ -1,0 +1,62 @@
+"""Decisions into events: verdicts over ended attempts, limits that are reached, and the scheduler's plan."""
+
+from random import Random
+
+from trainmaster.control.world import Batch
+from trainmaster.model.events import AttemptEnded, Placed, Planned, StopOrdered, Waited
+from trainmaster.model.job import Job, NodePhase, State, StopFor
+from trainmaster.recovery.verdict import judge
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.policy import Policy
+
+RESUME_TRIES = 3  # checkpoints an attempt may fall back through before it starts from the beginning
+
+
+def settle(batch: Batch, rng: Random) -> None:
+    """Judge every attempt that this tick saw the last agent of end."""
+    for job_id in sorted(batch.jobs):
+        job = batch.world.jobs[job_id]
+        if job.state.live and job.attempt is not None and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes):
+            batch.record(job_id, AttemptEnded(job.attempt.number, judge(job, rng)))
+
+
+def enforce_limits(batch: Batch) -> float | None:
+    """Stop what ran out of its time limit; returns when the next one will, in seconds from now."""
+    soonest: float | None = None
+    for job_id in list(batch.world.held):
+        job = batch.world.jobs[job_id]
+        left_s = time_left_s(job, batch.now_s)
+        if left_s is None:
+            continue
+        if left_s <= 0:
+            limit = f"reached its time limit of {job.spec.time_limit_s:g} s"
+            batch.record(job_id, StopOrdered(StopFor.LIMIT, limit))
+        else:
+            soonest = left_s if soonest is None else min(soonest, left_s)
+    return soonest
+
+
+def time_left_s(job: Job, now_s: float) -> float | None:
+    """What is left of a running job's time limit, which counts the running time of all its attempts; None without one."""
+    if job.spec.time_limit_s is None or job.state is not State.RUNNING or job.attempt is None or job.attempt.started_s is None:
+        return None
+    return job.spec.time_limit_s - job.ran_s - (now_s - job.attempt.started_s)
+
+
+def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
+    """Run one cycle over the world as it is now and record what it changed."""
+    snapshot = batch.world.snapshot(batch.now_s)
+    decided, carry = cycle(snapshot, policy, carry)
+    placed = []
+    for placement in decided.placements:
+        job = batch.world.jobs[placement.job]
+        number = job.attempt.number + 1 if job.attempt else 1
+        resume = tuple(c.id for c in reversed(job.good_checkpoints[-RESUME_TRIES:]))
+        batch.record(job.id, Placed(number, placement.allocation, resume))
+        placed.append(f"{job.id}.{number}")
+    for job_id, refused in decided.refusals.items():
+        if refused.kind != "backoff" and batch.world.jobs[job_id].reason != refused.text:
+            batch.record(job_id, Waited(refused.text))
+    if placed:
+        batch.record_cluster(Planned(snapshot.seen_seq, tuple(placed), decided.depth, decided.policy))
+    return carry

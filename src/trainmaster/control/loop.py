@@ -1,0 +1,184 @@
+"""The control loop: one tick observes, records, decides, commits and only then acts."""
+
+import logging
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from trainmaster.control import decide, observe
+from trainmaster.control.act import Actor
+from trainmaster.control.world import Batch, World
+from trainmaster.errors import DiskFullError
+from trainmaster.lifecycle.effects import DeleteCheckpoint, Effect, Launch, Stop
+from trainmaster.lifecycle.invariants import violations
+from trainmaster.lifecycle.pending import pending
+from trainmaster.model.events import CheckpointDeleted, NodeEnded, NodeLost, NodeStarted
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import NodePhase, Outcome
+from trainmaster.ports.clock import Clock, Waker
+from trainmaster.ports.engine import Phase
+from trainmaster.ports.store import EventStore, Inbox
+from trainmaster.scheduling.cycle import Carry
+from trainmaster.scheduling.policy import Policy
+from trainmaster.wire.failpoint import passing
+
+BEAT_S = 1.0  # the slow beat: probing, pending effects
+INVENTORY_S = 10.0
+DRAIN = 1000  # inbox rows taken up in one tick
+_log = logging.getLogger("trainmaster.control")
+
+
+class Listener(Protocol):
+    """Told after each commit that changed something."""
+
+    def __call__(self) -> None: ...
+
+
+@dataclass(slots=True)
+class ControlLoop:
+    """Owns the world; the only caller of `EventStore.append`."""
+
+    events: EventStore
+    inbox: Inbox
+    actor: Actor
+    policy: Policy
+    clock: Clock
+    changed: Listener
+    rng: Random = field(default_factory=Random)
+    world: World = field(default_factory=World)
+    carry: Carry = field(default_factory=Carry)
+    probe: bool = True  # set from outside: an agent's end was noticed, ask the engine in the next tick
+    ready: bool = False  # the inventory has been taken and recorded
+    _next_beat_s: float = 0.0
+    _next_inventory_s: float = 0.0
+    _queue_changed: bool = True
+
+    def load(self) -> None:
+        """Start-up, by the same path after a crash: live projections only, then observe. Cost knows no history."""
+        self.world = World.of(self.events.load_live())
+        known = set(self._live_keys())
+        for key in self.actor.engine.observe(None):
+            if key not in known:
+                _log.warning("%s runs but is not on record as live: stopping it", key)
+                self.actor.engine.stop(key, 0.0)
+
+    def run(self, waker: Waker, keep_running: "Running") -> None:
+        """Tick until told to end."""
+        while keep_running():
+            waker.wait(self.tick(self.clock.now_s()))
+
+    def tick(self, now_s: float) -> float:
+        """One turn; returns how long the next may wait, in seconds."""
+        batch = Batch(self.world, now_s)
+        cursor = self.world.inbox_cursor
+        rows = self.inbox.drain(cursor, DRAIN)
+        for row in rows:
+            word = observe.take(batch, row)
+            if word is not None:
+                _log.warning("%s", word)
+            self.world.inbox_cursor = row.seq
+        self._take_results(batch)
+        repeated = self._observe(batch)
+        limit_s = decide.enforce_limits(batch)
+        decide.settle(batch, self.rng)
+        self._plan(batch)
+        if not self._commit(batch, cursor):
+            return BEAT_S
+        self.actor.run(batch.effects + repeated, self.world)
+        if len(rows) == DRAIN or self.actor.failed_launches or self.actor.deleted or self.probe:
+            return 0.0
+        return self._next_wait_s(now_s, limit_s)
+
+    def _take_results(self, batch: Batch) -> None:
+        for key, why in self.actor.failed_launches:
+            batch.record(key.job, NodeLost(key.attempt, key.node_index, why))
+            batch.record(key.job, NodeEnded(key.attempt, key.node_index, Outcome(lost=True, launch_error=why)))
+        for effect in self.actor.deleted:
+            batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
+        self.actor.failed_launches, self.actor.deleted = [], []
+
+    def _observe(self, batch: Batch) -> list[Effect]:
+        """Ask the engine at the slow beat or when an agent's end was noticed; returns effects that are to be repeated."""
+        beat = batch.now_s >= self._next_beat_s
+        if batch.now_s >= self._next_inventory_s:
+            observe.take_inventory(batch, self.actor.engine.inventory())
+            self._next_inventory_s, self._queue_changed = batch.now_s + INVENTORY_S, True
+        if not beat and not self.probe:
+            return []
+        self.probe = False
+        keys = self._live_keys()
+        seen = self.actor.engine.observe(keys) if keys else {}
+        for key, observation in seen.items():
+            observe.take_observation(batch, key, observation)
+        if not beat:
+            return []
+        self._next_beat_s = batch.now_s + BEAT_S
+        self._queue_changed = True  # back-offs end by time alone
+        absent = {key for key, o in seen.items() if o.phase is Phase.ABSENT}
+        alive = {key for key, o in seen.items() if o.phase in (Phase.RUNNING, Phase.LOST, Phase.ABSENT)}
+        given = set(batch.effects)
+        return [e for job in self.world.jobs.values() for e in pending(job) if e not in given and _undone(e, absent, alive)]
+
+    def _live_keys(self) -> list[AgentKey]:
+        keys: list[AgentKey] = []
+        for job_id in self.world.held:
+            attempt = self.world.jobs[job_id].attempt
+            if attempt is not None:
+                keys += [attempt.key(job_id, i) for i, n in enumerate(attempt.nodes) if n.phase is not NodePhase.ENDED]
+        return keys
+
+    def _plan(self, batch: Batch) -> None:
+        if self.world.waiting and (self._queue_changed or batch.events):
+            self.carry = decide.plan(batch, self.policy, self.carry)
+        self._queue_changed = False
+
+    def _commit(self, batch: Batch, cursor: int) -> bool:
+        """Make the tick durable. On a full disk nothing of it happened: the world is loaded again, no effect runs."""
+        if not batch.events and self.world.inbox_cursor == cursor:
+            return True
+        jobs = {id: self.world.jobs[id] for id in batch.jobs}
+        for sentence in [s for job in jobs.values() for s in violations(job)]:
+            _log.error("invariant: %s", sentence)
+        started = any(isinstance(e.event, NodeStarted) for e in batch.events)
+        try:
+            if started:
+                passing("engine.record.before")
+            nodes = [self.world.nodes[name] for name in sorted(batch.nodes)]
+            self.world.last_seq = self.events.append(batch.now_s, batch.events, jobs, nodes, self.world.inbox_cursor)
+            if started:
+                passing("engine.record.after")
+        except DiskFullError as error:
+            _log.error("only observing: %s %s", error.message, error.hint)
+            self.world = World.of(self.events.load_live())
+            self._queue_changed = True
+            return False
+        self.world.forget_ended(batch.jobs)
+        self.ready = self.ready or bool(self.world.nodes)
+        self.changed()
+        return True
+
+    def _next_wait_s(self, now_s: float, limit_s: float | None) -> float:
+        waits = [self._next_beat_s - now_s]
+        if limit_s is not None:
+            waits.append(limit_s)
+        due = [job.not_before_s - now_s for job in self.world.waiting.values() if job.not_before_s > now_s]
+        if due:
+            waits.append(min(due))
+            self._queue_changed = True
+        return max(0.0, min(waits))
+
+
+class Running(Protocol):
+    """Whether the loop should go on."""
+
+    def __call__(self) -> bool: ...
+
+
+def _undone(effect: Effect, absent: set[AgentKey], alive: set[AgentKey]) -> bool:
+    match effect:
+        case Launch(key):
+            return key in absent
+        case Stop(key, _):
+            return key in alive
+        case DeleteCheckpoint():
+            return True

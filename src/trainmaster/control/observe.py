@@ -1,0 +1,99 @@
+"""Observations into events: commands and reports from the inbox, and what the engine sees."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from trainmaster.control.reports import event_of
+from trainmaster.control.world import Batch
+from trainmaster.model import commands as cmd
+from trainmaster.model import events as ev
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import NodePhase, Outcome
+from trainmaster.model.nodes import Node, NodeState
+from trainmaster.ports.engine import Observation, Phase
+from trainmaster.ports.store import InboxRow
+
+
+def take(batch: Batch, row: InboxRow) -> str | None:
+    """Record what one inbox row asks or tells; returns a word about it when it had to be dropped."""
+    match row.command:
+        case cmd.SubmitJob(job, spec, origin, code, hold):
+            batch.record(job, ev.Submitted(row.seq, spec, origin, code, row.received_s, hold))
+        case cmd.CancelJob(job, by, reason):
+            batch.record(job, ev.CancelRequested(by, reason))
+        case cmd.HoldJob(job, by, reason):
+            batch.record(job, ev.Held(by, reason))
+        case cmd.ReleaseJob(job, by):
+            batch.record(job, ev.Released(by))
+        case cmd.SetNodeState(name, state, by, reason):
+            set_node_state(batch, name, ev.NodeStateSet(name, state, by, reason))
+        case cmd.AgentReport(key, report):
+            return take_report(batch, AgentKey.parse(key), report)
+    return None
+
+
+def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> str | None:
+    """Record an agent's report unless it is stale, told before, or malformed (then the word says so)."""
+    try:
+        event = event_of(key, report)
+    except (KeyError, TypeError, ValueError) as error:
+        return f"{key}: dropped a malformed report ({type(error).__name__}: {error})"
+    job = batch.world.jobs.get(key.job)
+    if event is None or job is None or job.attempt is None or job.attempt.number != key.attempt:
+        return None
+    if key.node_index >= len(job.attempt.nodes):
+        return f"{key}: no such node in this attempt"
+    numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept)
+    if numbered and int(str(report.get("n", 0))) <= job.attempt.nodes[key.node_index].reports:
+        return None
+    batch.record(key.job, event)
+    return None
+
+
+def set_node_state(batch: Batch, name: str, event: ev.NodeStateSet) -> None:
+    """Drain, resume, lost. Of a lost node every agent is lost: a person's word is evidence enough."""
+    if name not in batch.world.nodes:
+        return
+    batch.record_cluster(event)
+    if event.state is not NodeState.LOST:
+        return
+    for job_id, allocation in list(batch.world.held.items()):
+        attempt = batch.world.jobs[job_id].attempt
+        for index, share in enumerate(allocation.shares):
+            if share.node == name and attempt is not None:
+                batch.record(job_id, ev.NodeLost(attempt.number, index, f"{event.by} says that {name} is lost"))
+
+
+def take_inventory(batch: Batch, inventory: Iterable[Node]) -> None:
+    """Record nodes that are new or changed."""
+    for node in inventory:
+        known = batch.world.nodes.get(node.name)
+        if known is None or replace(known, state=node.state, state_reason=node.state_reason) != node:
+            batch.record_cluster(ev.NodeSeen(node))
+
+
+def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> None:
+    """Record what the engine proves of one agent of a live attempt. Unknown changes nothing."""
+    job = batch.world.jobs.get(key.job)
+    if job is None or job.attempt is None or job.attempt.number != key.attempt or not job.state.live:
+        return
+    node = job.attempt.nodes[key.node_index]
+    if node.phase is NodePhase.ENDED:
+        return
+    host = job.attempt.allocation.shares[key.node_index].node
+    evidence = seen.evidence or f"the agent on {host} is gone without an exit record"
+    match seen.phase:
+        case Phase.ENDED if seen.outcome is not None:
+            for report in seen.reports:
+                take_report(batch, key, report)
+            batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, seen.outcome))
+        case Phase.LOST:
+            if not node.lost:
+                batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, evidence))
+        case Phase.GONE:
+            if not node.lost:
+                batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, evidence))
+            outcome = seen.outcome or Outcome(lost=True)
+            batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, outcome))
+        case _:
+            pass

@@ -1,0 +1,99 @@
+"""The world as control holds it in memory, advanced by events; equal, after every tick, to a fresh load."""
+
+from dataclasses import dataclass, field, replace
+
+from trainmaster.lifecycle.effects import Effect
+from trainmaster.lifecycle.machine import accepts, apply
+from trainmaster.model.events import ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Planned, Submitted
+from trainmaster.model.job import Job, State
+from trainmaster.model.nodes import Allocation, Node
+from trainmaster.ports.store import Live, NewEvent
+from trainmaster.scheduling.snapshot import Snapshot
+
+
+@dataclass(slots=True)
+class World:
+    """Jobs that are not over (or have bytes to delete), nodes, and where the log stands.
+
+    `waiting` and `held` are views of `jobs` kept beside it, so that a snapshot costs nothing for jobs that only run.
+    """
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    waiting: dict[str, Job] = field(default_factory=dict)
+    held: dict[str, Allocation] = field(default_factory=dict)
+    last_seq: int = 0
+    inbox_cursor: int = 0
+
+    @classmethod
+    def of(cls, live: Live) -> "World":
+        """The world as the store has it."""
+        world = cls(nodes={n.name: n for n in live.nodes}, last_seq=live.last_seq, inbox_cursor=live.inbox_cursor)
+        for job in live.jobs:
+            world.put(job)
+        return world
+
+    def put(self, job: Job) -> None:
+        """Take a job's new value."""
+        self.jobs[job.id] = job
+        if job.state is State.QUEUED:
+            self.waiting[job.id] = job
+        else:
+            self.waiting.pop(job.id, None)
+        if job.state.live and job.attempt is not None:
+            self.held[job.id] = job.attempt.allocation
+        else:
+            self.held.pop(job.id, None)
+
+    def forget_ended(self, ids: set[str]) -> None:
+        """Let go of those among `ids` that need nothing more."""
+        for id in ids:
+            job = self.jobs.get(id)
+            if job is not None and job.state.ended and not job.deleting:
+                del self.jobs[id]
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """What the scheduler may see."""
+        nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
+        return Snapshot(now_s, nodes, tuple(self.waiting.values()), self.held, self.last_seq)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one tick records: events applied to the world as they come, committed together, effects held back till then."""
+
+    world: World
+    now_s: float
+    events: list[NewEvent] = field(default_factory=list)
+    jobs: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
+    effects: list[Effect] = field(default_factory=list)
+
+    def record(self, job_id: str, event: JobEvent) -> bool:
+        """Apply and remember a job's event; False when it is stale or has no row for the job's state (late news)."""
+        job = self.world.jobs.get(job_id)
+        if job is None and not isinstance(event, Submitted):
+            return False
+        if job is not None and not accepts(job, event):
+            return False
+        job, effects = apply(job, job_id, event, self.now_s)
+        self.world.put(job)
+        self.jobs.add(job_id)
+        self.effects.extend(effects)
+        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event))
+        return True
+
+    def record_cluster(self, event: ClusterEvent) -> None:
+        """Apply and remember an event about nodes or about a plan."""
+        nodes = self.world.nodes
+        match event:
+            case NodeSeen(node):
+                known = nodes.get(node.name)
+                nodes[node.name] = node if known is None else replace(node, state=known.state, state_reason=known.state_reason)
+                self.nodes.add(node.name)
+            case NodeStateSet(name, state, by, reason):
+                nodes[name] = replace(nodes[name], state=state, state_reason=f"{by}: {reason}" if reason else by)
+                self.nodes.add(name)
+            case Planned():
+                pass
+        self.events.append(NewEvent(None, None, event))

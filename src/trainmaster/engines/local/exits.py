@@ -1,0 +1,59 @@
+"""An agent's exit record as the core's values: `wire.messages.Ended` to `Outcome` and to the reports it repeats."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.model.job import Outcome, RankEnd
+
+
+def outcome(ended: Mapping[str, Any]) -> Outcome:
+    """Raises: KeyError, TypeError, ValueError when the record is not whole."""
+    return Outcome(
+        ranks=tuple(_rank(rank) for rank in ended["ranks"]),
+        launch_error=_text(ended["launch_error"]),
+        over_memory=bool(ended["over_memory"]),
+        memory_limit_bytes=_int(ended["memory_limit_bytes"]),
+        peak_memory_bytes=int(ended["peak_memory_bytes"]),
+        port_in_use=bool(ended["port_in_use"]),
+        last_step=_int(ended["last_step"]),
+        first_step=_int(ended["first_step"]),
+        ran_s=float(ended["ran_s"]),
+    )
+
+
+def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
+    """What the record repeats of earlier reports, in the order they were made: started, staged, kept."""
+    started: list[Mapping[str, object]] = []
+    if ended["ranks"] and ended["launch_error"] is None:
+        started.append(
+            {
+                "kind": "started",
+                "n": 0,
+                "restored": ended["restored"],
+                "step": ended["restored_step"],
+                "bad": list(ended["bad"]),
+            }
+        )
+    return (*started, *ended["staged"], *ended["kept"])
+
+
+def _rank(rank: Mapping[str, Any]) -> RankEnd:
+    return RankEnd(
+        rank=int(rank["rank"]),
+        exit_code=_int(rank["exit_code"]),
+        signal=_int(rank["signal"]),
+        stopped_by_us=bool(rank["stopped_by_us"]),
+        ended_after_s=float(rank["ended_after_s"]),
+        last_lines=tuple(str(line) for line in rank["last_lines"]),
+        error=_text(rank["error"]),
+        peak_memory_bytes=int(rank["peak_memory_bytes"]),
+        cpu_s=float(rank["cpu_s"]),
+    )
+
+
+def _int(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,133 @@
+"""The processes an agent left behind: finding all of them, and ending them without ever touching a stranger.
+
+A process belongs to a dead agent when its environment names the agent's key and directory, when the agent recorded it
+(`tree.pids`), or when it descends from such a one or sits in a session that is the tree's own. What is found is held as (pid,
+start time) and signalled through a pidfd opened before that is checked again, so a reused number is never hit.
+"""
+
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.wire import names, processes
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One row of the process table."""
+
+    pid: int
+    parent: int
+    session: int
+    ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What is known of a dead agent's processes."""
+
+    key: str
+    directory: Path
+    agent_pid: int | None
+    recorded: Mapping[int, int]  # pid -> start ticks, of this boot
+    members: frozenset[int] = frozenset()  # pids the kernel says are in its cgroup
+
+
+def table() -> dict[int, Process]:
+    """Every process but zombies and this one."""
+    rows = (_row(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {row.pid: row for row in rows if row is not None and row.pid != os.getpid()}
+
+
+def marks() -> dict[int, tuple[str, str]]:
+    """pid -> (key, SDK path) of every process of ours to see whose environment names them."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            mark = _mark(int(name))
+            if mark is not None:
+                found[int(name)] = mark
+    return found
+
+
+def find(trees: Iterable[Tree]) -> dict[str, list[Process]]:
+    """One look at `/proc` for all the trees: key -> what still runs of it."""
+    marked = marks()
+    rows = table()  # after the marks: a child forked meanwhile is reached through its parent
+    children: dict[int, list[Process]] = {}
+    for row in rows.values():
+        children.setdefault(row.parent, []).append(row)
+    return {tree.key: _grown(tree, marked, rows, children) for tree in trees}
+
+
+def alive(recorded: Mapping[int, int]) -> list[Process]:
+    """Those of the recorded processes that still run: a few reads, no scan."""
+    rows = (_row(pid) for pid, ticks in recorded.items() if processes.start_ticks(pid) == ticks)
+    return [row for row in rows if row is not None and row.ticks == recorded[row.pid]]
+
+
+def send(pid: int, ticks: int, number: int) -> bool:
+    """Signal this very process; False when it is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (ProcessLookupError, OSError):
+        return False
+    try:
+        if processes.start_ticks(pid) != ticks:
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _grown(
+    tree: Tree, marked: Mapping[int, tuple[str, str]], rows: Mapping[int, Process], children: Mapping[int, list[Process]]
+) -> list[Process]:
+    directories = {str(tree.directory) + os.sep, os.path.realpath(tree.directory) + os.sep}
+    seeds = {pid for pid, (key, sdk) in marked.items() if key == tree.key and sdk.startswith(tuple(directories))}
+    seeds |= {pid for pid, ticks in tree.recorded.items() if pid in rows and rows[pid].ticks == ticks}
+    seeds |= tree.members
+    found: dict[int, Process] = {}
+    waiting = [rows[pid] for pid in seeds if pid in rows]
+    while waiting:
+        row = waiting.pop()
+        if row.pid in found:
+            continue
+        found[row.pid] = row
+        waiting.extend(children.get(row.pid, ()))
+        if row.session in found or row.session == tree.agent_pid or row.session in tree.recorded:
+            # One of the tree is in this session and the session was begun by one of the tree: all of it is ours.
+            waiting.extend(other for other in rows.values() if other.session == row.session)
+    return sorted(found.values(), key=lambda row: row.pid)
+
+
+def _row(pid: int) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    if fields[0] in (b"Z", b"X"):
+        return None
+    return Process(pid, parent=int(fields[1]), session=int(fields[3]), ticks=int(fields[19]))
+
+
+def _mark(pid: int) -> tuple[str, str] | None:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            data = b"\0" + file.read()
+    except OSError:
+        return None
+    key = _value(data, names.ENV_KEY)
+    return None if key is None else (key, _value(data, names.ENV_SDK) or "")
+
+
+def _value(data: bytes, name: str) -> str | None:
+    _, found, rest = data.partition(b"\0" + name.encode() + b"=")
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else None

@@ -1,0 +1,33 @@
+"""What a person may say of the local engine, and what it must know of the machine to write a launch."""
+
+from dataclasses import dataclass, field
+
+from trainmaster.home import Home
+from trainmaster.wire import names
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """`tm up`'s options. With `nodes` or `gpus_per_node` the nodes are virtual: declared, sharing this machine."""
+
+    nodes: int | None = None
+    gpus_per_node: int | None = None  # stand-in devices of each virtual node
+    cpus_per_node: float | None = None  # default: the machine's, for each virtual node
+    gpu_kind: str = "stand-in"  # kind of the stand-in devices
+    log_max_bytes: int = names.LOG_MAX_BYTES
+    grace_s: float = names.GRACE_S
+
+    @property
+    def virtual(self) -> bool:
+        """Whether the nodes are declared rather than found."""
+        return self.nodes is not None or self.gpus_per_node is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a launch depends on besides the submission, so that rendering is a function."""
+
+    home: Home
+    settings: LocalSettings = LocalSettings()
+    basics: dict[str, str] = field(default_factory=dict)  # HOME USER SHELL TMPDIR of the server's user
+    real_devices: bool = False  # the machine has accelerators: a job that asked for none is shown none

@@ -1,0 +1,198 @@
+"""The spawner: a small detached process with the agent's code imported, that forks agents on request.
+
+`python -P -m trainmaster.engines.local.spawner HOME`. It speaks one JSON line each way over `home.socket("spawner")`:
+`{"directory", "version"}` -> `{"pid", "start_ticks"}`; `{"exit": true}` -> `{"pid"}`, and it ends. It holds nothing that is
+needed: it may die at any time, agents live on, and the engine starts them by exec until there is a new one.
+
+Imports as little as can be, since every agent inherits its memory.
+"""
+
+import contextlib
+import fcntl
+import gc
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from trainmaster import __version__
+from trainmaster.agent import main as agent
+from trainmaster.home import Home
+from trainmaster.wire import names, processes
+
+_LOOK_S = 5.0  # how often it looks whether its home is still there
+_REQUEST_S = 2.0
+_REQUEST_MAX_BYTES = 8192
+_SOURCES = ("agent", "wire", "engines/local/spawner.py")
+
+
+def version() -> str:
+    """Which code this is: the release, and the files that agents are made of, so that an upgrade is noticed."""
+    root = Path(__file__).resolve().parents[2]
+    files: list[Path] = []
+    for source in _SOURCES:
+        path = root / source
+        files.extend(sorted(path.glob("*.py")) if path.is_dir() else [path])
+    stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return json.dumps([__version__, sys.executable, stamps], separators=(",", ":"))
+
+
+def main(root: str) -> int:
+    """Serve until told to go or the home is gone; a second spawner of one home ends at once."""
+    home = Home(Path(root))
+    lock = os.open(home.lock("spawner"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    os.chdir("/")
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    code = version()  # before the imports' files can change under us
+    agent.preload()
+    listener, path = _listen(home)
+    gc.collect()
+    gc.freeze()  # the collector leaves what is shared alone, so that the children do not copy it
+    try:
+        while home.root.is_dir() and _ours(listener, path):
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                if not _serve(connection, code):
+                    return 0
+        return 0
+    finally:
+        if _ours(listener, path):
+            path.unlink(missing_ok=True)  # before the lock goes with the process: the next one binds anew
+
+
+def _listen(home: Home) -> tuple[socket.socket, Path]:
+    path = home.socket("spawner")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # stale: its owner would hold the lock
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(mask)
+    listener.listen(256)
+    listener.settimeout(_LOOK_S)
+    return listener, path
+
+
+def _ours(listener: socket.socket, path: Path) -> bool:
+    """Whether the name still leads here: nobody removed the socket or put another in its place."""
+    try:
+        inode = path.stat().st_ino
+    except OSError:
+        return False
+    return _bound.setdefault(listener.fileno(), inode) == inode
+
+
+_bound: dict[int, int] = {}  # descriptor -> inode of its name when first looked at
+
+
+def _serve(connection: socket.socket, code: str) -> bool:
+    """Answer one request; False when it was the last."""
+    connection.settimeout(_REQUEST_S)
+    try:
+        _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        request = _read(connection)
+        if uid not in (os.getuid(), 0) or request is None:
+            return True
+        if request.get("exit"):
+            _answer(connection, {"pid": os.getpid()})
+            return False
+        if request.get("version") != code:
+            _answer(connection, {"error": "version"})
+            return False
+        pid = _fork_agent(str(request["directory"]))
+        _answer(connection, {"pid": pid, "start_ticks": processes.start_ticks(pid)})
+    except (OSError, KeyError) as error:
+        print(f"spawner: request failed: {error!r}", file=sys.stderr, flush=True)  # noqa: T201 - its log
+    return True
+
+
+def _read(connection: socket.socket) -> dict[str, Any] | None:
+    data = b""
+    while not data.endswith(b"\n") and len(data) < _REQUEST_MAX_BYTES:
+        part = connection.recv(4096)
+        if not part:
+            break
+        data += part
+    try:
+        request = json.loads(data)
+    except ValueError:
+        return None
+    return request if isinstance(request, dict) else None
+
+
+def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _fork_agent(directory: str) -> int:
+    """Fork twice, so that the agent is init's child and nobody's; returns its pid."""
+    reader, writer = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        pid = os.fork()
+        if pid == 0:
+            _become_agent(directory)
+        os.write(writer, str(pid).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        answer = pipe.read(32)
+    os.waitpid(middle, 0)
+    if not answer:
+        raise OSError("the agent could not be forked")
+    return int(answer)
+
+
+def _become_agent(directory: str) -> NoReturn:
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        _streams(os.path.join(directory, names.AGENT_LOG))
+        os.closerange(3, os.sysconf("SC_OPEN_MAX") if not os.path.isdir("/proc/self/fd") else _highest() + 1)
+        code = agent.run(directory)
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)  # nothing of the spawner's may run at the end of an agent
+
+
+def _streams(log: str) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    words = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(words, 1)
+    os.dup2(words, 2)
+
+
+def _highest() -> int:
+    return max(int(name) for name in os.listdir("/proc/self/fd"))
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,165 @@
+"""Starting agents: through the warm spawner, else by exec of the agent's single file; always detached, nobody's child."""
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from trainmaster.engines.local.attempts import Identity
+from trainmaster.engines.local.zipapp import build
+from trainmaster.errors import OperationError
+from trainmaster.home import Home
+from trainmaster.wire import names, processes
+
+_CONNECT_S = 2.0
+_RETRY_S = 3.0  # between two tries to bring a spawner back
+_log = logging.getLogger(__name__)
+
+# Run with -I -S, in milliseconds: a fork of a server with threads is not safe, an exec of this is. argv: log, command.
+_DETACH = """
+import os, sys
+log, command = sys.argv[1], sys.argv[2:]
+pid = os.fork()
+if pid:
+    os.write(1, str(pid).encode())
+    os._exit(0)
+os.setsid()
+os.chdir("/")
+words = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+null = os.open(os.devnull, os.O_RDONLY)
+os.dup2(null, 0)
+os.dup2(words, 1)
+os.dup2(words, 2)
+os.closerange(3, 64)
+os.execv(command[0], command)
+"""
+
+
+class Starter:
+    """Starts agents of one home."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._asked_s = -_RETRY_S
+        self._zipapp_built = False
+
+    def start(self, directory: Path) -> Identity | None:
+        """Start the agent of `directory`; None when it had ended before it could be looked at.
+
+        Raises: OperationError when no process can be started.
+        """
+        answer = ask(self._home, {"directory": str(directory), "version": version()})
+        if answer is not None and "pid" in answer:
+            return _identity(int(answer["pid"]), answer.get("start_ticks"))
+        self._revive()
+        return self._execute(directory)
+
+    def _execute(self, directory: Path) -> Identity | None:
+        with self._lock:
+            if not self._zipapp_built:
+                build(self._home.agent_zipapp)
+                self._zipapp_built = True
+        command = [sys.executable, "-I", str(self._home.agent_zipapp), str(directory)]
+        pid = detach(command, directory / names.AGENT_LOG)
+        return _identity(pid, processes.start_ticks(pid))
+
+    def _revive(self) -> None:
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._asked_s < _RETRY_S:
+                return
+            self._asked_s = now_s
+        _log.info("no spawner answers; starting one")
+        start_spawner(self._home)
+
+
+def start_spawner(home: Home) -> None:
+    """Start a spawner in the background; harmless where one runs (the second ends at once)."""
+    home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    module = "trainmaster.engines.local.spawner"
+    detach([sys.executable, "-P", "-m", module, str(home.root)], home.logs / "spawner.log")
+
+
+def stop_spawner(home: Home) -> None:
+    """Ask the spawner to go, and wait until it is gone (seconds at most); agents live on. Harmless where there is none."""
+    answer = ask(home, {"exit": True})
+    if answer is None or "pid" not in answer:
+        return
+    try:
+        descriptor = os.pidfd_open(int(answer["pid"]))
+    except OSError:
+        return
+    try:
+        import select  # noqa: PLC0415 - `tm down` alone needs it
+
+        select.select([descriptor], [], [], _CONNECT_S)
+    finally:
+        os.close(descriptor)
+
+
+def spawner_answers(home: Home) -> bool:
+    """Whether a spawner listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_CONNECT_S)
+        try:
+            connection.connect(str(home.socket("spawner")))
+        except OSError:
+            return False
+    return True
+
+
+def ask(home: Home, request: dict[str, Any]) -> dict[str, Any] | None:
+    """One request to the spawner; None when none answers. An answer lost after its fork is harmless: agents lock."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_CONNECT_S)
+        try:
+            connection.connect(str(home.socket("spawner")))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as stream:
+                answer = json.loads(stream.readline())
+        except (OSError, ValueError):
+            return None
+    return answer if isinstance(answer, dict) else None
+
+
+def detach(command: list[str], log: Path) -> int:
+    """Start a program in a session of its own, its words in `log`, its parent init; returns its pid.
+
+    Raises: OperationError.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _DETACH, str(log), *command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True, timeout=30,
+        )  # fmt: skip
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or b""
+        raise OperationError(
+            f"could not start a process: {error} {said.decode(errors='replace').strip()}".strip(),
+            "check that the machine has free memory and processes (ulimit -u), then try again",
+        ) from error
+
+
+_version: list[str] = []
+
+
+def version() -> str:
+    """The version of the agents' code that this process knows, as the spawner counts it."""
+    if not _version:
+        # The spawner imports the agent, which this process has no other use for.
+        from trainmaster.engines.local import spawner  # noqa: PLC0415
+
+        _version.append(spawner.version())
+    return _version[0]
+
+
+def _identity(pid: int, ticks: object) -> Identity | None:
+    return Identity(pid, ticks, processes.boot_id()) if isinstance(ticks, int) else None

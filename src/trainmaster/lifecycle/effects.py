@@ -1,0 +1,34 @@
+"""What to do next, as values compared with `==`. Each is idempotent under its key."""
+
+from dataclasses import dataclass
+
+from trainmaster.model.ids import AgentKey
+
+GRACE_S = 30.0  # TERM to KILL when a person, a limit or the policy ends an attempt: time for a last checkpoint
+FAILURE_GRACE_S = 2.0  # when the gang is broken: its other ranks are stuck in a collective and cannot save
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Have the engine start this agent."""
+
+    key: AgentKey
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Have the engine stop this agent and all it started."""
+
+    key: AgentKey
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCheckpoint:
+    """Remove the bytes of a checkpoint that retention gave up."""
+
+    job: str
+    checkpoint: str
+
+
+Effect = Launch | Stop | DeleteCheckpoint

@@ -1,0 +1,29 @@
+"""What must hold of every job after every transaction; checked in tests and, because cheap, in production."""
+
+from trainmaster.model.job import Job, NodePhase, State
+
+
+def violations(job: Job) -> list[str]:
+    """Sentences about what is wrong with `job`; empty when nothing is."""
+    found = []
+    attempt = job.attempt
+    if job.state.live and attempt is None:
+        found.append("is live without an attempt")
+    if job.state.ended != (job.ended_s is not None):
+        found.append(f"is {job.state} and ended_s is {job.ended_s}")
+    if (job.state is State.STOPPING) != (job.stopping_for is not None):
+        found.append(f"is {job.state} and stops for {job.stopping_for}")
+    if attempt is not None:
+        if job.state.live and attempt.ended_s is not None:
+            found.append("is live in an attempt that has ended")
+        if not job.state.live and (attempt.ended_s is None or any(n.phase is not NodePhase.ENDED for n in attempt.nodes)):
+            found.append(f"is {job.state} while agents of attempt {attempt.number} have not ended")
+        if job.state.live and all(n.phase is NodePhase.ENDED for n in attempt.nodes):
+            found.append("has no agent left and no verdict")
+        if len(attempt.nodes) != len(attempt.allocation.shares):
+            found.append("has another number of agents than of nodes")
+    if job.restarts_program > job.spec.restarts.program or job.restarts_infrastructure > job.spec.restarts.infrastructure:
+        found.append("was restarted more often than its ledgers allow")
+    if {c.id for c in job.checkpoints} & set(job.deleting):
+        found.append("keeps a checkpoint that it is deleting")
+    return [f"{job.id} {sentence}" for sentence in found]

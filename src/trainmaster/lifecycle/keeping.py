@@ -1,0 +1,54 @@
+"""What checkpoints and artifacts do to a job: committing, keeping so many, giving up the rest."""
+
+from dataclasses import replace
+
+from trainmaster.lifecycle.effects import DeleteCheckpoint
+from trainmaster.lifecycle.transitions import Change, live_attempt, with_node
+from trainmaster.model.checkpoints import Checkpoint
+from trainmaster.model.events import ArtifactKept, CheckpointDeleted, CheckpointStaged, JobEvent
+from trainmaster.model.job import Job
+
+
+def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The last missing part commits the checkpoint; retention then gives up the oldest beyond `keep`.
+
+    Law: the last good checkpoint is never given up, and a corrupt one does not count among those kept.
+    """
+    assert isinstance(event, CheckpointStaged)
+    job = _seen(job, event.part.node_index, event.report)
+    staged = next((c for c in job.staged if c.id == event.id), None)
+    if staged is None:
+        staged = Checkpoint(event.id, event.step, event.attempt, (), event.parts_expected, event.approximate)
+    parts = (*(p for p in staged.parts if p.node_index != event.part.node_index), event.part)
+    whole = replace(staged, parts=tuple(sorted(parts, key=lambda p: p.node_index)))
+    others = tuple(c for c in job.staged if c.id != event.id)
+    if len(parts) < event.parts_expected:
+        return replace(job, staged=(*others, whole)), ()
+    checkpoints = (*(c for c in job.checkpoints if c.id != event.id), replace(whole, committed_s=now_s))
+    good = [c.id for c in checkpoints if c.good]
+    kept = set(good[-max(1, job.spec.checkpoint.keep) :])
+    given_up = tuple(c.id for c in checkpoints if c.id not in kept)
+    job = replace(
+        job, staged=others, checkpoints=tuple(c for c in checkpoints if c.id in kept), deleting=(*job.deleting, *given_up)
+    )
+    return job, tuple(DeleteCheckpoint(job.id, id) for id in given_up)
+
+
+def delete_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Its bytes are gone."""
+    assert isinstance(event, CheckpointDeleted)
+    return replace(job, deleting=tuple(id for id in job.deleting if id != event.id)), ()
+
+
+def keep_artifact(job: Job, event: JobEvent, now_s: float) -> Change:
+    """A later file of the same path replaces the earlier one until the job has ended."""
+    assert isinstance(event, ArtifactKept)
+    job = _seen(job, event.node_index, event.report)
+    others = tuple(a for a in job.artifacts if a.path != event.artifact.path)
+    return replace(job, artifacts=(*others, event.artifact)), ()
+
+
+def _seen(job: Job, node_index: int, report: int) -> Job:
+    attempt = live_attempt(job)
+    node = attempt.nodes[node_index]
+    return replace(job, attempt=with_node(attempt, node_index, replace(node, reports=max(node.reports, report))))

@@ -1,0 +1,67 @@
+"""The table: every pair of state and event, what it does, and where it may lead. The diagram is drawn from it.
+
+A pair that is not here cannot happen; `machine.apply` refuses it. A race that is expected has a row that says so.
+"""
+
+from dataclasses import dataclass
+
+from trainmaster.lifecycle import keeping, transitions
+from trainmaster.lifecycle.transitions import Handler
+from trainmaster.model import events as ev
+from trainmaster.model.job import State
+
+_LIVE = (State.STARTING, State.RUNNING, State.STOPPING)
+_ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+_WAITING = (State.HELD, State.QUEUED)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one event does in one state. `to` lists every state it may lead to; `race` says why it is ignored."""
+
+    do: Handler
+    to: tuple[State, ...]
+    race: str = ""
+
+
+def _race(states: tuple[State, ...], event: type, why: str) -> dict[tuple[State, type], Row]:
+    return {(state, event): Row(transitions.ignore, (state,), why) for state in states}
+
+
+def _build() -> dict[tuple[State, type], Row]:
+    held, queued, starting, running, stopping = State.HELD, State.QUEUED, *_LIVE
+    table: dict[tuple[State, type], Row] = {}
+
+    def rows(states: tuple[State, ...], event: type, do: Handler, *to: State) -> None:
+        for state in states:
+            table[state, event] = Row(do, to or (state,))
+
+    rows(_WAITING, ev.Held, transitions.hold, held)
+    table |= _race(_LIVE, ev.Held, "it started before the hold was taken up")
+    rows((held,), ev.Released, transitions.release, queued)
+    table |= _race((queued, *_LIVE), ev.Released, "it is not held")
+    rows(_WAITING, ev.CancelRequested, transitions.cancel_waiting, State.CANCELLED)
+    rows(_LIVE, ev.CancelRequested, transitions.cancel_live, stopping)
+    rows((queued,), ev.Waited, transitions.wait, queued)
+    rows((queued,), ev.Placed, transitions.place, starting)
+    rows((starting,), ev.RendezvousChosen, transitions.choose_rendezvous)
+    table |= _race((running, stopping), ev.RendezvousChosen, "told twice, or too late to matter")
+    rows((starting,), ev.NodeStarted, transitions.start_node, starting, running)
+    rows((stopping,), ev.NodeStarted, transitions.start_node, stopping)
+    table |= _race((running,), ev.NodeStarted, "told twice")
+    rows((starting, running), ev.NodeLost, transitions.lose_node, stopping, starting, running)
+    rows((stopping,), ev.NodeLost, transitions.lose_node, stopping)
+    rows((starting, running), ev.NodeEnded, transitions.end_node, starting, running, stopping)
+    rows((stopping,), ev.NodeEnded, transitions.end_node, stopping)
+    rows(_LIVE, ev.CheckpointStaged, keeping.stage_checkpoint)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.CheckpointDeleted, keeping.delete_checkpoint)
+    rows(_LIVE, ev.ArtifactKept, keeping.keep_artifact)
+    rows((starting, running), ev.StopOrdered, transitions.order_stop, stopping)
+    rows((stopping,), ev.StopOrdered, transitions.order_stop, stopping)
+    rows(_LIVE, ev.AttemptEnded, transitions.end_attempt, queued, *_ENDED)
+    for event in (ev.Held, ev.Released, ev.CancelRequested):
+        table |= _race(_ENDED, event, "the job had ended")
+    return table
+
+
+TABLE = _build()

@@ -1,0 +1,190 @@
+"""What each event does to a job: one small function per kind of change, used by the rows of the table."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S, Effect, Launch, Stop
+from trainmaster.model.events import (
+    AttemptEnded,
+    CancelRequested,
+    Held,
+    JobEvent,
+    NodeEnded,
+    NodeLost,
+    NodeStarted,
+    Placed,
+    Released,
+    RendezvousChosen,
+    StopOrdered,
+    Waited,
+)
+from trainmaster.model.job import Attempt, Job, Ledger, NodePhase, NodeRun, State, StopFor
+
+Change = tuple[Job, tuple[Effect, ...]]
+Handler = Callable[[Job, JobEvent, float], Change]
+
+_RANK = {StopFor.FAILURE: 0, StopFor.EVICT: 1, StopFor.LIMIT: 2, StopFor.CANCEL: 3}
+
+
+def live_attempt(job: Job) -> Attempt:
+    """The attempt of a job in a live state."""
+    if job.attempt is None:
+        raise ValueError(f"{job.id} is {job.state} without an attempt")
+    return job.attempt
+
+
+def ignore(job: Job, event: JobEvent, now_s: float) -> Change:
+    """An expected race: recorded, and nothing changes."""
+    return job, ()
+
+
+def hold(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Waiting work waits on."""
+    assert isinstance(event, Held)
+    reason = f"held by {event.by}" + (f": {event.reason}" if event.reason else "")
+    return replace(job, state=State.HELD, reason=reason), ()
+
+
+def release(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Held work joins the queue."""
+    assert isinstance(event, Released)
+    return replace(job, state=State.QUEUED, reason="queued", queued_s=now_s), ()
+
+
+def cancel_waiting(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Nothing runs: the job is over at once."""
+    assert isinstance(event, CancelRequested)
+    return replace(job, state=State.CANCELLED, reason=_cancelled_by(event), ended_s=now_s), ()
+
+
+def cancel_live(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Its ranks are ended first."""
+    assert isinstance(event, CancelRequested)
+    return stop_all(job, StopFor.CANCEL, _cancelled_by(event), now_s)
+
+
+def _cancelled_by(event: CancelRequested) -> str:
+    return f"cancelled by {event.by}" + (f": {event.reason}" if event.reason else "")
+
+
+def stop_all(job: Job, stop_for: StopFor, reason: str, now_s: float, grace_s: float = GRACE_S) -> Change:
+    """To `stopping`, unless it is stopping already for something that outranks this."""
+    if job.state is State.STOPPING and job.stopping_for is not None and _RANK[stop_for] <= _RANK[job.stopping_for]:
+        return job, ()
+    attempt = live_attempt(job)
+    stopping_s = attempt.stopping_s if attempt.stopping_s is not None else now_s
+    stopped = replace(
+        job, state=State.STOPPING, stopping_for=stop_for, reason=reason, attempt=replace(attempt, stopping_s=stopping_s)
+    )
+    return stopped, tuple(Stop(attempt.key(job.id, i), 0.0 if n.lost else grace_s) for i, n in _live_nodes(attempt))
+
+
+def _live_nodes(attempt: Attempt) -> list[tuple[int, NodeRun]]:
+    return [(i, n) for i, n in enumerate(attempt.nodes) if n.phase is not NodePhase.ENDED]
+
+
+def wait(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The reason it waits is another one now."""
+    assert isinstance(event, Waited)
+    return replace(job, reason=event.reason), ()
+
+
+def place(job: Job, event: JobEvent, now_s: float) -> Change:
+    """A new attempt begins; its number is the fence from now on."""
+    assert isinstance(event, Placed)
+    count = len(event.allocation.shares)
+    attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume)
+    placed = replace(job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None)
+    return placed, tuple(Launch(attempt.key(job.id, i)) for i in range(count))
+
+
+def choose_rendezvous(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The other agents of the gang are told by their next sync."""
+    assert isinstance(event, RendezvousChosen)
+    attempt = replace(live_attempt(job), master_address=event.address, master_port=event.port)
+    return replace(job, attempt=attempt), ()
+
+
+def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The job runs once every agent has its ranks running."""
+    assert isinstance(event, NodeStarted)
+    attempt = live_attempt(job)
+    node = attempt.nodes[event.node_index]
+    phase = NodePhase.RUNNING if node.phase is NodePhase.LAUNCHING else node.phase
+    attempt = with_node(attempt, event.node_index, replace(node, phase=phase, reports=max(node.reports, event.report)))
+    if event.node_index == 0:
+        attempt = replace(attempt, restored=event.restored, resumed_from_step=event.step if event.restored else None)
+    checkpoints = tuple(replace(c, good=False) if c.id in event.bad else c for c in job.checkpoints)
+    job = replace(job, attempt=attempt, checkpoints=checkpoints)
+    if job.state is State.STARTING and all(n.phase is not NodePhase.LAUNCHING for n in attempt.nodes):
+        started = replace(attempt, started_s=now_s)
+        job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
+    return job, ()
+
+
+def with_node(attempt: Attempt, index: int, node: NodeRun) -> Attempt:
+    """The attempt with one of its agents changed."""
+    return replace(attempt, nodes=(*attempt.nodes[:index], node, *attempt.nodes[index + 1 :]))
+
+
+def lose_node(job: Job, event: JobEvent, now_s: float) -> Change:
+    """An agent vanished: what it left is ended at once, the rest of the gang with it."""
+    assert isinstance(event, NodeLost)
+    attempt = live_attempt(job)
+    node = attempt.nodes[event.node_index]
+    if node.phase is NodePhase.ENDED or node.lost:
+        return job, ()
+    job = replace(job, attempt=with_node(attempt, event.node_index, replace(node, lost=True)))
+    if job.state is State.STOPPING:
+        return job, (Stop(attempt.key(job.id, event.node_index), 0.0),)
+    return stop_all(job, StopFor.FAILURE, event.evidence, now_s, FAILURE_GRACE_S)
+
+
+def end_node(job: Job, event: JobEvent, now_s: float) -> Change:
+    """One agent's part is over; a bad end stops the rest of the gang. Judging the whole is AttemptEnded's business."""
+    assert isinstance(event, NodeEnded)
+    attempt = live_attempt(job)
+    node = attempt.nodes[event.node_index]
+    if node.phase is NodePhase.ENDED:
+        return job, ()
+    node = replace(node, phase=NodePhase.ENDED, outcome=event.outcome)
+    attempt = with_node(attempt, event.node_index, node)
+    job = replace(job, attempt=attempt)
+    if job.state is State.STOPPING or event.outcome.clean or not _live_nodes(attempt):
+        return job, ()
+    return stop_all(job, StopFor.FAILURE, f"node {event.node_index} of the gang ended badly", now_s, FAILURE_GRACE_S)
+
+
+def order_stop(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Time limit or eviction."""
+    assert isinstance(event, StopOrdered)
+    return stop_all(job, event.stop_for, event.reason, now_s)
+
+
+def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The verdict, as recorded, decides where the job goes."""
+    assert isinstance(event, AttemptEnded)
+    verdict = event.verdict
+    attempt = replace(live_attempt(job), ended_s=now_s, verdict=verdict, failure=verdict.failure)
+    steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
+    newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
+    ran_s = job.ran_s + (now_s - attempt.started_s if attempt.started_s is not None else 0.0)
+    job = replace(
+        job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, ran_s=ran_s,
+        failure=verdict.failure, staged=(),
+    )  # fmt: skip
+    if verdict.state.ended:
+        return replace(job, ended_s=now_s), ()
+    job = replace(job, queued_s=now_s, not_before_s=now_s + verdict.delay_s)
+    if verdict.ledger is Ledger.NONE:
+        return job, ()
+    furthest = -1 if job.progress_step is None else job.progress_step
+    advanced = newest != job.progress_checkpoint or max(steps, default=-1) > furthest
+    return replace(
+        job,
+        restarts_program=job.restarts_program + (verdict.ledger is Ledger.PROGRAM),
+        restarts_infrastructure=job.restarts_infrastructure + (verdict.ledger is Ledger.INFRASTRUCTURE),
+        progress_step=max(steps, default=job.progress_step),
+        progress_checkpoint=newest,
+        fruitless_restarts=0 if advanced else job.fruitless_restarts + 1,
+    ), ()

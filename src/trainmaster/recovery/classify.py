@@ -1,0 +1,71 @@
+"""From how the agents' parts ended to one cause: structured signals only, the earliest failing rank wins."""
+
+from trainmaster.model.job import Attempt, Cause, Failure, Outcome, RankEnd
+
+SIGNAL_NAMES = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
+    10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ",
+}  # fmt: skip
+_OWN_DOING = {4, 6, 7, 8, 11}  # ILL ABRT BUS FPE SEGV: a program does these to itself
+_EXPLAINS_WITHIN_S = 1.0  # a rank killed within this time of the first failure explains it: the others of a gang follow
+
+
+def classify(attempt: Attempt) -> Failure | None:
+    """Why the attempt did not end well; None when every rank exited 0 of its own accord or nothing ever ran."""
+    outcomes = [n.outcome for n in attempt.nodes if n.outcome is not None]
+    for outcome in outcomes:
+        if outcome.over_memory:
+            return _over_memory(outcome)
+    for outcome in outcomes:
+        if outcome.launch_error is not None:
+            cause = Cause.LAUNCH
+            return Failure(cause, f"could not be started: {outcome.launch_error}")
+    rank = first_failing(outcomes)
+    killed = rank is not None and rank.signal is not None and rank.signal not in _OWN_DOING
+    for index, node in enumerate(attempt.nodes):
+        if node.outcome is not None and node.outcome.lost and not killed:
+            host = attempt.allocation.shares[index].node
+            return Failure(Cause.AGENT_LOST, f"the agent on {host} is gone without an exit record")
+    if rank is None:
+        return None
+    if any(o.port_in_use for o in outcomes) and all(o.last_step is None for o in outcomes):
+        return _of_rank(Cause.RENDEZVOUS, f"rank {rank.rank} found its rendezvous port taken", rank)
+    return _of_end(rank)
+
+
+def first_failing(outcomes: list[Outcome]) -> RankEnd | None:
+    """The rank to blame: one killed from outside if that was within a second of the first failure, else the first."""
+    failing = [r for o in outcomes for r in o.ranks if not r.stopped_by_us and r.exit_code != 0]
+    if not failing:
+        return None
+    failing.sort(key=lambda r: (r.ended_after_s, r.rank))
+    horizon_s = failing[0].ended_after_s + _EXPLAINS_WITHIN_S
+    for rank in failing:
+        if rank.signal is not None and rank.signal not in _OWN_DOING and rank.ended_after_s <= horizon_s:
+            return rank
+    return failing[0]
+
+
+def _over_memory(outcome: Outcome) -> Failure:
+    limit = _gib(outcome.memory_limit_bytes or 0)
+    worst = max(outcome.ranks, key=lambda r: (r.peak_memory_bytes, -r.rank), default=None)
+    message = f"used {_gib(outcome.peak_memory_bytes)} of memory; its limit is {limit} per node (resources.memory)"
+    return Failure(Cause.OUT_OF_MEMORY, message) if worst is None else _of_rank(Cause.OUT_OF_MEMORY, message, worst)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**28 else f"{count / 2**20:.1f} MiB"
+
+
+def _of_end(rank: RankEnd) -> Failure:
+    if rank.signal is None:
+        said = f": {rank.error}" if rank.error else ""
+        return _of_rank(Cause.PROGRAM, f"rank {rank.rank} exited with code {rank.exit_code}{said}", rank)
+    name = SIGNAL_NAMES.get(rank.signal, f"signal {rank.signal}")
+    if rank.signal in _OWN_DOING:
+        return _of_rank(Cause.CRASH, f"rank {rank.rank} crashed with {name}", rank)
+    return _of_rank(Cause.KILLED, f"rank {rank.rank} was killed by {name}, not by us", rank)
+
+
+def _of_rank(cause: Cause, message: str, rank: RankEnd) -> Failure:
+    return Failure(cause, message, rank.rank, rank.exit_code, rank.signal, rank.last_lines)

@@ -1,0 +1,89 @@
+"""The verdict over an ended attempt: finish, restart (when), requeue or stop. Restarts are bounded and backed off."""
+
+from random import Random
+
+from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, Ledger, State, StopFor, Verdict
+from trainmaster.recovery.classify import classify
+
+BACKOFF_FIRST_S = 2.0  # the first restart is at once; this is the second's delay, doubled from then on
+BACKOFF_MAX_S = 600.0
+_FREE_RENDEZVOUS = 5  # port collisions that cost nothing; later ones are charged, so that they too are bounded
+
+
+def judge(job: Job, rng: Random) -> Verdict:
+    """What becomes of `job`, all of whose agents have ended. `rng` only spreads the back-off."""
+    attempt = job.attempt
+    if attempt is None:
+        raise ValueError(f"{job.id} has no attempt to judge")
+    if job.stopping_for is StopFor.CANCEL:
+        return Verdict(Action.FINISH, State.CANCELLED, job.reason, failure=Failure(Cause.CANCELLED, job.reason))
+    if _ended_well(attempt):
+        return Verdict(Action.FINISH, State.SUCCEEDED, "every rank exited 0")
+    if job.stopping_for is StopFor.LIMIT:
+        return _stop(Failure(Cause.TIME_LIMIT, job.reason))
+    if job.stopping_for is StopFor.EVICT:
+        failure = Failure(Cause.EVICTED, job.reason)
+        return Verdict(Action.REQUEUE, State.QUEUED, f"requeued: {job.reason}", failure=failure)
+    failure = classify(attempt) or Failure(Cause.AGENT_LOST, job.reason)
+    match failure.cause:
+        case Cause.OUT_OF_MEMORY:
+            return _stop(failure)
+        case Cause.LAUNCH if not any(n.outcome is not None and n.outcome.lost for n in attempt.nodes):
+            return _stop(failure)  # the program itself cannot be started: no other try would differ
+        case Cause.PROGRAM | Cause.CRASH:
+            return _program(job, attempt, failure, rng)
+        case Cause.RENDEZVOUS if attempt.number - job.restarts_program - job.restarts_infrastructure <= _FREE_RENDEZVOUS:
+            return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", 0.0, Ledger.NONE, failure)
+        case _:
+            return _infrastructure(job, failure, rng)
+
+
+def backoff_s(restarts: int, rng: Random) -> float:
+    """Delay before restart number `restarts + 1` in a row: none at first, then doubling, ± 25 % so that a crowd spreads."""
+    if restarts == 0:
+        return 0.0
+    return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(restarts - 1, 16)) * rng.uniform(0.75, 1.25)
+
+
+def progressed(job: Job, attempt: Attempt) -> bool:
+    """Whether the attempt got further than the job was at its last failure: a newer checkpoint or a higher step."""
+    newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
+    steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
+    furthest = -1 if job.progress_step is None else job.progress_step
+    return (newest is not None and newest != job.progress_checkpoint) or max(steps, default=-1) > furthest
+
+
+def _ended_well(attempt: Attempt) -> bool:
+    outcomes = [n.outcome for n in attempt.nodes]
+    return all(o is not None and o.clean and not any(r.stopped_by_us for r in o.ranks) and o.ranks for o in outcomes)
+
+
+def _stop(failure: Failure) -> Verdict:
+    return Verdict(Action.STOP, State.FAILED, failure.message, failure=failure)
+
+
+def _program(job: Job, attempt: Attempt, failure: Failure, rng: Random) -> Verdict:
+    if not progressed(job, attempt):
+        since = "" if job.restarts_program + job.restarts_infrastructure == 0 else " since its last failure"
+        return _stop(_because(failure, f"not restarted: it made no progress{since}"))
+    allowed = job.spec.restarts.program
+    if job.restarts_program >= allowed:
+        return _stop(_because(failure, f"not restarted: its {allowed} program restarts are spent"))
+    delay_s = backoff_s(job.restarts_program, rng)
+    return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", delay_s, Ledger.PROGRAM, failure)
+
+
+def _infrastructure(job: Job, failure: Failure, rng: Random) -> Verdict:
+    allowed = job.spec.restarts.infrastructure
+    if job.restarts_infrastructure >= allowed:
+        return _stop(_because(failure, f"not restarted: its {allowed} infrastructure restarts are spent"))
+    attempt = job.attempt
+    fruitless = 0 if attempt is not None and progressed(job, attempt) else job.fruitless_restarts
+    delay_s = backoff_s(fruitless, rng)
+    return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", delay_s, Ledger.INFRASTRUCTURE, failure)
+
+
+def _because(failure: Failure, why: str) -> Failure:
+    return Failure(
+        failure.cause, f"{failure.message}; {why}", failure.rank, failure.exit_code, failure.signal, failure.last_lines
+    )

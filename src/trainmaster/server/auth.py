@@ -1,0 +1,90 @@
+"""Who is asking: tokens of people, kept as SHA-256 only, and credentials of agents, derived from the server's secret.
+
+Neither is ever written to a log or into an error.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from typing import Any
+
+from trainmaster.errors import AuthenticationError
+from trainmaster.home import Home, write_atomic
+
+_ADMIN = "admin"
+
+
+def ensure_secret(home: Home) -> bytes:
+    """The bytes from which agents' credentials are derived; made at the first start."""
+    try:
+        return home.secret_file.read_bytes()
+    except FileNotFoundError:
+        write_atomic(home.secret_file, secrets.token_bytes(32), 0o600)
+        return home.secret_file.read_bytes()
+
+
+def credential(secret: bytes, key: str) -> str:
+    """What the agent of `key` proves itself with."""
+    return hmac.new(secret, key.encode(), hashlib.sha256).hexdigest()
+
+
+def check_credential(secret: bytes, key: str, given: str | None) -> None:
+    """Raises: AuthenticationError unless `given` is the credential of this very agent."""
+    if given is None or not hmac.compare_digest(credential(secret, key).encode(), given.encode()):
+        raise AuthenticationError("this is not the credential of that agent")
+
+
+def bearer(header: str | None) -> str | None:
+    """The token in an Authorization header."""
+    scheme, _, token = (header or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+class Tokens:
+    """The tokens this server knows: `tokens.json`, `{"tokens": [{name, sha256, created_s}]}`, mode 0600."""
+
+    def __init__(self, home: Home) -> None:
+        self._path = home.root / "tokens.json"
+        self._home = home
+        self._changed_ns = -1
+        self._known: list[tuple[str, bytes]] = []
+
+    def ensure_admin(self) -> None:
+        """See to it that the token in `home.token_file` is known here; make one at the first start."""
+        try:
+            token = self._home.token_file.read_text().strip()
+        except FileNotFoundError:
+            token = ""
+        if not token:
+            token = secrets.token_urlsafe(32)
+            write_atomic(self._home.token_file, token.encode() + b"\n", 0o600)
+        rows: list[dict[str, Any]] = (self._home.read_json(self._path) or {}).get("tokens", [])
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        if all(row["sha256"] != digest for row in rows):
+            rows.append({"name": _ADMIN, "sha256": digest, "created_s": time.time()})
+            write_atomic(self._path, json.dumps({"tokens": rows}, indent=1).encode(), 0o600)
+
+    def owner(self, token: str | None) -> str:
+        """The name under which `token` acts. Raises: AuthenticationError."""
+        if token is None:
+            raise AuthenticationError("this needs a token", "send 'Authorization: Bearer <token>'")
+        self._refresh()
+        digest = hashlib.sha256(token.encode(errors="replace")).hexdigest().encode()
+        found = None
+        for name, known in self._known:  # all of them are compared, whichever it is
+            if hmac.compare_digest(known, digest):
+                found = name
+        if found is None:
+            raise AuthenticationError("the server does not know this token")
+        return found
+
+    def _refresh(self) -> None:
+        """Read the file again when it changed."""
+        changed_ns = os.stat(self._path).st_mtime_ns
+        if changed_ns != self._changed_ns:
+            rows = (self._home.read_json(self._path) or {}).get("tokens", [])
+            self._known = [(str(row["name"]), str(row["sha256"]).encode()) for row in rows]
+            self._changed_ns = changed_ns

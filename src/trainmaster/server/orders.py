@@ -1,0 +1,41 @@
+"""What an agent is to do, derived from its job alone: pure, so that no order can be lost or forgotten."""
+
+import hashlib
+import json
+
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job, State
+from trainmaster.wire.messages import Order
+from trainmaster.wire.names import GRACE_S
+
+
+def stale(job: Job, key: AgentKey) -> bool:
+    """Whether this agent's attempt is over in the eyes of control, whatever still runs of it."""
+    current = job.attempt
+    if job.state.ended or (current is not None and key.attempt < current.number):
+        return True
+    return current is not None and key.attempt == current.number and current.ended_s is not None
+
+
+def orders(job: Job, key: AgentKey) -> list[Order]:
+    """The state this agent is to reach."""
+    current = job.attempt
+    if stale(job, key):
+        return [Order(order="stop", grace_s=0.0, reason="this attempt is over")]
+    if current is None or key.attempt != current.number:
+        return []
+    wanted = []
+    if current.master_address is not None and current.master_port is not None:
+        wanted.append(Order(order="rendezvous", address=current.master_address, port=current.master_port))
+    if job.state is State.STOPPING:
+        why = job.stopping_for.value if job.stopping_for is not None else "stop"
+        wanted.append(Order(order="stop", grace_s=GRACE_S, reason=why))
+    return wanted
+
+
+def version(wanted: list[Order]) -> int:
+    """Names a list of orders: equal lists, equal versions; no orders are version 0."""
+    if not wanted:
+        return 0
+    text = json.dumps(wanted, sort_keys=True).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:6], "big") or 1

@@ -1,0 +1,127 @@
+"""What the api process holds while it runs: writers, waiters, the cache of jobs. Route modules get it by `of(request)`."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from trainmaster.model.commands import AgentReport, SubmitJob
+from trainmaster.model.job import Job
+from trainmaster.model.nodes import Node
+from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewRow
+from trainmaster.server.auth import Tokens, ensure_secret
+from trainmaster.server.follow import Bells, ControlWaker, Follower
+from trainmaster.server.ingest import GroupWriter
+from trainmaster.server.services import Services
+
+_JOB_TTL_S = 1.0  # of a cached job, should a datagram have been lost
+_NODES_TTL_S = 1.0
+_CACHED_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one sync brought for the metric store."""
+
+    points: tuple[MetricPoint, ...]
+    heartbeats: tuple[HeartbeatRow, ...]
+
+
+class Runtime:
+    """One api process at work."""
+
+    def __init__(self, services: Services) -> None:
+        home = services.home
+        self.services = services
+        self.tokens = Tokens(home)
+        self.secret = ensure_secret(home)
+        self.bells = Bells()
+        self.waker = ControlWaker(home.socket("control.wake"))
+        self.follower = Follower(home.socket("api.wake"), services.events, self._changed)
+        self.rows: GroupWriter[NewRow, str] = GroupWriter(services.inbox.accept, self.waker.wake)
+        self.samples: GroupWriter[Sample, int] = GroupWriter(self._write_samples, lambda: None)
+        self._jobs: dict[str, tuple[float, Job]] = {}
+        self._nodes: tuple[float, list[Node]] | None = None
+        self._fences: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Begin to hear control."""
+        self.tokens.ensure_admin()
+        await self.follower.start()
+
+    def close(self) -> None:
+        """Finish writing."""
+        self.bells.close()
+        self.follower.close()
+        self.rows.close()
+        self.samples.close()
+        self.waker.close()
+
+    async def accept(self, rows: Sequence[NewRow]) -> list[str]:
+        """Take commands into the inbox, durably; returns each one's job id. Raises: DiskFullError."""
+        ids = await self.rows.put(rows)
+        for row, job in zip(rows, ids, strict=True):
+            if not isinstance(row.command, AgentReport | SubmitJob):
+                self.bells.ring(job)
+        return ids
+
+    def job(self, job_id: str) -> Job | None:
+        """A job as control last recorded it, at most a moment old."""
+        now_s = time.monotonic()
+        cached = self._jobs.get(job_id)
+        if cached is not None and now_s - cached[0] < _JOB_TTL_S:
+            return cached[1]
+        job = self.services.events.job(job_id)
+        if job is None:
+            self._jobs.pop(job_id, None)
+            return None
+        if len(self._jobs) >= _CACHED_MAX:
+            self._jobs.clear()
+        self._jobs[job_id] = (now_s, job)
+        return job
+
+    def forget(self, job_id: str) -> None:
+        """Read this job anew the next time."""
+        self._jobs.pop(job_id, None)
+
+    def nodes(self) -> list[Node]:
+        """The known nodes, at most a second old."""
+        now_s = time.monotonic()
+        if self._nodes is None or now_s - self._nodes[0] > _NODES_TTL_S:
+            self._nodes = (now_s, self.services.events.nodes())
+        return self._nodes[1]
+
+    def _changed(self, jobs: set[str] | None) -> None:
+        """Control recorded something of these jobs, or of any."""
+        self._nodes = None
+        if jobs is None:
+            self._jobs.clear()
+            self.bells.ring_all()
+            return
+        for job in jobs:
+            self.forget(job)
+            self.bells.ring(job)
+
+    def _write_samples(self, samples: list[Sample]) -> Sequence[int]:
+        """On the metric writer's thread: one transaction, the fence raised before the first point of an attempt."""
+        points = [point for sample in samples for point in sample.points]
+        for job, attempt in {(point.job, point.attempt) for point in points}:
+            if self._fences.get(job, 0) < attempt:
+                self.services.metrics.raise_fence(job, attempt)
+                self._fences[job] = attempt
+        self.services.metrics.write(points, [beat for sample in samples for beat in sample.heartbeats])
+        return [0] * len(samples)
+
+
+def of(request: Request) -> Runtime:
+    """The runtime that serves this request."""
+    runtime = request.app.state.runtime
+    assert isinstance(runtime, Runtime)
+    return runtime
+
+
+def user(request: Request) -> str:
+    """The name under which the caller acts."""
+    return str(request.scope["trainmaster.user"])
+

@@ -1,0 +1,199 @@
+"""One store's database: connections, transactions, and what SQLite says of a full disk. All that is SQLite's own is here.
+
+Each thread works on a connection of its own out of a pool; writers of one process take turns on a lock, because
+SQLite's own waiting polls. A reading transaction sees one state throughout, however many queries it makes.
+"""
+
+import errno
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Connection, Engine, Table, create_engine, event, inspect, select, table, text
+from sqlalchemy.dialects.sqlite import Insert, insert
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import QueuePool
+from sqlalchemy.types import String
+
+from trainmaster.errors import DiskFullError, OperationError
+from trainmaster.store import schema
+from trainmaster.wire import failpoint
+
+BUSY_TIMEOUT_S = 20.0
+WAL_LIMIT_BYTES = 64 * 1024 * 1024
+_PROBE_BYTES = 256 * 1024
+_VERSION = table(schema.VERSION_TABLE, Column("version_num", String(32)))
+
+
+class Database:
+    """One file of the home: `store` is its key in `schema.STORES`.
+
+    `durable`: a commit has reached the disk when it returns (synchronous=FULL). Otherwise a crash of the machine, not
+    of the process, may lose the last commits, never the file. A writer creates the tables of a file that has none.
+    Raises: OperationError when the file is absent (read-only), older or newer than this version, or no database.
+    """
+
+    def __init__(self, store: str, path: Path, read_only: bool = False, durable: bool = True) -> None:
+        self.path = Path(path)
+        self.read_only = read_only
+        self.engine = open_engine(self.path, read_only, durable)
+        self._writing = self.engine.execution_options(writes=True)
+        self._turn = threading.Lock()
+        try:
+            with translated(self.path):
+                self._check_version(store)
+        except OperationError:
+            self.close()
+            raise
+
+    def _check_version(self, store: str) -> None:
+        version = read_version(self.engine)
+        if version is None and not self.read_only:
+            create_tables(self.engine, store)
+            version = schema.HEAD
+        refuse_unknown_version(version, self.path)
+        if version != schema.HEAD:
+            raise OperationError(f"{self.path} is at revision {version or 'none'}, not {schema.HEAD}", hint="run `tm up`, which migrates it")
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one state and changes nothing."""
+        with translated(self.path), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, point: str = "") -> Iterator[Connection]:
+        """A transaction that is committed when the block ends and undone when it raises.
+
+        `point` names the failpoints `<point>.commit.before` and `.after`. Raises: DiskFullError, OperationError.
+        """
+        if self.read_only:
+            raise OperationError(f"{self.path} is open for reading only")
+        with translated(self.path), self._turn, self._writing.connect() as connection, connection.begin() as transaction:
+            yield connection
+            failpoint.passing(f"{point}.commit.before")
+            transaction.commit()
+            failpoint.passing(f"{point}.commit.after")
+
+    def close(self) -> None:
+        """Give the connections back to the system; harmless twice."""
+        self.engine.dispose()
+
+
+def open_engine(path: Path, read_only: bool = False, durable: bool = True) -> Engine:
+    """An engine on a SQLite file in WAL mode. Nothing is opened before the first connection."""
+    mode = "rw" if read_only else "rwc"  # a reader needs to write the -shm file, but must not make a database
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=8, max_overflow=-1, pool_use_lifo=True)
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: object) -> None:
+        if not read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+        for pragma in (
+            f"synchronous={'FULL' if durable else 'NORMAL'}",
+            "foreign_keys=ON",
+            f"journal_size_limit={WAL_LIMIT_BYTES}",
+            f"query_only={'ON' if read_only else 'OFF'}",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A writer takes the lock first: one that begins as a reader cannot wait for it later.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def read_version(engine: Engine) -> str | None:
+    """The revision a database is at; None when it has no tables of ours yet."""
+    with engine.connect() as connection:
+        if not inspect(connection).has_table(schema.VERSION_TABLE):
+            return None
+        return connection.execute(select(_VERSION.c.version_num)).scalar()
+
+
+def refuse_unknown_version(version: str | None, path: Path) -> None:
+    """Raises: OperationError when a newer version of this program wrote the file."""
+    if version is not None and version not in schema.REVISIONS:
+        raise OperationError(
+            f"{path} was written by a newer version (revision {version}; this one knows {schema.HEAD})", hint="upgrade trainmaster on this machine"
+        )
+
+
+def create_tables(engine: Engine, store: str) -> None:
+    """Make all tables of a store as they are at the head, in one transaction; nothing happens where they exist."""
+    with engine.execution_options(writes=True).begin() as connection:
+        if inspect(connection).has_table(schema.VERSION_TABLE):
+            return  # another process was faster
+        schema.STORES[store].create_all(connection, checkfirst=False)
+        connection.execute(text(VERSION_SQL))
+        connection.execute(_VERSION.insert().values(version_num=schema.HEAD))
+
+
+VERSION_SQL = (  # as Alembic writes it, to the letter: a test compares them
+    f"CREATE TABLE {schema.VERSION_TABLE} (\n\tversion_num VARCHAR(32) NOT NULL, \n\tCONSTRAINT {schema.VERSION_TABLE}_pkc PRIMARY KEY (version_num)\n)"
+)
+
+
+def upsert(into: Table, keys: Sequence[str], replace: Sequence[str] | None = None) -> Insert:
+    """An insert that replaces the columns `replace` (default: all but `keys`) of the row that has the same `keys`.
+
+    PostgreSQL's insert has the same methods: this function is where the two are to be told apart.
+    """
+    statement = insert(into)
+    replaced = [column.name for column in into.columns if column.name not in keys] if replace is None else replace
+    return statement.on_conflict_do_update(index_elements=list(keys), set_={name: statement.excluded[name] for name in replaced})
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """What the database cannot do, as our errors. Faults of our own making pass through."""
+    try:
+        yield
+    except DBAPIError as error:
+        cause = error.orig
+        if not isinstance(cause, sqlite3.DatabaseError) or isinstance(cause, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            raise
+        if _disk_is_full(cause, path.parent):
+            raise DiskFullError(
+                f"no space left for {path}: nothing was written", hint=f"free some space on the disk of {path.parent}; what was accepted before is safe"
+            ) from error
+        raise OperationError(f"{path}: {cause}", hint="`tm doctor` checks the files of the server") from error
+
+
+def _disk_is_full(error: sqlite3.DatabaseError, directory: Path) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return False
+    if code & 0xFF == sqlite3.SQLITE_FULL:
+        return True
+    # Growing the -shm file or opening a journal on a full disk is reported as a plain I/O error: ask the disk itself.
+    return code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _refuses_bytes(directory)
+
+
+def _refuses_bytes(directory: Path) -> bool:
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".probe-", dir=directory)
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    try:
+        os.posix_fallocate(descriptor, 0, _PROBE_BYTES)
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    finally:
+        os.close(descriptor)
+        with suppress(OSError):
+            os.unlink(name)
+    return False

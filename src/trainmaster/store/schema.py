@@ -1,0 +1,167 @@
+"""The tables of the three stores, one MetaData per file, and the revision they are at.
+
+A change here needs a revision in `migrations/versions` that arrives at the same tables; a test compares the two.
+Values live as canonical JSON in `data`; the columns beside it are what is searched or counted, and nothing else.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
+
+REVISIONS = ("0001",)  # in order; the last is the head
+HEAD = REVISIONS[-1]
+
+EVENTS = MetaData()
+INBOX = MetaData()
+METRICS = MetaData()
+STORES = {"events": EVENTS, "inbox": INBOX, "metrics": METRICS}
+
+VERSION_TABLE = "alembic_version"
+
+# SQLite makes only the exact type INTEGER an alias of the row id; BIGINT would be a second index.
+_Seq = BigInteger().with_variant(Integer(), "sqlite")
+
+event = Table(
+    "event",
+    EVENTS,
+    Column("seq", _Seq, primary_key=True, autoincrement=False),
+    Column("now_s", Float(53), nullable=False),
+    Column("job", Text),
+    Column("attempt", Integer),
+    Column("type", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Index("event_of_job", "job", "seq"),
+)
+
+job = Table(
+    "job",
+    EVENTS,
+    Column("seq", _Seq, primary_key=True, autoincrement=False),
+    Column("id", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),  # the id's last part
+    Column("project", Text, nullable=False),
+    Column("experiment", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("live", Boolean, nullable=False),  # control still has something to do with it: not ended, or deleting
+    Column("data", Text, nullable=False),
+    Index("job_id", "id", unique=True),
+    Index("job_number", "experiment", "number"),
+    Index("job_name", "name", "seq"),
+    Index("job_live", "live", "seq"),
+    Index("job_state", "state", "seq"),
+    Index("job_project", "project", "state", "seq"),
+    Index("job_experiment", "experiment", "state", "seq"),
+)
+
+attempt = Table(
+    "attempt",
+    EVENTS,
+    Column("job", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("data", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+node = Table(
+    "node",
+    EVENTS,
+    Column("name", Text, primary_key=True),
+    Column("data", Text, nullable=False),
+)
+
+head = Table(  # one row
+    "head",
+    EVENTS,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("last_now_s", Float(53), nullable=False),
+    Column("last_hash", Text, nullable=False),
+    Column("inbox_cursor", BigInteger, nullable=False),
+)
+
+inbox = Table(
+    "inbox",
+    INBOX,
+    Column("seq", _Seq, primary_key=True, autoincrement=False),  # drawn from `counter`, so that it is never used twice
+    Column("key", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("report", Boolean, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("received_s", Float(53), nullable=False),
+    Index("inbox_key", "key", unique=True),
+    Index("inbox_age", "report", "received_s"),
+)
+
+counter = Table(
+    "counter",
+    INBOX,
+    Column("name", Text, primary_key=True),  # an experiment, or "" for the rows of the inbox themselves
+    Column("last", BigInteger, nullable=False),
+)
+
+series = Table(
+    "series",
+    METRICS,
+    Column("id", _Seq, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Index("series_of_job", "job", "name", "rank", unique=True),
+)
+
+point = Table(
+    "point",
+    METRICS,
+    Column("series", _Seq, primary_key=True, autoincrement=False),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, nullable=False),
+    Column("value", Float(53)),  # null is NaN, which SQLite cannot hold
+    Column("time_s", Float(53), nullable=False),
+    sqlite_with_rowid=False,
+)
+
+unstepped = Table(
+    "unstepped",
+    METRICS,
+    Column("series", _Seq, primary_key=True, autoincrement=False),
+    Column("n", BigInteger, primary_key=True, autoincrement=False),  # counts up from 0 within its series
+    Column("attempt", Integer, nullable=False),
+    Column("value", Float(53)),
+    Column("time_s", Float(53), nullable=False),
+    sqlite_with_rowid=False,
+)
+
+latest = Table(
+    "latest",
+    METRICS,
+    Column("job", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("rank", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("step", BigInteger),
+    Column("value", Float(53)),
+    Column("time_s", Float(53), nullable=False),
+    sqlite_with_rowid=False,
+)
+
+fence = Table(
+    "fence",
+    METRICS,
+    Column("job", Text, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+heartbeat = Table(
+    "heartbeat",
+    METRICS,
+    Column("key", Text, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("time_s", Float(53), nullable=False),
+    Column("step", BigInteger),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("cpu_s", Float(53), nullable=False),
+    Index("heartbeat_of_job", "job", "attempt"),
+)

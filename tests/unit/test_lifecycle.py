@@ -1,0 +1,176 @@
+"""The life cycle: the whole matrix, the laws under random histories, and single histories worth reading."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S, DeleteCheckpoint, Effect, Launch, Stop
+from trainmaster.lifecycle.invariants import violations
+from trainmaster.lifecycle.machine import TransitionError, accepts, apply
+from trainmaster.lifecycle.pending import pending
+from trainmaster.lifecycle.table import TABLE
+from trainmaster.model import events as ev
+from trainmaster.model.checkpoints import Artifact, Part
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Action, Job, Ledger, NodePhase, Outcome, RankEnd, State, StopFor, Verdict
+from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources
+
+SUBMITTED = ev.Submitted(1, JobSpec("true", resources=Resources(nodes=2)), Origin(), CodeCopy(), 10.0)
+SHARES = Allocation((NodeShare("a", "127.0.0.1", 1.0), NodeShare("b", "127.0.0.1", 1.0)))
+CLEAN = Outcome(ranks=(RankEnd(0, exit_code=0),))
+KILLED = Outcome(ranks=(RankEnd(0, signal=9),))
+SUCCESS = Verdict(Action.FINISH, State.SUCCEEDED, "every rank exited 0")
+RESTART = Verdict(Action.RESTART, State.QUEUED, "restarting", 3.0, Ledger.INFRASTRUCTURE)
+
+
+def history(*events: ev.JobEvent) -> tuple[Job, list[Effect]]:
+    """Fold events a second apart, from time 11 on; the last event's effects beside the job."""
+    job, effects = None, ()
+    for second, event in enumerate(events):
+        job, effects = apply(job, "x-1", event, 11.0 + second)
+        if not (job.state.live and job.attempt and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes)):
+            assert violations(job) == []
+    assert job is not None
+    return job, list(effects)
+
+
+def running(*more: ev.JobEvent) -> tuple[ev.JobEvent, ...]:
+    return (SUBMITTED, ev.Placed(1, SHARES), ev.NodeStarted(1, 0), ev.NodeStarted(1, 1), *more)
+
+
+def key(index: int, attempt: int = 1) -> AgentKey:
+    return AgentKey("x-1", attempt, index)
+
+
+def staged(id: str, step: int, **more: object) -> ev.CheckpointStaged:
+    return ev.CheckpointStaged(1, id, step, Part(0, "d" * 64, 1, 100), **more)  # type: ignore[arg-type]
+
+
+def test_a_gang_runs_once_every_agent_does_and_ends_with_its_verdict() -> None:
+    job, effects = history(SUBMITTED, ev.Placed(1, SHARES))
+    assert (job.state, effects) == (State.STARTING, [Launch(key(0)), Launch(key(1))])
+    job, _ = history(SUBMITTED, ev.Placed(1, SHARES), ev.NodeStarted(1, 1))
+    assert job.state is State.STARTING
+    job, _ = history(*running())
+    assert (job.state, job.started_s) == (State.RUNNING, 14.0)
+    job, effects = history(*running(ev.NodeEnded(1, 0, CLEAN), ev.NodeEnded(1, 1, CLEAN), ev.AttemptEnded(1, SUCCESS)))
+    assert (job.state, job.ended_s, job.ran_s, effects) == (State.SUCCEEDED, 17.0, 3.0, [])
+
+
+def test_a_bad_end_stops_the_rest_of_the_gang_and_waits_for_it() -> None:
+    job, effects = history(*running(ev.NodeEnded(1, 0, KILLED)))
+    assert (job.state, job.stopping_for, effects) == (State.STOPPING, StopFor.FAILURE, [Stop(key(1), FAILURE_GRACE_S)])
+    job, _ = history(*running(ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART)))
+    assert (job.state, job.not_before_s, job.restarts_infrastructure) == (State.QUEUED, 20.0, 1)
+
+
+def test_a_lost_agent_is_ended_at_once_its_gang_soon() -> None:
+    job, effects = history(*running(ev.NodeLost(1, 1, "gone")))
+    assert (job.state, effects) == (State.STOPPING, [Stop(key(0), FAILURE_GRACE_S), Stop(key(1), 0.0)])
+
+
+def test_cancel_outranks_every_other_stop_and_is_not_outranked() -> None:
+    job, effects = history(*running(ev.StopOrdered(StopFor.EVICT, "away"), ev.CancelRequested("ann")))
+    assert (job.stopping_for, effects) == (StopFor.CANCEL, [Stop(key(0), GRACE_S), Stop(key(1), GRACE_S)])
+    job, effects = history(*running(ev.CancelRequested("ann"), ev.StopOrdered(StopFor.LIMIT, "late")))
+    assert (job.stopping_for, effects) == (StopFor.CANCEL, [])
+
+
+def test_waiting_work_is_held_released_and_cancelled() -> None:
+    job, _ = history(SUBMITTED, ev.Held("ann", "lunch"))
+    assert (job.state, job.reason) == (State.HELD, "held by ann: lunch")
+    assert history(SUBMITTED, ev.Held("ann", ""), ev.Released("bob"))[0].state is State.QUEUED
+    assert history(SUBMITTED, ev.CancelRequested("ann"))[0].state is State.CANCELLED
+
+
+def test_an_event_of_another_attempt_is_refused() -> None:
+    job, _ = history(*running())
+    assert not accepts(job, ev.NodeEnded(2, 0, CLEAN))
+    with pytest.raises(TransitionError, match="carries attempt 2 of x-1; expected 1"):
+        apply(job, "x-1", ev.NodeEnded(2, 0, CLEAN), 99.0)
+
+
+def test_retention_gives_up_the_oldest_and_never_the_last_good_one() -> None:
+    spec = replace(SUBMITTED, spec=replace(SUBMITTED.spec, checkpoint=CheckpointSpec(keep=1)))
+    job, effects = history(spec, *running()[1:], staged("c1", 1), staged("c2", 2))
+    assert [c.id for c in job.checkpoints] == ["c2"]
+    assert effects == [DeleteCheckpoint("x-1", "c1")]
+    job, _ = history(spec, *running()[1:], staged("c1", 1), staged("c2", 2), ev.CheckpointDeleted("c1"))
+    assert job.deleting == ()
+
+
+def test_a_checkpoint_of_several_parts_is_committed_by_the_last() -> None:
+    first = staged("s", 5, parts_expected=2)
+    job, _ = history(*running(first))
+    assert (job.checkpoints, [c.id for c in job.staged]) == ((), ["s"])
+    job, _ = history(*running(first, replace(first, part=Part(1, "e" * 64, 2, 50))))
+    assert ([(c.id, c.bytes) for c in job.checkpoints], job.staged) == ([("s", 150)], ())
+
+
+def test_a_checkpoint_found_corrupt_is_no_longer_good() -> None:
+    second = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
+    started = ev.NodeStarted(2, 0, restored="c1", step=1, bad=("c2",))
+    job, _ = history(*running(staged("c1", 1), staged("c2", 2), *second, started))
+    assert ([c.id for c in job.good_checkpoints], job.attempt and job.attempt.resumed_from_step) == (["c1"], 1)
+
+
+def test_the_matrix_is_total_over_what_can_come_at_any_time() -> None:
+    """People's commands and agents' news may come in any state; each pair has a row."""
+    anytime = (ev.Held, ev.Released, ev.CancelRequested)
+    assert [(s, e.__name__) for s in State for e in anytime if (s, e) not in TABLE] == []
+    live = [s for s in State if s.live]
+    news = (ev.NodeStarted, ev.NodeLost, ev.NodeEnded, ev.CheckpointStaged, ev.ArtifactKept, ev.RendezvousChosen)
+    assert [(s, e.__name__) for s in live for e in news if (s, e) not in TABLE] == []
+
+
+def _candidates(attempt: int, index: int, n: int) -> list[ev.JobEvent]:
+    return [
+        ev.Held("ann", ""), ev.Released("ann"), ev.CancelRequested("ann"), ev.Waited("busy"), ev.Placed(attempt + 1, SHARES),
+        ev.RendezvousChosen(attempt, "h", 1), ev.NodeStarted(attempt, index), ev.NodeLost(attempt, index, "gone"),
+        ev.NodeEnded(attempt, index, KILLED if n % 2 else CLEAN), ev.CheckpointDeleted(f"c{n - 1}"),
+        ev.CheckpointStaged(attempt, f"c{n}", n, Part(0, "d", 1, 1)), ev.StopOrdered(StopFor.EVICT, "away"),
+        ev.ArtifactKept(attempt, index, Artifact("a", "d", 1, attempt)),
+    ]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1), st.booleans()), max_size=60))
+def test_any_history_keeps_the_invariants_and_loses_no_effect(choices: list[tuple[int, int, bool]]) -> None:
+    """Law: `pending` of the state after any history holds every effect given and not done yet."""
+    job, _ = apply(None, "x-1", SUBMITTED, 0.0)
+    owed: set[Effect] = set()
+    for n, (choice, index, stale) in enumerate(choices):
+        attempt = job.attempt.number if job.attempt else 0
+        event = _candidates(attempt - stale, index, n)[choice]
+        if not accepts(job, event):
+            continue
+        job, effects = apply(job, "x-1", event, float(n))
+        if job.state.live and job.attempt and all(a.phase is NodePhase.ENDED for a in job.attempt.nodes):
+            job, more = apply(job, "x-1", ev.AttemptEnded(job.attempt.number, RESTART if n % 3 else SUCCESS), float(n))
+            effects += more
+        job = replace(job, restarts_infrastructure=min(job.restarts_infrastructure, 20))
+        assert violations(job) == []
+        owed = {e for e in owed | set(effects) if _still_owed(job, e)}
+        promised = pending(job)
+        assert {_what(e) for e in owed} <= {_what(e) for e in promised}
+
+
+def _what(effect: Effect) -> tuple[object, ...]:
+    """An effect without its grace, which may have been shortened or lengthened since."""
+    return (Stop, effect.key) if isinstance(effect, Stop) else (effect,)
+
+
+def _still_owed(job: Job, effect: Effect) -> bool:
+    """Whether `effect` was neither done (its end observed) nor overtaken by a later state."""
+    if isinstance(effect, DeleteCheckpoint):
+        return effect.checkpoint in job.deleting
+    attempt = job.attempt
+    if attempt is None or attempt.number != effect.key.attempt or not job.state.live:
+        return False
+    phase = attempt.nodes[effect.key.node_index].phase
+    if isinstance(effect, Launch):
+        return phase is NodePhase.LAUNCHING and job.state is State.STARTING
+    return phase is not NodePhase.ENDED

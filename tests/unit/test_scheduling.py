@@ -1,0 +1,99 @@
+"""The cycle: laws over random worlds, and the words it gives."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainmaster.model.job import Job, State
+from trainmaster.model.nodes import Allocation, Device, Node, NodeShare, NodeState
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin, Resources
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.explain import why
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.snapshot import Snapshot
+
+FIFO = POLICIES["fifo"]
+
+
+def node(name: str, cpus: float = 4.0, gpus: int = 0, state: NodeState = NodeState.UP) -> Node:
+    devices = tuple(Device(i, "h100") for i in range(gpus))
+    return Node(name, "local", name, "127.0.0.1", cpus, 8 * 2**30, devices, state=state)
+
+
+def job(seq: int, priority: int = 0, not_before_s: float = 0.0, **resources: object) -> Job:
+    spec = JobSpec("true", priority=priority, resources=Resources(**resources))  # type: ignore[arg-type]
+    return Job(f"x-{seq}", seq, spec, Origin(), CodeCopy(), 0.0, State.QUEUED, "queued", 0.0, not_before_s)
+
+
+resources = st.builds(dict, nodes=st.integers(1, 3), gpus=st.integers(0, 3), cpus=st.sampled_from([0.5, 1.0, 2.0, 5.0]))
+jobs = st.lists(st.tuples(st.integers(-2, 2), resources), max_size=25).map(
+    lambda asks: tuple(job(i, p, **r) for i, (p, r) in enumerate(asks))
+)
+nodes = st.lists(st.tuples(st.sampled_from([1.0, 4.0]), st.integers(0, 4), st.sampled_from(NodeState)), min_size=1, max_size=5).map(
+    lambda rows: tuple(node(f"n{i}", c, g, s) for i, (c, g, s) in enumerate(rows))
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(jobs, nodes, st.randoms())
+def test_laws_of_every_plan(waiting: tuple[Job, ...], machines: tuple[Node, ...], rng: object) -> None:
+    snapshot = Snapshot(100.0, machines, waiting, {})
+    plan, carry = cycle(snapshot, FIFO, Carry())
+    by_id = {j.id: j for j in waiting}
+    up = {n.name: n for n in machines if n.state is NodeState.UP}
+    devices = [(s.node, d) for p in plan.placements for s in p.allocation.shares for d in s.devices]
+    assert len(devices) == len(set(devices)), "a device was given twice"
+    for name, machine in up.items():
+        shares = [s for p in plan.placements for s in p.allocation.shares if s.node == name]
+        assert sum(s.cpus for s in shares) <= machine.cpus
+        assert {d for s in shares for d in s.devices} <= {d.index for d in machine.devices}
+    for placement in plan.placements:
+        ask = by_id[placement.job].spec.resources
+        shares = placement.allocation.shares
+        assert len(shares) == len({s.node for s in shares}) == ask.nodes, "a gang starts whole, one member a node"
+        assert all(len(s.devices) == ask.gpus and s.cpus == ask.cpus and s.node in up for s in shares)
+    assert {p.job for p in plan.placements} | set(plan.refusals) == set(by_id), "everybody is placed or told why not"
+    assert all(r.text for r in plan.refusals.values())
+    assert cycle(snapshot, FIFO, carry)[0] == plan, "carry is only a cache"
+    shuffled = list(waiting)
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert cycle(Snapshot(100.0, machines, tuple(shuffled), {}), FIFO, Carry())[0].placements == plan.placements
+
+
+def placed(*waiting: Job, held: dict[str, Allocation] | None = None, machines: tuple[Node, ...] = (node("a"),)) -> list[str]:
+    return [p.job for p in cycle(Snapshot(100.0, machines, waiting, held or {}), FIFO, Carry())[0].placements]
+
+
+def test_priority_comes_before_who_was_first() -> None:
+    assert placed(job(1), job(2, priority=5), job(3), machines=(node("a", cpus=2.0),)) == ["x-2", "x-1"]
+
+
+def test_a_head_that_cannot_start_does_not_block_those_behind_it() -> None:
+    assert placed(job(1, cpus=9.0), job(2)) == ["x-2"]
+
+
+def test_what_live_attempts_hold_is_not_given_again() -> None:
+    held = {"y-1": Allocation((NodeShare("a", "127.0.0.1", 1.0, 0, (0,)),))}
+    machines = (node("a", gpus=2),)
+    plan = cycle(Snapshot(0.0, machines, (job(1, gpus=1), job(2, gpus=1)), held), FIFO, Carry())[0]
+    assert [p.allocation.shares[0].devices for p in plan.placements] == [(1,)]
+
+
+def words(asked: Job, *machines: Node, held: dict[str, Allocation] | None = None) -> str:
+    return cycle(Snapshot(100.0, machines, (asked,), held or {}), FIFO, Carry())[0].refusals[asked.id].text
+
+
+def test_every_refusal_says_what_is_asked_and_what_stands_against_it() -> None:
+    held = {"y-1": Allocation((NodeShare("a", "127.0.0.1", 4.0),))}
+    assert words(job(1, gpus=8), node("a", gpus=2)) == "asks for 8 GPUs, 1 CPU on one node; the largest has 2 GPUs, 4 CPUs, 8.0 GiB"
+    assert words(job(1, gpus=1, gpu_kind="a100"), node("a", gpus=2)) == "asks for GPUs of kind a100; there are h100"
+    assert words(job(1, nodes=3), node("a"), node("b")) == "asks for 3 nodes with 1 CPU; there are 2 such nodes"
+    assert words(job(1), node("a"), held=held) == "waiting for 1 CPU: other jobs hold what it needs"
+    assert words(job(1), node("a", state=NodeState.DRAINED)) == "waiting for 1 CPU: a is drained"
+    assert words(job(1, not_before_s=130.0), node("a")) == "waiting before the next restart (back-off)"
+
+
+def test_why_adds_position_and_what_is_free() -> None:
+    held = {"y-1": Allocation((NodeShare("a", "127.0.0.1", 3.0),))}
+    asked = job(1, cpus=2.0)
+    text = why(asked, Snapshot(100.0, (node("a"),), (asked,), held), 1)
+    assert text == "x-1 is number 1 in the queue, waiting for 2 CPUs: other jobs hold what it needs (free now: 1 CPU on a)"
