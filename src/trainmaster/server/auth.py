@@ -17,15 +17,6 @@ from trainmaster.home import Home, write_atomic
 _ADMIN = "admin"
 
 
-def ensure_secret(home: Home) -> bytes:
-    """The bytes from which agents' credentials are derived; made at the first start."""
-    try:
-        return home.secret_file.read_bytes()
-    except FileNotFoundError:
-        write_atomic(home.secret_file, secrets.token_bytes(32), 0o600)
-        return home.secret_file.read_bytes()
-
-
 def credential(secret: bytes, key: str) -> str:
     """What the agent of `key` proves itself with."""
     return hmac.new(secret, key.encode(), hashlib.sha256).hexdigest()

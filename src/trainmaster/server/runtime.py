@@ -10,7 +10,7 @@ from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewRow
-from trainmaster.server.auth import Tokens, ensure_secret
+from trainmaster.server.auth import Tokens
 from trainmaster.server.follow import Bells, ControlWaker, Follower
 from trainmaster.server.ingest import GroupWriter
 from trainmaster.server.services import Services
@@ -35,7 +35,7 @@ class Runtime:
         home = services.home
         self.services = services
         self.tokens = Tokens(home)
-        self.secret = ensure_secret(home)
+        self.secret = services.secret
         self.bells = Bells()
         self.waker = ControlWaker(home.socket("control.wake"))
         self.follower = Follower(home.socket("api.wake"), services.events, self._changed)

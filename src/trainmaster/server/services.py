@@ -1,6 +1,6 @@
 """What the api process is built on, constructor-injected: the stores and the home, nothing that runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.home import Home
@@ -59,3 +59,4 @@ class Services:
     events: EventReader
     metrics: MetricStore
     blobs: Blobs
+    secret: bytes = field(repr=False)  # agents' credentials are derived from it

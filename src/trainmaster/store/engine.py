@@ -58,7 +58,9 @@ class Database:
             version = schema.HEAD
         refuse_unknown_version(version, self.path)
         if version != schema.HEAD:
-            raise OperationError(f"{self.path} is at revision {version or 'none'}, not {schema.HEAD}", hint="run `tm up`, which migrates it")
+            raise OperationError(
+                f"{self.path} is at revision {version or 'none'}, not {schema.HEAD}", hint="run `tm up`, which migrates it"
+            )
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -93,7 +95,7 @@ def open_engine(path: Path, read_only: bool = False, durable: bool = True) -> En
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=8, max_overflow=-1, pool_use_lifo=True)
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=8, max_overflow=-1)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:
@@ -128,7 +130,8 @@ def refuse_unknown_version(version: str | None, path: Path) -> None:
     """Raises: OperationError when a newer version of this program wrote the file."""
     if version is not None and version not in schema.REVISIONS:
         raise OperationError(
-            f"{path} was written by a newer version (revision {version}; this one knows {schema.HEAD})", hint="upgrade trainmaster on this machine"
+            f"{path} was written by a newer version (revision {version}; this one knows {schema.HEAD})",
+            hint="upgrade trainmaster on this machine",
         )
 
 
@@ -143,7 +146,8 @@ def create_tables(engine: Engine, store: str) -> None:
 
 
 VERSION_SQL = (  # as Alembic writes it, to the letter: a test compares them
-    f"CREATE TABLE {schema.VERSION_TABLE} (\n\tversion_num VARCHAR(32) NOT NULL, \n\tCONSTRAINT {schema.VERSION_TABLE}_pkc PRIMARY KEY (version_num)\n)"
+    f"CREATE TABLE {schema.VERSION_TABLE} (\n\tversion_num VARCHAR(32) NOT NULL, \n"
+    f"\tCONSTRAINT {schema.VERSION_TABLE}_pkc PRIMARY KEY (version_num)\n)"
 )
 
 
@@ -168,7 +172,8 @@ def translated(path: Path) -> Iterator[None]:
             raise
         if _disk_is_full(cause, path.parent):
             raise DiskFullError(
-                f"no space left for {path}: nothing was written", hint=f"free some space on the disk of {path.parent}; what was accepted before is safe"
+                f"no space left for {path}: nothing was written",
+                hint=f"free some space on the disk of {path.parent}; what was accepted before is safe",
             ) from error
         raise OperationError(f"{path}: {cause}", hint="`tm doctor` checks the files of the server") from error
 
@@ -189,7 +194,8 @@ def _refuses_bytes(directory: Path) -> bool:
     except OSError as error:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     try:
-        os.posix_fallocate(descriptor, 0, _PROBE_BYTES)
+        os.write(descriptor, bytes(_PROBE_BYTES))
+        os.fsync(descriptor)
     except OSError as error:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     finally:

@@ -21,26 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from trainmaster import __version__
 from trainmaster.agent import main as agent
+from trainmaster.engines.local.code_version import VERSION
 from trainmaster.home import Home
 from trainmaster.wire import names, processes
 
 _LOOK_S = 5.0  # how often it looks whether its home is still there
 _REQUEST_S = 2.0
 _REQUEST_MAX_BYTES = 8192
-_SOURCES = ("agent", "wire", "engines/local/spawner.py")
-
-
-def version() -> str:
-    """Which code this is: the release, and the files that agents are made of, so that an upgrade is noticed."""
-    root = Path(__file__).resolve().parents[2]
-    files: list[Path] = []
-    for source in _SOURCES:
-        path = root / source
-        files.extend(sorted(path.glob("*.py")) if path.is_dir() else [path])
-    stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return json.dumps([__version__, sys.executable, stamps], separators=(",", ":"))
 
 
 def main(root: str) -> int:
@@ -54,28 +42,28 @@ def main(root: str) -> int:
     os.chdir("/")
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    code = version()  # before the imports' files can change under us
     agent.preload()
-    listener, path = _listen(home)
+    path = home.socket("spawner")
+    listener = _listen(path)
+    inode = path.stat().st_ino
     gc.collect()
     gc.freeze()  # the collector leaves what is shared alone, so that the children do not copy it
     try:
-        while home.root.is_dir() and _ours(listener, path):
+        while home.root.is_dir() and _ours(path, inode):
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
                 continue
             with connection:
-                if not _serve(connection, code):
+                if not _serve(connection):
                     return 0
         return 0
     finally:
-        if _ours(listener, path):
+        if _ours(path, inode):
             path.unlink(missing_ok=True)  # before the lock goes with the process: the next one binds anew
 
 
-def _listen(home: Home) -> tuple[socket.socket, Path]:
-    path = home.socket("spawner")
+def _listen(path: Path) -> socket.socket:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)  # stale: its owner would hold the lock
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -86,22 +74,18 @@ def _listen(home: Home) -> tuple[socket.socket, Path]:
         os.umask(mask)
     listener.listen(256)
     listener.settimeout(_LOOK_S)
-    return listener, path
+    return listener
 
 
-def _ours(listener: socket.socket, path: Path) -> bool:
+def _ours(path: Path, inode: int) -> bool:
     """Whether the name still leads here: nobody removed the socket or put another in its place."""
     try:
-        inode = path.stat().st_ino
+        return path.stat().st_ino == inode
     except OSError:
         return False
-    return _bound.setdefault(listener.fileno(), inode) == inode
 
 
-_bound: dict[int, int] = {}  # descriptor -> inode of its name when first looked at
-
-
-def _serve(connection: socket.socket, code: str) -> bool:
+def _serve(connection: socket.socket) -> bool:
     """Answer one request; False when it was the last."""
     connection.settimeout(_REQUEST_S)
     try:
@@ -112,7 +96,7 @@ def _serve(connection: socket.socket, code: str) -> bool:
         if request.get("exit"):
             _answer(connection, {"pid": os.getpid()})
             return False
-        if request.get("version") != code:
+        if request.get("version") != VERSION:
             _answer(connection, {"error": "version"})
             return False
         pid = _fork_agent(str(request["directory"]))
@@ -166,7 +150,7 @@ def _become_agent(directory: str) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         _streams(os.path.join(directory, names.AGENT_LOG))
-        os.closerange(3, os.sysconf("SC_OPEN_MAX") if not os.path.isdir("/proc/self/fd") else _highest() + 1)
+        os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
         code = agent.run(directory)
     except BaseException:
         traceback.print_exc()
@@ -184,10 +168,6 @@ def _streams(log: str) -> None:
     os.dup2(null, 0)
     os.dup2(words, 1)
     os.dup2(words, 2)
-
-
-def _highest() -> int:
-    return max(int(name) for name in os.listdir("/proc/self/fd"))
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

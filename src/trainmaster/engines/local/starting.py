@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.engines.local.attempts import Identity
+from trainmaster.engines.local.code_version import VERSION
 from trainmaster.engines.local.zipapp import build
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
@@ -36,7 +38,6 @@ null = os.open(os.devnull, os.O_RDONLY)
 os.dup2(null, 0)
 os.dup2(words, 1)
 os.dup2(words, 2)
-os.closerange(3, 64)
 os.execv(command[0], command)
 """
 
@@ -55,7 +56,7 @@ class Starter:
 
         Raises: OperationError when no process can be started.
         """
-        answer = ask(self._home, {"directory": str(directory), "version": version()})
+        answer = ask(self._home, {"directory": str(directory), "version": VERSION})
         if answer is not None and "pid" in answer:
             return _identity(int(answer["pid"]), answer.get("start_ticks"))
         self._revive()
@@ -97,8 +98,6 @@ def stop_spawner(home: Home) -> None:
     except OSError:
         return
     try:
-        import select  # noqa: PLC0415 - `tm down` alone needs it
-
         select.select([descriptor], [], [], _CONNECT_S)
     finally:
         os.close(descriptor)
@@ -146,19 +145,6 @@ def detach(command: list[str], log: Path) -> int:
             f"could not start a process: {error} {said.decode(errors='replace').strip()}".strip(),
             "check that the machine has free memory and processes (ulimit -u), then try again",
         ) from error
-
-
-_version: list[str] = []
-
-
-def version() -> str:
-    """The version of the agents' code that this process knows, as the spawner counts it."""
-    if not _version:
-        # The spawner imports the agent, which this process has no other use for.
-        from trainmaster.engines.local import spawner  # noqa: PLC0415
-
-        _version.append(spawner.version())
-    return _version[0]
 
 
 def _identity(pid: int, ticks: object) -> Identity | None:

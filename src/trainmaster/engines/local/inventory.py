@@ -1,0 +1,99 @@
+"""What this machine has: its own node, or the virtual nodes a person declared."""
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pynvml
+
+from trainmaster.engines.local.settings import LocalSettings
+from trainmaster.model.nodes import Device, Node
+from trainmaster.wire import processes
+
+_ENGINE = "local"
+_LOOPBACK = "127.0.0.1"
+_CGROUP = Path("/sys/fs/cgroup")
+_DROPPED = {"nvidia", "tesla", "geforce", "quadro", "graphics", "device", "generation", "laptop", "gpu"}
+_CUT = re.compile(r"(\d+(gb|mb)|sxm\d*|pcie|nvl|hbm\d*\w*)\Z")
+
+
+def nodes(settings: LocalSettings) -> list[Node]:
+    """This machine as one node, or as many virtual ones as were declared, in order."""
+    host, boot = socket.gethostname(), processes.boot_id()
+    cpus, memory = float(len(os.sched_getaffinity(0))), memory_bytes()
+    if not settings.virtual:
+        return [Node(host, _ENGINE, host, _LOOPBACK, cpus, memory, real_devices(), boot_id=boot)]
+    count = settings.nodes or 1
+    devices = tuple(Device(index, settings.gpu_kind, stand_in=True) for index in range(settings.gpus_per_node or 0))
+    # Processors are declared for each node, a fiction; memory is shared out, since running out of it is none.
+    each = settings.cpus_per_node if settings.cpus_per_node is not None else cpus
+    return [
+        Node(f"node{index}", _ENGINE, host, _LOOPBACK, each, memory // count, devices, virtual=True, boot_id=boot)
+        for index in range(count)
+    ]
+
+
+def memory_bytes() -> int:
+    """The machine's memory, or the limit this process is under, whichever is lower."""
+    return min([int(psutil.virtual_memory().total), *_limits(_CGROUP, Path("/proc/self/cgroup"))])
+
+
+def real_devices() -> tuple[Device, ...]:
+    """The machine's GPUs by PCI order, none where there is no driver; those hidden from the server stay hidden."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        found = [_device(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return tuple(device for device, uuid in found if shown is None or _listed(device.index, uuid, shown))
+
+
+def kind(name: str) -> str:
+    """The short word for a GPU: `NVIDIA H100 80GB HBM3` -> `h100`, `NVIDIA GeForce RTX 4090` -> `rtx4090`."""
+    kept = []
+    for word in re.split(r"[\s_/-]+", name.lower()):
+        if _CUT.match(word):
+            break
+        if word not in _DROPPED:
+            kept.append(word)
+    return re.sub(r"[^a-z0-9.]", "", "".join(kept)) or "gpu"
+
+
+def _device(index: int) -> tuple[Device, str]:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    device = Device(index, kind(_text(pynvml.nvmlDeviceGetName(handle))), memory)
+    return device, _text(pynvml.nvmlDeviceGetUUID(handle))
+
+
+def _listed(index: int, uuid: str, shown: str) -> bool:
+    words = [word.strip() for word in shown.split(",")]
+    return str(index) in words or any(word.startswith("GPU-") and uuid.startswith(word) for word in words)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _limits(root: Path, own: Path) -> Iterator[int]:
+    """Every memory limit of the cgroups this process is in, v2 and v1, as seen from here up."""
+    with contextlib.suppress(OSError):
+        for line in own.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                base, name = (root, "memory.max") if controllers == "" else (root / "memory", "memory.limit_in_bytes")
+                relative = Path(path.lstrip("/"))
+                for directory in (relative, *relative.parents):
+                    with contextlib.suppress(OSError, ValueError):
+                        yield int((base / directory / name).read_text())

@@ -1,0 +1,217 @@
+"""Jobs, attempts, nodes and events as JSON values: pure, and the one place that decides how they look outside."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from trainmaster.model.checkpoints import Artifact, Checkpoint
+from trainmaster.model.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
+from trainmaster.model.job import Action, Attempt, Job, State
+from trainmaster.model.nodes import Node
+from trainmaster.ports.store import InboxRow
+
+View = dict[str, Any]
+Points = Mapping[str, tuple[int | None, float, float]]  # metric name -> step, value, time_s
+
+WAITING = "waiting for the control process"
+_AFTER = {Action.RESTART: "restarted", Action.REQUEUE: "requeued"}
+
+
+def pending_job(row: InboxRow) -> Job:
+    """A submit that control has not taken up yet, as the job it is going to be."""
+    command = row.command
+    assert isinstance(command, SubmitJob)
+    state, reason = (State.QUEUED, WAITING) if command.hold is None else (State.HELD, command.hold)
+    return Job(
+        id=row.job,
+        seq=row.seq,
+        spec=command.spec,
+        origin=command.origin,
+        code=command.code,
+        created_s=row.received_s,
+        state=state,
+        reason=reason,
+        queued_s=row.received_s,
+    )
+
+
+def pending_reason(job: Job, rows: Sequence[InboxRow]) -> str:
+    """The job's reason, were it not for a command that control has yet to take up."""
+    reason = job.reason
+    for row in rows:
+        match row.command:
+            case CancelJob():
+                reason = "cancel requested"
+            case HoldJob(reason=why):
+                reason = f"hold requested: {why}" if why else "hold requested"
+            case ReleaseJob():
+                reason = "release requested"
+    return reason
+
+
+def job_view(job: Job, points: Points, reason: str) -> View:
+    """A job as lists show it."""
+    attempt = job.attempt
+    return {
+        "id": job.id,
+        "seq": job.seq,
+        "name": job.spec.name,
+        "project": job.spec.project,
+        "experiment": job.spec.experiment,
+        "state": job.state.value,
+        "reason": reason,
+        "priority": job.spec.priority,
+        "attempt": attempt.number if attempt is not None else 0,
+        "created_s": job.created_s,
+        "started_s": job.started_s,
+        "ended_s": job.ended_s,
+        "nodes": _node_names(attempt),
+        "command": job.spec.command if isinstance(job.spec.command, str) else shlex.join(job.spec.command),
+        "step": last_step(job, points),
+        "metrics": {name: value for name, (_, value, _) in sorted(points.items())},
+        "restarts": {"program": job.restarts_program, "infrastructure": job.restarts_infrastructure},
+        "tags": job.spec.tags,
+    }
+
+
+def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: str, work: Sequence[str]) -> View:
+    """Everything about one job."""
+    known = {attempt.number: attempt for attempt in attempts}
+    if job.attempt is not None:
+        known[job.attempt.number] = job.attempt
+    numbered = [known[number] for number in sorted(known)]
+    return {
+        **job_view(job, points, reason),
+        "spec": asdict(job.spec),
+        "origin": asdict(job.origin),
+        "code": asdict(job.code),
+        "failure": asdict(job.failure) if job.failure is not None else None,
+        "time_limit_s": job.spec.time_limit_s,
+        "attempts": [attempt_view(job, attempt) for attempt in numbered],
+        "checkpoints": [checkpoint_view(checkpoint) for checkpoint in job.checkpoints],
+        "artifacts": [artifact_view(artifact) for artifact in job.artifacts],
+        "metrics": {
+            name: {"step": step, "value": value, "time_s": time_s} for name, (step, value, time_s) in sorted(points.items())
+        },
+        "work": list(work),
+        "notes": notes(numbered),
+    }
+
+
+def attempt_state(job: Job, attempt: Attempt) -> str:
+    """starting, running or stopping while it lives; then what it led to."""
+    if attempt.verdict is not None:
+        return _AFTER.get(attempt.verdict.action, attempt.verdict.state.value)
+    if attempt.stopping_s is not None:
+        return "stopping"
+    current = job.attempt is not None and job.attempt.number == attempt.number
+    if current and job.state is State.STOPPING:
+        return "stopping"
+    return "starting" if attempt.started_s is None else "running"
+
+
+def attempt_view(job: Job, attempt: Attempt) -> View:
+    """One attempt."""
+    failure, verdict = attempt.failure, attempt.verdict
+    succeeded = verdict is not None and verdict.state is State.SUCCEEDED
+    return {
+        "number": attempt.number,
+        "state": attempt_state(job, attempt),
+        "cause": failure.cause.value if failure is not None else None,
+        "message": failure.message if failure is not None else None,
+        "exit_code": failure.exit_code if failure is not None else (0 if succeeded else None),
+        "signal": failure.signal if failure is not None else None,
+        "rank": failure.rank if failure is not None else None,
+        "placed_s": attempt.placed_s,
+        "started_s": attempt.started_s,
+        "ended_s": attempt.ended_s,
+        "resumed_from_step": attempt.resumed_from_step,
+        "nodes": _node_names(attempt),
+        "devices": [list(share.devices) for share in attempt.allocation.shares],
+        "verdict": (
+            {
+                "action": verdict.action.value,
+                "reason": verdict.reason,
+                "delay_s": verdict.delay_s,
+                "ledger": verdict.ledger.value,
+            }
+            if verdict is not None
+            else None
+        ),
+        "last_lines": list(failure.last_lines) if failure is not None else [],
+    }
+
+
+def checkpoint_view(checkpoint: Checkpoint) -> View:
+    """One committed checkpoint."""
+    return {
+        "id": checkpoint.id,
+        "step": checkpoint.step,
+        "bytes": checkpoint.bytes,
+        "committed_s": checkpoint.committed_s,
+        "good": checkpoint.good,
+        "approximate": checkpoint.approximate,
+        "attempt": checkpoint.attempt,
+    }
+
+
+def artifact_view(artifact: Artifact) -> View:
+    """One kept file."""
+    return {"path": artifact.path, "bytes": artifact.bytes, "digest": artifact.digest}
+
+
+def last_step(job: Job, points: Points) -> int | None:
+    """The newest step anything told of."""
+    newest = max(((time_s, step) for step, _, time_s in points.values() if step is not None), default=None)
+    if newest is not None:
+        return newest[1]
+    outcomes = [node.outcome for node in job.attempt.nodes] if job.attempt is not None else []
+    return max((o.last_step for o in outcomes if o is not None and o.last_step is not None), default=None)
+
+
+def notes(attempts: Sequence[Attempt]) -> list[str]:
+    """What a person should know, in sentences."""
+    told = []
+    for attempt in attempts:
+        first = [node.outcome.first_step for node in attempt.nodes if node.outcome is not None]
+        steps = [step for step in first if step is not None]
+        if attempt.resumed_from_step is not None and steps and min(steps) < attempt.resumed_from_step:
+            told.append(
+                f"attempt {attempt.number} got its checkpoint of step {attempt.resumed_from_step} back and began again at step "
+                f"{min(steps)}: the program does not load it; see checkpoint.resume_arguments"
+            )
+    return told
+
+
+def node_view(node: Node, jobs: Sequence[Job]) -> View:
+    """A node, with what the live `jobs` leave free of it."""
+    shares = [
+        (job.id, share)
+        for job in jobs
+        if job.attempt is not None and job.state.live
+        for share in job.attempt.allocation.shares
+        if share.node == node.name
+    ]
+    taken = {index for _, share in shares for index in share.devices}
+    return {
+        "name": node.name,
+        "state": node.state.value,
+        "state_reason": node.state_reason,
+        "pool": node.pool,
+        "host": node.host,
+        "cpus": node.cpus,
+        "memory_bytes": node.memory_bytes,
+        "devices": [{"index": d.index, "kind": d.kind, "stand_in": d.stand_in} for d in node.devices],
+        "virtual": node.virtual,
+        "free": {
+            "cpus": max(0.0, node.cpus - sum(share.cpus for _, share in shares)),
+            "memory_bytes": max(0, node.memory_bytes - sum(share.memory_bytes for _, share in shares)),
+            "devices": [d.index for d in node.devices if d.index not in taken],
+        },
+        "jobs": sorted({job for job, _ in shares}),
+    }
+
+
+def _node_names(attempt: Attempt | None) -> list[str]:
+    return [share.node for share in attempt.allocation.shares] if attempt is not None else []

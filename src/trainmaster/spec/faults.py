@@ -1,0 +1,65 @@
+"""What is wrong with a spec, gathered: every fault with its place, and one error that lists them all."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from trainmaster.errors import SpecError
+
+FAULTS_MAX = 100  # told at once; the rest is counted
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `line` and `column` count from 1; they and `file` are None where there is no file."""
+
+    field: str
+    message: str
+    expected: str = ""
+    got: str = ""
+    nearest: str | None = None
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.file is None else f"{self.file}:{self.line}:{self.column}: "
+        field = f"{self.field}: " if self.field else ""
+        return place + field + self.message
+
+
+def spec_error(faults: Iterable[Fault]) -> SpecError:
+    """The error that tells all of `faults`, in the order of the file."""
+    ordered = sorted(faults, key=lambda f: (f.line or 0, f.column or 0))
+    lines = [str(fault) for fault in ordered[:FAULTS_MAX]]
+    if len(ordered) > FAULTS_MAX:
+        lines.append(f"and {len(ordered) - FAULTS_MAX} more")
+    return SpecError("\n".join(lines), "`tm schema` lists every field.", [asdict(f) for f in ordered[:FAULTS_MAX]])
+
+
+def describe(value: object) -> str:
+    """`value` in a person's words, short."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            text = repr(value)
+            return f"the number {text}" if len(text) <= 40 else "a very large number"
+        case str():
+            return repr(value) if len(value) <= 60 else repr(value[:57] + "…")
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a mapping"
+    return f"a {type(value).__name__}"
+
+
+def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
+    """The one of `names` that was probably meant; None when none is near."""
+    lowered = name.lower().replace("-", "_")
+    if lowered in names:
+        return lowered
+    found = difflib.get_close_matches(lowered[:80], names, n=1, cutoff=cutoff)
+    return found[0] if found else None

@@ -1,0 +1,204 @@
+"""The event log and its projections: written by control alone, read by anyone."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, insert, select, union_all
+
+from trainmaster.model.job import Attempt, Job, State
+from trainmaster.model.nodes import Node
+from trainmaster.ports.store import JobQuery, Live, NewEvent, Recorded
+from trainmaster.store import schema
+from trainmaster.store.codec import dump, load, load_event
+from trainmaster.store.engine import Database, upsert
+from trainmaster.store.find import JobFinder
+
+GENESIS = "0" * 64
+
+_event, _job, _attempt, _node, _head = schema.event, schema.job, schema.attempt, schema.node, schema.head
+_UPSERT_JOB = upsert(_job, ["id"])
+_UPSERT_ATTEMPT = upsert(_attempt, ["job", "number"])
+_UPSERT_NODE = upsert(_node, ["name"])
+_UPSERT_HEAD = upsert(_head, ["id"])
+
+
+class ChainRow(NamedTuple):
+    """One event as it lies in the file, not decoded, so that a damaged one can still be looked at."""
+
+    seq: int
+    now_s: float
+    job: str | None
+    attempt: int | None
+    type: str
+    data: str
+    hash: str
+
+
+class Head(NamedTuple):
+    """The end of the log, as the last transaction left it."""
+
+    last_seq: int
+    last_now_s: float
+    last_hash: str
+    inbox_cursor: int
+
+
+def chain_hash(previous: str, row: ChainRow) -> str:
+    """The hash of an event: SHA-256 over the hash before it and the canonical JSON of the row without its hash."""
+    begin = json.dumps([row.seq, row.now_s, row.job, row.attempt, row.type], separators=(",", ":"))
+    return hashlib.sha256(f"{previous}{begin[:-1]},{row.data}]".encode()).hexdigest()
+
+
+class SqlEventStore(JobFinder):
+    """`trainmaster.ports.store.EventStore` and `JobIndex`. Raises: OperationError when the file cannot be used."""
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        super().__init__(Database("events", path, read_only))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def append(
+        self, now_s: float, events: Sequence[NewEvent], jobs: Mapping[str, Job], nodes: Sequence[Node], inbox_cursor: int
+    ) -> int:
+        """See the port. Linear in what is given, whatever is in the log."""
+        job_rows = [_job_row(job) for job in jobs.values()]
+        attempt_rows = [
+            {"job": job.id, "number": job.attempt.number, "data": dump(job.attempt)} for job in jobs.values() if job.attempt
+        ]
+        node_rows = [{"name": node.name, "data": dump(node)} for node in nodes]
+        encoded = [(new.job, new.attempt, type(new.event).__name__, dump(new.event)) for new in events]
+        with self._database.writing("event") as connection:
+            head = _read_head(connection)
+            seq, last_hash, rows = head.last_seq, head.last_hash, []
+            for job, attempt, kind, data in encoded:
+                seq += 1
+                row = ChainRow(seq, float(now_s), job, attempt, kind, data, "")
+                last_hash = chain_hash(last_hash, row)
+                rows.append(row._replace(hash=last_hash)._asdict())
+            for statement, given in (
+                (insert(_event), rows),
+                (_UPSERT_JOB, job_rows),
+                (_UPSERT_ATTEMPT, attempt_rows),
+                (_UPSERT_NODE, node_rows),
+            ):
+                if given:
+                    connection.execute(statement, given)
+            last_now_s = max(float(now_s), head.last_now_s)
+            new_head = Head(seq, last_now_s, last_hash, inbox_cursor)
+            connection.execute(_UPSERT_HEAD, {"id": 1, **new_head._asdict()})
+        return seq
+
+    def load_live(self) -> Live:
+        """See the port. Linear in the jobs that are live and the nodes."""
+        with self._database.reading() as connection:
+            head = _read_head(connection)
+            jobs = connection.scalars(select(_job.c.data).where(_job.c.live.is_(True)).order_by(_job.c.seq)).all()
+            nodes = _read_nodes(connection)
+        return Live(
+            jobs=tuple(load(Job, data) for data in jobs),
+            nodes=tuple(nodes),
+            last_seq=head.last_seq,
+            last_now_s=head.last_now_s,
+            inbox_cursor=head.inbox_cursor,
+        )
+
+    def job(self, job_id: str) -> Job | None:
+        """See the port."""
+        with self._database.reading() as connection:
+            data = connection.scalar(select(_job.c.data).where(_job.c.id == job_id))
+        return None if data is None else load(Job, data)
+
+    def jobs(self, query: JobQuery) -> list[Job]:
+        """See the port. Independent of how many jobs there are, unless both project and experiment are given."""
+        with self._database.reading() as connection:
+            rows = connection.scalars(_page(query)).all()
+        return [load(Job, data) for data in rows]
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        """See the port."""
+        with self._database.reading() as connection:
+            found = connection.scalars(
+                select(_attempt.c.data).where(_attempt.c.job == job_id).order_by(_attempt.c.number)
+            ).all()
+        return [load(Attempt, data) for data in found]
+
+    def nodes(self) -> list[Node]:
+        """See the port."""
+        with self._database.reading() as connection:
+            return _read_nodes(connection)
+
+    def events(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded]:
+        """See the port."""
+        return [
+            Recorded(row.seq, row.now_s, row.job, row.attempt, load_event(row.type, row.data), row.hash)
+            for row in self.chain(after_seq, limit, job)
+        ]
+
+    def chain(self, after_seq: int, limit: int, job: str | None = None) -> list[ChainRow]:
+        """Like `events`, without decoding: what `verify_chain` reads."""
+        query = select(_event).where(_event.c.seq > after_seq).order_by(_event.c.seq).limit(limit)
+        if job is not None:
+            query = query.where(_event.c.job == job)
+        with self._database.reading() as connection:
+            return [ChainRow(*row) for row in connection.execute(query)]
+
+    def head(self) -> Head:
+        """Where the log ends."""
+        with self._database.reading() as connection:
+            return _read_head(connection)
+
+
+def _read_head(connection: Connection) -> Head:
+    row = connection.execute(
+        select(_head.c.last_seq, _head.c.last_now_s, _head.c.last_hash, _head.c.inbox_cursor).where(_head.c.id == 1)
+    ).one_or_none()
+    return Head(0, 0.0, GENESIS, 0) if row is None else Head(*row)
+
+
+def _read_nodes(connection: Connection) -> list[Node]:
+    return [load(Node, data) for data in connection.scalars(select(_node.c.data).order_by(_node.c.name))]
+
+
+def _job_row(job: Job) -> dict[str, object]:
+    number = job.id.rpartition("-")[2]
+    return {
+        "seq": job.seq,
+        "id": job.id,
+        "number": int(number) if number.isdecimal() else 0,
+        "project": job.spec.project,
+        "experiment": job.spec.experiment,
+        "name": job.spec.name,
+        "state": job.state.value,
+        "live": not job.state.ended or bool(job.deleting),
+        "data": dump(job),
+    }
+
+
+def _page(query: JobQuery) -> Select[Any]:
+    """One page, newest first.
+
+    Each state is a page of its own out of an index that ends in seq, and the page is the newest of them together:
+    "the newest 50 that failed or were cancelled" then costs at most 50 rows per state however rare either is.
+    """
+    conditions = []
+    if query.project is not None:
+        conditions.append(_job.c.project == query.project)
+    if query.experiment is not None:
+        conditions.append(_job.c.experiment == query.experiment)
+    if query.before_seq is not None:
+        conditions.append(_job.c.seq < query.before_seq)
+    newest = select(_job.c.seq).where(*conditions).order_by(_job.c.seq.desc()).limit(query.limit)
+    filtered = query.project is not None or query.experiment is not None
+    if not query.states and not filtered:
+        found = newest.subquery()
+    else:
+        states = query.states or tuple(State)
+        parts = [newest.where(_job.c.state == state.value).subquery() for state in dict.fromkeys(states)]
+        found = union_all(*(select(part.c.seq) for part in parts)).subquery()
+    wanted = select(found.c.seq).order_by(found.c.seq.desc()).limit(query.limit).scalar_subquery()
+    return select(_job.c.data).where(_job.c.seq.in_(wanted)).order_by(_job.c.seq.desc())

@@ -1,0 +1,110 @@
+"""Finding a job by what a person types, and the counts that a screen shows."""
+
+import difflib
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, Select, func, select
+
+from trainmaster.errors import ConflictError, NotFoundError, UsageError
+from trainmaster.model.job import State
+from trainmaster.store import schema
+from trainmaster.store.engine import Database
+
+LAST, LAST_FAILED = "@last", "@last-failed"
+
+_LISTED = 5  # ids named in an error
+_RECENT = 200  # newest jobs among which a slip of the pen is looked for
+_BEYOND = "\U0010ffff"  # sorts after every character of an id
+
+_job = schema.job
+
+
+class JobFinder:
+    """The reading that needs no decoding: `trainmaster.ports.store.JobIndex`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def resolve(self, ref: str, waiting: Sequence[tuple[str, str]] = ()) -> str:
+        """The id that `ref` means: an id, a job's name (the newest of it), the only id that begins so, `@last`, `@last-failed`.
+
+        `waiting` are (id, name) of jobs accepted and not yet taken up, in order of submission: newer than all others.
+        Raises: NotFoundError naming the nearest ids, ConflictError when several ids begin so, UsageError for another `@`.
+        """
+        newest_first = list(reversed(waiting))
+        with self._database.reading() as connection:
+            if ref.startswith("@"):
+                return _resolve_special(connection, ref, newest_first)
+            if any(job_id == ref for job_id, _ in newest_first) or _first(connection, _ids().where(_job.c.id == ref)):
+                return ref
+            of_name = [job_id for job_id, name in newest_first if name == ref]
+            named = of_name[0] if of_name else _first(connection, _newest().where(_job.c.name == ref))
+            if named is not None:
+                return named
+            beginning = [job_id for job_id, _ in newest_first if ref and job_id.startswith(ref)]
+            beginning += _beginning(connection, ref) if ref else []
+            if len(set(beginning)) == 1:
+                return beginning[0]
+            if beginning:
+                raise ConflictError(
+                    f"{ref!r} could be {_listing(list(dict.fromkeys(beginning)))}", hint="give more of the id, or all of it"
+                )
+            raise _not_found(connection, ref, newest_first)
+
+    def live_counts(self) -> dict[State, int]:
+        """How many jobs are in each state that is not over; every such state is there."""
+        going = [state for state in State if not state.ended]
+        query = select(_job.c.state, func.count()).where(_job.c.state.in_(going)).group_by(_job.c.state)
+        with self._database.reading() as connection:
+            found = {state: count for state, count in connection.execute(query)}
+        return {state: found.get(state.value, 0) for state in going}
+
+    def numbers(self) -> dict[str, int]:
+        """The highest number of each experiment's jobs; with `Inbox.keep_ahead` no id is ever given out twice."""
+        query = select(_job.c.experiment, func.max(_job.c.number)).group_by(_job.c.experiment)
+        with self._database.reading() as connection:
+            return {experiment: number for experiment, number in connection.execute(query)}
+
+
+def _ids() -> Select[tuple[str]]:
+    return select(_job.c.id)
+
+
+def _newest() -> Select[tuple[str]]:
+    return _ids().order_by(_job.c.seq.desc())
+
+
+def _first(connection: Connection, query: Select[tuple[str]]) -> str | None:
+    return connection.scalar(query.limit(1))
+
+
+def _beginning(connection: Connection, prefix: str) -> list[str]:
+    query = _ids().where(_job.c.id >= prefix, _job.c.id < prefix + _BEYOND).order_by(_job.c.id).limit(_LISTED + 1)
+    return list(connection.scalars(query))
+
+
+def _listing(ids: list[str]) -> str:
+    shown = ids[:_LISTED]
+    return ", ".join(shown) + (" and others" if len(ids) > len(shown) else "")
+
+
+def _resolve_special(connection: Connection, ref: str, newest_first: list[tuple[str, str]]) -> str:
+    if ref == LAST:
+        found = newest_first[0][0] if newest_first else _first(connection, _newest())
+        missing = "there are no jobs yet"
+    elif ref == LAST_FAILED:
+        found = _first(connection, _newest().where(_job.c.state == State.FAILED.value))
+        missing = "no job has failed"
+    else:
+        raise UsageError(f"{ref!r} is no reference to a job", hint=f"write {LAST}, {LAST_FAILED}, an id, or a name")
+    if found is None:
+        raise NotFoundError(f"{ref}: {missing}", hint="`tm ps --all` lists all jobs")
+    return found
+
+
+def _not_found(connection: Connection, ref: str, newest_first: list[tuple[str, str]]) -> NotFoundError:
+    recent = connection.execute(select(_job.c.id, _job.c.name).order_by(_job.c.seq.desc()).limit(_RECENT)).all()
+    known = {word: None for job_id, name in [*newest_first, *recent] for word in (job_id, name)}
+    near = difflib.get_close_matches(ref, list(known), n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`tm ps --all` lists all jobs"
+    return NotFoundError(f"there is no job {ref!r}", hint=hint)

@@ -1,0 +1,153 @@
+"""Commands and reports that were accepted: written by the api, drained by control."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy.engine import Row
+
+from trainmaster.model.commands import AgentReport, Command, SetNodeState, SubmitJob
+from trainmaster.model.ids import AgentKey, job_id
+from trainmaster.ports.store import InboxRow, NewRow
+from trainmaster.store import schema
+from trainmaster.store.codec import dump, load_command
+from trainmaster.store.engine import Database, upsert
+
+COMMANDS_KEPT_S = 7 * 24 * 3600.0
+
+_KEYS_PER_QUERY = 500  # SQLite takes 32,766 variables; short statements are found again in the cache
+_ROWS = ""  # the counter of the rows themselves; no experiment is called so
+
+_inbox, _counter = schema.inbox, schema.counter
+_ALL = (_inbox.c.seq, _inbox.c.key, _inbox.c.job, _inbox.c.received_s, _inbox.c.type, _inbox.c.data)
+_SET_COUNTER = upsert(_counter, ["name"])
+
+
+class SqlInbox:
+    """`trainmaster.ports.store.Inbox`. Raises: OperationError when the file cannot be used."""
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        self._database = Database("inbox", path, read_only)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def accept(self, rows: Sequence[NewRow]) -> list[str]:
+        """See the port. A row without a job (a node's state) answers with an empty id."""
+        if not rows:
+            return []
+        with self._database.writing("inbox") as connection:
+            known = _jobs_of_keys(connection, [row.key for row in rows])
+            new = {row.key: row for row in reversed(rows) if row.key not in known}  # of equal keys the first counts
+            new = {row.key: new[row.key] for row in rows if row.key in new}
+            drawn = Counter(_experiment(row) for row in new.values() if isinstance(row.command, SubmitJob))
+            next_number = _draw(connection, {_ROWS: len(new), **drawn})
+            values = []
+            for row in new.values():
+                command = row.command
+                if isinstance(command, SubmitJob):
+                    experiment = _experiment(row)
+                    command = replace(command, job=job_id(experiment, next_number[experiment]))
+                    next_number[experiment] += 1
+                known[row.key] = _job_of(command)
+                values.append(_values(row, command, next_number[_ROWS]))
+                next_number[_ROWS] += 1
+            if values:
+                connection.execute(insert(_inbox), values)
+        return [known[row.key] for row in rows]
+
+    def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
+        """See the port."""
+        query = select(*_ALL).where(_inbox.c.seq > after_seq).order_by(_inbox.c.seq).limit(limit)
+        with self._database.reading() as connection:
+            return [_row(found) for found in connection.execute(query)]
+
+    def pending(self, after_seq: int, job: str | None = None) -> list[InboxRow]:
+        """See the port."""
+        query = select(*_ALL).where(_inbox.c.seq > after_seq, _inbox.c.report.is_(False)).order_by(_inbox.c.seq)
+        if job is not None:
+            query = query.where(_inbox.c.job == job)
+        with self._database.reading() as connection:
+            return [_row(found) for found in connection.execute(query)]
+
+    def trim(self, taken_seq: int, now_s: float) -> None:
+        """See the port."""
+        taken = _inbox.c.seq <= taken_seq
+        old = _inbox.c.received_s < now_s - COMMANDS_KEPT_S
+        with self._database.writing() as connection:
+            connection.execute(delete(_inbox).where(taken, _inbox.c.report.is_(True)))
+            connection.execute(delete(_inbox).where(taken, _inbox.c.report.is_(False), old))
+
+    def keep_ahead(self, seq: int, numbers: Mapping[str, int]) -> None:
+        """Never draw a row at or below `seq`, nor a job's number at or below its experiment's.
+
+        The api says so at its start, with control's cursor and the numbers of the jobs there are: an inbox that was
+        restored from an older copy, or lost, then gives out nothing a second time. Changes nothing otherwise.
+        """
+        floors = {_ROWS: seq, **numbers}
+        with self._database.reading() as connection:
+            last = _read_counters(connection, list(floors))
+        if all(last.get(name, 0) >= floor for name, floor in floors.items()):
+            return
+        with self._database.writing() as connection:
+            last = _read_counters(connection, list(floors))
+            raised = [{"name": name, "last": floor} for name, floor in floors.items() if last.get(name, 0) < floor]
+            if raised:
+                connection.execute(_SET_COUNTER, raised)
+
+
+def _experiment(row: NewRow) -> str:
+    if row.experiment is not None or not isinstance(row.command, SubmitJob):
+        return row.experiment or ""
+    return row.command.spec.experiment
+
+
+def _job_of(command: Command) -> str:
+    if isinstance(command, AgentReport):
+        return AgentKey.parse(command.key).job
+    return "" if isinstance(command, SetNodeState) else command.job
+
+
+def _values(row: NewRow, command: Command, seq: int) -> dict[str, object]:
+    return {
+        "seq": seq,
+        "key": row.key,
+        "job": _job_of(command),
+        "type": type(command).__name__,
+        "report": isinstance(command, AgentReport),
+        "data": dump(command),
+        "received_s": row.received_s,
+    }
+
+
+def _row(found: Row[tuple[int, str, str, float, str, str]]) -> InboxRow:
+    seq, key, job, received_s, kind, data = found
+    return InboxRow(seq, key, job, received_s, load_command(kind, data))
+
+
+def _jobs_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        part = keys[start : start + _KEYS_PER_QUERY]
+        for key, job in connection.execute(select(_inbox.c.key, _inbox.c.job).where(_inbox.c.key.in_(part))):
+            found[key] = job
+    return found
+
+
+def _read_counters(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for start in range(0, len(names), _KEYS_PER_QUERY):
+        part = names[start : start + _KEYS_PER_QUERY]
+        for name, last in connection.execute(select(_counter.c.name, _counter.c.last).where(_counter.c.name.in_(part))):
+            found[name] = last
+    return found
+
+
+def _draw(connection: Connection, counts: Mapping[str, int]) -> dict[str, int]:
+    """Draw so many numbers of each counter; returns the first of each."""
+    last = _read_counters(connection, list(counts))
+    connection.execute(_SET_COUNTER, [{"name": name, "last": last.get(name, 0) + count} for name, count in counts.items()])
+    return {name: last.get(name, 0) + 1 for name in counts}
