@@ -22,7 +22,7 @@ SAVE_EVERY = 20
 SEED = 20
 OUT = Path("out")
 
-GLYPHS = """
+PICTURES = """
 .###. ..#.. .###. .###. ...#. ##### .###. ##### .###. .###.
 #...# .##.. #...# #...# ..##. #.... #.... ....# #...# #...#
 #...# ..#.. ....# ....# .#.#. ####. #.... ...#. #...# #...#
@@ -30,7 +30,8 @@ GLYPHS = """
 #...# ..#.. ..#.. ....# ##### ....# #...# ..#.. #...# ....#
 #...# ..#.. .#... #...# ...#. #...# #...# ..#.. #...# ....#
 .###. .###. ##### .###. ...#. .###. .###. ..#.. .###. .###.
-""".split()
+"""
+GLYPHS = PICTURES.split()
 HIDDEN = 24
 CLASSES, WIDTH, HEIGHT = 10, 7, 8
 INPUTS = WIDTH * HEIGHT + 1  # the last one is always 1: the bias
@@ -79,10 +80,10 @@ def gradient(weights: Matrices, batch: list[Sample]) -> array:
         loss -= math.log(max(errors[digit], 1e-12))
         errors[digit] -= 1.0
         for k, error in enumerate(errors):
-            sums[1][k] = [s + error * h for s, h in zip(sums[1][k], hidden)]
+            sums[1][k] = [s + error * h for s, h in zip(sums[1][k], hidden, strict=True)]
         for j in range(HIDDEN):
-            back = (1.0 - hidden[j] ** 2) * sum(error * row[j] for error, row in zip(errors, weights[1]))
-            sums[0][j] = [s + back * p for s, p in zip(sums[0][j], pixels)]
+            back = (1.0 - hidden[j] ** 2) * sum(error * row[j] for error, row in zip(errors, weights[1], strict=True))
+            sums[0][j] = [s + back * p for s, p in zip(sums[0][j], pixels, strict=True)]
     flat = array("d", [value / len(batch) for matrix in sums for row in matrix for value in row])
     flat.append(loss / len(batch))
     return flat
@@ -93,7 +94,7 @@ def descend(weights: Matrices, change: array) -> None:
     at = 0
     for matrix in weights:
         for row in matrix:
-            row[:] = [w - RATE * c for w, c in zip(row, change[at : at + len(row)])]
+            row[:] = [w - RATE * c for w, c in zip(row, change[at : at + len(row)], strict=True)]
             at += len(row)
 
 

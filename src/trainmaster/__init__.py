@@ -9,6 +9,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {"submit": "trainmaster.client.submission", "Client": "trainmaster.client.api"}
+__all__ = ["Client", "__version__", "submit"]
 
 
 def __getattr__(name: str) -> Any:

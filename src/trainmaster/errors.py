@@ -21,6 +21,7 @@ class TrainmasterError(Exception):
         self.message = message
         self.hint = hint
         self.details = details or []  # one entry per fault, e.g. per faulty field of a spec
+        self.request_id = ""  # what a server's log knows it by, where a server said it
 
     def as_dict(self) -> dict[str, Any]:
         """The body that REST and `--json` answer with: `{"error": {code, message, hint, details}}`."""

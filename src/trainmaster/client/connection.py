@@ -20,10 +20,8 @@ from trainmaster.errors import OperationError, TrainmasterError, UnreachableErro
 RESTART_S = 15.0  # as long as a restart of the server may take
 TIMEOUT_S = 30.0  # for an answer, beyond what a long poll asks for
 _PAUSE_S = 0.1
+_HINT = "see whether it runs: tm doctor"
 _BLOCK_BYTES = 1024 * 1024
-
-
-
 
 BY_CODE = {cls.code: cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, TrainmasterError)}
 _BY_STATUS = {cls.http_status: cls for cls in (errors.UsageError, errors.NotFoundError, errors.AuthenticationError,
@@ -73,7 +71,7 @@ class Connection:
 
     def json(self, call: Call) -> dict[str, Any]:
         """The JSON object answered. Raises: what the server says, UnreachableError."""
-        data = self._answered(call).read()
+        _, data = self._persist(call, whole=True)
         try:
             value = json.loads(data or b"{}")
         except ValueError as error:
@@ -84,13 +82,13 @@ class Connection:
 
     def copy(self, call: Call, sink: BinaryIO) -> int:
         """Write the answer's bytes to `sink`; how many. Raises: what the server says, OperationError (it broke off)."""
-        response = self._answered(call)
+        response, _ = self._persist(call, whole=False)
         expected, size = response.length, 0
         try:
             while block := response.read(_BLOCK_BYTES):
                 sink.write(block)
                 size += len(block)
-        except (OSError, http.client.HTTPException) as error:
+        except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
             self.close()
             raise OperationError(f"{self.url} broke off after {size} bytes", "try again") from error
         if expected is not None and size != expected:
@@ -98,23 +96,17 @@ class Connection:
             raise OperationError(f"{self.url} sent {size} of {expected} bytes", "try again")
         return size
 
-    def _answered(self, call: Call) -> http.client.HTTPResponse:
-        """The response, its body not yet read; errors are raised."""
-        response = self._persist(call)
-        if response.status < 400:
-            return response
-        raise refusal(response.status, response.read(), self.url)
-
-    def _persist(self, call: Call) -> http.client.HTTPResponse:
-        """Send, again where that is allowed and may help."""
+    def _persist(self, call: Call, whole: bool) -> tuple[http.client.HTTPResponse, bytes]:
+        """Send, again where that is allowed and may help; the body is read here if `whole`. Raises: what the server says."""
         began_s, told = time.monotonic(), False
         while True:
             fresh = self._http is None
             try:
-                return self._send(call)
+                response = self._send(call)
+                data = response.read() if whole or response.status >= 400 else b""
             except (TimeoutError, ssl.SSLError, socket.gaierror) as error:
                 self.close()
-                raise UnreachableError(f"{self.url} does not answer: {error}", self._hint()) from error
+                raise UnreachableError(f"{self.url} does not answer: {error}", _HINT) from error
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 refused = isinstance(error, ConnectionRefusedError)
@@ -123,11 +115,15 @@ class Connection:
                 patience_s = self.patience_s if refused else RESTART_S if call.idempotent else 0.0
                 if time.monotonic() - began_s >= patience_s:
                     what = "no server answers at" if refused else "the connection broke to"
-                    raise UnreachableError(f"{what} {self.url}", self._hint()) from error
+                    raise UnreachableError(f"{what} {self.url}", _HINT) from error
                 if not told:
                     self.on_wait()
                     told = True
                 time.sleep(_PAUSE_S)
+                continue
+            if response.status >= 400:
+                raise refusal(response.status, data, self.url)
+            return response, data
 
     def _send(self, call: Call) -> http.client.HTTPResponse:
         timeout_s = TIMEOUT_S + call.wait_s
@@ -148,9 +144,6 @@ class Connection:
         self._http.request(call.method, self._prefix + call.path + ("?" + urlencode(query) if query else ""), call.body, headers)
         return self._http.getresponse()
 
-    def _hint(self) -> str:
-        return "see whether it runs: tm doctor"
-
     def _stranger(self) -> OperationError:
         return OperationError(f"{self.url} is not a Trainmaster server: its answer is not JSON", "check the URL and its port")
 
@@ -161,7 +154,7 @@ def refusal(status: int, body: bytes, url: str) -> TrainmasterError:
         told = json.loads(body)["error"]
         cls = BY_CODE.get(str(told["code"])) or _BY_STATUS.get(status, OperationError)
         error = cls(str(told["message"]), str(told.get("hint") or ""), list(told.get("details") or []))
-        error.request_id = str(told.get("request_id") or "")  # type: ignore[attr-defined]
+        error.request_id = str(told.get("request_id") or "")
         return error
     except (ValueError, KeyError, TypeError):
         cls = _BY_STATUS.get(status, OperationError)

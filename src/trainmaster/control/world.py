@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.machine import accepts, apply
-from trainmaster.model.events import ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Planned, Submitted
+from trainmaster.model.events import AttemptEnded, ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Planned, Submitted
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent
@@ -80,7 +80,8 @@ class Batch:
         self.world.put(job)
         self.jobs.add(job_id)
         self.effects.extend(effects)
-        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event))
+        ended = job.attempt if isinstance(event, AttemptEnded) else None
+        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended))
         return True
 
     def record_cluster(self, event: ClusterEvent) -> None:

@@ -28,11 +28,12 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event about to be appended."""
+    """An event about to be appended. `ended` is the attempt it ended: the job may be in its next one by the commit."""
 
     job: str | None
     attempt: int | None
     event: Event
+    ended: Attempt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,26 @@ class NewRow:
     experiment: str | None = None
 
 
+class JobIndex(Protocol):
+    """Finding jobs and counting them, without decoding them; an event store is one too."""
+
+    def resolve(self, ref: str, waiting: Sequence[tuple[str, str]] = ()) -> str:
+        """The id that `ref` means: an id, a job's name (the newest of it), the only id that begins so, `@last`, `@last-failed`.
+
+        `waiting` are (id, name) of jobs accepted and not yet taken up, in order of submission: newer than all others.
+        Raises: NotFoundError naming the nearest ids, ConflictError when several ids begin so, UsageError for another `@`.
+        """
+        ...
+
+    def live_counts(self) -> dict[State, int]:
+        """How many jobs are in each state that is not over; every such state is there."""
+        ...
+
+    def numbers(self) -> dict[str, int]:
+        """The highest number of each experiment's jobs, for `Inbox.keep_ahead`."""
+        ...
+
+
 class Inbox(Protocol):
     """Accepted commands and reports: written by the api, drained by control. A row that is in survives anything."""
 
@@ -138,6 +159,14 @@ class Inbox(Protocol):
 
     def trim(self, taken_seq: int, now_s: float) -> None:
         """Forget reports up to the cursor and commands a week old; the counters and the cursor's meaning stay."""
+        ...
+
+    def keep_ahead(self, seq: int, numbers: Mapping[str, int]) -> None:
+        """Never draw a row at or below `seq`, nor a job's number at or below its experiment's in `numbers`.
+
+        The api says so at its start, with control's cursor and the numbers of the jobs there are: an inbox restored
+        from an older copy, or lost, then gives out no id twice and no row that control would pass over.
+        """
         ...
 
 
@@ -177,11 +206,14 @@ class MetricStore(Protocol):
         ...
 
     def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
-        """(step, value) of rank 0 (or the lowest rank that has it), by step, thinned evenly to `limit`."""
+        """(step, value) of rank 0 (or the lowest rank that has it), by step, thinned evenly to `limit`.
+
+        Points without a step count from 0 in the order they came, where the curve has no others.
+        """
         ...
 
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
-        """Per job and metric name: (step, value, time_s) of the newest point."""
+        """Per job and metric name: (step, value, time_s) of the newest point of the newest attempt's lowest rank."""
         ...
 
     def heartbeats(self, job: str) -> list[HeartbeatRow]:

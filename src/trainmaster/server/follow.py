@@ -72,7 +72,7 @@ class Follower:
 
     async def start(self) -> None:
         """Bind the socket; a stale one of an earlier process is taken over."""
-        self._seen_seq = await asyncio.to_thread(self._events.last_seq)
+        self._seen_seq = (await asyncio.to_thread(self._events.head)).last_seq
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._path.unlink(missing_ok=True)
@@ -102,7 +102,7 @@ class Follower:
                 self._again = False
                 news = await asyncio.to_thread(self._events.events, self._seen_seq, _PAGE)
                 if len(news) == _PAGE:
-                    self._seen_seq = await asyncio.to_thread(self._events.last_seq)
+                    self._seen_seq = (await asyncio.to_thread(self._events.head)).last_seq
                     self._changed(None)
                 elif news:
                     self._seen_seq = news[-1].seq

@@ -3,10 +3,10 @@
 import hashlib
 import json
 
+from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Job, State
+from trainmaster.model.job import Job, State, StopFor
 from trainmaster.wire.messages import Order
-from trainmaster.wire.names import GRACE_S
 
 
 def stale(job: Job, key: AgentKey) -> bool:
@@ -29,7 +29,8 @@ def orders(job: Job, key: AgentKey) -> list[Order]:
         wanted.append(Order(order="rendezvous", address=current.master_address, port=current.master_port))
     if job.state is State.STOPPING:
         why = job.stopping_for.value if job.stopping_for is not None else "stop"
-        wanted.append(Order(order="stop", grace_s=GRACE_S, reason=why))
+        grace_s = FAILURE_GRACE_S if job.stopping_for is StopFor.FAILURE else GRACE_S
+        wanted.append(Order(order="stop", grace_s=grace_s, reason=why))
     return wanted
 
 

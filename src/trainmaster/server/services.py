@@ -1,21 +1,32 @@
 """What the api process is built on, constructor-injected: the stores and the home, nothing that runs."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.home import Home
-from trainmaster.model.job import Attempt, Job
+from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Node
 from trainmaster.ports.blobs import Blobs
-from trainmaster.ports.store import Inbox, JobQuery, Live, MetricStore, Recorded
+from trainmaster.ports.store import Inbox, JobQuery, MetricStore, Recorded
+
+
+class EventHead(Protocol):
+    """How far control is."""
+
+    @property
+    def last_seq(self) -> int:
+        """Sequence number of the newest event; 0 when there is none."""
+        ...
+
+    @property
+    def inbox_cursor(self) -> int:
+        """The last inbox row that was taken up."""
+        ...
 
 
 class EventReader(Protocol):
     """The api's view of the event store: what control recorded, read only."""
-
-    def load_live(self) -> Live:
-        """What is not over yet, and how far control is."""
-        ...
 
     def job(self, job_id: str) -> Job | None:
         """One job."""
@@ -37,16 +48,31 @@ class EventReader(Protocol):
         """The log in order, of one job or of all."""
         ...
 
-    def resolve(self, ref: str) -> str | None:
-        """The job id meant by an id, a unique prefix, a name (its newest job), `@last` or `@last-failed`."""
+    def resolve(self, ref: str, waiting: Sequence[tuple[str, str]] = ()) -> str:
+        """The job id meant by `ref`; `waiting` are (id, name) of jobs not taken up yet, newer than all others.
+
+        Raises: NotFoundError, ConflictError, UsageError.
+        """
         ...
 
-    def inbox_cursor(self) -> int:
-        """How far control has taken up the inbox."""
+    def live_counts(self) -> dict[State, int]:
+        """How many jobs are in each state that is not over."""
         ...
 
-    def last_seq(self) -> int:
-        """Sequence number of the newest event; 0 when there is none."""
+    def numbers(self) -> dict[str, int]:
+        """The highest number of each experiment's jobs."""
+        ...
+
+    def head(self) -> EventHead:
+        """Where the log ends."""
+        ...
+
+
+class ApiInbox(Inbox, Protocol):
+    """The inbox, with what only its writer does."""
+
+    def keep_ahead(self, seq: int, numbers: Mapping[str, int]) -> None:
+        """Never draw a row at or below `seq`, nor a job's number at or below its experiment's."""
         ...
 
 
@@ -55,7 +81,7 @@ class Services:
     """The stores of one server."""
 
     home: Home
-    inbox: Inbox
+    inbox: ApiInbox
     events: EventReader
     metrics: MetricStore
     blobs: Blobs

@@ -39,6 +39,8 @@ def pending_job(row: InboxRow) -> Job:
 def pending_reason(job: Job, rows: Sequence[InboxRow]) -> str:
     """The job's reason, were it not for a command that control has yet to take up."""
     reason = job.reason
+    if job.state.ended:
+        return reason
     for row in rows:
         match row.command:
             case CancelJob():

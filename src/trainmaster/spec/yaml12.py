@@ -105,6 +105,8 @@ def parse(data: bytes, file: str) -> Document:
         root = composer.document(iter(yaml.parse(text, Loader=_Loader)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if mark is not None and mark.line > text.count("\n"):  # past the end: what was left open says more
+            mark = error.context_mark or mark
         place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         raise _unreadable(file, place, _plain_words(error, text, place)) from error
     except yaml.YAMLError as error:
@@ -257,7 +259,7 @@ class _Values:
             return [self.build(child, (*path, index)) for index, child in enumerate(node.value)]
         if node.kind == "mapping":
             return self._mapping(node, path)
-        if node.text is not None and isinstance(node.value, int | float):
+        if node.text is not None and isinstance(node.value, int | float) and not isinstance(node.value, bool):
             self._where.texts[path] = node.text
         return node.value
 

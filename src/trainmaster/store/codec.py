@@ -6,8 +6,9 @@ default; one that this version no longer has is passed over. Measured: 8 µs to 
 """
 
 import json
+from collections.abc import Hashable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Optional, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
@@ -21,14 +22,15 @@ _CONFIG = ConfigDict(ser_json_inf_nan="constants")
 
 
 @cache
-def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+def _adapter(cls: Hashable) -> TypeAdapter[Any]:
     # A dataclass takes no configuration from outside, a union with None hands its own down to it.
-    return TypeAdapter(cls | None, config=_CONFIG)
+    union: Any = Optional[cls]  # noqa: UP045  a form made at run time
+    return TypeAdapter(union, config=_CONFIG)
 
 
 def dump(value: Any) -> str:
     """Canonical JSON of a dataclass of the model; lone surrogates (bytes that were no UTF-8) become `?`."""
-    adapter = _adapter(type(value))
+    adapter = _adapter(cast(Hashable, type(value)))
     try:
         return adapter.dump_json(value, warnings=False).decode()
     except PydanticSerializationError:
@@ -38,7 +40,7 @@ def dump(value: Any) -> str:
 
 def load(cls: type[T], text: str) -> T:
     """The value that `dump` was given. Raises: ValueError when `text` is no such value."""
-    value: T = _adapter(cls).validate_json(text)
+    value: T = _adapter(cast(Hashable, cls)).validate_json(text)
     if value is None:
         raise ValueError(f"null is not a {cls.__name__}")
     return value

@@ -9,12 +9,12 @@ import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, Table, create_engine, event, inspect, select, table, text
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, create_engine, event, inspect, select, table, text
 from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
@@ -151,14 +151,15 @@ VERSION_SQL = (  # as Alembic writes it, to the letter: a test compares them
 )
 
 
-def upsert(into: Table, keys: Sequence[str], replace: Sequence[str] | None = None) -> Insert:
-    """An insert that replaces the columns `replace` (default: all but `keys`) of the row that has the same `keys`.
+def upsert(into: Table, keys: Sequence[str], where: Callable[[Any], ColumnElement[bool]] | None = None) -> Insert:
+    """An insert that replaces the row that has the same `keys`, if the new row passes `where`.
 
     PostgreSQL's insert has the same methods: this function is where the two are to be told apart.
     """
     statement = insert(into)
-    replaced = [column.name for column in into.columns if column.name not in keys] if replace is None else replace
-    return statement.on_conflict_do_update(index_elements=list(keys), set_={name: statement.excluded[name] for name in replaced})
+    new = statement.excluded
+    replaced = {column.name: new[column.name] for column in into.columns if column.name not in keys}
+    return statement.on_conflict_do_update(index_elements=list(keys), set_=replaced, where=where and where(new))
 
 
 @contextmanager

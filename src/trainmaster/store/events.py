@@ -67,9 +67,9 @@ class SqlEventStore(JobFinder):
     ) -> int:
         """See the port. Linear in what is given, whatever is in the log."""
         job_rows = [_job_row(job) for job in jobs.values()]
-        attempt_rows = [
-            {"job": job.id, "number": job.attempt.number, "data": dump(job.attempt)} for job in jobs.values() if job.attempt
-        ]
+        attempts = [(new.job, new.ended) for new in events if new.ended is not None]
+        attempts += [(job.id, job.attempt) for job in jobs.values() if job.attempt is not None]
+        attempt_rows = [{"job": job, "number": attempt.number, "data": dump(attempt)} for job, attempt in attempts]
         node_rows = [{"name": node.name, "data": dump(node)} for node in nodes]
         encoded = [(new.job, new.attempt, type(new.event).__name__, dump(new.event)) for new in events]
         with self._database.writing("event") as connection:

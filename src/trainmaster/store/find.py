@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
@@ -56,26 +57,27 @@ class JobFinder:
         going = [state for state in State if not state.ended]
         query = select(_job.c.state, func.count()).where(_job.c.state.in_(going)).group_by(_job.c.state)
         with self._database.reading() as connection:
-            found = {state: count for state, count in connection.execute(query)}
+            found: dict[str, int] = dict(connection.execute(query).tuples().all())
         return {state: found.get(state.value, 0) for state in going}
 
     def numbers(self) -> dict[str, int]:
         """The highest number of each experiment's jobs; with `Inbox.keep_ahead` no id is ever given out twice."""
         query = select(_job.c.experiment, func.max(_job.c.number)).group_by(_job.c.experiment)
         with self._database.reading() as connection:
-            return {experiment: number for experiment, number in connection.execute(query)}
+            return dict(connection.execute(query).tuples().all())
 
 
-def _ids() -> Select[tuple[str]]:
+def _ids() -> Select[Any]:
     return select(_job.c.id)
 
 
-def _newest() -> Select[tuple[str]]:
+def _newest() -> Select[Any]:
     return _ids().order_by(_job.c.seq.desc())
 
 
-def _first(connection: Connection, query: Select[tuple[str]]) -> str | None:
-    return connection.scalar(query.limit(1))
+def _first(connection: Connection, query: Select[Any]) -> str | None:
+    found: str | None = connection.scalar(query.limit(1))
+    return found
 
 
 def _beginning(connection: Connection, prefix: str) -> list[str]:

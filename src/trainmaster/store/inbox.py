@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
-from sqlalchemy.engine import Row
+from sqlalchemy import Connection, Select, delete, insert, select
 
 from trainmaster.model.commands import AgentReport, Command, SetNodeState, SubmitJob
 from trainmaster.model.ids import AgentKey, job_id
@@ -44,7 +44,7 @@ class SqlInbox:
             new = {row.key: row for row in reversed(rows) if row.key not in known}  # of equal keys the first counts
             new = {row.key: new[row.key] for row in rows if row.key in new}
             drawn = Counter(_experiment(row) for row in new.values() if isinstance(row.command, SubmitJob))
-            next_number = _draw(connection, {_ROWS: len(new), **drawn})
+            next_number = _draw(connection, {_ROWS: len(new), **drawn}) if new else {}
             values = []
             for row in new.values():
                 command = row.command
@@ -63,7 +63,7 @@ class SqlInbox:
         """See the port."""
         query = select(*_ALL).where(_inbox.c.seq > after_seq).order_by(_inbox.c.seq).limit(limit)
         with self._database.reading() as connection:
-            return [_row(found) for found in connection.execute(query)]
+            return _rows(connection, query)
 
     def pending(self, after_seq: int, job: str | None = None) -> list[InboxRow]:
         """See the port."""
@@ -71,7 +71,7 @@ class SqlInbox:
         if job is not None:
             query = query.where(_inbox.c.job == job)
         with self._database.reading() as connection:
-            return [_row(found) for found in connection.execute(query)]
+            return _rows(connection, query)
 
     def trim(self, taken_seq: int, now_s: float) -> None:
         """See the port."""
@@ -123,9 +123,11 @@ def _values(row: NewRow, command: Command, seq: int) -> dict[str, object]:
     }
 
 
-def _row(found: Row[tuple[int, str, str, float, str, str]]) -> InboxRow:
-    seq, key, job, received_s, kind, data = found
-    return InboxRow(seq, key, job, received_s, load_command(kind, data))
+def _rows(connection: Connection, query: Select[Any]) -> list[InboxRow]:
+    return [
+        InboxRow(seq, key, job, received_s, load_command(kind, data))
+        for seq, key, job, received_s, kind, data in connection.execute(query)
+    ]
 
 
 def _jobs_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
@@ -148,6 +150,6 @@ def _read_counters(connection: Connection, names: Sequence[str]) -> dict[str, in
 
 def _draw(connection: Connection, counts: Mapping[str, int]) -> dict[str, int]:
     """Draw so many numbers of each counter; returns the first of each."""
-    last = _read_counters(connection, list(counts))
+    last = _read_counters(connection, list(counts))  # the transaction holds the write lock: nobody draws in between
     connection.execute(_SET_COUNTER, [{"name": name, "last": last.get(name, 0) + count} for name, count in counts.items()])
     return {name: last.get(name, 0) + 1 for name in counts}

@@ -60,9 +60,9 @@ class Cgroups:
         """KILL everything in it at once."""
         path = self._path(key)
         if path is not None:
-            with contextlib.suppress(OSError):  # absent: nothing in it; too old a kernel: the tree is ended pid by pid
-                with open(path / "cgroup.kill", "r+") as file:
-                    file.write("1")
+            # Absent: nothing is in it, or the kernel is too old; then the tree is ended pid by pid.
+            with contextlib.suppress(OSError), open(path / "cgroup.kill", "r+") as file:
+                file.write("1")
 
     def remove(self, key: AgentKey) -> None:
         """Remove it once it is empty; harmless otherwise."""

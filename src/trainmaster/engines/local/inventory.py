@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pynvml
+import pynvml  # type: ignore[import-untyped]
 
 from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.model.nodes import Device, Node

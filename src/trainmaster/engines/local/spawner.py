@@ -45,7 +45,7 @@ def main(root: str) -> int:
     agent.preload()
     path = home.socket("spawner")
     listener = _listen(path)
-    inode = path.stat().st_ino
+    inode, owner = path.stat().st_ino, os.getpid()
     gc.collect()
     gc.freeze()  # the collector leaves what is shared alone, so that the children do not copy it
     try:
@@ -59,7 +59,7 @@ def main(root: str) -> int:
                     return 0
         return 0
     finally:
-        if _ours(path, inode):
+        if os.getpid() == owner and _ours(path, inode):
             path.unlink(missing_ok=True)  # before the lock goes with the process: the next one binds anew
 
 
@@ -129,11 +129,13 @@ def _fork_agent(directory: str) -> int:
     reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
-        pid = os.fork()
-        if pid == 0:
-            _become_agent(directory)
-        os.write(writer, str(pid).encode())
-        os._exit(0)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _become_agent(directory)
+            os.write(writer, str(pid).encode())
+        finally:
+            os._exit(0)
     os.close(writer)
     with open(reader, "rb") as pipe:
         answer = pipe.read(32)

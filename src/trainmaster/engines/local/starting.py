@@ -136,7 +136,7 @@ def detach(command: list[str], log: Path) -> int:
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _DETACH, str(log), *command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True, timeout=30,
+            stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=30,
         )  # fmt: skip
         return int(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:

@@ -1,0 +1,37 @@
+"""Calls into the C library that Python has no names for. Where one is missing, it does nothing and says so."""
+
+from __future__ import annotations
+
+import ctypes
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_FALLOC_FL_KEEP_SIZE_PUNCH_HOLE = 3
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(signal_number: int) -> bool:
+    """This process gets the signal when the thread that forked it is gone."""
+    return _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def adopt_orphans() -> bool:
+    """Descendants whose parents end become children of this process, daemons included."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def punch_hole(descriptor: int, length_bytes: int) -> bool:
+    """Give back the disk space of a file's first bytes; its size and offsets stay."""
+    try:
+        fallocate = _libc.fallocate64
+    except AttributeError:
+        return False
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return bool(fallocate(descriptor, _FALLOC_FL_KEEP_SIZE_PUNCH_HOLE, 0, length_bytes) == 0)
+
+
+def _prctl(option: int, argument: int) -> bool:
+    try:
+        return bool(_libc.prctl(option, ctypes.c_ulong(argument), 0, 0, 0) == 0)
+    except AttributeError:
+        return False

@@ -1,0 +1,157 @@
+"""The work directory of a job on a node: the code copy laid out there, once, and kept across attempts.
+
+It is built beside its place and renamed into it; the marker `<work>.layout` is written last. A directory without its
+marker was left by a crash and is moved aside, never trusted and never deleted. What the job itself will write (what the
+checkpoint path or an artifact glob matches or lies in) is neither linked nor copied: it starts empty and is the job's own.
+Objects are checked by their size alone: they were verified when they were stored.
+"""
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Dict, List, Set
+
+from trainmaster.wire.launch import CodeLayout, Launch
+
+if TYPE_CHECKING:
+    from trainmaster.agent.globs import Glob
+
+_SMALL_BYTES = 65536  # up to here one read and one write beat a copy inside the kernel
+
+
+def lay_out(launch: Launch) -> None:
+    """Make `launch["work"]` ready: nothing in place, nothing if already laid out (and not `fresh`), else anew.
+
+    Raises: OSError (disk full, an object missing or of the wrong size), ValueError (a tree that is none).
+    """
+    work, code = launch["work"], launch["code"]
+    if launch["in_place"]:
+        return
+    marker = f"{work}.layout"
+    digest = os.path.splitext(os.path.basename(code["tree"]))[0] if code else ""
+    if not launch["fresh"] and _read(marker) == digest and os.path.isdir(work):
+        return
+    if code is None and not launch["fresh"]:
+        os.makedirs(work, exist_ok=True)
+        return
+    part = f"{work}.laying-out"
+    for path in (part, work, marker):
+        _move_away(path, launch)
+    os.makedirs(part)
+    if code is not None:
+        _fill(part, code, launch)
+    os.rename(part, work)
+    written = f"{marker}.part"
+    with open(written, "w") as file:
+        file.write(digest)
+    os.rename(written, marker)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return "\n"  # no digest is this
+
+
+def _move_away(path: str, launch: Launch) -> None:
+    """Move what is at `path` to a free name below `<work>.aside/`; what still runs in it goes on undisturbed."""
+    if not os.path.lexists(path):
+        return
+    if os.path.isdir(path) and not os.listdir(path):
+        os.rmdir(path)
+        return
+    aside = f"{launch['work']}.aside"
+    os.makedirs(aside, exist_ok=True)
+    count = 0
+    while True:
+        free = os.path.join(aside, f"{launch['attempt']}-{count}{path[len(launch['work']) :] or '.work'}")
+        if not os.path.lexists(free):
+            os.rename(path, free)
+            return
+        count += 1
+
+
+def _fill(part: str, code: CodeLayout, launch: Launch) -> None:
+    with open(code["tree"], "rb") as file:
+        entries = json.loads(file.read())["entries"]
+    globs = _own(launch)
+    made: Set[str] = set()
+    umask = os.umask(0o022)
+    os.umask(umask)
+    for entry in entries:
+        path, kind = entry["path"], entry["type"]
+        if globs and any(glob.owns(path) for glob in globs):
+            _directory(part, os.path.dirname(path), made)
+            continue
+        if globs and kind != "file" and any(glob.leads_through(path) for glob in globs):
+            _directory(part, path, made)
+            continue
+        _directory(part, os.path.dirname(path), made)
+        target = f"{part}/{path}"
+        if kind == "file":
+            _copy(f"{code['objects']}/{entry['sha256'][:2]}/{entry['sha256'][2:]}", target, entry, umask)
+        elif kind == "symlink":
+            os.symlink(entry["target"], target)
+        elif kind == "link":
+            os.symlink(os.path.join(code["source"], path), target)
+        else:
+            raise ValueError(f"the tree {code['tree']} has an entry of unknown type {kind!r}: {path}")
+
+
+def _own(launch: Launch) -> "List[Glob]":
+    patterns = [pattern for pattern in [launch["checkpoint_path"], *launch["artifacts"]] if pattern]
+    if not patterns:
+        return []
+    from trainmaster.agent.globs import Glob  # noqa: PLC0415  # compiled only for a job that names something its own
+
+    return [Glob(pattern, launch["work"]) for pattern in patterns]
+
+
+def _directory(root: str, path: str, made: Set[str]) -> None:
+    """Make a directory and its ancestors below `root`; refuses a path that leads out of it."""
+    if path in made:
+        return
+    if os.path.isabs(path) or ".." in path.split("/"):
+        raise ValueError(f"a path of the code copy leads out of it: {path}")
+    os.makedirs(f"{root}/{path}" if path else root, exist_ok=True)
+    made.add(path)
+
+
+def _copy(source: str, target: str, entry: Dict[str, Any], umask: int) -> None:
+    size, mode = entry["bytes"], entry["mode"]
+    reading = os.open(source, os.O_RDONLY)
+    try:
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            copied = _copy_bytes(reading, writing, size)
+            if mode & umask:
+                os.fchmod(writing, mode)
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+    if copied != size:
+        raise OSError(f"the stored object of {entry['path']} has {copied} bytes, {size} were expected: {source}")
+
+
+def _copy_bytes(reading: int, writing: int, size: int) -> int:
+    """Copy all there is, `size` bytes expected; shares the blocks where the file system can (reflink)."""
+    copied = 0
+    if size > _SMALL_BYTES and hasattr(os, "copy_file_range"):
+        try:
+            while True:
+                count = os.copy_file_range(reading, writing, 1 << 30)
+                copied += count
+                if count == 0:
+                    break
+        except OSError:
+            if copied:
+                raise  # it works here, so this is a real failure: a full disk
+    while True:
+        data = os.read(reading, 1 << 20 if size > _SMALL_BYTES else size + 1)
+        if not data:
+            return copied
+        copied += len(data)
+        while data:
+            data = data[os.write(writing, data) :]

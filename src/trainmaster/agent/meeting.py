@@ -1,0 +1,109 @@
+"""Where the ranks of a gang meet: a port nobody else has, held by a claim file for as long as the attempt lives.
+
+The port lies below the range from which the kernel takes ports for outgoing connections, so that no client socket of
+any program can be on it when the ranks bind it. Between our own attempts of one machine a lock decides.
+"""
+
+from __future__ import annotations
+
+import _socket  # not `socket`: its import costs as much as the rest of the start
+import fcntl
+import os
+
+_LOWEST = 10000
+_TRIES = 2000
+LOOPBACK = "127.0.0.1"
+CLAIMS = "/tmp/trainmaster-ports-%d"  # one directory per machine and user, whatever TMPDIR says  # noqa: S108
+
+
+class NoPortError(Exception):
+    """No port could be had; the text says what to do."""
+
+
+class Claim:
+    """A port and the lock that keeps it ours; released with `release` or the process's end."""
+
+    def __init__(self, port: int, lock: int | None) -> None:
+        self.port = port
+        self._lock = lock
+
+    def release(self) -> None:
+        """Give the port back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def claim() -> Claim:
+    """A free port for this attempt. Raises: NoPortError."""
+    low, high = _range()
+    directory = _claims_directory()
+    for _ in range(_TRIES):
+        port = low + int.from_bytes(os.urandom(4), "little") % (high - low)
+        lock = None
+        if directory is not None:
+            lock = _lock(directory, port)
+            if lock is None:
+                continue
+        if _free(port):
+            return Claim(port, lock)
+        if lock is not None:
+            os.close(lock)
+    raise NoPortError(f"no free port from {low} to {high - 1} for the rendezvous; end what holds them, or widen the range "
+                      "by raising net.ipv4.ip_local_port_range's lower end")  # fmt: skip
+
+
+def _range() -> tuple[int, int]:
+    """[low, high) outside the ephemeral range, at least 1,000 wide where there is such a place."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", "rb") as file:
+            first, last = (int(field) for field in file.read().split())
+    except (OSError, ValueError):
+        first, last = 32768, 60999
+    if first >= _LOWEST + 1000:
+        return _LOWEST, first
+    if last <= 64535:
+        return last + 1, 65536
+    return _LOWEST, 30000  # all of it is ephemeral: the bind test and a restart on "address in use" must do
+
+
+def _claims_directory() -> str | None:
+    """The directory of claims, ours alone; None where there can be none (then the bind test alone decides)."""
+    directory = CLAIMS % os.getuid()
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
+    except OSError:
+        return None
+    try:
+        status = os.lstat(directory)
+    except OSError:
+        return None
+    return directory if status.st_uid == os.getuid() and status.st_mode & 0o170022 == 0o040000 else None
+
+
+def _lock(directory: str, port: int) -> int | None:
+    """The descriptor that holds the claim on `port`; None when another attempt has it."""
+    try:
+        descriptor = os.open(f"{directory}/{port}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _free(port: int) -> bool:
+    """Whether the port can be bound on every address."""
+    probe = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    try:
+        probe.bind(("", port))
+    except OSError:
+        return False
+    finally:
+        probe.close()
+    return True

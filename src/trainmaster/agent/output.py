@@ -1,0 +1,220 @@
+"""Reading what a rank writes: its log and its SDK file, each tailed with bounded work per turn whatever the volume."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import deque
+
+from trainmaster.agent import kernel
+from trainmaster.agent.parse import Parser, sdk_point
+from trainmaster.wire.names import LAST_LINES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from trainmaster.agent.progress import Progress
+    from trainmaster.agent.ranks import Rank
+
+LINE_MAX = 65536  # bytes; a longer line is taken in pieces
+_SHOWN_MAX = 1000  # bytes of a line among the last ones
+_CHUNK = 262144
+_BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which reading skips ahead
+_BEHIND_KEPT = 256 * 1024
+_LOG_KEPT = 1024 * 1024  # of a log's beginning when it is cut
+_PUNCH = 16 * 1024 * 1024
+
+
+class Lines:
+    """A byte stream as lines, and the last of them. A carriage return ends a line that the next one overwrites."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._overwritten: bytes | None = None
+        self._last: deque[bytes] = deque(maxlen=LAST_LINES)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes."""
+        data = self._rest + data
+        if b"\r" in data or self._overwritten is not None:
+            lines = self._with_returns(data)
+        else:
+            lines = data.split(b"\n")
+            self._rest = lines.pop()
+            self._last.extend(line[:_SHOWN_MAX] for line in lines[-LAST_LINES:])
+        while len(self._rest) > LINE_MAX:
+            piece, self._rest = self._rest[:LINE_MAX], self._rest[LINE_MAX:]
+            lines.append(piece)
+        return lines
+
+    def _with_returns(self, data: bytes) -> list[bytes]:
+        lines = []
+        self._rest = b""
+        for piece in data.splitlines(keepends=True):
+            line = piece.rstrip(b"\r\n")
+            if piece[-1:] == b"\n":
+                # "text\r\n" may come in two pieces: the empty one then ends the line it follows.
+                shown = line if line or self._overwritten is None else self._overwritten
+                self._last.append(shown[:_SHOWN_MAX])
+                self._overwritten = None
+            elif piece[-1:] == b"\r":
+                self._overwritten = line or self._overwritten
+            else:
+                self._rest = piece
+                continue
+            lines.append(line)
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """The end of the stream: what was left without an end of line."""
+        rest, self._rest = self._rest, b""
+        shown = rest or self._overwritten
+        if shown:
+            self._last.append(shown[:_SHOWN_MAX])
+        self._overwritten = None
+        return [rest] if rest else []
+
+    def last(self) -> list[str]:
+        """The last lines as text."""
+        return [line.decode(errors="replace") for line in self._last]
+
+
+class Tail:
+    """A growing file, read from where the last reading ended; cutting its beginning loses nothing that was read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.offset = 0
+        self.skipped_bytes = 0
+
+    def waiting(self) -> int:
+        """Bytes not read yet."""
+        size = os.fstat(self.descriptor).st_size
+        if size < self.offset:
+            self.offset = 0  # the program itself truncated it
+        return size - self.offset
+
+    def read(self) -> bytes:
+        """At most one chunk."""
+        data = os.pread(self.descriptor, _CHUNK, self.offset)
+        self.offset += len(data)
+        return data
+
+    def skip(self, keep: int) -> None:
+        """Give up all that is unread but the last `keep` bytes."""
+        behind = self.waiting()
+        if behind > keep:
+            self.offset += behind - keep
+            self.skipped_bytes += behind - keep
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+
+class RankOutput:
+    """One rank's log and SDK file: points go to `progress`, other SDK messages to `messages`."""
+
+    def __init__(self, rank: Rank, pattern: str | None, log_max_bytes: int, progress: Progress) -> None:
+        self._rank = rank
+        self._log = Tail(rank.log_path)
+        self._sdk = Tail(rank.sdk_path)
+        self._lines = Lines()
+        self._sdk_rest = b""
+        self._parser = Parser(pattern)
+        self._parses = True
+        self._pattern_given = pattern is not None
+        self._log_max_bytes = max(log_max_bytes, 4096)
+        self._punched = 0
+        self.dropped_bytes = 0
+        self.messages: list[dict[str, Any]] = []
+        self._progress = progress
+
+    def turn(self, until_s: float) -> bool:
+        """Read what there is until the monotonic clock says `until_s`; whether there was anything."""
+        found = False
+        while self._log.waiting():
+            found = True
+            self._take(self._lines.feed(self._log.read()))
+            if time.monotonic() > until_s:
+                break
+        if self._log.waiting() > _BEHIND_MAX:
+            self._skip()
+        self._cut()
+        return self._turn_sdk(until_s) or found
+
+    def finish(self) -> None:
+        """Read the rest, after the rank and all its kin have ended."""
+        if self._log.waiting() > _BEHIND_MAX:
+            self._skip()
+        while self._log.waiting():
+            self._take(self._lines.feed(self._log.read()))
+        self._take(self._lines.finish())
+        self._cut()
+        while self._turn_sdk(time.monotonic() + 60.0):
+            pass
+        if self._log.skipped_bytes:
+            print(f"rank {self._rank.number}: {self._log.skipped_bytes} bytes of output were not searched for metrics: "
+                  "it was written faster than it can be read", file=sys.stderr, flush=True)  # noqa: T201  # fmt: skip
+        self._log.close()
+        self._sdk.close()
+
+    def last_lines(self) -> list[str]:
+        """The last lines it printed."""
+        return self._lines.last()
+
+    def _take(self, lines: list[bytes]) -> None:
+        if self._parses:
+            for line in lines:
+                found = self._parser.parse(line) if line else None
+                if found is not None:
+                    self._progress.printed(self._rank.number, *found)
+
+    def _skip(self) -> None:
+        self._take(self._lines.finish())
+        self._log.skip(_BEHIND_KEPT)
+
+    def _cut(self) -> None:
+        """Hold the log at its limit: the beginning stays, the middle is given up, and that is said."""
+        size = os.fstat(self._log.descriptor).st_size
+        if size <= self._log_max_bytes:
+            return
+        kept = min(_LOG_KEPT, self._log_max_bytes // 4)
+        self._log.skip(0)
+        os.ftruncate(self._log.descriptor, kept)
+        self.dropped_bytes += size - kept
+        notice = (f"\n[trainmaster: this log reached its limit of {self._log_max_bytes} bytes; "
+                  f"{self.dropped_bytes} bytes in all were dropped here, after the first {kept}]\n").encode()  # fmt: skip
+        os.write(self._log.descriptor, notice)
+        self._log.offset = kept + len(notice)
+
+    def _turn_sdk(self, until_s: float) -> bool:
+        found = False
+        while self._sdk.waiting():
+            found = True
+            lines = (self._sdk_rest + self._sdk.read()).split(b"\n")
+            self._sdk_rest = lines.pop()
+            for line in lines:
+                self._sdk_line(line)
+            if time.monotonic() > until_s:
+                break
+        if self._sdk.offset - self._punched > _PUNCH and kernel.punch_hole(self._sdk.descriptor, self._sdk.offset):
+            self._punched = self._sdk.offset
+        return found
+
+    def _sdk_line(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            return  # torn by a crash of its writer
+        if not isinstance(message, dict):
+            return
+        if message.get("t") == "m":
+            self._parses = self._pattern_given  # it tells its metrics itself; what it prints is for people
+            self._progress.reported(self._rank.number, *sdk_point(message))
+        else:
+            self.messages.append(message)

@@ -1,0 +1,127 @@
+"""Steps and metric values in what a program prints.
+
+With a pattern (a regular expression with named groups, `step` among them) only what it finds counts. Without one:
+JSON objects with a step, and plain lines that carry a step or an epoch ("step 12: loss 0.3", "epoch 3/20 val_loss=0.1").
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    Found = Optional[tuple[Optional[int], dict[str, float]]]
+
+LINE_MAX = 4096  # bytes of a line that are looked at: a pattern may be slow on long ones
+
+_STEP_KEYS = ("step", "global_step", "iteration", "iter")
+_STEP = re.compile(r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*[:=#]?\s*\[?\s*(\d{1,15})(?!\.?\d)", re.IGNORECASE)
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_PAIR = re.compile(
+    r"(?<![\w./-])(?:(train|training|val|valid|validation|eval|test|dev)\s+)?([A-Za-z][\w./-]*)"
+    rf"(\s*[:=]\s*|\s+)({_NUMBER})(?=%?(?:[\s,;|)\]}}]|$))"
+)
+_NOT_METRICS = frozenset(
+    "step global_step iteration iter epoch rank of in at to for from after took by on is with the and or than best version "
+    "line seed pid port gpu cuda node world worker batch_size".split()
+)
+
+
+class Parser:
+    """The lines of one rank, in order."""
+
+    def __init__(self, pattern: str | None) -> None:
+        self._pattern = re.compile(pattern) if pattern else None
+        self._steps_seen = False  # epochs count as steps only while no step was seen
+
+    def parse(self, line: bytes) -> Found:
+        """(step or None, values) of a line; None when it says nothing."""
+        if self._pattern is not None:
+            return self._by_pattern(line[:LINE_MAX].decode(errors="replace"))
+        stripped = line.strip()
+        if stripped[:1] == b"{" and stripped[-1:] == b"}" and len(stripped) <= 65536:
+            return self._by_json(stripped)
+        lowered = line[:LINE_MAX].lower()
+        if b"step" in lowered or b"epoch" in lowered or b"iter" in lowered:
+            return self._plain(line[:LINE_MAX].decode(errors="replace"))
+        return None
+
+    def _by_pattern(self, line: str) -> Found:
+        assert self._pattern is not None
+        match = self._pattern.search(line)
+        if match is None:
+            if "step" in self._pattern.groupindex:
+                return None
+            plain = self._step(line)
+            return None if plain is None else (plain, {})
+        groups = match.groupdict()
+        text = groups.pop("step", None)
+        step = _number(text)
+        values = {name: value for name, value in ((name, _number(text)) for name, text in groups.items()) if value is not None}
+        return (int(step) if step is not None else self._step(line)), values
+
+    def _by_json(self, line: bytes) -> Found:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        step = next((found[key] for key in _STEP_KEYS if _whole(found.get(key))), None)
+        if step is not None:
+            self._steps_seen = True
+        elif _whole(found.get("epoch")) and not self._steps_seen:
+            step = found["epoch"]
+        else:
+            return None
+        values = {str(name): float(value) for name, value in found.items() if name not in _STEP_KEYS and _finite(value)}
+        return int(step), values
+
+    def _plain(self, line: str) -> Found:
+        step = self._step(line)
+        if step is None and _STEP.search(line) is None:
+            return None
+        values: dict[str, float] = {}
+        for which, name, between, text in _PAIR.findall(line):
+            exact = "." in text or "e" in text.lower()
+            if name.lower() in _NOT_METRICS or (not between.strip() and not exact):
+                continue
+            value = _number(text)
+            if value is not None:
+                values.setdefault(f"{which}_{name}" if which else name, value)
+        return step, values
+
+    def _step(self, line: str) -> int | None:
+        """The step that a line names; an epoch only where steps are never named."""
+        epoch: int | None = None
+        for match in _STEP.finditer(line):
+            if match.group(1).lower() != "epoch":
+                self._steps_seen = True
+                return int(match.group(2))
+            epoch = int(match.group(2)) if epoch is None else epoch
+        return None if self._steps_seen else epoch
+
+
+def sdk_point(message: dict[str, Any]) -> tuple[int | None, dict[str, float]]:
+    """(step, values) of an SDK metrics message."""
+    step, values = message.get("step"), message.get("values")
+    kept = {str(name): float(value) for name, value in values.items() if _finite(value)} if isinstance(values, dict) else {}
+    return (int(step) if _whole(step) else None), kept
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text is not None else None
+    except ValueError:
+        return None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300 and math.isfinite(value)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15 and value == int(value)

@@ -1,0 +1,79 @@
+"""Evidence that a file was renamed into its place, from the kernel's own notices (inotify); none where there is no inotify.
+
+A name counts as moved from the notice that it was moved there until the next notice that it was made or written to. A
+lost notice loses evidence, never makes any.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+from typing import Dict, Set
+
+_MODIFY, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x40, 0x80, 0x100, 0x200
+_MOVE_SELF, _OVERFLOW, _IGNORED = 0x800, 0x4000, 0x8000
+_ONLY_DIRECTORIES = 0x01000000
+_WATCHED = _MODIFY | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _MOVE_SELF
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
+
+
+class Renames:
+    """Watches directories; `drain` before asking. Costs nothing between calls."""
+
+    def __init__(self) -> None:
+        self._places: Dict[int, str] = {}
+        self._moved: Set[str] = set()
+        self._descriptor = -1
+        if sys.platform == "linux":
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def watch(self, directory: str) -> None:
+        """From now on see what is moved into `directory`; quietly nothing where it cannot be watched."""
+        if self._descriptor < 0 or directory in self._places.values():
+            return
+        watch = self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _WATCHED | _ONLY_DIRECTORIES)
+        if watch >= 0:
+            self._places[watch] = directory
+
+    def drain(self) -> None:
+        """Take in what happened since the last call."""
+        while self._descriptor >= 0:
+            try:
+                data = os.read(self._descriptor, 65536)
+            except OSError:  # BlockingIOError: nothing more
+                return
+            at = 0
+            while at < len(data):
+                watch, mask, _, length = _EVENT.unpack_from(data, at)
+                at += _EVENT.size + length
+                self._take(watch, mask, data[at - length : at].rstrip(b"\0"))
+
+    def _take(self, watch: int, mask: int, name: bytes) -> None:
+        if mask & _OVERFLOW:
+            self._moved.clear()
+            return
+        directory = self._places.get(watch)
+        if directory is None:
+            return
+        if mask & (_IGNORED | _MOVE_SELF):  # gone, or somewhere else: its notices no longer speak of this path
+            del self._places[watch]
+            if mask & _MOVE_SELF:
+                self._libc.inotify_rm_watch(self._descriptor, watch)
+            self._moved = {path for path in self._moved if not path.startswith(directory + "/")}
+            return
+        path = os.path.join(directory, os.fsdecode(name))
+        if mask & _MOVED_TO:
+            self._moved.add(path)
+        else:
+            self._moved.discard(path)
+
+    def moved(self, path: str) -> bool:
+        """Whether what is at `path` was renamed there and not written to since."""
+        return path in self._moved
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

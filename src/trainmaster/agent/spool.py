@@ -1,0 +1,110 @@
+"""What is to be told to the server and has not been acknowledged: reports (kept on disk when it is away) and points."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+POINTS_MAX = 100_000  # waiting; the oldest are dropped beyond
+BATCH_MAX = 2000  # points of one request
+
+
+class Outbox:
+    """Thread-safe. Reports are numbered from 1 and stay until acknowledged; points are sent once."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._reports: list[dict[str, Any]] = []
+        self._number = 0
+        self._spooled = 0  # highest number that is on disk
+        self._points: deque[tuple[float, int, int | None, dict[str, float]]] = deque(maxlen=POINTS_MAX)
+        self.dropped_points = 0
+        self.waiting = threading.Event()  # there is something to send
+        self.urgent = threading.Event()  # and it should not wait for more
+
+    def report(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Queue a report; returns it with its number."""
+        with self._lock:
+            self._number += 1
+            report = {"kind": kind, "n": self._number, **fields}
+            self._reports.append(report)
+        self.waiting.set()
+        self.urgent.set()
+        return report
+
+    def point(self, rank: int, step: int | None, values: dict[str, float]) -> None:
+        """Queue a metric point."""
+        if len(self._points) == POINTS_MAX:
+            self.dropped_points += 1
+        self._points.append((time.monotonic(), rank, step, values))
+        if not self.waiting.is_set():
+            self.waiting.set()
+
+    def batch(self) -> tuple[list[dict[str, Any]], list[tuple[float, int, int | None, dict[str, float]]]]:
+        """All reports, and the oldest points, which leave the queue."""
+        with self._lock:
+            self.urgent.clear()
+            self.waiting.clear()
+            reports = list(self._reports)
+        points = []
+        while self._points and len(points) < BATCH_MAX:
+            points.append(self._points.popleft())
+        if self._points:
+            self.waiting.set()
+        return reports, points
+
+    def put_back(self, points: list[tuple[float, int, int | None, dict[str, float]]]) -> None:
+        """Points whose request failed; the oldest go when there are too many."""
+        room = POINTS_MAX - len(self._points)
+        kept = points[max(0, len(points) - room) :]
+        self.dropped_points += len(points) - len(kept)
+        self._points.extendleft(reversed(kept))
+        self.waiting.set()
+
+    def acknowledged(self, number: int) -> None:
+        """The server has every report up to `number`."""
+        with self._lock:
+            self._reports = [report for report in self._reports if report["n"] > number]
+            if self._reports:
+                self.waiting.set()
+            elif self._spooled:
+                self._spooled = 0
+                try:
+                    os.unlink(self._path)
+                except OSError:
+                    pass  # read again it is harmless: reports are idempotent
+
+    def spool(self) -> None:
+        """Make what is not acknowledged durable; the server is away."""
+        with self._lock:
+            lines = [json.dumps(report) + "\n" for report in self._reports if report["n"] > self._spooled]
+            if not lines:
+                return
+            try:
+                descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                try:
+                    os.write(descriptor, "".join(lines).encode())
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            except OSError:
+                return  # a full disk: they are still in memory, and in exit.json at the end
+            self._spooled = self._number
+
+    @property
+    def empty(self) -> bool:
+        """Whether every report is acknowledged."""
+        return not self._reports
+
+    @property
+    def pointless(self) -> bool:
+        """Whether no point waits."""
+        return not self._points

@@ -1,0 +1,202 @@
+"""Making one part of a checkpoint durable in the store: copied, digested, synced, and only then visible by a rename.
+
+`<store>/<id>/n<i>.part/` becomes `<store>/<id>/n<i>/` with its MANIFEST.json in it. Whatever goes wrong before that
+leaves nothing behind. Whether the part counts is decided elsewhere: control's event commits the manifest.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from trainmaster.wire import failpoint
+from trainmaster.wire.launch import Launch
+from trainmaster.wire.messages import FileEntry, Manifest
+from trainmaster.wire.names import MANIFEST
+
+CHUNK_BYTES = 1 << 20
+Signature = Tuple[int, int, int, int]  # device, inode, bytes, time of modification in ns
+
+
+class Source(NamedTuple):
+    """A file to stage: where it is, its path in the manifest, and what it must still be while it is copied."""
+
+    path: str
+    name: str
+    signature: Signature
+
+
+class Content(NamedTuple):
+    """What a part shall hold, and what is said of it."""
+
+    kind: str  # "glob" or "sdk"
+    step: Optional[int]
+    approximate: bool
+    parts_expected: int
+    directories: List[str]
+    sources: List[Source]
+
+
+class Raced(Exception):
+    """The source changed while it was copied; nothing was staged."""
+
+
+class NotWhole(Exception):
+    """The copy does not stand up to the check; nothing was staged."""
+
+
+def signature(status: os.stat_result) -> Signature:
+    """What tells two states of a file apart."""
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def disk_full(error: OSError) -> bool:
+    """Whether the disk or the quota is used up."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def stage(
+    launch: Launch, identifier: str, content: Content, check: Optional[Callable[[str], bool]] = None
+) -> Dict[str, Any]:
+    """Make the part durable; `check` judges each copy. Returns the fields of `wire.messages.Staged` but kind and n.
+
+    Raises: Raced, NotWhole, OSError (disk full among them); nothing is left behind then.
+    """
+    root = os.path.join(launch["checkpoint_store"], identifier)
+    final = os.path.join(root, f"n{launch['node_index']}")
+    part = f"{final}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    os.makedirs(part)
+    try:
+        files = [_take(source, part, content.kind == "sdk", check) for source in content.sources]
+        data = _manifest(launch, identifier, content, files)
+        _write_durably(os.path.join(part, MANIFEST), data)
+        for directory, _, _ in os.walk(part):
+            sync_directory(directory)
+        failpoint.passing("checkpoint.manifest.before")
+        os.rename(part, final)
+        failpoint.passing("checkpoint.manifest.after")
+        for directory in (root, launch["checkpoint_store"], os.path.dirname(launch["checkpoint_store"])):
+            sync_directory(directory)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        if os.path.isdir(root) and not os.listdir(root):
+            os.rmdir(root)
+        raise
+    return {
+        "id": identifier,
+        "step": content.step,
+        "approximate": content.approximate,
+        "parts_expected": content.parts_expected,
+        "digest": hashlib.sha256(data).hexdigest(),
+        "files": len(files),
+        "bytes": sum(file["bytes"] for file in files),
+    }
+
+
+def _manifest(launch: Launch, identifier: str, content: Content, files: List[FileEntry]) -> bytes:
+    manifest: Manifest = {
+        "id": identifier,
+        "job": launch["job"],
+        "attempt": launch["attempt"],
+        "node_index": launch["node_index"],
+        "step": content.step,
+        "approximate": content.approximate,
+        "kind": content.kind,
+        "directories": content.directories,
+        "files": files,
+    }
+    return json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _take(source: Source, part: str, linked: bool, check: Optional[Callable[[str], bool]]) -> FileEntry:
+    """Bring one file into the part. What the SDK staged for us is linked where it can be, everything else copied."""
+    target = os.path.join(part, stored_name(source.name))
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    reading = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        before = os.fstat(reading)
+        if signature(before) != source.signature:
+            raise Raced(source.name)
+        linked = linked and before.st_nlink == 1 and _link(source.path, target)
+        digest = _digest(reading) if linked else _copy(reading, target)
+        if linked:
+            os.fsync(reading)
+        if signature(os.fstat(reading)) != source.signature:
+            raise Raced(source.name)
+    finally:
+        os.close(reading)
+    if check is not None and not check(target):
+        raise NotWhole(source.name)
+    return {"path": source.name, "bytes": before.st_size, "sha256": digest, "mode": before.st_mode & 0o777}
+
+
+def stored_name(name: str) -> str:
+    """Where a file of the manifest lies below its part: absolute paths and a file called MANIFEST.json get out of the way."""
+    return os.path.join("files", name.lstrip("/"))
+
+
+def _link(source: str, target: str) -> bool:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        return False  # another file system, or one without links
+    return not os.path.islink(target) or bool(os.unlink(target))
+
+
+def _digest(reading: int) -> str:
+    digest = hashlib.sha256()
+    while True:
+        data = os.read(reading, CHUNK_BYTES)
+        if not data:
+            return digest.hexdigest()
+        digest.update(data)
+
+
+def _copy(reading: int, target: str) -> str:
+    """Copy to a new file, durably; returns the SHA-256 of what was written."""
+    digest = hashlib.sha256()
+    writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            data = os.read(reading, CHUNK_BYTES)
+            if not data:
+                break
+            digest.update(data)
+            while data:
+                data = data[os.write(writing, data) :]
+        os.fsync(writing)
+    finally:
+        os.close(writing)
+    return digest.hexdigest()
+
+
+def copy_durably(source: str, target: str) -> Tuple[str, os.stat_result]:
+    """Copy a file to a new one; returns its SHA-256 and what the source was. Raises: Raced, OSError."""
+    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        before = os.fstat(reading)
+        digest = _copy(reading, target)
+        if signature(os.fstat(reading)) != signature(before):
+            raise Raced(source)
+        return digest, before
+    finally:
+        os.close(reading)
+
+
+def _write_durably(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

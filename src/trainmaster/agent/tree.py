@@ -1,0 +1,125 @@
+"""The processes below this agent, by `/proc`: who they are, what they hold open, and how they are signalled.
+
+The agent adopts orphans and has no children but its ranks, so that its descendants are the ranks' trees, daemons included.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from trainmaster.wire.processes import start_ticks
+
+
+def children(pid: int) -> list[int]:
+    """The children of every thread of `pid`."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found.extend(int(child) for child in file.read().split())
+        except OSError:
+            continue  # the thread ended meanwhile
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Everything below `pid`, without it, parents before their children."""
+    if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
+        return _descendants_by_scan(pid)
+    found: list[int] = []
+    waiting = children(pid)
+    seen = {pid}
+    while waiting:
+        child = waiting.pop(0)
+        if child not in seen:
+            seen.add(child)
+            found.append(child)
+            waiting.extend(children(child))
+    return found
+
+
+def _descendants_by_scan(pid: int) -> list[int]:
+    """The same by one pass over `/proc`, for kernels that do not list children."""
+    below: dict[int, list[int]] = {}
+    try:
+        entries = os.listdir("/proc")
+    except OSError:
+        return []
+    for entry in entries:
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    fields = file.read().rpartition(b") ")[2].split()
+            except OSError:
+                continue
+            below.setdefault(int(fields[1]), []).append(int(entry))
+    found: list[int] = []
+    waiting = below.get(pid, [])
+    while waiting:
+        child = waiting.pop(0)
+        found.append(child)
+        waiting.extend(below.get(child, []))
+    return found
+
+
+def send(pid: int, number: int) -> bool:
+    """Signal one process; False when it is gone or not ours to signal."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def open_for_writing(pids: list[int]) -> set[tuple[int, int]]:
+    """(st_dev, st_ino) of every regular file that one of the processes holds open for writing."""
+    found: set[tuple[int, int]] = set()
+    for pid in pids:
+        try:
+            descriptors = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for descriptor in descriptors:
+            try:
+                status = os.stat(f"/proc/{pid}/fd/{descriptor}")
+                if stat.S_ISREG(status.st_mode) and _writable(pid, descriptor):
+                    found.add((status.st_dev, status.st_ino))
+            except OSError:
+                continue
+    return found
+
+
+def _writable(pid: int, descriptor: str) -> bool:
+    with open(f"/proc/{pid}/fdinfo/{descriptor}", "rb") as file:
+        for line in file:
+            if line.startswith(b"flags:"):
+                return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    return False
+
+
+class Recorder:
+    """Appends "pid start_ticks" of every process seen to a file, so that others can clean up after a dead agent."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._present: set[int] = set()
+
+    def note(self, pids: list[int]) -> None:
+        """Record those not there at the last look."""
+        lines = []
+        for pid in pids:
+            if pid not in self._present:
+                ticks = start_ticks(pid)
+                if ticks is not None:
+                    lines.append(f"{pid} {ticks}\n")
+        self._present = set(pids)
+        if lines:
+            try:
+                os.write(self._file, "".join(lines).encode())
+            except OSError:
+                self._present.clear()  # a full disk: tried again at the next look

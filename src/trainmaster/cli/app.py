@@ -1,0 +1,133 @@
+"""The `tm` command: a table of commands, each loaded only when it is called, and the one place where errors are told."""
+
+import difflib
+import json
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from trainmaster import __version__
+from trainmaster.cli.output import tell
+from trainmaster.cli.session import Session, json_option, server_option
+from trainmaster.errors import INTERRUPTED_EXIT, TrainmasterError, UsageError
+
+COMMANDS = {
+    "run": ("trainmaster.cli.run:run", "Submit a job and follow it to its end."),
+    "submit": ("trainmaster.cli.run:submit", "Submit a job and print its id."),
+    "wait": ("trainmaster.cli.wait:wait", "Wait until jobs have ended."),
+    "ps": ("trainmaster.cli.ps:ps", "List jobs, newest first."),
+    "show": ("trainmaster.cli.show:show", "Everything about one job: attempts, metric, checkpoints, failure."),
+    "why": ("trainmaster.cli.why:why", "Why a job waits, and its position."),
+    "logs": ("trainmaster.cli.logs:logs", "What a job printed, all attempts."),
+    "get": ("trainmaster.cli.get:get", "List or fetch a job's artifacts."),
+    "cancel": ("trainmaster.cli.change:cancel", "End jobs."),
+    "hold": ("trainmaster.cli.change:hold", "Keep waiting jobs from starting."),
+    "release": ("trainmaster.cli.change:release", "Let held jobs go on."),
+    "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
+    "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
+    "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
+    "doctor": ("trainmaster.cli.doctor:doctor", "Check that everything is as it should be."),
+    "schema": ("trainmaster.cli.schema:schema", "Print the JSON Schema of a spec file."),
+}
+ALIASES = {  # habits of other systems; not listed in the help
+    "sbatch": ("submit", ()),
+    "squeue": ("ps", ()),
+    "scancel": ("cancel", ()),
+    "kill": ("cancel", ()),
+    "stop": ("cancel", ()),
+    "tail": ("logs", ("-f",)),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and help line; loads the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order a person meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), function)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Aliases, and a guess where there is no such command."""
+        name, rest = args[0], args[1:]
+        if name in ALIASES:
+            name, more = ALIASES[name]
+            rest = [*more, *rest]
+        command = self.get_command(ctx, name)
+        if command is None:
+            near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1, cutoff=0.5)
+            meant = ALIASES[near[0]][0] if near and near[0] in ALIASES else near[0] if near else None
+            raise UsageError(f"there is no command {name!r}", f"did you mean: tm {meant}" if meant else "all commands: tm --help")
+        return name, command, rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table itself, so that help loads nothing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", message="trainmaster %(version)s")
+@json_option
+@server_option
+def tm() -> None:
+    """Train a program you already have: queued, watched, brought back from its last checkpoint, accounted for.
+
+    \b
+    Begin with:  tm run -- python train.py
+    """
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; its exit code."""
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    as_json = "--json" in before
+    try:
+        code = tm.main(arguments or ["--help"], prog_name="tm", standalone_mode=False, obj=Session())
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except TrainmasterError as error:
+        return tell_error(error, as_json)
+    except click.ClickException as error:
+        return tell_error(_usage(error), as_json)
+    except (KeyboardInterrupt, click.Abort):
+        tell("interrupted", sys.stderr)
+        return INTERRUPTED_EXIT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has somewhere to go
+        return 128 + signal.SIGPIPE
+
+
+def _usage(error: click.ClickException) -> UsageError:
+    """Click's own refusals in our shape."""
+    context: Any = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "tm"
+    return UsageError(error.format_message().rstrip("."), f"its options: {path} --help")
+
+
+def tell_error(error: TrainmasterError, as_json: bool) -> int:
+    """Say what went wrong and what to do, on standard error; its exit code."""
+    if as_json:
+        body = error.as_dict()
+        body["error"]["request_id"] = error.request_id
+        tell(json.dumps(body), sys.stderr)
+        return error.exit_code
+    placed = any(detail.get("file") for detail in error.details)
+    tell(error.message if placed else f"error: {error.message}", sys.stderr)
+    if error.hint:
+        tell(f"  {error.hint}", sys.stderr)
+    if error.request_id and error.http_status >= 500:
+        tell(f"  (in the server's log: {error.request_id})", sys.stderr)
+    return error.exit_code

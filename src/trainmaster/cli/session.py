@@ -1,0 +1,56 @@
+"""What every command shares: its options (`--json`, `-q`, `--server`), its output and its client."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from trainmaster.cli.output import Output
+from trainmaster.client.api import Client
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Session:
+    """One invocation. The client is made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.out = Output()
+        self.server: str | None = None
+        self._client: Client | None = None
+
+    def client(self, start: bool = True) -> Client:
+        """The client; `start` brings up this machine's own server where none is configured."""
+        if self._client is None:
+            self._client = Client(self.server, start=start, say=self.out.note)
+        return self._client
+
+
+def _json(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        context.find_object(Session).out.json = True  # type: ignore[union-attr]
+
+
+def _quiet(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        context.find_object(Session).out.quiet = True  # type: ignore[union-attr]
+
+
+def _server(context: click.Context, _: click.Parameter, url: str | None) -> None:
+    if url:
+        context.find_object(Session).server = url  # type: ignore[union-attr]
+
+
+json_option = click.option("--json", is_flag=True, expose_value=False, callback=_json, help="Answer in JSON.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_quiet, help="Print ids alone.")
+server_option = click.option("--server", metavar="URL", expose_value=False, callback=_server, help="The server to talk to.")
+
+
+def remote(command: _Command) -> _Command:
+    """The options of a command that talks to a server; it gets the `Session` first."""
+    return json_option(server_option(click.pass_obj(command)))  # type: ignore[return-value]
+
+
+def offline(command: _Command) -> _Command:
+    """The options of a command that needs no server; it gets the `Session` first."""
+    return json_option(click.pass_obj(command))  # type: ignore[return-value]

@@ -1,0 +1,76 @@
+"""A job's attempts on one time axis, as lines of text. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.cli import words
+from trainmaster.cli.table import fit
+
+_HEAD, _TAIL = 3, 12  # attempts drawn where there are too many
+_LINE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """What a bar is made of: waiting for its ranks, running."""
+
+    starting: str = "░"
+    running: str = "█"
+    ellipsis: str = "…"
+    times: str = "×"
+
+
+UNICODE = Glyphs()
+ASCII = Glyphs("-", "#", "...", "x")
+
+
+def draw(job: Mapping[str, Any], now_s: float, bar: int = 36, glyphs: Glyphs = UNICODE) -> list[str]:
+    """One bar of `bar` columns per attempt, from submission to the end or now; below it how it ended, and from where it resumed."""
+    attempts: Sequence[Mapping[str, Any]] = job["attempts"]
+    begin_s = float(job["created_s"])
+    end_s = max(float(job["ended_s"] or now_s), begin_s + 0.001)
+    lines = [_axis(begin_s, end_s, bar)]
+    for attempt in attempts[:_HEAD] if len(attempts) > _HEAD + _TAIL else attempts:
+        lines += _attempt(attempt, (begin_s, end_s), bar, glyphs)
+    if len(attempts) > _HEAD + _TAIL:
+        lines.append(f"  {glyphs.ellipsis}  {len(attempts) - _HEAD - _TAIL} more (tm show {job['id']} --json has all)")
+        for attempt in attempts[-_TAIL:]:
+            lines += _attempt(attempt, (begin_s, end_s), bar, glyphs)
+    return lines
+
+
+def _axis(begin_s: float, end_s: float, bar: int) -> str:
+    right = words.duration(end_s - begin_s)
+    return "     0 s" + right.rjust(bar - 3)
+
+
+def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, glyphs: Glyphs) -> list[str]:
+    begin_s, end_s = span
+    placed_s = float(attempt["placed_s"])
+    started_s, ended_s = attempt.get("started_s"), attempt.get("ended_s")
+    last_s = end_s if ended_s is None else float(ended_s)
+
+    def column(time_s: float) -> int:
+        return min(bar, max(0, round((time_s - begin_s) / (end_s - begin_s) * bar)))
+
+    first, last = min(column(placed_s), bar - 1), column(last_s)
+    last = max(last, first + 1)
+    middle = last if started_s is None else min(max(column(float(started_s)), first), last - 1)
+    drawn = " " * first + glyphs.starting * (middle - first) + glyphs.running * (last - middle)
+    where = ", ".join(attempt.get("nodes") or ())
+    took = words.duration(last_s - placed_s)
+    head = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']} {took}" + (f" on {where}" if where else "")
+    return [fit(head, _LINE), *(f"     {line}" for line in told(attempt))]
+
+
+def told(attempt: Mapping[str, Any]) -> list[str]:
+    """From where an attempt resumed, and why it ended, in one line each."""
+    lines = []
+    step = attempt.get("resumed_from_step")
+    if step is not None:
+        lines.append(f"resumed from step {step}")
+    if attempt.get("cause"):
+        message = str(attempt.get("message") or "").strip()
+        lines.append(fit(f"{str(attempt['cause']).replace('_', ' ')}: {message}" if message else str(attempt["cause"]), _LINE - 5))
+    return lines

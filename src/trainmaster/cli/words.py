@@ -1,0 +1,67 @@
+"""Numbers and times as a person reads them. Pure; `--json` has the exact ones."""
+
+import math
+
+_SPANS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d 1 h`."""
+    if seconds < 10:
+        return f"{max(0.0, math.floor(seconds * 10) / 10):.1f} s" if seconds > 0 else "0 s"
+    whole = int(seconds)
+    for size, unit, small, small_unit in _SPANS:
+        if whole >= size:
+            rest = whole % size // small
+            return f"{whole // size} {unit} {rest} {small_unit}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def ago(then_s: float | None, now_s: float) -> str:
+    """`2 min ago`, in its largest unit alone; `-` for never."""
+    if then_s is None:
+        return "-"
+    past_s = max(0.0, now_s - then_s)
+    if past_s < 1:
+        return "now"
+    return f"{short(past_s)} ago"
+
+
+def short(seconds: float) -> str:
+    """A duration in its largest unit alone: `45 s`, `12 min`, `3 h`, `2 d`."""
+    for size, unit, *_ in _SPANS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def size(count: float) -> str:
+    """Bytes: `512 B`, `3.4 kB`, `1.2 GB` (decimal, as disks are sold)."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{int(count)} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable: TB takes all")
+
+
+def memory(count: float) -> str:
+    """Bytes of memory: `512 MiB`, `64 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable: TiB takes all")
+
+
+def number(value: float | None) -> str:
+    """A metric's value in at most four significant digits where that loses nothing that matters."""
+    if value is None:
+        return "-"
+    if math.isfinite(value) and abs(value) < 1e9 and value == int(value):
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 file`, `3 files`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

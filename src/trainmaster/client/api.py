@@ -1,0 +1,233 @@
+"""The Python client: REST only, sync only. Answers are the JSON objects of the REST contract, as plain dictionaries."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, TypedDict, Unpack
+from urllib.parse import quote
+
+from trainmaster.client import embedded
+from trainmaster.client.connection import RESTART_S, Call, Connection
+from trainmaster.client.settings import Target, configured
+from trainmaster.errors import UnreachableError, WaitTimeoutError
+from trainmaster.home import Home
+from trainmaster.wire.code import Tree
+
+Row = dict[str, Any]
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+POLL_S = 20.0  # how long one long poll is held
+_RETRY_S = 0.3
+
+
+class JobFilter(TypedDict, total=False):
+    """Which jobs to list; `before` is the `seq` of the last job of the page before."""
+
+    limit: int
+    all: int  # 1: every job, not the newest `limit` only
+    state: str
+    project: str
+    experiment: str
+    before: int
+
+
+class LogFilter(TypedDict, total=False):
+    """Which log bytes; `after` is the cursor of the answer before, `wait_s` holds the answer until there are some."""
+
+    rank: int | None
+    attempt: int | None
+    after: str | None
+    wait_s: float
+    tail: int | None
+
+
+def new_key() -> str:
+    """A fresh Idempotency-Key."""
+    return os.urandom(16).hex()
+
+
+def _quiet(text: str) -> None:
+    """Where nobody wants to hear of it."""
+
+
+class Client:
+    """Talks to the server that is named by `server`, else by environment or files, else to this machine's own.
+
+    `start`: bring up this machine's own server where none is configured and none runs. `say` hears of that and of waits.
+    Raises: UnreachableError when there is no server. Use it as a context manager, or `close` it; one thread at a time.
+    """
+
+    def __init__(
+        self, server: str | None = None, token: str | None = None, *, start: bool = True, say: Callable[[str], None] = _quiet
+    ) -> None:
+        self._start, self._say = start, say
+        self._named = configured(server, token)
+        self.home = Home.default() if self._named is None else None  # of an embedded server
+        self._connection = self._connect(self._find())
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._connection.url
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._connection.close()
+
+    def _find(self) -> Target:
+        if self._named is not None:
+            return self._named
+        home = self.home or Home.default()
+        return embedded.ensure(home, self._say) if self._start else embedded.attach(home)
+
+    def _connect(self, target: Target) -> Connection:
+        patience_s = RESTART_S if target.source == embedded.SOURCE else 2.0  # api and control bring each other back
+        return Connection(target.url, target.token, patience_s, lambda: self._say("server is away; waiting"))
+
+    def reconnect(self) -> None:
+        """Look again for the server, whose port may be another; an embedded one that died is started again."""
+        self.close()
+        self._connection = self._connect(self._find())
+
+    def persistently(self, work: Callable[[], Row], until_s: float | None = None) -> Row:
+        """`work()`, again and again for as long as no server answers; says so once.
+
+        `until_s`: on the monotonic clock, when to give up. Raises: UnreachableError then, and what `work` raises.
+        """
+        told = False
+        while True:
+            try:
+                return work()
+            except UnreachableError:
+                if until_s is not None and time.monotonic() >= until_s:
+                    raise
+                if not told:
+                    self._say("server is away; waiting (the job is not: it goes on)")
+                    told = True
+            time.sleep(_RETRY_S)
+            try:
+                self.reconnect()
+            except UnreachableError:
+                continue  # nobody there yet; `work` will say so too
+
+    def healthz(self) -> Row:
+        """How the server is."""
+        return self._get("/healthz")
+
+    def submit(self, submission: Mapping[str, Any], key: str | None = None) -> str:
+        """Submit `{"spec", "origin", "code", "hold"}`; the job's id. The same key never makes a second job."""
+        body = json.dumps(submission).encode()
+        return str(self._connection.json(Call("POST", "/jobs", body=body, key=key or new_key()))["id"])
+
+    def submit_batch(self, submissions: Sequence[Mapping[str, Any]], key: str | None = None) -> list[str]:
+        """Submit many in one transaction, all or none; their ids in order."""
+        key = key or new_key()
+        rows = [{"key": f"{key}-{n}", **submission} for n, submission in enumerate(submissions)]
+        call = Call("POST", "/jobs/batch", body=json.dumps({"jobs": rows}).encode(), key=key)
+        return [str(id) for id in self._connection.json(call)["ids"]]
+
+    def jobs(self, **query: Unpack[JobFilter]) -> list[Row]:
+        """Jobs, newest first."""
+        return list(self._get("/jobs", **query)["jobs"])
+
+    def job(self, ref: str) -> Row:
+        """One job with its spec, attempts, checkpoints and artifacts. Raises: NotFoundError."""
+        return self._get(_job(ref))
+
+    def why(self, ref: str) -> Row:
+        """Why a job waits, and its position."""
+        return self._get(_job(ref, "why"))
+
+    def metrics(self, ref: str, name: str | None = None) -> dict[str, list[list[float]]]:
+        """`[step, value]` pairs by metric name."""
+        return dict(self._get(_job(ref, "metrics"), name=name)["series"])
+
+    def logs(self, ref: str, **query: Unpack[LogFilter]) -> Row:
+        """One page of log text: `{"chunks", "cursor", "state", "ended"}`."""
+        return self._get(_job(ref, "logs"), **query)
+
+    def events(self, ref: str, after: int = 0, wait_s: float = 0.0) -> list[Row]:
+        """What happened to a job after event number `after`."""
+        return list(self._get(_job(ref, "events"), after=after, wait_s=wait_s)["events"])
+
+    def watch(self, ref: str, version: str | int | None = None, wait_s: float = POLL_S) -> Row:
+        """`{"version", "job"}` as soon as the job is not as it was at `version`, or after `wait_s`."""
+        return self._get(_job(ref, "watch"), version=version, wait_s=wait_s)
+
+    def wait(self, ref: str, timeout_s: float | None = None) -> Row:
+        """The job once it has ended, however often the server goes away meanwhile. Raises: WaitTimeoutError."""
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        version: str | int | None = None
+        while True:
+            left_s = POLL_S if until_s is None else max(0.0, min(POLL_S, until_s - time.monotonic()))
+            seen, hold_s = version, left_s if version is not None else 0.0
+            answer = self.persistently(lambda seen=seen, hold_s=hold_s: self.watch(ref, seen, hold_s), until_s)  # type: ignore[misc]
+            job = answer.get("job")
+            if job is not None and job["state"] in ENDED:
+                return dict(job)
+            if until_s is not None and time.monotonic() >= until_s:
+                raise WaitTimeoutError(f"{ref} has not ended after {timeout_s:g} s", f"it lives on: tm wait {ref}")
+            version = answer.get("version", version)
+
+    def cancel(self, ref: str, reason: str = "") -> Row:
+        """Ask that a job end. Raises: ConflictError when it has ended."""
+        return self._post(_job(ref, "cancel"), {"reason": reason} if reason else {})
+
+    def hold(self, ref: str, reason: str = "") -> Row:
+        """Keep a waiting job from starting. Raises: ConflictError."""
+        return self._post(_job(ref, "hold"), {"reason": reason} if reason else {})
+
+    def release(self, ref: str) -> Row:
+        """Let a held job go on. Raises: ConflictError."""
+        return self._post(_job(ref, "release"), {})
+
+    def nodes(self) -> list[Row]:
+        """The nodes, what they have and what of it is free."""
+        return list(self._get("/nodes")["nodes"])
+
+    def set_node(self, name: str, verb: str, reason: str = "") -> Row:
+        """`drain`, `resume`, or declare `lost`. Raises: NotFoundError."""
+        return self._post(f"/nodes/{quote(name, safe='')}/{verb}", {"reason": reason} if reason else {})
+
+    def artifact(self, ref: str, path: str, sink: BinaryIO) -> int:
+        """Copy an artifact's bytes to `sink`; how many. Raises: NotFoundError."""
+        return self._connection.copy(Call("GET", f"{_job(ref)}/artifacts/{quote(path)}"), sink)
+
+    def code_missing(self, tree: Tree) -> tuple[str, list[str]]:
+        """The tree's digest, and the objects the server still lacks; with none missing the tree is stored."""
+        call = Call("POST", "/code/missing", body=json.dumps({"tree": tree}).encode(), repeatable=True)
+        answer = self._connection.json(call)
+        return str(answer["digest"]), list(answer["missing"])
+
+    def code_store(self, archive: bytes) -> int:
+        """Store a zip of objects; how many."""
+        call = Call("POST", "/code", body=archive, content_type="application/zip", repeatable=True)
+        return int(self._connection.json(call)["stored"])
+
+    def _get(self, path: str, **query: Any) -> Row:
+        wait_s = float(query.get("wait_s") or 0.0)
+        return self._connection.json(Call("GET", path, query, wait_s=wait_s))
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> Row:
+        return self._connection.json(Call("POST", path, body=json.dumps(body).encode(), key=new_key()))
+
+
+def follow(client: Client, ref: str, **query: Unpack[LogFilter]) -> Iterator[Row]:
+    """Pages of a job's log from now until it has ended, surviving the server's absence; an empty page where it is quiet."""
+    while True:
+        page = client.persistently(lambda: client.logs(ref, **query))
+        query["after"], query["tail"] = page["cursor"], None
+        yield page
+        if page["ended"] and not page["chunks"]:
+            return
+
+
+def _job(ref: str, *rest: str) -> str:
+    return "/".join(("/jobs", quote(ref, safe="@"), *rest))

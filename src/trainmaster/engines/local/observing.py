@@ -1,0 +1,130 @@
+"""What is true of an agent, from its files and the process table; nothing here changes anything.
+
+A beat costs a read or two per live agent, and one scan of `/proc` for all agents found dead without an exit record.
+"""
+
+from collections.abc import Sequence
+
+from trainmaster.engines.local import exits, leftovers
+from trainmaster.engines.local.attempts import Attempts, Identity
+from trainmaster.engines.local.cgroups import Cgroups
+from trainmaster.engines.local.watch import Watcher
+from trainmaster.model.ids import AgentKey
+from trainmaster.ports.engine import Observation, Phase
+from trainmaster.wire import processes
+
+LAUNCH_S = 5.0  # a launch this young may still become an agent
+
+
+class Observer:
+    """Observes the agents of one home; remembers only what cannot change."""
+
+    def __init__(self, attempts: Attempts, cgroups: Cgroups, watcher: Watcher) -> None:
+        self._attempts = attempts
+        self._cgroups = cgroups
+        self._watcher = watcher
+        self._identities: dict[AgentKey, Identity] = {}
+
+    def observe(self, keys: Sequence[AgentKey]) -> dict[AgentKey, Observation]:
+        """The phase of every key; a fault in one key's files makes that one unknown."""
+        seen: dict[AgentKey, Observation] = {}
+        dead: list[AgentKey] = []
+        for key in keys:
+            try:
+                observation = self._look(key)
+            except (OSError, ValueError) as error:
+                observation = Observation(Phase.UNKNOWN, evidence=f"its files cannot be read: {error}")
+            if observation is None:
+                dead.append(key)
+            else:
+                seen[key] = observation
+        if dead:
+            seen |= self._dead(dead)
+        for key, observation in seen.items():
+            if observation.phase in (Phase.ENDED, Phase.GONE, Phase.ABSENT):
+                self._identities.pop(key, None)
+        return seen
+
+    def agent(self, key: AgentKey) -> Identity | None:
+        """The agent that took this key, alive or not."""
+        known = self._identities.get(key)
+        if known is None:
+            known = self._attempts.identity(key)
+            if known is not None:
+                self._identities[key] = known
+        return known
+
+    def tree(self, key: AgentKey) -> leftovers.Tree:
+        """What to look for of a dead agent. Its records count only on the boot that they were made on."""
+        agent = self.agent(key)
+        here = agent is not None and agent.boot == processes.boot_id()
+        return leftovers.Tree(
+            str(key),
+            self._attempts.directory(key),
+            agent.pid if here and agent is not None else None,
+            self._attempts.tree(key) if here else {},
+            self._cgroups.members(key),
+        )
+
+    def _look(self, key: AgentKey) -> Observation | None:
+        """One key from its files; None when its agent is dead and `/proc` must say the rest."""
+        ended = self._ended(key)
+        if ended is not None:
+            return ended
+        agent = self.agent(key)
+        if agent is None:
+            return self._not_begun(key)
+        if agent.alive:
+            self._watcher.watch(key, agent)
+            return Observation(Phase.RUNNING)
+        ended = self._ended(key)  # it may have ended well between the two looks
+        if ended is not None:
+            return ended
+        if agent.boot != processes.boot_id():
+            return Observation(Phase.GONE, evidence="the machine was started again since")
+        return None
+
+    def _ended(self, key: AgentKey) -> Observation | None:
+        record = self._attempts.ended(key)
+        if record is None:
+            return None
+        try:
+            outcome, reports = exits.outcome(record), exits.reports(record)
+        except (KeyError, TypeError, ValueError):
+            return None  # not whole, so no evidence; what the process table says stands
+        agent = self.agent(key)
+        if agent is not None and agent.boot == processes.boot_id():
+            recorded = self._attempts.tree(key)
+            recorded.pop(agent.pid, None)
+            left = leftovers.alive(recorded)
+            if left:
+                return Observation(Phase.RUNNING, evidence=f"ended, but {len(left)} of its processes still run")
+        return Observation(Phase.ENDED, outcome, reports)
+
+    def _not_begun(self, key: AgentKey) -> Observation | None:
+        launched_s_ago = self._attempts.launched_s_ago(key)
+        if self._watcher.watching(key) or self._attempts.lock_holder(key) is not None:
+            return Observation(Phase.UNKNOWN, evidence="its agent is starting")
+        if self._attempts.tombstone(key) is not None:
+            return Observation(Phase.GONE, evidence="stopped before it was started")
+        if launched_s_ago is None:
+            return Observation(Phase.ABSENT)
+        if launched_s_ago < LAUNCH_S:
+            return Observation(Phase.UNKNOWN, evidence="launched just now")
+        if self._attempts.was_used(key):
+            return None  # an agent was here whose record cannot be read
+        return Observation(Phase.ABSENT, evidence="launched, but no agent came up")
+
+    def _dead(self, keys: Sequence[AgentKey]) -> dict[AgentKey, Observation]:
+        try:
+            left = leftovers.find([self.tree(key) for key in keys])
+        except OSError as error:
+            return {key: Observation(Phase.UNKNOWN, evidence=f"/proc cannot be read: {error}") for key in keys}
+        seen = {}
+        for key in keys:
+            count = len(left[str(key)])
+            if count:
+                seen[key] = Observation(Phase.LOST, evidence=f"the agent is gone; {count} of its processes still run")
+            else:
+                seen[key] = Observation(Phase.GONE, evidence="the agent is gone; nothing of it runs")
+        return seen

@@ -1,0 +1,91 @@
+"""The api assembled: routes, door, errors, and the runtime that serves them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio.to_thread
+from fastapi import FastAPI
+from starlette.routing import Route
+
+from trainmaster import __version__
+from trainmaster.server import agents, bodies, code, commands, errors, jobs, logs, nodes, schemas, submit
+from trainmaster.server.door import Door
+from trainmaster.server.runtime import Runtime
+from trainmaster.server.services import Services
+
+_READERS = 8  # threads that read the stores at a time: more would only wait for each other
+_TRIM_S = 3600.0
+
+
+def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI:
+    """The application. `control_ready` says whether control lives and has its inventory."""
+    runtime = Runtime(services)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = _READERS
+        await runtime.start()
+        trimming = asyncio.create_task(_trim(runtime))
+        yield
+        trimming.cancel()
+        runtime.close()
+
+    app = FastAPI(
+        title="Trainmaster",
+        version=__version__,
+        description="REST interface of the Trainmaster server. Send `Authorization: Bearer <token>`.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.runtime = runtime
+    app.add_middleware(Door, tokens=runtime.tokens)
+    errors.install(app)
+    app.router.routes.append(Route("/agent/sync", agents.sync, methods=["POST"]))
+    for router in (submit.router, jobs.router, logs.router, commands.router, nodes.router, code.router):
+        app.include_router(router)
+
+    @app.get("/healthz", summary="Whether the server is up", tags=["server"], response_model=None, responses={200: {"model": schemas.Health}})
+    def healthz() -> bodies.Json:
+        """Needs no token. `control` is true once the control process lives and knows its nodes."""
+        known = len(services.events.nodes())
+        return bodies.Json(
+            {"status": "ok", "version": __version__, "api": True, "control": control_ready(), "nodes": known}
+        )
+
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Add to the OpenAPI document what FastAPI cannot know: the token, the bodies read by hand, the shape of errors."""
+    generated = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = generated()
+            components = document.setdefault("components", {})
+            components.setdefault("schemas", {}).update(schemas.components())
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"token": []}]
+            failed = {"description": "Any error", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
+            for path, operations in document["paths"].items():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+                    operation["responses"]["default"] = failed
+                    if path == "/healthz":
+                        operation["security"] = []
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+async def _trim(runtime: Runtime) -> None:
+    """Now and then forget what control has long taken up."""
+    while True:
+        await runtime.trim()
+        await asyncio.sleep(_TRIM_S)

@@ -1,0 +1,70 @@
+"""What is asked of jobs: cancel, hold, release. Durable when answered, done by control."""
+
+import time
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import ConflictError
+from trainmaster.model.commands import CancelJob, Command, HoldJob, ReleaseJob
+from trainmaster.model.job import State
+from trainmaster.ports.store import NewRow
+from trainmaster.server import bodies, runtime, schemas
+from trainmaster.server.jobs import Ref
+from trainmaster.server.lookup import Found, find
+from trainmaster.server.submit import idempotency_key
+
+router = APIRouter(tags=["jobs"])
+
+ASKED = frozenset(("reason",))
+ASKED_MAX_BYTES = bodies.MIB
+_EXTRA = schemas.body(schemas.Asked, "Idempotency-Key")
+_TAKEN = {202: {"model": schemas.Taken}}
+
+
+@router.post("/jobs/{ref}/cancel", status_code=202, summary="Cancel a job", response_model=None, responses=_TAKEN, openapi_extra=_EXTRA)
+async def cancel(request: Request, ref: Ref) -> bodies.Json:
+    """End it, wherever it is. A job that was cancelled before stays so; one that ended otherwise is a conflict."""
+    desk, reason = runtime.of(request), await asked(request)
+    found = await run_in_threadpool(find, desk, ref)
+    if found.job.state in (State.SUCCEEDED, State.FAILED):
+        raise ConflictError(f"{found.job.id} has already {found.job.state.value}")
+    if found.job.state is State.CANCELLED:
+        return bodies.Json({"id": found.job.id, "state": found.job.state.value}, 202)
+    return await _take(request, found, CancelJob(found.job.id, runtime.user(request), reason))
+
+
+@router.post("/jobs/{ref}/hold", status_code=202, summary="Hold a job", response_model=None, responses=_TAKEN, openapi_extra=_EXTRA)
+async def hold(request: Request, ref: Ref) -> bodies.Json:
+    """Keep a waiting job from starting."""
+    desk, reason = runtime.of(request), await asked(request)
+    found = await run_in_threadpool(find, desk, ref)
+    if found.job.state not in (State.QUEUED, State.HELD):
+        raise ConflictError(f"{found.job.id} is {found.job.state.value}; only a waiting job can be held")
+    return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason or "held by a person"))
+
+
+@router.post("/jobs/{ref}/release", status_code=202, summary="Release a held job", response_model=None, responses=_TAKEN, openapi_extra=_EXTRA)
+async def release(request: Request, ref: Ref) -> bodies.Json:
+    """Let a held job go on."""
+    desk, _ = runtime.of(request), await asked(request)
+    found = await run_in_threadpool(find, desk, ref)
+    holding = any(isinstance(row.command, HoldJob) for row in found.pending)
+    if found.job.state is not State.HELD and not holding:
+        raise ConflictError(f"{found.job.id} is {found.job.state.value}, not held")
+    return await _take(request, found, ReleaseJob(found.job.id, runtime.user(request)))
+
+
+async def asked(request: Request) -> str:
+    """The reason given with a request. Raises: UsageError."""
+    body = await bodies.read_json(request, ASKED_MAX_BYTES, "the request", ASKED)
+    return bodies.text(body, "reason") or ""
+
+
+async def _take(request: Request, found: Found, command: Command) -> bodies.Json:
+    """Make it durable; it queues behind the job's own submit."""
+    desk = runtime.of(request)
+    verb = type(command).__name__
+    key = f"{verb}:{found.job.id}:{runtime.user(request)}:{idempotency_key(request)}"
+    await desk.accept([NewRow(key, command, time.time())])
+    return bodies.Json({"id": found.job.id, "state": found.job.state.value}, 202)

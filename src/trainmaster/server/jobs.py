@@ -1,0 +1,145 @@
+"""Reading jobs: lists, one job, why it waits, its metrics, its events, its artifacts."""
+
+import asyncio
+import json
+import time
+import zlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from trainmaster.errors import NotFoundError
+from trainmaster.model.job import State
+from trainmaster.ports.store import JobQuery
+from trainmaster.scheduling.cycle import ordered
+from trainmaster.scheduling.explain import why
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.server import bodies, runtime, schemas, sentences, views
+from trainmaster.server.lookup import find, page
+
+router = APIRouter(tags=["jobs"])
+
+Ref = Annotated[str, Path(description="an id, a unique prefix of one, a job's name, `@last` or `@last-failed`", max_length=200)]
+Wait = Annotated[float, Query(ge=0, le=30, description="seconds to hold the answer until there is something new")]
+_LISTED_MAX = 1000
+_EVENTS_MAX = 1000
+_QUEUE_MAX = 20_000  # jobs that are looked at to say where one stands
+_WATCH_BEAT_S = 1.0  # metrics ring no bell: a watched job is looked at this often
+_BEAT_S = 5.0  # should a datagram have been lost
+
+
+@router.get("/jobs", summary="List jobs, newest first", response_model=None, responses={200: {"model": schemas.JobList}})
+def list_jobs(
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = 50,
+    before: Annotated[int | None, Query(description="only jobs with a lower `seq`: the next page")] = None,
+    state: Annotated[list[State] | None, Query()] = None,
+    project: str | None = None,
+    experiment: str | None = None,
+) -> bodies.Json:
+    """Jobs accepted a moment ago are among them, as `queued`."""
+    desk = runtime.of(request)
+    query = JobQuery(tuple(state or ()), project, experiment, limit, before)
+    found = page(desk, query)
+    points = desk.services.metrics.last([one.job.id for one in found])
+    return bodies.Json({"jobs": [views.job_view(one.job, points.get(one.job.id, {}), one.reason) for one in found]})
+
+
+@router.get("/jobs/{ref}", summary="Show a job", response_model=None, responses={200: {"model": schemas.JobDetail}})
+def show(request: Request, ref: Ref) -> bodies.Json:
+    """Everything about one job: its attempts, checkpoints, artifacts and last metric values."""
+    desk = runtime.of(request)
+    found = find(desk, ref)
+    job, home = found.job, desk.services.home
+    points = desk.services.metrics.last([job.id]).get(job.id, {})
+    attempts = desk.services.events.attempts(job.id)
+    nodes = dict.fromkeys(share.node for attempt in attempts for share in attempt.allocation.shares)
+    work = [job.origin.directory] if job.code.in_place else [str(home.work(job.id, node)) for node in nodes]
+    return bodies.Json(views.job_detail(job, attempts, points, found.reason, work))
+
+
+@router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses={200: {"model": schemas.Why}})
+def show_why(request: Request, ref: Ref) -> bodies.Json:
+    """The reason in plain words, and the place in the queue."""
+    desk = runtime.of(request)
+    found = find(desk, ref)
+    job, events = found.job, desk.services.events
+    waiting = events.jobs(JobQuery(states=(State.QUEUED,), limit=_QUEUE_MAX)) if job.state is State.QUEUED else []
+    place = None
+    reason = found.reason
+    if any(other.id == job.id for other in waiting):
+        live = events.jobs(JobQuery(states=tuple(s for s in State if s.live), limit=_QUEUE_MAX))
+        held = {other.id: other.attempt.allocation for other in live if other.attempt is not None}
+        snapshot = Snapshot(time.time(), tuple(events.nodes()), tuple(waiting), held)
+        place = 1 + [other.id for other in ordered(snapshot, POLICIES["fifo"])].index(job.id)
+        reason = why(job, snapshot, place) if found.reason == job.reason else found.reason
+    return bodies.Json({"reason": reason, "position": place, "state": job.state.value})
+
+
+@router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses={200: {"model": schemas.Series}})
+def series(request: Request, ref: Ref, name: Annotated[list[str] | None, Query()] = None) -> bodies.Json:
+    """Values by step, thinned evenly; all metrics unless `name` says which."""
+    desk = runtime.of(request)
+    job = find(desk, ref).job
+    metrics = desk.services.metrics
+    names = name or sorted(metrics.last([job.id]).get(job.id, {}))
+    return bodies.Json({"series": {one: [list(point) for point in metrics.series(job.id, one)] for one in names}})
+
+
+@router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses={200: {"model": schemas.EventList}})
+async def job_events(request: Request, ref: Ref, after: Annotated[int, Query(ge=0)] = 0, wait_s: Wait = 0) -> bodies.Json:
+    """The job's events after sequence number `after`; with `wait_s` the answer waits until there is one."""
+    desk = runtime.of(request)
+    job = (await asyncio.to_thread(find, desk, ref)).job
+    deadline_s = time.monotonic() + wait_s
+    with desk.bells.listen(job.id) as bell:
+        while True:
+            bell.clear()
+            rows = await asyncio.to_thread(desk.services.events.events, after, _EVENTS_MAX, job.id)
+            left_s = deadline_s - time.monotonic()
+            if rows or left_s <= 0 or desk.bells.closing:
+                return bodies.Json({"events": [sentences.event_view(row) for row in rows]})
+            await desk.bells.wait(bell, min(left_s, _BEAT_S))
+
+
+@router.get("/jobs/{ref}/watch", summary="Wait for a change", response_model=None, responses={200: {"model": schemas.Watched}})
+async def watch(request: Request, ref: Ref, version: int = 0, wait_s: Wait = 0) -> bodies.Json:
+    """The job as soon as it is another than the one that `version` names."""
+    desk = runtime.of(request)
+    deadline_s = time.monotonic() + wait_s
+    job_id = (await asyncio.to_thread(find, desk, ref)).job.id
+    with desk.bells.listen(job_id) as bell:
+        while True:
+            bell.clear()
+            seen, view = await asyncio.to_thread(_versioned, desk, job_id)
+            left_s = deadline_s - time.monotonic()
+            if seen != version or left_s <= 0 or desk.bells.closing:
+                return bodies.Json({"version": seen, "job": view})
+            await desk.bells.wait(bell, min(left_s, _WATCH_BEAT_S))
+
+
+def _versioned(desk: runtime.Runtime, job_id: str) -> tuple[int, dict[str, Any]]:
+    """A job's view, and the number that names exactly this view."""
+    found = find(desk, job_id)
+    points = desk.services.metrics.last([job_id]).get(job_id, {})
+    view = views.job_view(found.job, points, found.reason)
+    return zlib.crc32(json.dumps(view, sort_keys=True).encode()) or 1, view
+
+
+@router.get("/jobs/{ref}/artifacts/{path:path}", summary="An artifact's bytes", response_class=Response)
+def artifact(request: Request, ref: Ref, path: str) -> Response:
+    """The file as it was kept; `ETag` is its SHA-256."""
+    desk = runtime.of(request)
+    job = find(desk, ref).job
+    kept = next((one for one in reversed(job.artifacts) if one.path == path), None)
+    if kept is None:
+        names = ", ".join(one.path for one in job.artifacts[:20])
+        raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has kept none so far")
+    name = f"artifacts/{job.id}/{kept.digest}"
+    headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
+    local = desk.services.blobs.local_path(name)
+    if local is not None and desk.services.blobs.exists([name])[0]:
+        return FileResponse(local, media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(desk.services.blobs.open(name), media_type="application/octet-stream", headers=headers)

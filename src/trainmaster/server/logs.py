@@ -1,0 +1,55 @@
+"""`GET /jobs/{ref}/logs`: what the ranks wrote, at once or as they write it."""
+
+import asyncio
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from trainmaster.server import bodies, ranklogs, runtime, schemas
+from trainmaster.server.jobs import Ref, Wait
+from trainmaster.server.lookup import find
+
+router = APIRouter(tags=["jobs"])
+
+_LOOK_S = 0.05  # how often file sizes are looked at while somebody waits
+_TAIL_MAX = 100_000
+
+
+@router.get("/jobs/{ref}/logs", summary="The ranks' output", response_model=None, responses={200: {"model": schemas.Logs}})
+async def logs(
+    request: Request,
+    ref: Ref,
+    rank: Annotated[int | None, Query(ge=0)] = None,
+    attempt: Annotated[int | None, Query(ge=1)] = None,
+    after: Annotated[str, Query(description="`cursor` of the last answer")] = "",
+    wait_s: Wait = 0,
+    tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description="only the last lines of each rank, of the newest attempt")] = None,
+) -> bodies.Json:
+    """Without `wait_s` the logs of all attempts, rank 0 first; with it, in the order in which ranks write.
+
+    Ask again with `cursor` as long as there are chunks (or, following, until `ended`).
+    """
+    desk = runtime.of(request)
+    cursor = ranklogs.Cursor.decode(after)
+    job_id = (await asyncio.to_thread(find, desk, ref)).job.id
+    if tail is not None and not after:
+        files = ranklogs.rank_files(desk.services.home, job_id, 0, attempt, rank)
+        await asyncio.to_thread(ranklogs.skip_to_tail, files, cursor, tail)
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        job = desk.job(job_id)
+        ended = job is not None and job.state.ended
+        files = ranklogs.rank_files(desk.services.home, job_id, cursor.first, attempt, rank)
+        chunks = await asyncio.to_thread(ranklogs.read_new, files, cursor, ended)
+        over = ended and ranklogs.at_end(files, cursor)
+        if chunks or over or time.monotonic() >= deadline_s or desk.bells.closing:
+            return bodies.Json(
+                {
+                    "chunks": [chunk._asdict() for chunk in chunks],
+                    "cursor": cursor.encode(),
+                    "state": job.state.value if job is not None else "queued",
+                    "ended": over,
+                }
+            )
+        await asyncio.sleep(_LOOK_S)

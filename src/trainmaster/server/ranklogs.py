@@ -1,0 +1,185 @@
+"""Rank logs as files: which there are, what is new in them, and the opaque cursor that remembers where a reader is.
+
+Logs are bytes of any encoding, cut at any place, truncated under the reader; text comes out whatever is in them.
+"""
+
+import base64
+import codecs
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from trainmaster.errors import UsageError
+from trainmaster.home import Home
+
+CHUNK_MAX_BYTES = 256 * 1024  # of one file in one answer, so that no rank starves the others
+ANSWER_MAX_BYTES = 1024 * 1024
+
+_FILE = re.compile(r"rank(\d+)\.log\Z")
+_NODE = re.compile(r"n(\d+)\Z")
+_CURSOR_MAX_BYTES = 1024 * 1024
+_SETTLED_S = 0.2  # a line without an end is given out once its file has been quiet so long
+_TAIL_BLOCK_BYTES = 64 * 1024
+
+
+class RankFile(NamedTuple):
+    """One rank's log; sorts by attempt, then rank."""
+
+    attempt: int
+    rank: int
+    node_index: int
+    path: str
+
+    @property
+    def name(self) -> str:
+        """How a cursor calls it."""
+        return f"{self.attempt}/{self.node_index}/{self.rank}"
+
+
+class Chunk(NamedTuple):
+    """A piece of a rank's output."""
+
+    attempt: int
+    rank: int
+    text: str
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far a reader is: bytes given out per file; attempts below `first` are done with."""
+
+    first: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """Opaque, safe in a URL."""
+        plain = json.dumps([self.first, self.offsets], separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(zlib.compress(plain, 1)).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str) -> "Cursor":
+        """Raises: UsageError when it is none of ours."""
+        if not text:
+            return cls()
+        try:
+            packed = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+            first, offsets = json.loads(zlib.decompressobj().decompress(packed, _CURSOR_MAX_BYTES))
+            return cls(int(first), {str(name): max(0, int(offset)) for name, offset in offsets.items()})
+        except (ValueError, TypeError, AttributeError, zlib.error) as error:
+            raise UsageError("after is no cursor of this server", "give the `cursor` of the last answer, or nothing") from error
+
+
+def rank_files(home: Home, job: str, first: int, attempt: int | None, rank: int | None) -> list[RankFile]:
+    """The logs there are, of attempts from `first` on (or of one attempt, one rank), in reading order."""
+    root = home.attempt(job, 0, 0).parent.parent
+    found = []
+    for number in _numbers(root):
+        if number < first or attempt not in (None, number):
+            continue
+        for node_index, directory in _nodes(root / str(number)):
+            for entry in _entries(directory):
+                match = _FILE.match(entry)
+                if match is not None and rank in (None, int(match[1])):
+                    found.append(RankFile(number, int(match[1]), node_index, str(directory / entry)))
+    return sorted(found)
+
+
+def read_new(files: list[RankFile], cursor: Cursor, final: bool) -> list[Chunk]:
+    """What is new, up to the limits; moves `cursor` on. `final`: nothing will be written any more.
+
+    Files are read in order, each to its end before the next, as far as one answer goes.
+    """
+    chunks, left = [], ANSWER_MAX_BYTES
+    for file in files:
+        if left <= 0:
+            break
+        text, offset = _read(file, cursor.offsets.get(file.name, 0), min(left, CHUNK_MAX_BYTES), final)
+        cursor.offsets[file.name] = offset
+        if text:
+            chunks.append(Chunk(file.attempt, file.rank, text))
+            left -= len(text)
+    return chunks
+
+
+def at_end(files: list[RankFile], cursor: Cursor) -> bool:
+    """Whether everything in `files` was given out."""
+    return all(cursor.offsets.get(file.name, 0) >= _size(file.path) for file in files)
+
+
+def skip_to_tail(files: list[RankFile], cursor: Cursor, lines: int) -> None:
+    """Move `cursor` to the last `lines` lines of each rank of the newest attempt that has any."""
+    newest = max((file.attempt for file in files), default=0)
+    cursor.first = newest
+    for file in files:
+        if file.attempt == newest:
+            cursor.offsets[file.name] = _tail_offset(file.path, lines)
+
+
+def _read(file: RankFile, offset: int, limit: int, final: bool) -> tuple[str, int]:
+    """Text from `offset` on, whole lines where it can be, and the offset after it."""
+    try:
+        with open(file.path, "rb") as log:
+            stat = os.fstat(log.fileno())
+            if stat.st_size < offset:
+                return f"[the log was cut here; {offset - stat.st_size} bytes are gone]\n", stat.st_size
+            log.seek(offset)
+            data = log.read(limit)
+    except OSError:
+        return "", offset
+    if len(data) < limit and not final and time.time() - stat.st_mtime < _SETTLED_S:
+        data = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=final and len(data) < limit)
+    return text, offset + len(data) - len(decoder.getstate()[0])
+
+
+def _tail_offset(path: str, lines: int) -> int:
+    """Where the last `lines` lines begin."""
+    try:
+        with open(path, "rb") as log:
+            end = position = log.seek(0, os.SEEK_END)
+            counted = 0
+            while position > 0:
+                start = max(0, position - _TAIL_BLOCK_BYTES)
+                log.seek(start)
+                block = log.read(position - start)
+                at = len(block) - 1 if position == end and block.endswith(b"\n") else len(block)
+                while (at := block.rfind(b"\n", 0, at)) >= 0:
+                    counted += 1
+                    if counted == lines:
+                        return start + at + 1
+                position = start
+    except OSError:
+        return 0
+    return 0
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _numbers(root: Path) -> list[int]:
+    return sorted(int(name) for name in _entries(root) if name.isdecimal())
+
+
+def _nodes(directory: Path) -> Iterator[tuple[int, Path]]:
+    for name in _entries(directory):
+        match = _NODE.match(name)
+        if match is not None:
+            yield int(match[1]), directory / name
+
+
+def _entries(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []

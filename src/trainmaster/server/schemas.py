@@ -1,0 +1,253 @@
+"""What `/openapi.json` says of bodies: documentation only; nothing is validated or serialized through these models."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class Fault(BaseModel):
+    """What went wrong, which object, and what to do."""
+
+    code: str = Field(examples=["not_found"])
+    message: str
+    hint: str
+    details: list[dict[str, Any]]
+    request_id: str
+
+
+class Error(BaseModel):
+    """Every answer with a status of 400 or more."""
+
+    error: Fault
+
+
+class Submit(BaseModel):
+    """A job: `spec` is the mapping of a spec file (`tm schema`)."""
+
+    spec: dict[str, Any] = Field(examples=[{"command": "python train.py", "name": "digits"}])
+    origin: dict[str, Any] | None = Field(None, description="user, host, directory, python, variables, git_commit, git_dirty")
+    code: dict[str, Any] | None = Field(None, description="digest, files, bytes, linked, in_place")
+    hold: str | None = Field(None, description="the reason for which the job starts out held")
+
+
+class SubmitKeyed(Submit):
+    """A job of a batch."""
+
+    key: str | None = None
+
+
+class SubmitBatch(BaseModel):
+    """Up to 10,000 jobs."""
+
+    jobs: list[SubmitKeyed]
+
+
+class Submitted(BaseModel):
+    """The job's id."""
+
+    id: str = Field(examples=["digits-14"])
+
+
+class SubmittedBatch(BaseModel):
+    """The jobs' ids, in the order given."""
+
+    ids: list[str]
+
+
+class Asked(BaseModel):
+    """Why something is asked for."""
+
+    reason: str | None = None
+
+
+class Taken(BaseModel):
+    """The job and its state when the request was accepted."""
+
+    id: str
+    state: str
+
+
+class JobSummary(BaseModel):
+    """A job as lists show it. Times are seconds since the epoch."""
+
+    id: str
+    seq: int
+    name: str
+    project: str
+    experiment: str
+    state: str = Field(examples=["running"])
+    reason: str
+    priority: int
+    attempt: int = Field(description="number of the current or last attempt; 0: none yet")
+    created_s: float
+    started_s: float | None
+    ended_s: float | None
+    nodes: list[str]
+    command: str
+    step: int | None
+    metrics: dict[str, float | None]
+    restarts: dict[str, int]
+    tags: dict[str, str]
+
+
+class JobList(BaseModel):
+    """A page of jobs, newest first."""
+
+    jobs: list[JobSummary]
+
+
+class AttemptView(BaseModel):
+    """One try of a job on one allocation."""
+
+    number: int
+    state: str = Field(description="starting running stopping succeeded failed cancelled restarted requeued")
+    cause: str | None
+    message: str | None
+    exit_code: int | None
+    signal: int | None
+    rank: int | None
+    placed_s: float
+    started_s: float | None
+    ended_s: float | None
+    resumed_from_step: int | None
+    nodes: list[str]
+    devices: list[list[int]]
+    verdict: dict[str, Any] | None
+    last_lines: list[str]
+
+
+class CheckpointView(BaseModel):
+    """One committed checkpoint."""
+
+    id: str
+    step: int | None
+    bytes: int
+    committed_s: float
+    good: bool
+    approximate: bool
+    attempt: int
+
+
+class ArtifactView(BaseModel):
+    """One kept file."""
+
+    path: str
+    bytes: int
+    digest: str
+
+
+class JobDetail(JobSummary):
+    """Everything about one job."""
+
+    spec: dict[str, Any]
+    origin: dict[str, Any]
+    code: dict[str, Any]
+    failure: dict[str, Any] | None
+    time_limit_s: float | None
+    attempts: list[AttemptView]
+    checkpoints: list[CheckpointView]
+    artifacts: list[ArtifactView]
+    metrics: dict[str, Any] = Field(description="name -> {step, value, time_s}")
+    work: list[str]
+    notes: list[str]
+
+
+class Why(BaseModel):
+    """Why a job waits."""
+
+    reason: str
+    position: int | None = Field(description="place in the queue, from 1; null when it does not wait")
+    state: str
+
+
+class Series(BaseModel):
+    """Metric values as [step, value]."""
+
+    series: dict[str, list[tuple[int, float | None]]]
+
+
+class LogChunk(BaseModel):
+    """A piece of one rank's output."""
+
+    attempt: int
+    rank: int
+    text: str
+
+
+class Logs(BaseModel):
+    """What was new; give `cursor` as `after` the next time."""
+
+    chunks: list[LogChunk]
+    cursor: str
+    state: str
+    ended: bool = Field(description="the job is over and nothing more will come")
+
+
+class EventList(BaseModel):
+    """Events of a job in order."""
+
+    events: list[dict[str, Any]] = Field(description="seq, now_s, type, attempt, text, data")
+
+
+class Watched(BaseModel):
+    """A job as it is now; `version` names exactly this."""
+
+    version: int
+    job: JobSummary
+
+
+class NodeList(BaseModel):
+    """The nodes, by name."""
+
+    nodes: list[dict[str, Any]] = Field(
+        description="name state state_reason pool host cpus memory_bytes devices virtual free jobs"
+    )
+
+
+class CodeTree(BaseModel):
+    """The tree of a code copy: `{"entries": [...]}` sorted by path."""
+
+    tree: dict[str, Any]
+
+
+class CodeMissing(BaseModel):
+    """Objects still to be sent; an empty list means that the tree is stored."""
+
+    digest: str
+    missing: list[str]
+
+
+class CodeStored(BaseModel):
+    """How many objects were new."""
+
+    stored: int
+
+
+class Health(BaseModel):
+    """Whether the server is up."""
+
+    status: str
+    version: str
+    api: bool
+    control: bool
+    nodes: int
+
+
+BODIES: tuple[type[BaseModel], ...] = (Submit, SubmitBatch, Asked, CodeTree, Error)
+
+
+def body(model: type[BaseModel], *headers: str) -> dict[str, Any]:
+    """The `openapi_extra` of a route that reads its body itself; `components` defines the model."""
+    described = [{"in": "header", "name": name, "required": False, "schema": {"type": "string"}} for name in headers]
+    reference = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}, "parameters": described}
+
+
+def components() -> dict[str, Any]:
+    """The schemas that `body` refers to."""
+    found: dict[str, Any] = {}
+    for model in BODIES:
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        found.update(schema.pop("$defs", {}))
+        found[model.__name__] = schema
+    return found

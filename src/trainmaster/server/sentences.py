@@ -1,0 +1,87 @@
+"""Events as sentences a person reads, and as JSON: pure."""
+
+from dataclasses import asdict
+from typing import Any
+
+from trainmaster.model import events as ev
+from trainmaster.model.job import Outcome
+from trainmaster.ports.store import Recorded
+
+
+def event_view(row: Recorded) -> dict[str, Any]:
+    """One event of a job."""
+    return {
+        "seq": row.seq,
+        "now_s": row.now_s,
+        "type": type(row.event).__name__,
+        "attempt": row.attempt,
+        "text": sentence(row.event),
+        "data": asdict(row.event),
+    }
+
+
+def sentence(event: ev.Event) -> str:
+    """What happened, in a line."""
+    match event:
+        case ev.Submitted(origin=origin):
+            return f"submitted by {origin.user}" if origin.user else "submitted"
+        case ev.Held(by, reason):
+            return _because(f"held by {by}", reason)
+        case ev.Released(by):
+            return f"released by {by}"
+        case ev.CancelRequested(by, reason):
+            return _because(f"cancel requested by {by}", reason)
+        case ev.Waited(reason):
+            return reason
+        case ev.StopOrdered(stop_for, reason):
+            return _because(f"stopping ({stop_for.value})", reason)
+        case ev.ArtifactKept(artifact):
+            return f"kept {artifact.path} ({artifact.bytes} bytes)"
+        case ev.CheckpointDeleted(id):
+            return f"deleted checkpoint {id}"
+        case ev.NodeSeen(node):
+            return f"node {node.name} seen: {node.cpus:g} CPUs, {len(node.devices)} devices"
+        case ev.NodeStateSet(name, state, by, reason):
+            return _because(f"node {name} set {state.value} by {by}", reason)
+        case ev.Planned(placed=placed):
+            return f"placed {', '.join(placed)}" if placed else "planned"
+    return _attempt_sentence(event)
+
+
+def _attempt_sentence(event: ev.Event) -> str:
+    """What happened to an attempt."""
+    match event:
+        case ev.Placed(attempt, allocation):
+            return f"attempt {attempt} placed on {', '.join(share.node for share in allocation.shares)}"
+        case ev.RendezvousChosen(_, address, port):
+            return f"ranks meet at {address}:{port}"
+        case ev.NodeStarted(_, index, restored, step):
+            back = "" if restored is None else f" from checkpoint {restored}" + ("" if step is None else f" (step {step})")
+            return f"ranks of n{index} run{back}"
+        case ev.NodeLost(_, index, evidence):
+            return _because(f"agent n{index} lost", evidence)
+        case ev.NodeEnded(_, index, outcome):
+            return f"n{index} ended: {_outcome(outcome)}"
+        case ev.CheckpointStaged(id=id, step=step, part=part, parts_expected=parts):
+            of = f", part of n{part.node_index} of {parts}" if parts > 1 else ""
+            return f"checkpoint {id}" + ("" if step is None else f" at step {step}") + of
+        case ev.AttemptEnded(attempt, verdict):
+            return _because(f"attempt {attempt} ended, {verdict.action.value}", verdict.reason)
+    return type(event).__name__
+
+
+def _outcome(outcome: Outcome) -> str:
+    """How an agent's part ended."""
+    if outcome.launch_error is not None:
+        return outcome.launch_error
+    if outcome.lost:
+        return "no exit record"
+    if outcome.clean:
+        return "all ranks exited 0"
+    bad = [rank for rank in outcome.ranks if rank.exit_code != 0]
+    ends = [f"rank {r.rank} " + (f"signal {r.signal}" if r.signal is not None else f"exit {r.exit_code}") for r in bad]
+    return ", ".join(ends[:4]) + (f" and {len(ends) - 4} more" if len(ends) > 4 else "")
+
+
+def _because(what: str, reason: str) -> str:
+    return f"{what}: {reason}" if reason else what

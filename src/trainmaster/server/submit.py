@@ -1,0 +1,156 @@
+"""`POST /jobs` and `POST /jobs/batch`: validate, give out the id, commit, and only then acknowledge."""
+
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.types import Receive, Scope, Send
+
+from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError, UsageError
+from trainmaster.model.commands import SubmitJob
+from trainmaster.model.spec import CodeCopy, Origin
+from trainmaster.ports.store import NewRow
+from trainmaster.scheduling.explain import impossible
+from trainmaster.server import bodies, runtime, schemas
+from trainmaster.spec.document import from_mapping
+from trainmaster.wire.failpoint import passing
+
+router = APIRouter(tags=["jobs"])
+
+_SPEC_MAX_BYTES = bodies.MIB
+_BATCH_MAX_BYTES = 64 * bodies.MIB
+_BATCH_MAX = 10_000
+_KEY_MAX = 200
+_ONE = frozenset(("spec", "origin", "code", "hold"))
+_OF_BATCH = _ONE | {"key"}
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "user": (str,),
+    "host": (str,),
+    "directory": (str,),
+    "python": (str,),
+    "variables": (dict,),
+    "git_commit": (str, type(None)),
+    "git_dirty": (bool,),
+    "digest": (str, type(None)),
+    "files": (int,),
+    "bytes": (int,),
+    "linked": (int,),
+    "in_place": (bool,),
+}
+T = TypeVar("T", Origin, CodeCopy)
+
+
+class Acknowledgement(bodies.Json):
+    """The answer to a submit; by now the job is durable."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        passing("acknowledge.before")
+        await super().__call__(scope, receive, send)
+        passing("acknowledge.after")
+
+
+@router.post(
+    "/jobs",
+    status_code=201,
+    summary="Submit a job",
+    response_model=None,
+    responses={201: {"model": schemas.Submitted}},
+    openapi_extra=schemas.body(schemas.Submit, "Idempotency-Key"),
+)
+async def submit(request: Request) -> Acknowledgement:
+    """The id is given only once the job survives anything. The same `Idempotency-Key` never makes a second job."""
+    body = await bodies.read_json(request, _SPEC_MAX_BYTES, "the job", _ONE)
+    desk = runtime.of(request)
+    key = idempotency_key(request)
+    row = _row(desk, body, f"submit:{runtime.user(request)}:{key}")
+    ids = await desk.accept([row])
+    return Acknowledgement({"id": ids[0]}, 201)
+
+
+@router.post(
+    "/jobs/batch",
+    status_code=201,
+    summary="Submit many jobs in one transaction",
+    response_model=None,
+    responses={201: {"model": schemas.SubmittedBatch}},
+    openapi_extra=schemas.body(schemas.SubmitBatch, "Idempotency-Key"),
+)
+async def submit_batch(request: Request) -> Acknowledgement:
+    """All or none. A job without a `key` gets one from the batch's `Idempotency-Key` and its place."""
+    body = await bodies.read_json(request, _BATCH_MAX_BYTES, "the batch", frozenset(("jobs",)))
+    jobs = body.get("jobs")
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        raise UsageError("jobs must be a list of objects")
+    if not 1 <= len(jobs) <= _BATCH_MAX:
+        raise UsageError(f"a batch has 1 to {_BATCH_MAX} jobs, not {len(jobs)}", "split it")
+    desk, user, key = runtime.of(request), runtime.user(request), idempotency_key(request)
+    rows = []
+    for index, job in enumerate(jobs):
+        bodies.reject_unknown(job, _OF_BATCH, f"job {index}")
+        own = bodies.text(job, "key")
+        name = f"submit:{user}:{own}" if own else f"batch:{user}:{key}:{index}"
+        try:
+            rows.append(_row(desk, job, name))
+        except TrainmasterError as error:
+            error.message = f"job {index}: {error.message}"
+            raise
+    ids = await desk.accept(rows)
+    return Acknowledgement({"ids": ids}, 201)
+
+
+def idempotency_key(request: Request) -> str:
+    """The caller's key, or one of our own. Raises: UsageError."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return secrets.token_hex(16)
+    if not 1 <= len(key) <= _KEY_MAX or not key.isprintable():
+        raise UsageError(f"Idempotency-Key must be 1 to {_KEY_MAX} printable characters")
+    return key
+
+
+def _row(desk: runtime.Runtime, body: Mapping[str, Any], key: str) -> NewRow:
+    """One job as a row of the inbox. Raises: SpecError, ImpossibleError, UsageError, ConflictError."""
+    mapping = body.get("spec")
+    if not isinstance(mapping, dict):
+        raise UsageError("spec must be an object as in a spec file", "`tm schema` prints what may be in it")
+    spec = from_mapping(mapping)
+    nodes = desk.nodes()
+    lacking = impossible(spec.resources, tuple(nodes)) if nodes else None
+    if lacking is not None:
+        raise ImpossibleError(f"the job {lacking}", "ask for less, or start the server with more: `tm nodes` lists what there is")
+    origin, code = _plain(Origin, body.get("origin"), "origin"), _plain(CodeCopy, body.get("code"), "code")
+    _check_code(desk, origin, code)
+    command = SubmitJob("", spec, origin, code, bodies.text(body, "hold"))
+    return NewRow(key, command, time.time(), spec.experiment)
+
+
+def _check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy) -> None:
+    """Raises: UsageError, ConflictError (the copy is not here)."""
+    if not all(isinstance(k, str) and isinstance(v, str) for k, v in origin.variables.items()):
+        raise UsageError("origin.variables must map text to text")
+    if code.in_place and not origin.directory.startswith("/"):
+        raise UsageError("code.in_place needs origin.directory, an absolute path")
+    if code.digest is None:
+        return
+    if not _DIGEST.match(code.digest):
+        raise UsageError("code.digest must be a SHA-256 in hexadecimal")
+    if not desk.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
+        raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", "send it first: POST /code/missing, POST /code")
+
+
+def _plain(cls: type[T], value: Any, what: str) -> T:
+    """A flat dataclass from a JSON object. Raises: UsageError."""
+    given = {} if value is None else value
+    if not isinstance(given, dict):
+        raise UsageError(f"{what} must be an object")
+    bodies.reject_unknown(given, frozenset(f.name for f in fields(cls)), what)
+    for name, item in given.items():
+        fits = isinstance(item, _KINDS[name]) and (not isinstance(item, bool) or bool in _KINDS[name])
+        if not fits or (isinstance(item, int) and not 0 <= item < 2**63):
+            raise UsageError(f"{what}.{name} is no {_KINDS[name][0].__name__}")
+    return cls(**given)

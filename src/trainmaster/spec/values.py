@@ -1,0 +1,279 @@
+"""The values of a spec's fields: each function takes what was written and returns what it means, or raises a refusal.
+
+A refusal says what was expected, what was there and, where there is one, the nearest right value.
+"""
+
+import math
+import posixpath
+import re
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from trainmaster.model.ids import NAME
+from trainmaster.spec.faults import describe, nearest
+
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\Z", re.ASCII)
+_DECIMAL_UNITS = {f"{prefix}B": 1000**n for n, prefix in enumerate("kMGTP", 1)}
+_SIZE_UNITS = {"B": 1} | _DECIMAL_UNITS | {f"{prefix}iB": 1024**n for n, prefix in enumerate("KMGTP", 1)}
+_SIZE_EXAMPLE = "a size such as 64GiB, 500MB or 1.5TiB"
+MEMORY_MIN_BYTES = 1024 * 1024
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?\Z", re.ASCII)
+_DURATION_EXAMPLE = "a duration such as 12h, 30m, 90s, 1h30m or 1d, or a number of seconds"
+_DURATION_WORDS = ("d", "days", "h", "hours", "hrs", "m", "min", "minutes", "s", "seconds")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?\Z", re.ASCII)
+_DURATION_MAX_S = 10 * 365 * 86400.0
+_GPU_KIND = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<count>[0-9]{1,6}))?\Z")
+_GPUS_EXPECTED = "a whole number such as 2, or a kind and a number such as h100:8"
+_GPUS_MAX = 1024
+_PLACEHOLDER = re.compile(r"(?<!\$)\{[^{}]*\}")
+_WORD_IN_BRACES = re.compile(r"(?<!\$)\{[A-Za-z_]*\}")
+_PATTERN_MAX = 4096  # characters
+
+
+def refusal(expected: str, got: object, suggestion: str | None = None, message: str | None = None) -> PydanticCustomError:
+    """The error a field's function raises."""
+    words = describe(got)
+    text = message or f"expected {expected}, got {words}"
+    if suggestion is not None:
+        text += f"; did you mean {suggestion!r}?"
+    return PydanticCustomError(
+        "spec", "{message}", {"message": text, "expected": expected, "got": words, "nearest": suggestion}
+    )
+
+
+def unsupported(what: str, got: object = None) -> PydanticCustomError:
+    """The refusal of what the design knows and this version does not do."""
+    return refusal("", got, message=f"{what} is not supported yet")
+
+
+def whole(value: object, low: int, high: int) -> int:
+    """A whole number in a range."""
+    expected = f"a whole number from {low} to {high:,}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        if low <= value <= high:
+            return value
+        raise refusal(expected, value, str(low if value < low else high))
+    if isinstance(value, float) and value.is_integer() and low <= value <= high:
+        raise refusal(expected, value, str(int(value)))
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) and low <= int(value) <= high:
+        raise refusal(expected + " (without quotes)", value, str(int(value)))
+    raise refusal(expected, value)
+
+
+def cpus(value: object) -> float:
+    """CPU cores, fractions allowed."""
+    expected = "a number of cores greater than 0, such as 4 or 0.5"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        suggestion = value if isinstance(value, str) and _NUMBER.match(value) else None
+        raise refusal(expected + (" (without quotes)" if suggestion else ""), value, suggestion)
+    if not 0.001 <= value <= 100_000:
+        raise refusal(expected, value)
+    return float(value)
+
+
+def gpus(value: object) -> tuple[int, str | None]:
+    """`2` or `h100:8` → (number, kind)."""
+    if isinstance(value, list | tuple):
+        raise unsupported("a choice of GPU kinds (a list)", value)
+    if isinstance(value, float) and not value.is_integer():
+        raise unsupported("a fraction of a GPU", value)
+    if isinstance(value, str):
+        return _gpu_kind(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refusal(_GPUS_EXPECTED, value, str(int(value)) if isinstance(value, float) and math.isfinite(value) else None)
+    if not 0 <= value <= _GPUS_MAX:
+        raise refusal(f"from 0 to {_GPUS_MAX} GPUs per node", value)
+    return value, None
+
+
+def _gpu_kind(value: str) -> tuple[int, str | None]:
+    match = _GPU_KIND.match(value)
+    if match is None or match["count"] is None:
+        turned = re.fullmatch(r"([0-9]{1,4})\s*[:x* ]\s*([A-Za-z][A-Za-z0-9_.-]*)", value)
+        suggestion = f"{value}:1" if match else f"{turned[2]}:{turned[1]}" if turned else None
+        if re.fullmatch("[0-9]{1,4}", value):
+            raise refusal(_GPUS_EXPECTED + " (a number without quotes)", value, value)
+        raise refusal(_GPUS_EXPECTED, value, suggestion)
+    count = int(match["count"])
+    if not 1 <= count <= _GPUS_MAX:
+        raise refusal(f"from 1 to {_GPUS_MAX} GPUs of a kind per node", value)
+    return count, match["kind"].lower()
+
+
+def size_bytes(value: object) -> int:
+    """`64GiB` → bytes; a bare number is bytes."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise refusal(_SIZE_EXAMPLE, value)
+    match = _SIZE.match(str(value).strip())
+    if match is None or len(match["number"]) > 20:
+        raise refusal(_SIZE_EXAMPLE, value)
+    unit = match["unit"] or "B"
+    if unit not in _SIZE_UNITS:
+        raise refusal(_SIZE_EXAMPLE, value, _near_unit(match["number"], unit))
+    number = match["number"]
+    total = int(number) * _SIZE_UNITS[unit] if number.isdigit() else round(float(number) * _SIZE_UNITS[unit])
+    if total < MEMORY_MIN_BYTES:
+        suggestion = f"{number}GiB" if not match["unit"] and total else None
+        raise refusal("at least 1MiB", value, suggestion)
+    if total > 2**60:
+        raise refusal("at most 1024PiB", value)
+    return total
+
+
+def _near_unit(number: str, unit: str) -> str | None:
+    prefix = unit[0].upper()
+    if prefix not in "KMGTP":
+        return None
+    binary = "i" in unit.lower() or len(unit) == 1 or prefix == "K"
+    return f"{number}{prefix}{'iB' if binary else 'B'}"
+
+
+def duration_s(value: object) -> float:
+    """`1h30m` → seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise refusal(_DURATION_EXAMPLE, value)
+    seconds = float(value) if isinstance(value, int | float) else _seconds(value)
+    if not (math.isfinite(seconds) and 0 < seconds <= _DURATION_MAX_S):
+        raise refusal("a duration greater than 0 and of at most 10 years", value)
+    return seconds
+
+
+def _seconds(value: str) -> float:
+    text = value.strip()
+    if _NUMBER.match(text) and len(text) <= 20:
+        return float(text)
+    match = _DURATION.match(text.replace(" ", "")) if text and len(text) <= 60 else None
+    if match is None:
+        raise refusal(_DURATION_EXAMPLE, value, _near_duration(text))
+    return sum(float(part) * unit for part, unit in zip(match.groups(), (86400, 3600, 60, 1), strict=True) if part)
+
+
+def _near_duration(text: str) -> str | None:
+    clock = re.fullmatch(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}))?", text)
+    if clock:  # the 12:30 of a batch system: hours first
+        hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return "".join(f"{n}{u}" for n, u in ((hours, "h"), (minutes, "m"), (seconds, "s")) if n) or None
+    worded = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", text)
+    if worded and nearest(worded[2], _DURATION_WORDS):
+        return worded[1] + worded[2][0].lower()
+    return None
+
+
+def name(value: object) -> str:
+    """A job's, experiment's or project's name."""
+    expected = "a name of up to 63 letters, digits, '-', '_' and '.', beginning with a letter or digit"
+    if not isinstance(value, str):
+        quoted = isinstance(value, int | float) and not isinstance(value, bool)
+        raise refusal("a name in quotes" if quoted else expected, value)
+    if NAME.match(value) is None:
+        raise refusal(expected, value, valid_name(value) or None)
+    return value
+
+
+def valid_name(text: str) -> str:
+    """The nearest valid name; empty when nothing of `text` can stay."""
+    kept = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).lstrip("-_.")[:63].rstrip("-.")
+    return kept if NAME.match(kept) else ""
+
+
+def text(value: object, expected: str = "a text") -> str:
+    """A string that is not blank."""
+    if not isinstance(value, str):
+        quoted = isinstance(value, bool | int | float)
+        raise refusal(expected + (" in quotes" if quoted else ""), value)
+    if not value.strip():
+        raise refusal(expected, value, message=f"expected {expected}, got an empty one")
+    return value
+
+
+def command(value: object) -> str | tuple[str, ...]:
+    """A line for bash, or a list of arguments."""
+    expected = "a command such as 'python train.py', or a list of its arguments"
+    if isinstance(value, str):
+        return text(value, expected)
+    if not isinstance(value, list | tuple):
+        raise refusal(expected, value)
+    if not value or (isinstance(value[0], str) and not value[0].strip()):
+        raise refusal(expected, value, message=f"expected {expected}, got an empty one")
+    return tuple(argument(part) for part in value)
+
+
+def argument(value: object) -> str:
+    """A text, or a number as its text."""
+    if isinstance(value, bool) or value is None:
+        raise refusal("a text", value, message=f"expected a text, got {describe(value)}; write it in quotes")
+    if isinstance(value, int | float):
+        return repr(value)
+    if not isinstance(value, str):
+        raise refusal("a text or a number", value)
+    return value
+
+
+def param(value: object) -> Any:
+    """A scalar that JSON can hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise refusal("a finite number, or a text in quotes", value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise refusal("a text, a number, true, false or null", value)
+
+
+def glob(value: object, what: str) -> str:
+    """A relative glob that stays in the work directory and is not all of it."""
+    written = text(value, what)
+    if written.startswith(("/", "~")):
+        raise refusal(what + ", relative to the work directory", value)
+    if ".." in written.split("/"):
+        raise refusal(what + " inside the work directory, without '..'", value)
+    path = posixpath.normpath(written)
+    if all(set(part) <= {"*"} for part in path.split("/")) or path == ".":
+        message = f"{written!r} matches the program itself; name a directory or a suffix, as 'out/*.pt'"
+        raise refusal(what, value, message=message)
+    return path
+
+
+def checkpoint_path(value: object) -> str:
+    """A glob with at most one `{step}`."""
+    path = glob(value, "a path such as out/ckpt*.pt")
+    found = _PLACEHOLDER.findall(path)
+    wrong = next((mark for mark in found if mark != "{step}"), None)
+    if wrong is not None:
+        raise refusal("{step} as the only placeholder", value, path.replace(wrong, "{step}") if len(found) == 1 else None)
+    if len(found) > 1:
+        raise refusal("{step} at most once", value)
+    return path
+
+
+def resume_arguments(value: object) -> str:
+    """Arguments, with `{path}` as the only placeholder."""
+    arguments = text(value, "arguments such as '--resume {path}'")
+    wrong = next((mark for mark in _WORD_IN_BRACES.findall(arguments) if mark != "{path}"), None)
+    if wrong is not None:
+        raise refusal("{path} as the only placeholder", value, arguments.replace(wrong, "{path}"))
+    return arguments
+
+
+def metrics_pattern(value: object) -> str:
+    """A regular expression with a named group besides `step`."""
+    expected = r"a regular expression with named groups such as 'step (?P<step>\d+): loss (?P<loss>[\d.]+)'"
+    pattern = text(value, expected)
+    if len(pattern) > _PATTERN_MAX:
+        raise refusal(f"at most {_PATTERN_MAX:,} characters", value)
+    try:
+        groups = re.compile(pattern).groupindex
+    except (re.error, OverflowError, RecursionError) as error:
+        other_dialect = re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", pattern)
+        suggestion = other_dialect if other_dialect != pattern else None
+        raise refusal(expected, value, suggestion, f"not a regular expression: {error}") from error
+    if not set(groups) - {"step"}:
+        raise refusal(expected, value, message="no named group besides 'step': nothing to record; expected " + expected)
+    return pattern
+
+
+def choice(value: object, choices: tuple[str, ...]) -> str:
+    """One of a few words."""
+    expected = " or ".join(repr(c) for c in choices)
+    if isinstance(value, str) and value in choices:
+        return value
+    raise refusal(expected, value, nearest(value, choices, 0.4) if isinstance(value, str) else None)

@@ -1,0 +1,58 @@
+"""Reading one curve out of many points without reading them all."""
+
+import math
+
+from sqlalchemy import Connection, Table, func, literal, select
+
+Curve = list[tuple[int, float]]
+
+
+def read_curve(connection: Connection, points: Table, series: int, limit: int) -> Curve:
+    """At most `limit` points of a series in order of their position (the table's second key), first and last among them."""
+    position = points.primary_key.columns.values()[1]
+    of_series = points.c.series == series
+    if limit < 1:
+        return []
+    everything = select(position, points.c.value).where(of_series)
+    found = connection.execute(everything.order_by(position).limit(limit + 1)).all()
+    if len(found) <= limit:
+        return _curve(found)
+    if limit == 1:
+        return _curve(connection.execute(everything.order_by(position.desc()).limit(1)).all())
+    thinned = _thin_by_position(connection, points, series, limit)
+    if len(thinned) < limit // 2:  # the positions themselves are uneven
+        thinned = _thin_by_count(connection, points, series, limit)
+    return thinned
+
+
+def _thin_by_position(connection: Connection, points: Table, series: int, limit: int) -> Curve:
+    """The point at or after each of `limit` evenly spaced positions: one look into the index for each."""
+    position = points.primary_key.columns.values()[1]
+    of_series = points.c.series == series
+    low = connection.scalar(select(func.min(position)).where(of_series)) or 0
+    high = connection.scalar(select(func.max(position)).where(of_series)) or 0
+    width, rest = divmod(high - low, limit - 1)  # kept apart, so that no product leaves 64 bits
+    mark = select(literal(0).label("i")).cte("mark", recursive=True)
+    mark = mark.union_all(select(mark.c.i + 1).where(mark.c.i < limit - 1))
+    target = low + mark.c.i * width + mark.c.i * rest // (limit - 1)
+    inner = points.alias()
+    at = inner.c[position.name]
+    nearest = select(func.min(at)).where(inner.c.series == series, at >= target).correlate(mark).scalar_subquery()
+    query = select(position, points.c.value).where(of_series, position.in_(select(nearest).select_from(mark)))
+    return _curve(connection.execute(query.order_by(position)).all())
+
+
+def _thin_by_count(connection: Connection, points: Table, series: int, limit: int) -> Curve:
+    """Every k-th point and the last one: reads the whole series."""
+    position = points.primary_key.columns.values()[1]
+    count = connection.scalar(select(func.count()).select_from(points).where(points.c.series == series)) or 0
+    every = math.ceil(count / (limit - 1))
+    number = (func.row_number().over(order_by=position) - 1).label("number")
+    numbered = select(position.label("position"), points.c.value, number).where(points.c.series == series).subquery()
+    wanted = (numbered.c.number % every == 0) | (numbered.c.number == count - 1)
+    query = select(numbered.c.position, numbered.c.value).where(wanted).order_by(numbered.c.position)
+    return _curve(connection.execute(query).all())
+
+
+def _curve(rows: object) -> Curve:
+    return [(position, math.nan if value is None else value) for position, value in rows]  # type: ignore[attr-defined]

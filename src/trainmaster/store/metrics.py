@@ -1,0 +1,243 @@
+"""Metric points and heartbeats: written by the api in groups, fenced by attempt; not events.
+
+A point costs about 30 bytes: its series (job, name, rank) is a small number, and the rows of a series lie together in
+the order of their steps, so that reading a curve is reading a stretch of the file. Points without a step lie in a
+table of their own, numbered in the order in which they came.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from trainmaster.model.ids import AgentKey
+from trainmaster.ports.store import HeartbeatRow, MetricPoint
+from trainmaster.store import schema
+from trainmaster.store.curve import read_curve
+from trainmaster.store.engine import Database, upsert
+
+_PER_QUERY = 500
+_STEP_MAX = 2**63 - 1
+_SERIES_CACHED = 100_000
+
+_series, _point, _unstepped = schema.series, schema.point, schema.unstepped
+_latest, _fence, _heartbeat = schema.latest, schema.fence, schema.heartbeat
+
+_SET_FENCE = upsert(_fence, ["job"])
+_UPSERT_POINT = upsert(_point, ["series", "step"], where=lambda new: new.attempt >= _point.c.attempt)
+_UPSERT_HEARTBEAT = upsert(_heartbeat, ["key"], where=lambda new: new.time_s >= _heartbeat.c.time_s)
+_UPSERT_LATEST = upsert(
+    _latest,
+    ["job", "name"],
+    where=lambda new: (
+        (new.attempt > _latest.c.attempt)
+        | ((new.attempt == _latest.c.attempt) & (new.rank < _latest.c.rank))
+        | ((new.attempt == _latest.c.attempt) & (new.rank == _latest.c.rank) & (new.time_s >= _latest.c.time_s))
+    ),
+)
+
+SeriesKey = tuple[str, str, int]  # job, name, rank
+
+
+class SqlMetricStore:
+    """`trainmaster.ports.store.MetricStore`. Raises: OperationError when the file cannot be used."""
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        # A crash of the machine may lose the last second of a curve; a restarted step writes it again.
+        self._database = Database("metrics", path, read_only, durable=False)
+        self._ids: dict[SeriesKey, int] = {}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
+        """See the port. A heartbeat below the fence is dropped and not counted; a step beyond 64 bits is refused."""
+        if not points and not heartbeats:
+            return 0
+        beats = [(AgentKey.parse(beat.key), beat) for beat in heartbeats]
+        with self._database.writing() as connection:
+            jobs = {point.job for point in points} | {key.job for key, _ in beats}
+            before = _read_fences(connection, jobs)
+            fences = dict(before)
+            accepted = []
+            for point in points:
+                if point.attempt >= fences.get(point.job, 0) and _fits(point.step):
+                    fences[point.job] = point.attempt
+                    accepted.append(point)
+            live_beats = []
+            for key, beat in beats:
+                if key.attempt >= fences.get(key.job, 0):
+                    fences[key.job] = key.attempt
+                    live_beats.append((key, beat))
+            _raise_fences(connection, {job: number for job, number in fences.items() if number != before.get(job)})
+            ids = self._series_ids(connection, {(point.job, point.name, point.rank) for point in accepted})
+            _write_points(connection, accepted, ids)
+            _write_heartbeats(connection, live_beats)
+        self._remember(ids)
+        return len(points) - len(accepted)
+
+    def raise_fence(self, job: str, attempt: int) -> None:
+        """See the port. Never lowers it."""
+        with self._database.writing() as connection:
+            if _read_fences(connection, {job}).get(job, 0) < attempt:
+                _raise_fences(connection, {job: attempt})
+
+    def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
+        """See the port. A curve that has no steps at all is numbered 0, 1, … in the order of its points.
+
+        Thinned evenly over the steps, first and last kept; where that would leave less than half of `limit`, evenly
+        over the points. Linear in `limit` in the first case.
+        """
+        query = select(_series.c.id).where(_series.c.job == job, _series.c.name == name).order_by(_series.c.rank).limit(1)
+        with self._database.reading() as connection:
+            series = connection.scalar(query)
+            if series is None:
+                return []
+            return read_curve(connection, _point, series, limit) or read_curve(connection, _unstepped, series, limit)
+
+    def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
+        """See the port. Of the lowest rank that has the metric in its job's newest attempt; jobs without one are left out."""
+        found: dict[str, dict[str, tuple[int | None, float, float]]] = {}
+        columns = (_latest.c.job, _latest.c.name, _latest.c.step, _latest.c.value, _latest.c.time_s)
+        with self._database.reading() as connection:
+            for part in _parts(jobs):
+                query = select(*columns).where(_latest.c.job.in_(part)).order_by(_latest.c.job, _latest.c.name)
+                for job, name, step, value, time_s in connection.execute(query):
+                    found.setdefault(job, {})[name] = (step, math.nan if value is None else value, time_s)
+        return found
+
+    def heartbeats(self, job: str) -> list[HeartbeatRow]:
+        """See the port. By node index; the fence says which attempt is the current one."""
+        current = select(_fence.c.attempt).where(_fence.c.job == job).scalar_subquery()
+        query = select(
+            _heartbeat.c.key, _heartbeat.c.time_s, _heartbeat.c.step, _heartbeat.c.memory_bytes, _heartbeat.c.cpu_s
+        ).where(_heartbeat.c.job == job, _heartbeat.c.attempt == current)
+        with self._database.reading() as connection:
+            rows = [HeartbeatRow(*row) for row in connection.execute(query)]
+        return sorted(rows, key=lambda row: AgentKey.parse(row.key).node_index)
+
+    def _series_ids(self, connection: Connection, keys: set[SeriesKey]) -> dict[SeriesKey, int]:
+        ids = {key: self._ids[key] for key in keys if key in self._ids}
+        if len(ids) < len(keys):
+            ids |= _read_series(connection, keys - ids.keys())
+        missing = sorted(keys - ids.keys())
+        if missing:
+            connection.execute(insert(_series), [{"job": job, "name": name, "rank": rank} for job, name, rank in missing])
+            ids |= _read_series(connection, set(missing))
+        return ids
+
+    def _remember(self, ids: dict[SeriesKey, int]) -> None:
+        # Only after the commit: a series made in a transaction that was undone has no number.
+        if len(self._ids) > _SERIES_CACHED:
+            self._ids = {}
+        self._ids.update(ids)
+
+
+def _fits(step: int | None) -> bool:
+    return step is None or -_STEP_MAX <= step <= _STEP_MAX
+
+
+def _parts(names: Iterable[str]) -> list[list[str]]:
+    ordered = list(names)
+    return [ordered[start : start + _PER_QUERY] for start in range(0, len(ordered), _PER_QUERY)]
+
+
+def _read_fences(connection: Connection, jobs: set[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in _parts(jobs):
+        for job, attempt in connection.execute(select(_fence.c.job, _fence.c.attempt).where(_fence.c.job.in_(part))):
+            found[job] = attempt
+    return found
+
+
+def _raise_fences(connection: Connection, raised: dict[str, int]) -> None:
+    if raised:
+        connection.execute(_SET_FENCE, [{"job": job, "attempt": attempt} for job, attempt in raised.items()])
+    for job, attempt in raised.items():
+        connection.execute(delete(_heartbeat).where(_heartbeat.c.job == job, _heartbeat.c.attempt < attempt))
+
+
+def _read_series(connection: Connection, keys: set[SeriesKey]) -> dict[SeriesKey, int]:
+    found: dict[SeriesKey, int] = {}
+    columns = (_series.c.job, _series.c.name, _series.c.rank, _series.c.id)
+    for part in _parts({job for job, _, _ in keys}):
+        for job, name, rank, number in connection.execute(select(*columns).where(_series.c.job.in_(part))):
+            if (job, name, rank) in keys:
+                found[job, name, rank] = number
+    return found
+
+
+def _write_points(connection: Connection, points: list[MetricPoint], ids: dict[SeriesKey, int]) -> None:
+    stepped: list[dict[str, object]] = []
+    unstepped: list[dict[str, object]] = []
+    latest: dict[tuple[str, str], MetricPoint] = {}
+    for point in points:
+        value = float(point.value)
+        row: dict[str, object] = {
+            "series": ids[point.job, point.name, point.rank],
+            "attempt": point.attempt,
+            "value": None if value != value else value,
+            "time_s": point.time_s,
+        }
+        if point.step is None:
+            unstepped.append(row)
+        else:
+            row["step"] = point.step
+            stepped.append(row)
+        newest = latest.get((point.job, point.name))
+        if newest is None or _supersedes(point, newest):
+            latest[point.job, point.name] = point
+    if stepped:
+        connection.execute(_UPSERT_POINT, stepped)
+    if unstepped:
+        _append_unstepped(connection, unstepped)
+    if latest:
+        connection.execute(_UPSERT_LATEST, [_latest_row(point) for point in latest.values()])
+
+
+def _supersedes(point: MetricPoint, other: MetricPoint) -> bool:
+    """The same order as `_UPSERT_LATEST`'s condition."""
+    return (point.attempt, -point.rank, point.time_s) >= (other.attempt, -other.rank, other.time_s)
+
+
+def _latest_row(point: MetricPoint) -> dict[str, object]:
+    return {
+        "job": point.job,
+        "name": point.name,
+        "rank": point.rank,
+        "attempt": point.attempt,
+        "step": point.step,
+        "value": None if math.isnan(point.value) else float(point.value),
+        "time_s": point.time_s,
+    }
+
+
+def _append_unstepped(connection: Connection, rows: list[dict[str, object]]) -> None:
+    next_n: dict[object, int] = {}
+    for row in rows:
+        series = row["series"]
+        if series not in next_n:
+            highest = connection.scalar(select(func.max(_unstepped.c.n)).where(_unstepped.c.series == series))
+            next_n[series] = 0 if highest is None else highest + 1
+        row["n"] = next_n[series]
+        next_n[series] += 1
+    connection.execute(insert(_unstepped), rows)
+
+
+def _write_heartbeats(connection: Connection, beats: list[tuple[AgentKey, HeartbeatRow]]) -> None:
+    rows = [
+        {
+            "key": beat.key,
+            "job": key.job,
+            "attempt": key.attempt,
+            "time_s": beat.time_s,
+            "step": beat.step if _fits(beat.step) else None,
+            "memory_bytes": beat.memory_bytes,
+            "cpu_s": beat.cpu_s,
+        }
+        for key, beat in beats
+    ]
+    if rows:
+        connection.execute(_UPSERT_HEARTBEAT, rows)

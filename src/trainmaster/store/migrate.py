@@ -1,0 +1,68 @@
+"""Bringing a home's three files to this version's tables; forward only.
+
+A file that does not exist yet is made at once as it is at the head; Alembic is imported only when an older file is
+there, since its import alone costs more than all the rest (`docs/decisions/0002-three-stores.md`).
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from trainmaster.home import Home
+from trainmaster.store import schema
+from trainmaster.store.engine import create_tables, open_engine, read_version, refuse_unknown_version, translated
+
+
+def migrate(home: Home) -> None:
+    """Make or bring up to date what `home` stores, one process at a time. Cheap when there is nothing to do.
+
+    Raises: OperationError when a newer version wrote a file (nothing is changed), DiskFullError.
+    """
+    home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _locked(home.lock("migrate")):
+        migrate_files({"events": home.events_db, "inbox": home.inbox_db, "metrics": home.metrics_db})
+
+
+def migrate_files(paths: dict[str, Path]) -> None:
+    """Like `migrate` for given files (by store name), without the lock."""
+    engines = {store: open_engine(path) for store, path in paths.items()}
+    try:
+        older: dict[str, Engine] = {}
+        versions = {}
+        for store, engine in engines.items():
+            with translated(paths[store]):
+                versions[store] = read_version(engine)
+            refuse_unknown_version(versions[store], paths[store])
+        for store, engine in engines.items():
+            if versions[store] is None:
+                with translated(paths[store]):
+                    create_tables(engine, store)
+            elif versions[store] != schema.HEAD:
+                older[store] = engine
+        if older:
+            _upgrade(older, paths)
+    finally:
+        for engine in engines.values():
+            engine.dispose()
+
+
+def _upgrade(engines: dict[str, Engine], paths: dict[str, Path]) -> None:
+    from trainmaster.store.upgrade import upgrade  # noqa: PLC0415  Alembic, which a home at the head never needs
+
+    for store, engine in engines.items():
+        with translated(paths[store]):
+            upgrade(store, engine)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

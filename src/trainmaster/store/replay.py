@@ -1,0 +1,123 @@
+"""Checking the log against itself and against what was made of it: what `tm doctor --replay` runs.
+
+Nothing is decided again: the life cycle's `apply` comes in as a function and only folds what was recorded.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from trainmaster.model.events import NodeSeen, NodeStateSet
+from trainmaster.model.job import Attempt, Job
+from trainmaster.model.nodes import Node
+from trainmaster.ports.store import JobQuery, Recorded
+from trainmaster.store.events import GENESIS, ChainRow, Head, chain_hash
+
+_PAGE = 1000
+
+ApplyJob = Callable[[Job | None, Recorded], Job]
+ApplyNode = Callable[[Node | None, Recorded], Node]
+
+
+class Chain(Protocol):
+    """The log as it lies there, undecoded."""
+
+    def chain(self, after_seq: int, limit: int, job: str | None = None) -> list[ChainRow]:
+        """Rows in order."""
+        ...
+
+    def head(self) -> Head:
+        """Where it ends."""
+        ...
+
+
+class Projections(Protocol):
+    """The part of an event store that a replay is compared with."""
+
+    def events(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded]: ...
+
+    def job(self, job_id: str) -> Job | None: ...
+
+    def jobs(self, query: JobQuery) -> list[Job]: ...
+
+    def attempts(self, job_id: str) -> list[Attempt]: ...
+
+    def nodes(self) -> list[Node]: ...
+
+
+def verify_chain(store: Chain) -> list[str]:
+    """What is wrong with the log: events changed, missing, or cut off at the end. Empty when it is as it was written.
+
+    Linear in the log, a page at a time. The chain shows damage and clumsy changes; who can write the file can also
+    compute a new chain.
+    """
+    problems: list[str] = []
+    seq, last_hash = 0, GENESIS
+    head = store.head()
+    while seq < head.last_seq:
+        page = [row for row in store.chain(seq, _PAGE) if row.seq <= head.last_seq]
+        if not page:
+            break
+        for row in page:
+            if row.seq != seq + 1:
+                problems.append(f"events {seq + 1} to {row.seq - 1} are missing")
+            elif chain_hash(last_hash, row) != row.hash:
+                problems.append(f"event {row.seq}: not as it was written (its hash does not fit)")
+            seq, last_hash = row.seq, row.hash
+    if (seq, last_hash) != (head.last_seq, head.last_hash):
+        problems.append(f"the log ends at event {seq}, and should end at {head.last_seq} with hash {head.last_hash[:12]}…")
+    return problems
+
+
+def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = None) -> list[str]:
+    """Fold the whole log and name every projection that differs from what comes out. Empty when all agree.
+
+    `apply` gets None for a job's first event. Nodes are compared when `apply_node` is given. Run it while nothing is
+    written, or on a copy. Memory: all jobs.
+    """
+    jobs: dict[str, Job] = {}
+    attempts: dict[str, dict[int, Attempt]] = {}
+    nodes: dict[str, Node] = {}
+    for recorded in _all_events(store):
+        if recorded.job is not None:
+            job = apply(jobs.get(recorded.job), recorded)
+            jobs[recorded.job] = job
+            if job.attempt is not None:
+                attempts.setdefault(job.id, {})[job.attempt.number] = job.attempt
+        elif apply_node is not None and isinstance(recorded.event, NodeSeen | NodeStateSet):
+            name = recorded.event.node.name if isinstance(recorded.event, NodeSeen) else recorded.event.name
+            nodes[name] = apply_node(nodes.get(name), recorded)
+    differences = []
+    for job_id, job in jobs.items():
+        differences += _compare(f"job {job_id}", job, store.job(job_id))
+        numbered = sorted(attempts.get(job_id, {}).items())
+        differences += _compare(f"attempts of {job_id}", [attempt for _, attempt in numbered], store.attempts(job_id))
+    differences += [f"job {job.id}: no event speaks of it" for job in _all_jobs(store) if job.id not in jobs]
+    if apply_node is not None:
+        differences += _compare("nodes", [nodes[name] for name in sorted(nodes)], store.nodes())
+    return differences
+
+
+def _all_events(store: Projections) -> Iterator[Recorded]:
+    seq = 0
+    while page := store.events(seq, _PAGE):
+        yield from page
+        seq = page[-1].seq
+
+
+def _all_jobs(store: Projections) -> Iterator[Job]:
+    before: int | None = None
+    while page := store.jobs(JobQuery(limit=_PAGE, before_seq=before)):
+        yield from page
+        before = page[-1].seq
+
+
+def _compare(what: str, replayed: object, stored: object) -> list[str]:
+    if replayed == stored:
+        return []
+    if stored is None:
+        return [f"{what}: in the log, not in the projection"]
+    fields: Sequence[str] = getattr(type(replayed), "__slots__", ())
+    pairs = [(name, getattr(replayed, name), getattr(stored, name, None)) for name in fields]
+    differing = [(f"{what}: {name}", by_log, in_it) for name, by_log, in_it in pairs if by_log != in_it]
+    differing = differing or [(what, replayed, stored)]
+    return [f"{name} is {by_log!r} by the log, {in_it!r} in the projection" for name, by_log, in_it in differing]

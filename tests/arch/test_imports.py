@@ -1,0 +1,85 @@
+"""Who may import whom: the contracts of `.importlinter`, and the rooms that keep to the standard library."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "trainmaster"
+GUESTS = ("agent", "sdk", "wire")  # live in other people's environments
+STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
+    "errors.py": (),
+    "home.py": (),
+    "wire": (),
+    "agent": ("trainmaster.wire",),
+    "sdk": ("trainmaster.wire",),
+    "daemons.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.errors"),
+}
+
+
+def files(room: str) -> list[Path]:
+    """The Python files of a room; none while it is not built yet."""
+    path = SOURCE / room
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of every import, `from a import b` as `a.b`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}") for alias in node.names)
+
+
+def allowed(name: str, room: str) -> bool:
+    own = "trainmaster." + room.removesuffix(".py")
+    inside = any(name == ours or name.startswith(ours + ".") for ours in (own, *STANDARD_LIBRARY_AND[room]))
+    return inside or name.split(".")[0] in sys.stdlib_module_names
+
+
+def test_the_contracts_of_importlinter_hold() -> None:
+    command = [Path(sys.executable).parent / "lint-imports", "--no-logo", "--no-cache"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, f"{result.stdout}\nmove the code to the level where what it needs is below it"
+
+
+@pytest.mark.parametrize("room", STANDARD_LIBRARY_AND)
+def test_rooms_of_the_standard_library_alone(room: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in files(room)
+        for line, name in imported(ast.parse(path.read_text()))
+        if not allowed(name, room)
+    ]
+    assert found == [], f"{room} may import the standard library and {STANDARD_LIBRARY_AND[room] or 'nothing of ours'}"
+
+
+@pytest.mark.parametrize("room", GUESTS)
+def test_guests_keep_to_python_3_9(room: str) -> None:
+    found = []
+    for path in files(room):
+        try:
+            ast.parse(path.read_text(), str(path), feature_version=(3, 9))
+        except SyntaxError as error:
+            found.append(f"{path.relative_to(ROOT)}:{error.lineno} {error.msg}")
+    assert found == [], "training programs may run on Python 3.9: no match, no except*, no newer syntax here"
+
+
+@pytest.mark.parametrize("room", GUESTS)
+def test_guests_evaluate_no_newer_annotations(room: str) -> None:
+    found = []
+    for path in files(room):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            keywords = [keyword.arg for keyword in node.keywords] if isinstance(node, ast.Call) else []
+            if "slots" in keywords or "kw_only" in keywords:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno} dataclass(slots/kw_only)")
+            annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)
+            if annotation is not None and any(isinstance(part, ast.BitOr) for part in ast.walk(annotation)):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno} X | Y in an annotation")
+    assert found == [], "Python 3.9 cannot evaluate this: write Optional and Union, plain dataclasses"
