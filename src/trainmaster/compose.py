@@ -15,7 +15,8 @@ from trainmaster.control.act import Actor
 from trainmaster.control.clock import SteadyClock
 from trainmaster.control.loop import ControlLoop
 from trainmaster.control.wake import DatagramWaker, poke
-from trainmaster.engines.local.engine import LocalEngine, LocalSettings
+from trainmaster.engines.local.engine import LocalEngine
+from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.errors import ConflictError
 from trainmaster.home import Home, write_atomic
 from trainmaster.lifecycle.machine import apply

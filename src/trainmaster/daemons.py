@@ -1,27 +1,393 @@
 """The life of the two server processes on this machine: start, find, revive, stop.
 
 Standard library only: the command line reads this before anything heavy is loaded. A process is known by pid, start
-time and boot id together, never by its number alone. Who starts or stops holds the lock `up`.
+time and boot id together, never by its number alone. Who starts, revives or stops holds the lock `up`; `server.json`
+is written by the processes themselves, each once it holds its own lock.
 """
 
 import contextlib
+import errno
 import fcntl
 import http.client
 import json
 import os
+import pwd
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from trainmaster.errors import ConflictError, OperationError, TrainmasterError, UsageError
+from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, write_atomic
 from trainmaster.wire.names import ENV_FAILPOINT
-from trainmaster.wire.processes import boot_id, own_identity, same_process
+from trainmaster.wire.processes import own_identity, same_process, start_ticks
+
+PROCESSES = ("api", "control")
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0  # TERM to KILL
+_LOCK_TIMEOUT_S = 60.0  # another start or stop at work
+_LOOK_S = 0.01
+_OUT_MAX_BYTES = 1024 * 1024
+_SHOWN_LINES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a person may say of the server; None leaves it as it is."""
+
+    host: str | None = None
+    port: int | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    cpus_per_node: float | None = None
+    gpu_kind: str | None = None
+    failpoints: bool = False
+
+    def given(self) -> dict[str, Any]:
+        """What was said, as `settings.json` holds it."""
+        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """A server that runs. `started` are those of its processes that this call brought up."""
+
+    url: str
+    pids: dict[str, int]
+    version: str
+    started: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopReport:
+    """What a stop found: processes that ended, and those among them that had to be killed."""
+
+    stopped: tuple[str, ...] = ()
+    killed: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Child:
+    """A process being started. Its end of the pipe stays open while it lives."""
+
+    which: str
+    pipe: int
+    log: Path
+    said: bytes = b""
+    pid: int = 0
+    ticks: int | None = None
+    error: dict[str, str] = field(default_factory=dict)
+
+
+def running(home: Home) -> ServerInfo | None:
+    """The server of this home, if its api lives; control may be on its way back."""
+    record = home.read_json(home.server_json) or {}
+    if not record.get("url") or not _lives(record, "api"):
+        return None
+    return ServerInfo(record["url"], dict(record["pids"]), str(record.get("version", "")))
+
+
+def alive(home: Home, which: str) -> bool:
+    """Whether this process of the server runs."""
+    return _lives(home.read_json(home.server_json) or {}, which)
+
+
+def ready(home: Home, which: str) -> bool:
+    """Whether it runs and has said that it can serve (api: listens; control: has its inventory)."""
+    record = home.read_json(home.server_json) or {}
+    return _lives(record, which) and bool(record.get("ready", {}).get(which))
+
+
+def announce(home: Home, which: str, version: str, url: str | None = None) -> None:
+    """Called by a server process that holds its lock and can serve: enter it into `server.json`."""
+    own = own_identity()
+    with _lock(home, "server"):
+        record = home.read_json(home.server_json) or {}
+        if record.get("boot_id") != own["boot_id"]:
+            record = {"url": record.get("url"), "pids": {}, "ticks": {}, "ready": {}}
+        for name, value in (("pids", own["pid"]), ("ticks", own["start_ticks"]), ("ready", True)):
+            record.setdefault(name, {})[which] = value
+        record["boot_id"], record["version"] = own["boot_id"], version
+        if url is not None:
+            record["url"] = url
+        write_atomic(home.server_json, json.dumps(record).encode())
+
+
+def start(home: Home, options: Options | None = None) -> ServerInfo:
+    """Bring up whatever of the server is not running, and wait until all of it answers.
+
+    Raises: UsageError, ConflictError (it runs with other settings), OperationError, DiskFullError.
+    """
+    options = options or Options()
+    _prepare(home)
+    with _lock(home, "up"):
+        settings = home.read_json(home.settings_json) or {}
+        _check_failpoint(options.failpoints or bool(settings.get("failpoints")))
+        dead = [which for which in PROCESSES if not alive(home, which)]
+        if options.given() and options.given() != settings:
+            if len(dead) < len(PROCESSES) and any(settings.get(k) != v for k, v in options.given().items()):
+                raise ConflictError(f"a server with other settings runs on {home.root}", "stop it first: tm down")
+            if len(dead) == len(PROCESSES):
+                write_atomic(home.settings_json, json.dumps(options.given()).encode())
+        (home.root / "stopping").unlink(missing_ok=True)
+        _bring_up(home, dead)
+        info = running(home)
+    if info is None:
+        raise OperationError(f"the server on {home.root} came up and went away again", f"see {home.logs}")
+    return ServerInfo(info.url, info.pids, info.version, tuple(dead))
+
+
+def revive(home: Home, which: str) -> bool:
+    """Bring one process back unless it runs or the server was stopped; whether that was needed.
+
+    Raises: OperationError and what else kept it from coming up.
+    """
+    with _lock(home, "up"):
+        if (home.root / "stopping").exists() or alive(home, which):
+            return False
+        _bring_up(home, [which], first=False)
+    return True
+
+
+def stop(home: Home) -> StopReport:
+    """End the server's processes, the spawner included; jobs go on. Harmless where none runs.
+
+    Raises: OperationError when another start or stop does not finish.
+    """
+    if not home.root.is_dir():
+        return StopReport()
+    with _lock(home, "up"):
+        (home.root / "stopping").touch()  # nobody revives from here on
+        record = home.read_json(home.server_json) or {}
+        found = {which: _identity(home, record, which) for which in PROCESSES}
+        living = {which: identity for which, identity in found.items() if identity is not None}
+        home.server_json.unlink(missing_ok=True)
+        killed = _end(living)
+        spawner = _stop_spawner(home)
+    return StopReport((*living, *spawner), killed)
+
+
+def _end(living: dict[str, tuple[int, int]]) -> tuple[str, ...]:
+    """TERM, and KILL to those that do not go; returns the latter."""
+    for pid, ticks in living.values():
+        _signal(pid, ticks, signal.SIGTERM)
+    _await(lambda: not any(start_ticks(pid) == ticks for pid, ticks in living.values()), STOP_TIMEOUT_S)
+    stubborn = {which: (pid, ticks) for which, (pid, ticks) in living.items() if start_ticks(pid) == ticks}
+    for pid, ticks in stubborn.values():
+        _signal(pid, ticks, signal.SIGKILL)
+    _await(lambda: not any(start_ticks(pid) == ticks for pid, ticks in stubborn.values()), STOP_TIMEOUT_S)
+    return tuple(stubborn)
+
+
+def _stop_spawner(home: Home) -> tuple[str, ...]:
+    """Ask the spawner to go; no agent depends on it."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(2.0)
+            connection.connect(os.fspath(home.socket("spawner")))
+            connection.sendall(b'{"exit": true}\n')
+            pid = int(json.loads(connection.makefile("rb").readline())["pid"])
+    except (OSError, ValueError, KeyError):
+        return ()
+    ticks = start_ticks(pid)
+    _await(lambda: ticks is None or start_ticks(pid) != ticks, STOP_TIMEOUT_S)
+    return ("spawner",)
+
+
+def _bring_up(home: Home, dead: Sequence[str], first: bool = True) -> None:
+    """Start these processes side by side and wait for all; what was started is ended again when one fails."""
+    children: list[_Child] = []
+    try:
+        children.extend(_spawn(home, which, first) for which in dead)
+        wanted = PROCESSES if first else tuple(dead)
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not all(ready(home, which) for which in wanted):
+            _listen(children)
+            if time.monotonic() > deadline_s:
+                silent = next(which for which in wanted if not ready(home, which))
+                raise OperationError(f"{silent} did not come up within {START_TIMEOUT_S:.0f} s", f"see {home.logs}")
+        if first and not _await(lambda: _healthy(home), max(1.0, deadline_s - time.monotonic())):
+            raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
+    except BaseException:
+        _end({child.which: (child.pid, child.ticks) for child in children if child.ticks is not None})
+        raise
+    finally:
+        for child in children:
+            os.close(child.pipe)
+
+
+def _spawn(home: Home, which: str, first: bool) -> _Child:
+    """Start one process, detached: a session of its own, nobody's child, none of our streams."""
+    log = home.logs / f"{which}.out"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if _size(log) > _OUT_MAX_BYTES else 0)
+    environment = dict(os.environ)
+    if not first:
+        environment.pop(ENV_FAILPOINT, None)  # it has done its work: it would only kill again
+    read, write = os.pipe()
+    out = os.open(log, flags, 0o600)
+    argv = [sys.executable, "-P", "-m", "trainmaster.server", which, os.fspath(home.root), "--detach", str(write)]
+    try:
+        subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=(write,), start_new_session=True, cwd="/",
+            env=environment, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError) as error:
+        os.close(read)
+        raise OperationError(f"{which} could not be started: {error}", _last_lines(log)) from error
+    finally:
+        os.close(write)
+        os.close(out)
+    return _Child(which, read, log)
+
+
+def _listen(children: Sequence[_Child]) -> None:
+    """Hear what those being started say; for a moment at most. Raises: the error with which one of them ended."""
+    readable, _, _ = select.select([child.pipe for child in children], [], [], _LOOK_S)
+    for child in children:
+        if child.pipe not in readable:
+            continue
+        data = os.read(child.pipe, 65536)
+        *lines, child.said = (child.said + data).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            if "pid" in said:
+                child.pid, child.ticks = said["pid"], said["start_ticks"]
+            else:
+                child.error = said
+        if not data:
+            raise _failure(child)
+
+
+def _failure(child: _Child) -> TrainmasterError:
+    """Why it did not come up: its own words where it had any, else the last lines of its log."""
+    if child.error:
+        classes = {cls.code: cls for cls in TrainmasterError.__subclasses__()}
+        return classes.get(child.error["code"], OperationError)(child.error["message"], child.error["hint"])
+    return OperationError(f"{child.which} ended while it started:\n{_last_lines(child.log)}", f"see {child.log}")
+
+
+def _healthy(home: Home) -> bool:
+    """Whether api answers and says that control is there."""
+    info = running(home)
+    if info is None:
+        return False
+    address = urlsplit(info.url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=5.0)
+    try:
+        connection.request("GET", "/healthz")
+        return bool(json.loads(connection.getresponse().read()).get("control"))
+    except (OSError, http.client.HTTPException, ValueError):
+        return False
+    finally:
+        connection.close()
+
+
+def _check_failpoint(allowed: bool) -> None:
+    """Raises: UsageError when a failpoint is set and the server was not started for tests."""
+    if os.environ.get(ENV_FAILPOINT) and not allowed:
+        hint = "unset it, or start with --failpoints (tests only)"
+        raise UsageError(f"{ENV_FAILPOINT} is set: it kills the server on purpose", hint)
+
+
+def _prepare(home: Home) -> None:
+    """Make the home, and say in words why it cannot be used. Raises: OperationError, DiskFullError, UsageError."""
+    hint = "choose another place with TRAINMASTER_HOME"
+    try:
+        home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = home.root.stat().st_uid
+        if owner != os.geteuid():
+            raise OperationError(f"{home.root} belongs to {_user(owner)}, not to {_user(os.geteuid())}", hint)
+        home.logs.mkdir(mode=0o700, exist_ok=True)
+        with open(home.lock("up"), "a"):
+            pass
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError(f"{home.root} is no directory: {error.filename} is a file", hint) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"no space left for {home.root}", "free some space, or " + hint) from error
+        raise OperationError(f"{home.root} cannot be written: {error.strerror}", hint) from error
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+@contextlib.contextmanager
+def _lock(home: Home, name: str) -> Iterator[None]:
+    """Hold one of the home's locks. Raises: OperationError."""
+    with open(home.lock(name), "a") as file:
+        if not _await(lambda: _flock(file.fileno()), _LOCK_TIMEOUT_S):
+            raise OperationError(f"another start or stop of the server on {home.root} does not finish", "look for it with: ps")
+        yield
+
+
+def _flock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _await(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Look until it holds; whether it did in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _lives(record: dict[str, Any], which: str) -> bool:
+    pid, ticks = record.get("pids", {}).get(which), record.get("ticks", {}).get(which)
+    return pid is not None and ticks is not None and same_process(int(pid), int(ticks), str(record.get("boot_id")))
+
+
+def _identity(home: Home, record: dict[str, Any], which: str) -> tuple[int, int] | None:
+    """(pid, start ticks) of a living process: by `server.json`, else by who holds its lock."""
+    if _lives(record, which):
+        return int(record["pids"][which]), int(record["ticks"][which])
+    pid = _lock_holder(home.lock(which))
+    ticks = start_ticks(pid) if pid is not None else None
+    return (pid, ticks) if pid is not None and ticks is not None else None
+
+
+def _lock_holder(path: Path) -> int | None:
+    """The process of ours that holds this lock file, as the kernel lists it (Linux)."""
+    with contextlib.suppress(OSError, ValueError):
+        inode = str(path.stat().st_ino)
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5].split(":")[-1] == inode:
+                argv = Path(f"/proc/{fields[4]}/cmdline").read_bytes().split(b"\0")
+                if b"trainmaster.server" in argv and os.fsencode(path.parent) in argv:
+                    return int(fields[4])
+    return None
+
+
+def _signal(pid: int, ticks: int | None, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if start_ticks(pid) == ticks:
+            os.kill(pid, number)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _last_lines(path: Path) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
+    except OSError:
+        return ""

@@ -43,7 +43,7 @@ def allowed(name: str, room: str) -> bool:
 
 
 def test_the_contracts_of_importlinter_hold() -> None:
-    command = [Path(sys.executable).parent / "lint-imports", "--no-logo", "--no-cache"]
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-logo", "--no-cache"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, f"{result.stdout}\nmove the code to the level where what it needs is below it"
 
@@ -75,11 +75,12 @@ def test_guests_evaluate_no_newer_annotations(room: str) -> None:
     found = []
     for path in files(room):
         tree = ast.parse(path.read_text())
+        postponed = "__future__.annotations" in (name for _, name in imported(tree))
         for node in ast.walk(tree):
             keywords = [keyword.arg for keyword in node.keywords] if isinstance(node, ast.Call) else []
             if "slots" in keywords or "kw_only" in keywords:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno} dataclass(slots/kw_only)")
             annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)
-            if annotation is not None and any(isinstance(part, ast.BitOr) for part in ast.walk(annotation)):
+            if annotation is not None and not postponed and any(isinstance(part, ast.BitOr) for part in ast.walk(annotation)):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno} X | Y in an annotation")
-    assert found == [], "Python 3.9 cannot evaluate this: write Optional and Union, plain dataclasses"
+    assert found == [], "Python 3.9 cannot evaluate this: write plain dataclasses, and Optional or postponed annotations"

@@ -50,8 +50,11 @@ def examine(path: str) -> Verdict:
         return _UNPROVEN
 
 
-def plausible(path: str) -> bool:
-    """Whether a look at both ends of the file leaves it possible that `examine` proves it: cheap. Raises: OSError."""
+def plausible(path: str, is_open: bool) -> bool:
+    """Whether a look at both ends of the file leaves it possible that `examine` proves it: cheap. Raises: OSError.
+
+    Of a file that is still open only a zip is worth it: what closes it is written last.
+    """
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(16)
@@ -59,6 +62,8 @@ def plausible(path: str) -> bool:
         tail = file.read(_TAIL_BYTES)
     if head.startswith(b"PK\x03\x04"):
         return b"PK\x05\x06" in tail
+    if is_open:
+        return False
     if head[:1] == b"\x80":
         return tail.endswith(b".")
     if _has_header(head):
@@ -204,12 +209,15 @@ for _count, _codes in (
     for _code in _codes:
         _ARGUMENT[_code] = _count
 _STOP = 0x2E
+_TORCH_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first of its pickles: more is to follow
 
 
 def _pickle(file: BinaryIO) -> Verdict:
     """Walk the opcodes. O(opcodes) in Python, about 5 million a second; the bytes of arrays are skipped over."""
     file.seek(0)
-    data, at, argument = b"", 0, _ARGUMENT
+    data, at, argument = file.read(_CHUNK_BYTES), 0, _ARGUMENT
+    if data.startswith(_TORCH_LEGACY):
+        return _UNPROVEN
     while True:
         if at + 9 > len(data):  # the longest fixed part: an opcode and eight bytes
             data, at = data[at:] + file.read(_CHUNK_BYTES), 0
@@ -220,7 +228,8 @@ def _pickle(file: BinaryIO) -> Verdict:
         count = argument[code]
         if count == 0:
             if code == _STOP:
-                return Verdict("pickle", False) if at == len(data) and not file.read(1) else _UNPROVEN
+                ended = at == len(data) and not file.read(1)
+                return Verdict("pickle", False) if ended else _UNPROVEN
             continue
         if count < 0:
             return _UNPROVEN

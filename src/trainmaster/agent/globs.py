@@ -16,6 +16,9 @@ _WILD = re.compile(r"[*?\[]|\{step\}")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
+Signature = Tuple[int, int, int, int]  # device, inode, bytes, time of modification in ns
+
+
 class _Name(NamedTuple):
     """One component of a pattern."""
 
@@ -119,6 +122,11 @@ class Glob:
         return None
 
 
+def signature(status: os.stat_result) -> Signature:
+    """What tells two states of a file apart."""
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
 def topmost(paths: Iterable[str]) -> List[str]:
     """Sorted, without those that lie in another."""
     kept: List[str] = []
@@ -152,26 +160,24 @@ def _entries(directory: str) -> Iterator["os.DirEntry[str]"]:
 
 def _translate_path(parts: List[str]) -> str:
     pieces: List[str] = []
-    stepped = False
     for index, part in enumerate(parts):
         last = index == len(parts) - 1
         if part == "**":
             pieces.append(r"[^/].*" if last else r"(?:[^/]+/)*")
             continue
-        piece = _translate(part, named=not stepped)
-        stepped = stepped or _STEP in part
+        piece = _translate(part, "(?P<step>[0-9]+)" if _STEP not in "/".join(parts[:index]) else "(?P=step)")
         pieces.append(piece if last else piece + "/")
     return "".join(pieces)
 
 
-def _translate(name: str, named: bool = False) -> str:
-    """A regular expression for one component; with `named`, the first `{step}` is a group and later ones repeat it."""
+def _translate(name: str, step: str = "[0-9]+") -> str:
+    """A regular expression for one component; `step` is what its first `{step}` becomes."""
     out = [] if name.startswith(".") or not _WILD.match(name) else [r"(?!\.)"]
     at = 0
     while at < len(name):
         if name.startswith(_STEP, at):
-            group = r"(?P<step>[0-9]+)" if named else r"[0-9]+"
-            out.append(group if "(?P<step>" not in "".join(out) else r"(?P=step)")
+            out.append(step)
+            step = step if "?P<" not in step else "(?P=step)"
             at += len(_STEP)
             continue
         character = name[at]

@@ -6,14 +6,18 @@ checkpoint path or an artifact glob matches or lies in) is neither linked nor co
 Objects are checked by their size alone: they were verified when they were stored.
 """
 
-import json
+from __future__ import annotations
+
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Set
 
-from trainmaster.wire.launch import CodeLayout, Launch
+from trainmaster.agent.quick import read_json
 
+TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
 if TYPE_CHECKING:
+    from typing import Any, Dict, List, Set
+
     from trainmaster.agent.globs import Glob
+    from trainmaster.wire.launch import CodeLayout, Launch
 
 _SMALL_BYTES = 65536  # up to here one read and one write beat a copy inside the kernel
 
@@ -73,8 +77,7 @@ def _move_away(path: str, launch: Launch) -> None:
 
 
 def _fill(part: str, code: CodeLayout, launch: Launch) -> None:
-    with open(code["tree"], "rb") as file:
-        entries = json.loads(file.read())["entries"]
+    entries = read_json(code["tree"])["entries"]
     globs = _own(launch)
     made: Set[str] = set()
     umask = os.umask(0o022)
@@ -82,7 +85,9 @@ def _fill(part: str, code: CodeLayout, launch: Launch) -> None:
     for entry in entries:
         path, kind = entry["path"], entry["type"]
         if globs and any(glob.owns(path) for glob in globs):
-            _directory(part, os.path.dirname(path), made)
+            while path and any(glob.owns(path) for glob in globs):
+                path = os.path.dirname(path)
+            _directory(part, path, made)
             continue
         if globs and kind != "file" and any(glob.leads_through(path) for glob in globs):
             _directory(part, path, made)
@@ -99,7 +104,7 @@ def _fill(part: str, code: CodeLayout, launch: Launch) -> None:
             raise ValueError(f"the tree {code['tree']} has an entry of unknown type {kind!r}: {path}")
 
 
-def _own(launch: Launch) -> "List[Glob]":
+def _own(launch: Launch) -> List[Glob]:
     patterns = [pattern for pattern in [launch["checkpoint_path"], *launch["artifacts"]] if pattern]
     if not patterns:
         return []

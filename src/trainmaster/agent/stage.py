@@ -9,16 +9,15 @@ import hashlib
 import json
 import os
 import shutil
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from trainmaster.agent.globs import Signature, signature
 from trainmaster.wire import failpoint
 from trainmaster.wire.launch import Launch
 from trainmaster.wire.messages import FileEntry, Manifest
 from trainmaster.wire.names import MANIFEST
 
 CHUNK_BYTES = 1 << 20
-Signature = Tuple[int, int, int, int]  # device, inode, bytes, time of modification in ns
-
 
 class Source(NamedTuple):
     """A file to stage: where it is, its path in the manifest, and what it must still be while it is copied."""
@@ -47,9 +46,16 @@ class NotWhole(Exception):
     """The copy does not stand up to the check; nothing was staged."""
 
 
-def signature(status: os.stat_result) -> Signature:
-    """What tells two states of a file apart."""
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+class Check:
+    """What a staging must stand up to before it becomes visible; this one lets everything pass."""
+
+    def file(self, copy: str) -> bool:
+        """Whether the copied file is whole."""
+        return True
+
+    def settled(self) -> bool:
+        """Whether the whole source, now copied, is still what it was."""
+        return True
 
 
 def disk_full(error: OSError) -> bool:
@@ -57,10 +63,8 @@ def disk_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def stage(
-    launch: Launch, identifier: str, content: Content, check: Optional[Callable[[str], bool]] = None
-) -> Dict[str, Any]:
-    """Make the part durable; `check` judges each copy. Returns the fields of `wire.messages.Staged` but kind and n.
+def stage(launch: Launch, identifier: str, content: Content, check: Check) -> Dict[str, Any]:
+    """Make the part durable. Returns the fields of `wire.messages.Staged` but kind and n.
 
     Raises: Raced, NotWhole, OSError (disk full among them); nothing is left behind then.
     """
@@ -71,6 +75,8 @@ def stage(
     os.makedirs(part)
     try:
         files = [_take(source, part, content.kind == "sdk", check) for source in content.sources]
+        if not check.settled():
+            raise Raced(identifier)
         data = _manifest(launch, identifier, content, files)
         _write_durably(os.path.join(part, MANIFEST), data)
         for directory, _, _ in os.walk(part):
@@ -96,6 +102,17 @@ def stage(
     }
 
 
+def clean(launch: Launch) -> List[str]:
+    """Remove what agents of this node, killed while they staged, left half-made; returns the ids in the store."""
+    store = launch["checkpoint_store"]
+    names = os.listdir(store) if os.path.isdir(store) else []
+    for name in names:
+        part = os.path.join(store, name, f"n{launch['node_index']}.part")
+        if os.path.isdir(part):
+            shutil.rmtree(part, ignore_errors=True)
+    return names
+
+
 def _manifest(launch: Launch, identifier: str, content: Content, files: List[FileEntry]) -> bytes:
     manifest: Manifest = {
         "id": identifier,
@@ -111,7 +128,7 @@ def _manifest(launch: Launch, identifier: str, content: Content, files: List[Fil
     return json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
-def _take(source: Source, part: str, linked: bool, check: Optional[Callable[[str], bool]]) -> FileEntry:
+def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
     """Bring one file into the part. What the SDK staged for us is linked where it can be, everything else copied."""
     target = os.path.join(part, stored_name(source.name))
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -128,22 +145,25 @@ def _take(source: Source, part: str, linked: bool, check: Optional[Callable[[str
             raise Raced(source.name)
     finally:
         os.close(reading)
-    if check is not None and not check(target):
+    if not check.file(target):
         raise NotWhole(source.name)
     return {"path": source.name, "bytes": before.st_size, "sha256": digest, "mode": before.st_mode & 0o777}
 
 
 def stored_name(name: str) -> str:
-    """Where a file of the manifest lies below its part: absolute paths and a file called MANIFEST.json get out of the way."""
-    return os.path.join("files", name.lstrip("/"))
+    """Where a file of the manifest lies below its part: never outside it, and never where the manifest is."""
+    parts = ["__" if part == ".." else part for part in name.lstrip("/").split("/")]
+    return "/".join(parts) if parts != [MANIFEST] else f"{MANIFEST}.file"
 
 
 def _link(source: str, target: str) -> bool:
+    if os.path.islink(source):
+        return False  # what it leads to is not ours
     try:
-        os.link(source, target, follow_symlinks=False)
+        os.link(source, target)
     except OSError:
         return False  # another file system, or one without links
-    return not os.path.islink(target) or bool(os.unlink(target))
+    return True
 
 
 def _digest(reading: int) -> str:

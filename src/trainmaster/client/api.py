@@ -87,14 +87,22 @@ class Client:
         home = self.home or Home.default()
         return embedded.ensure(home, self._say) if self._start else embedded.attach(home)
 
+    def _find_again(self) -> Target:
+        if self._named is not None:
+            return self._named
+        return embedded.revive(self.home or Home.default(), self._say)
+
     def _connect(self, target: Target) -> Connection:
         patience_s = RESTART_S if target.source == embedded.SOURCE else 2.0  # api and control bring each other back
         return Connection(target.url, target.token, patience_s, lambda: self._say("server is away; waiting"))
 
     def reconnect(self) -> None:
-        """Look again for the server, whose port may be another; an embedded one that died is started again."""
+        """Look again for the server, whose port may be another; an embedded one that died is started again.
+
+        Raises: StoppedError when somebody stopped it on purpose.
+        """
         self.close()
-        self._connection = self._connect(self._find())
+        self._connection = self._connect(self._find_again())
 
     def persistently(self, work: Callable[[], Row], until_s: float | None = None) -> Row:
         """`work()`, again and again for as long as no server answers; says so once.
@@ -114,6 +122,8 @@ class Client:
             time.sleep(_RETRY_S)
             try:
                 self.reconnect()
+            except embedded.StoppedError:
+                raise
             except UnreachableError:
                 continue  # nobody there yet; `work` will say so too
 

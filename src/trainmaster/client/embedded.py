@@ -1,27 +1,49 @@
 """The server of this machine: finding it, starting it where nobody runs one, reviving it when it died."""
 
+import time
 from collections.abc import Callable
 
 from trainmaster import daemons
+from trainmaster.client.connection import RESTART_S
 from trainmaster.client.settings import Target, embedded_token
 from trainmaster.errors import UnreachableError
 from trainmaster.home import Home
 
 SOURCE = "embedded"
+_LOOK_S = 0.1
+
+
+class StoppedError(UnreachableError):
+    """Somebody stopped the server on purpose; whoever follows a job lets go of it rather than start it again."""
 
 
 def attach(home: Home) -> Target:
-    """The server that runs here, or is being brought back. Raises: UnreachableError when none is."""
-    info = daemons.running(home)
-    if info is None:
-        raise UnreachableError("no server is running", "start one: tm up")
-    return Target(info.url, embedded_token(home), SOURCE)
+    """The server that runs here; one of whose processes is just being brought back is waited for.
+
+    Raises: UnreachableError when none runs.
+    """
+    until_s = time.monotonic() + RESTART_S
+    while True:
+        info = daemons.running(home)
+        if info is not None:
+            return Target(info.url, embedded_token(home), SOURCE)
+        if not daemons.alive(home, "control") or time.monotonic() > until_s:
+            raise UnreachableError("no server is running", "start one: tm up")
+        time.sleep(_LOOK_S)
 
 
 def ensure(home: Home, say: Callable[[str], None]) -> Target:
     """The server that runs here, started if there is none; `say` is told of a start."""
     info = daemons.running(home)
     if info is None:
-        info = daemons.start(home, daemons.Options())
-        say(f"started a server on this machine: {info.url} (its files: {home.root}; it stays until: tm down)")
+        info = daemons.start(home)
+        if set(info.started) == set(daemons.PROCESSES):
+            say(f"started a server on this machine: {info.url} (files in {home.root}; it stays until: tm down)")
     return Target(info.url, embedded_token(home), SOURCE)
+
+
+def revive(home: Home, say: Callable[[str], None]) -> Target:
+    """Like `ensure`, but a server that was stopped on purpose stays so. Raises: StoppedError."""
+    if daemons.running(home) is None and daemons.stopped(home):
+        raise StoppedError("the server was stopped; its jobs run on", "start it again: tm up")
+    return ensure(home, say)

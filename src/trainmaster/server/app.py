@@ -48,7 +48,9 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     for router in (submit.router, jobs.router, logs.router, commands.router, nodes.router, code.router):
         app.include_router(router)
 
-    @app.get("/healthz", summary="Whether the server is up", tags=["server"], response_model=None, responses={200: {"model": schemas.Health}})
+    described: dict[str, Any] = {"response_model": None, "responses": schemas.answers(schemas.Health)}
+
+    @app.get("/healthz", summary="Whether the server is up", tags=["server"], **described)
     def healthz() -> bodies.Json:
         """Needs no token. `control` is true once the control process lives and knows its nodes."""
         known = len(services.events.nodes())
@@ -71,7 +73,8 @@ def _describe(app: FastAPI) -> None:
             components.setdefault("schemas", {}).update(schemas.components())
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}]
-            failed = {"description": "Any error", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
+            shape = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+            failed = {"description": "Any error", "content": shape}
             for path, operations in document["paths"].items():
                 for operation in operations.values():
                     operation["responses"].pop("422", None)

@@ -18,11 +18,10 @@ router = APIRouter(tags=["jobs"])
 
 ASKED = frozenset(("reason",))
 ASKED_MAX_BYTES = bodies.MIB
-_EXTRA = schemas.body(schemas.Asked, "Idempotency-Key")
-_TAKEN = {202: {"model": schemas.Taken}}
+_ASKING = schemas.asking(schemas.Asked, schemas.Taken)
 
 
-@router.post("/jobs/{ref}/cancel", status_code=202, summary="Cancel a job", response_model=None, responses=_TAKEN, openapi_extra=_EXTRA)
+@router.post("/jobs/{ref}/cancel", summary="Cancel a job", **_ASKING)
 async def cancel(request: Request, ref: Ref) -> bodies.Json:
     """End it, wherever it is. A job that was cancelled before stays so; one that ended otherwise is a conflict."""
     desk, reason = runtime.of(request), await asked(request)
@@ -34,7 +33,7 @@ async def cancel(request: Request, ref: Ref) -> bodies.Json:
     return await _take(request, found, CancelJob(found.job.id, runtime.user(request), reason))
 
 
-@router.post("/jobs/{ref}/hold", status_code=202, summary="Hold a job", response_model=None, responses=_TAKEN, openapi_extra=_EXTRA)
+@router.post("/jobs/{ref}/hold", summary="Hold a job", **_ASKING)
 async def hold(request: Request, ref: Ref) -> bodies.Json:
     """Keep a waiting job from starting."""
     desk, reason = runtime.of(request), await asked(request)
@@ -44,7 +43,7 @@ async def hold(request: Request, ref: Ref) -> bodies.Json:
     return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason or "held by a person"))
 
 
-@router.post("/jobs/{ref}/release", status_code=202, summary="Release a held job", response_model=None, responses=_TAKEN, openapi_extra=_EXTRA)
+@router.post("/jobs/{ref}/release", summary="Release a held job", **_ASKING)
 async def release(request: Request, ref: Ref) -> bodies.Json:
     """Let a held job go on."""
     desk, _ = runtime.of(request), await asked(request)

@@ -6,13 +6,20 @@ One thread per store, so that each store has one writer and a commit never block
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from trainmaster.errors import TrainmasterError
 
 T = TypeVar("T")
 R = TypeVar("R")
-_Waiting = tuple[Sequence[T], "asyncio.Future[list[R]]"]
+
+
+class _Waiting(NamedTuple, Generic[T, R]):
+    """Items not written yet, and who waits for them."""
+
+    items: Sequence[T]
+    done: asyncio.Future[list[R]]
+
 
 _GROUP_MAX = 5000  # items of one transaction: bounds how long the last of them waits
 
@@ -38,7 +45,7 @@ class GroupWriter(Generic[T, R]):
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[R]] = loop.create_future()
-        self._waiting.append((items, done))
+        self._waiting.append(_Waiting(items, done))
         if self._draining is None:
             self._draining = loop.create_task(self._drain())
         return await done

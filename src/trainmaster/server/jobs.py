@@ -4,9 +4,10 @@ import asyncio
 import json
 import time
 import zlib
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from trainmaster.errors import NotFoundError
@@ -24,30 +25,40 @@ router = APIRouter(tags=["jobs"])
 Ref = Annotated[str, Path(description="an id, a unique prefix of one, a job's name, `@last` or `@last-failed`", max_length=200)]
 Wait = Annotated[float, Query(ge=0, le=30, description="seconds to hold the answer until there is something new")]
 _LISTED_MAX = 1000
+_ALL_MAX = 1_000_000
 _EVENTS_MAX = 1000
 _QUEUE_MAX = 20_000  # jobs that are looked at to say where one stands
 _WATCH_BEAT_S = 1.0  # metrics ring no bell: a watched job is looked at this often
 _BEAT_S = 5.0  # should a datagram have been lost
 
 
-@router.get("/jobs", summary="List jobs, newest first", response_model=None, responses={200: {"model": schemas.JobList}})
-def list_jobs(
-    request: Request,
-    limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = 50,
-    before: Annotated[int | None, Query(description="only jobs with a lower `seq`: the next page")] = None,
-    state: Annotated[list[State] | None, Query()] = None,
-    project: str | None = None,
-    experiment: str | None = None,
-) -> bodies.Json:
+@dataclass(slots=True)
+class ListQuery:
+    """Which jobs to list."""
+
+    limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = 50
+    all: Annotated[bool, Query(description="every job, whatever `limit` says")] = False
+    before: Annotated[int | None, Query(description="only jobs with a lower `seq`: the next page")] = None
+    state: Annotated[list[State] | None, Query()] = None
+    project: str | None = None
+    experiment: str | None = None
+
+    def asked(self) -> JobQuery:
+        """As the store takes it."""
+        limit = _ALL_MAX if self.all else self.limit
+        return JobQuery(tuple(self.state or ()), self.project, self.experiment, limit, self.before)
+
+
+@router.get("/jobs", summary="List jobs, newest first", response_model=None, responses=schemas.answers(schemas.JobList))
+def list_jobs(request: Request, query: Annotated[ListQuery, Depends()]) -> bodies.Json:
     """Jobs accepted a moment ago are among them, as `queued`."""
     desk = runtime.of(request)
-    query = JobQuery(tuple(state or ()), project, experiment, limit, before)
-    found = page(desk, query)
+    found = page(desk, query.asked())
     points = desk.services.metrics.last([one.job.id for one in found])
     return bodies.Json({"jobs": [views.job_view(one.job, points.get(one.job.id, {}), one.reason) for one in found]})
 
 
-@router.get("/jobs/{ref}", summary="Show a job", response_model=None, responses={200: {"model": schemas.JobDetail}})
+@router.get("/jobs/{ref}", summary="Show a job", response_model=None, responses=schemas.answers(schemas.JobDetail))
 def show(request: Request, ref: Ref) -> bodies.Json:
     """Everything about one job: its attempts, checkpoints, artifacts and last metric values."""
     desk = runtime.of(request)
@@ -60,7 +71,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     return bodies.Json(views.job_detail(job, attempts, points, found.reason, work))
 
 
-@router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses={200: {"model": schemas.Why}})
+@router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=schemas.answers(schemas.Why))
 def show_why(request: Request, ref: Ref) -> bodies.Json:
     """The reason in plain words, and the place in the queue."""
     desk = runtime.of(request)
@@ -78,7 +89,7 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
     return bodies.Json({"reason": reason, "position": place, "state": job.state.value})
 
 
-@router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses={200: {"model": schemas.Series}})
+@router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=schemas.answers(schemas.Series))
 def series(request: Request, ref: Ref, name: Annotated[list[str] | None, Query()] = None) -> bodies.Json:
     """Values by step, thinned evenly; all metrics unless `name` says which."""
     desk = runtime.of(request)
@@ -88,7 +99,7 @@ def series(request: Request, ref: Ref, name: Annotated[list[str] | None, Query()
     return bodies.Json({"series": {one: [list(point) for point in metrics.series(job.id, one)] for one in names}})
 
 
-@router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses={200: {"model": schemas.EventList}})
+@router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=schemas.answers(schemas.EventList))
 async def job_events(request: Request, ref: Ref, after: Annotated[int, Query(ge=0)] = 0, wait_s: Wait = 0) -> bodies.Json:
     """The job's events after sequence number `after`; with `wait_s` the answer waits until there is one."""
     desk = runtime.of(request)
@@ -104,7 +115,7 @@ async def job_events(request: Request, ref: Ref, after: Annotated[int, Query(ge=
             await desk.bells.wait(bell, min(left_s, _BEAT_S))
 
 
-@router.get("/jobs/{ref}/watch", summary="Wait for a change", response_model=None, responses={200: {"model": schemas.Watched}})
+@router.get("/jobs/{ref}/watch", summary="Wait for a change", response_model=None, responses=schemas.answers(schemas.Watched))
 async def watch(request: Request, ref: Ref, version: int = 0, wait_s: Wait = 0) -> bodies.Json:
     """The job as soon as it is another than the one that `version` names."""
     desk = runtime.of(request)

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from trainmaster.server import bodies, ranklogs, runtime, schemas
 from trainmaster.server.jobs import Ref, Wait
@@ -14,33 +15,40 @@ router = APIRouter(tags=["jobs"])
 
 _LOOK_S = 0.05  # how often file sizes are looked at while somebody waits
 _TAIL_MAX = 100_000
+_TAIL = "only the last lines of each rank, of the newest attempt"
 
 
-@router.get("/jobs/{ref}/logs", summary="The ranks' output", response_model=None, responses={200: {"model": schemas.Logs}})
-async def logs(
-    request: Request,
-    ref: Ref,
-    rank: Annotated[int | None, Query(ge=0)] = None,
-    attempt: Annotated[int | None, Query(ge=1)] = None,
-    after: Annotated[str, Query(description="`cursor` of the last answer")] = "",
-    wait_s: Wait = 0,
-    tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description="only the last lines of each rank, of the newest attempt")] = None,
-) -> bodies.Json:
+@dataclass(slots=True)
+class LogQuery:
+    """Which part of the output."""
+
+    rank: Annotated[int | None, Query(ge=0)] = None
+    attempt: Annotated[int | None, Query(ge=1)] = None
+    after: Annotated[str, Query(description="`cursor` of the last answer")] = ""
+    wait_s: Wait = 0
+    tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description=_TAIL)] = None
+
+    def files(self, desk: runtime.Runtime, job: str, first: int) -> list[ranklogs.RankFile]:
+        """The files asked for, of attempts from `first` on."""
+        return ranklogs.rank_files(desk.services.home, job, first, self.attempt, self.rank)
+
+
+@router.get("/jobs/{ref}/logs", summary="The ranks' output", response_model=None, responses=schemas.answers(schemas.Logs))
+async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]) -> bodies.Json:
     """Without `wait_s` the logs of all attempts, rank 0 first; with it, in the order in which ranks write.
 
     Ask again with `cursor` as long as there are chunks (or, following, until `ended`).
     """
     desk = runtime.of(request)
-    cursor = ranklogs.Cursor.decode(after)
+    cursor = ranklogs.Cursor.decode(query.after)
     job_id = (await asyncio.to_thread(find, desk, ref)).job.id
-    if tail is not None and not after:
-        files = ranklogs.rank_files(desk.services.home, job_id, 0, attempt, rank)
-        await asyncio.to_thread(ranklogs.skip_to_tail, files, cursor, tail)
-    deadline_s = time.monotonic() + wait_s
+    if query.tail is not None and not query.after:
+        await asyncio.to_thread(ranklogs.skip_to_tail, query.files(desk, job_id, 0), cursor, query.tail)
+    deadline_s = time.monotonic() + query.wait_s
     while True:
         job = desk.job(job_id)
         ended = job is not None and job.state.ended
-        files = ranklogs.rank_files(desk.services.home, job_id, cursor.first, attempt, rank)
+        files = query.files(desk, job_id, cursor.first)
         chunks = await asyncio.to_thread(ranklogs.read_new, files, cursor, ended)
         over = ended and ranklogs.at_end(files, cursor)
         if chunks or over or time.monotonic() >= deadline_s or desk.bells.closing:

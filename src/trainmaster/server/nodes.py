@@ -20,10 +20,10 @@ router = APIRouter(tags=["nodes"])
 Name = Annotated[str, Path(max_length=200)]
 _LIVE = tuple(state for state in State if state.live)
 _LIVE_MAX = 20_000
-_EXTRA = schemas.body(schemas.Asked, "Idempotency-Key")
+_ASKING = schemas.asking(schemas.Asked, schemas.NodeTaken)
 
 
-@router.get("/nodes", summary="List nodes", response_model=None, responses={200: {"model": schemas.NodeList}})
+@router.get("/nodes", summary="List nodes", response_model=None, responses=schemas.answers(schemas.NodeList))
 def list_nodes(request: Request) -> bodies.Json:
     """Each node with what is free of it and the jobs it runs."""
     events = runtime.of(request).services.events
@@ -31,19 +31,19 @@ def list_nodes(request: Request) -> bodies.Json:
     return bodies.Json({"nodes": [views.node_view(node, live) for node in events.nodes()]})
 
 
-@router.post("/nodes/{name}/drain", status_code=202, summary="Give a node nothing new", response_model=None, openapi_extra=_EXTRA)
+@router.post("/nodes/{name}/drain", summary="Give a node nothing new", **_ASKING)
 async def drain(request: Request, name: Name) -> bodies.Json:
     """It finishes what it runs."""
     return await _set(request, name, NodeState.DRAINED)
 
 
-@router.post("/nodes/{name}/resume", status_code=202, summary="Use a node again", response_model=None, openapi_extra=_EXTRA)
+@router.post("/nodes/{name}/resume", summary="Use a node again", **_ASKING)
 async def resume(request: Request, name: Name) -> bodies.Json:
     """After a drain, or after it was declared lost."""
     return await _set(request, name, NodeState.UP)
 
 
-@router.post("/nodes/{name}/lost", status_code=202, summary="Declare a node lost", response_model=None, openapi_extra=_EXTRA)
+@router.post("/nodes/{name}/lost", summary="Declare a node lost", **_ASKING)
 async def lost(request: Request, name: Name) -> bodies.Json:
     """A person's word that nothing runs there any more: its jobs may start elsewhere."""
     return await _set(request, name, NodeState.LOST)

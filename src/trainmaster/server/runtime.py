@@ -1,11 +1,14 @@
 """What the api process holds while it runs: writers, waiters, the cache of jobs. Route modules get it by `of(request)`."""
 
+import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from trainmaster.errors import TrainmasterError
 from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
@@ -14,6 +17,8 @@ from trainmaster.server.auth import Tokens
 from trainmaster.server.follow import Bells, ControlWaker, Follower
 from trainmaster.server.ingest import GroupWriter
 from trainmaster.server.services import Services
+
+_log = logging.getLogger("trainmaster.api")
 
 _JOB_TTL_S = 1.0  # of a cached job, should a datagram have been lost
 _NODES_TTL_S = 1.0
@@ -48,6 +53,7 @@ class Runtime:
     async def start(self) -> None:
         """Begin to hear control."""
         self.tokens.ensure_admin()
+        await asyncio.to_thread(self._keep_ahead)
         await self.follower.start()
 
     def close(self) -> None:
@@ -91,6 +97,19 @@ class Runtime:
         if self._nodes is None or now_s - self._nodes[0] > _NODES_TTL_S:
             self._nodes = (now_s, self.services.events.nodes())
         return self._nodes[1]
+
+    async def trim(self) -> None:
+        """Forget inbox rows that control took up long ago; on a full disk, another time."""
+        try:
+            head = await asyncio.to_thread(self.services.events.head)
+            await asyncio.to_thread(self.services.inbox.trim, head.inbox_cursor, time.time())
+        except TrainmasterError as error:
+            _log.warning("the inbox was not trimmed: %s", error)
+
+    def _keep_ahead(self) -> None:
+        """An inbox restored from an older copy must give out nothing a second time."""
+        events = self.services.events
+        self.services.inbox.keep_ahead(events.head().inbox_cursor, events.numbers())
 
     def _changed(self, jobs: set[str] | None) -> None:
         """Control recorded something of these jobs, or of any."""

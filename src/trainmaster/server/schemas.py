@@ -67,6 +67,13 @@ class Taken(BaseModel):
     state: str
 
 
+class NodeTaken(BaseModel):
+    """The node and the state it is going to be in."""
+
+    name: str
+    state: str
+
+
 class JobSummary(BaseModel):
     """A job as lists show it. Times are seconds since the epoch."""
 
@@ -233,6 +240,11 @@ class Health(BaseModel):
     nodes: int
 
 
+def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that answers with `model`."""
+    return {status: {"model": model}}
+
+
 BODIES: tuple[type[BaseModel], ...] = (Submit, SubmitBatch, Asked, CodeTree, Error)
 
 
@@ -241,6 +253,12 @@ def body(model: type[BaseModel], *headers: str) -> dict[str, Any]:
     described = [{"in": "header", "name": name, "required": False, "schema": {"type": "string"}} for name in headers]
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}, "parameters": described}
+
+
+def asking(question: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
+    """How a route is declared that takes a request in (202) which control is going to carry out."""
+    extra = body(question, "Idempotency-Key")
+    return {"status_code": 202, "response_model": None, "responses": answers(answer, 202), "openapi_extra": extra}
 
 
 def components() -> dict[str, Any]:

@@ -35,7 +35,7 @@ def sentence(event: ev.Event) -> str:
             return reason
         case ev.StopOrdered(stop_for, reason):
             return _because(f"stopping ({stop_for.value})", reason)
-        case ev.ArtifactKept(artifact):
+        case ev.ArtifactKept(artifact=artifact):
             return f"kept {artifact.path} ({artifact.bytes} bytes)"
         case ev.CheckpointDeleted(id):
             return f"deleted checkpoint {id}"

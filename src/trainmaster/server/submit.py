@@ -59,7 +59,7 @@ class Acknowledgement(bodies.Json):
     status_code=201,
     summary="Submit a job",
     response_model=None,
-    responses={201: {"model": schemas.Submitted}},
+    responses=schemas.answers(schemas.Submitted, 201),
     openapi_extra=schemas.body(schemas.Submit, "Idempotency-Key"),
 )
 async def submit(request: Request) -> Acknowledgement:
@@ -77,7 +77,7 @@ async def submit(request: Request) -> Acknowledgement:
     status_code=201,
     summary="Submit many jobs in one transaction",
     response_model=None,
-    responses={201: {"model": schemas.SubmittedBatch}},
+    responses=schemas.answers(schemas.SubmittedBatch, 201),
     openapi_extra=schemas.body(schemas.SubmitBatch, "Idempotency-Key"),
 )
 async def submit_batch(request: Request) -> Acknowledgement:
@@ -122,7 +122,7 @@ def _row(desk: runtime.Runtime, body: Mapping[str, Any], key: str) -> NewRow:
     nodes = desk.nodes()
     lacking = impossible(spec.resources, tuple(nodes)) if nodes else None
     if lacking is not None:
-        raise ImpossibleError(f"the job {lacking}", "ask for less, or start the server with more: `tm nodes` lists what there is")
+        raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
     origin, code = _plain(Origin, body.get("origin"), "origin"), _plain(CodeCopy, body.get("code"), "code")
     _check_code(desk, origin, code)
     command = SubmitJob("", spec, origin, code, bodies.text(body, "hold"))
@@ -140,7 +140,8 @@ def _check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy) -> None:
     if not _DIGEST.match(code.digest):
         raise UsageError("code.digest must be a SHA-256 in hexadecimal")
     if not desk.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
-        raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", "send it first: POST /code/missing, POST /code")
+        hint = "send it first: POST /code/missing, POST /code"
+        raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", hint)
 
 
 def _plain(cls: type[T], value: Any, what: str) -> T:

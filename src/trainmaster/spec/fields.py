@@ -58,7 +58,9 @@ def _variable(name: str) -> str:
         near = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("0123456789")
         raise values.refusal("a variable's name: letters, digits and '_'", name, near or None)
     if name in _OURS or name.startswith(_OUR_PREFIXES):
-        raise values.refusal("a variable that is the program's own", name, message=f"{name} is set by Trainmaster for each rank")
+        raise values.refusal(
+            "a variable that is the program's own", name, message=f"{name} is set by Trainmaster for each rank"
+        )
     return name
 
 
@@ -116,7 +118,7 @@ Interval = Annotated[str, PlainValidator(_interval), WithJsonSchema({"enum": ["a
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class ResourcesFields(_Section):
@@ -137,7 +139,9 @@ class CheckpointFields(_Section):
     """How checkpoints are found without changing the program. A bare path stands for `path`."""
 
     path: CheckpointPath = Field(
-        default=None, description="Glob relative to the work directory; may hold {step}.", examples=["out/ckpt*.pt", "out/step-{step}"]
+        default=None,
+        description="Glob relative to the work directory; may hold {step}.",
+        examples=["out/ckpt*.pt", "out/step-{step}"],
     )
     interval: Interval = Field(default="auto", description="How often to save; only auto is supported yet.")
     keep: Keep = Field(default=3, description="How many checkpoints are kept.", examples=[3])
@@ -159,14 +163,18 @@ class EnvironmentFields(_Section):
     python: Interpreter = Field(
         default=None, description="Interpreter that takes the place of the recorded one.", examples=[".venv/bin/python"]
     )
-    variables: dict[VariableName, VariableValue] = Field(default_factory=dict, description="Variables.", examples=[{"OMP_NUM_THREADS": "4"}])
+    variables: dict[VariableName, VariableValue] = Field(
+        default_factory=dict, description="Variables.", examples=[{"OMP_NUM_THREADS": "4"}]
+    )
 
 
 class MetricsFields(_Section):
     """How metrics are read from standard output, and which one matters."""
 
     pattern: Pattern = Field(
-        default=None, description="Regular expression; each named group is a metric, `step` the step.", examples=[r"loss (?P<loss>[\d.]+)"]
+        default=None,
+        description="Regular expression; each named group is a metric, `step` the step.",
+        examples=[r"loss (?P<loss>[\d.]+)"],
     )
     primary: MetricName = Field(default=None, description="The metric that matters.", examples=["loss"])
     mode: ModeWord = Field(default="min", description="Whether smaller or larger is better.")
@@ -181,19 +189,33 @@ class JobFields(_Section):
     priority: Priority = Field(default=0, description="Higher goes first.", examples=[10])
     command: Command = Field(description="A line for bash, or a list of arguments.", examples=["python train.py --epochs 20"])
     workdir: Workdir = Field(default=".", description="Directory that is copied at submit.", examples=["."])
-    resources: ResourcesFields = Field(default_factory=ResourcesFields, description="What the job needs.")
-    time_limit: Duration = Field(default=None, description="Longest time it may run, over all attempts.", examples=["12h", "1h30m", 90])
+    resources: ResourcesFields = Field(default_factory=ResourcesFields.model_construct, description="What the job needs.")
+    time_limit: Duration = Field(
+        default=None, description="Longest time it may run, over all attempts.", examples=["12h", "1h30m", 90]
+    )
     checkpoint: Annotated[CheckpointFields, BeforeValidator(_inside("path", (str,)))] = Field(
-        default_factory=CheckpointFields, description="Where checkpoints appear.", examples=["out/ckpt*.pt", {"path": "out/ckpt*.pt", "keep": 3}]
+        default_factory=CheckpointFields.model_construct,
+        description="Where checkpoints appear.",
+        examples=["out/ckpt*.pt", {"path": "out/ckpt*.pt", "keep": 3}],
     )
     restarts: Annotated[RestartsFields, BeforeValidator(_inside("program", (int, float)))] = Field(
-        default_factory=RestartsFields, description="How often to try again.", examples=[3, {"program": 3, "infrastructure": 20}]
+        default_factory=RestartsFields.model_construct,
+        description="How often to try again.",
+        examples=[3, {"program": 3, "infrastructure": 20}],
     )
-    environment: EnvironmentFields = Field(default_factory=EnvironmentFields, description="Interpreter and variables.")
-    params: dict[str, Param] = Field(default_factory=dict, description="Recorded, and given as TRAINMASTER_PARAMS.", examples=[{"lr": 3e-4}])
-    metrics: MetricsFields = Field(default_factory=MetricsFields, description="Metrics without changing the program.")
+    environment: EnvironmentFields = Field(
+        default_factory=EnvironmentFields.model_construct, description="Interpreter and variables."
+    )
+    params: dict[str, Param] = Field(
+        default_factory=dict, description="Recorded, and given as TRAINMASTER_PARAMS.", examples=[{"lr": 3e-4}]
+    )
+    metrics: MetricsFields = Field(
+        default_factory=MetricsFields.model_construct, description="Metrics without changing the program."
+    )
     tags: dict[str, Tag] = Field(default_factory=dict, description="Texts to find the job by.", examples=[{"owner": "team-a"}])
-    artifacts: list[Glob] = Field(default_factory=list, description="Files to keep, as globs.", examples=[["out/*.png", "out/model.safetensors"]])
+    artifacts: list[Glob] = Field(
+        default_factory=list, description="Files to keep, as globs.", examples=[["out/*.png", "out/model.safetensors"]]
+    )
 
 
 SECTIONS: dict[str, type[BaseModel]] = {

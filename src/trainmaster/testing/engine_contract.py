@@ -1,7 +1,7 @@
 """The laws of `trainmaster.ports.engine.Engine` as a suite: subclass `EngineContract` and give it a world.
 
 A world is an engine, programs with known behaviour for it, and the truth about what runs, asked of the system and not of
-the engine. `kill_agent` may raise `NotImplementedError` through `can_kill_agents = False` never: say so instead.
+the engine.
 """
 
 import threading
@@ -252,18 +252,25 @@ class EngineContract:
     def test_unknown_or_running_until_there_is_evidence(self, world: EngineWorld) -> None:
         submission = world.submission(Behaviour.RUNS)
         world.engine().submit(submission)
-        phases = {phase(world, submission.key)}
-        eventually(world, lambda: bool(phases.add(phase(world, submission.key))) or world.starts(submission.key) == 1, "it starts")
-        assert phases <= {Phase.UNKNOWN, Phase.RUNNING}
+        phases: list[Phase] = []
+
+        def started() -> bool:
+            phases.append(phase(world, submission.key))
+            return world.starts(submission.key) == 1
+
+        eventually(world, started, "it starts")
+        assert set(phases) <= {Phase.UNKNOWN, Phase.RUNNING}
 
     def test_a_killed_agent_is_lost_and_then_proven_gone(self, world: EngineWorld) -> None:
-        submission = world.submission(Behaviour.STUBBORN)
+        submission = world.submission(Behaviour.DAEMON)
         world.engine().submit(submission)
         await_running(world, submission.key)
         world.kill_agent(submission.key)
         eventually(world, lambda: phase(world, submission.key) is not Phase.RUNNING, "the loss is seen")
         assert phase(world, submission.key) is Phase.LOST
-        seen = stop_until_over(world.restart() and world, submission.key, 0.0)
+        world.restart()
+        assert phase(world, submission.key) is Phase.LOST
+        seen = stop_until_over(world, submission.key, 0.0)
         assert (seen.phase, seen.outcome) == (Phase.GONE, None)
         assert world.processes(submission.key) == 0
         world.engine().submit(submission)

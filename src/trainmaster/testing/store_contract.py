@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from trainmaster.model.events import EVENTS, Event, Released, Submitted, Waited
 from trainmaster.model.job import Attempt, Job, NodeRun, State
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
-from trainmaster.ports.store import EventStore, Inbox, InboxRow, JobQuery, Live, NewEvent, NewRow, Recorded
+from trainmaster.ports.store import EventStore, Inbox, InboxRow, JobIndex, JobQuery, Live, NewEvent, NewRow, Recorded
 
 KILLS = 4
 _examples = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -66,15 +66,29 @@ def submit_all(store: EventStore, jobs: Sequence[Job]) -> None:
     store.append(1.0, news, {job.id: job for job in jobs}, [], 0)
 
 
+def forked(body: Callable[[], None]) -> int:
+    """Run `body` in a child process; returns its pid. It exits 0 when `body` returns, 1 when that raises."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            body()
+            code = 0
+        finally:
+            os._exit(code)  # whatever happened, the test runner must not go on twice
+    return child
+
+
 def killed_while_writing(write: Callable[[int], None], rng: random.Random) -> int:
     """Run `write(0)`, `write(1)`, … in a child, kill it at some instant, and return how many of them had returned."""
     read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def body() -> None:
         for number in range(1_000_000):
             write(number)
             os.write(write_end, b".")
-        os._exit(0)
+
+    child = forked(body)
     os.close(write_end)
     try:
         acknowledged = 0
@@ -220,14 +234,14 @@ class EventStoreContract:
 
     def test_a_reader_elsewhere_sees_whole_transactions(self, store: EventStore, open_events: Callable[..., EventStore]) -> None:
         count = 60
-        child = os.fork()
-        if child == 0:
+
+        def read() -> None:
             reader, live = open_events(read_only=True), Live((), (), 0, 0.0, 0)
             while live.last_seq < count:
                 live = reader.load_live()
-                if (len(live.jobs), live.inbox_cursor) != (live.last_seq, live.last_seq):
-                    os._exit(1)
-            os._exit(0)
+                assert (len(live.jobs), live.inbox_cursor) == (live.last_seq, live.last_seq)
+
+        child = forked(read)
         for seq in range(1, count + 1):
             store.append(1.0, [NewEvent(None, None, Waited(""))], {f"job-{seq}": some_job(seq)}, [], seq)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -370,6 +384,3 @@ class InboxContract:
         cursor = max((row.seq for row in inbox.drain(0, 10_000)), default=0)
         inbox.accept([NewRow(f"{cursor}-{n}", command, 1.0) for n, command in enumerate(commands)])
         assert [repr(row.command) for row in inbox.drain(cursor, 100)] == [repr(command) for command in commands]
-
-
-__all__ = ["EventStoreContract", "InboxContract", "Iterator"]

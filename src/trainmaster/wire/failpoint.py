@@ -1,5 +1,6 @@
 """Named points at which a test may kill the process: `TRAINMASTER_FAILPOINT=name:n` ends it with SIGKILL at the n-th
-passing. Servers refuse the variable unless started with `--failpoints`; unset, a passing costs one comparison.
+passing. `name:n:path` does so once only, in whichever process is first to create the file `path`. Servers refuse the
+variable unless started with `--failpoints`; unset, a passing costs one comparison.
 """
 
 import os
@@ -25,7 +26,8 @@ POINTS = (
     "checkpoint.manifest.after",
 )
 
-_name, _, _count = os.environ.get(ENV_FAILPOINT, "").partition(":")
+_name, _, _rest = os.environ.get(ENV_FAILPOINT, "").partition(":")
+_count, _, _once = _rest.partition(":")
 _passed: Dict[str, int] = {}
 
 
@@ -34,5 +36,16 @@ def passing(name: str) -> None:
     if name != _name:
         return
     _passed[name] = _passed.get(name, 0) + 1
-    if _passed[name] == int(_count or "1"):
+    if _passed[name] == int(_count or "1") and _first():
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _first() -> bool:
+    """Whether no other process died here before; always so without a file to tell."""
+    if not _once:
+        return True
+    try:
+        os.close(os.open(_once, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True

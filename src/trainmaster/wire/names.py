@@ -37,6 +37,7 @@ ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"  # the number
 ENV_KEY = "TRAINMASTER_KEY"  # the agent's key; also how leftovers of a dead agent are found
 ENV_CHECKPOINT_DIR = "TRAINMASTER_CHECKPOINT_DIR"  # where sdk.checkpoint stages
 ENV_RESUME_DIR = "TRAINMASTER_RESUME_DIR"  # the checkpoint put back, as a directory; unset when there is none
+ENV_RESUME_STEP = "TRAINMASTER_RESUME_STEP"  # the step of the checkpoint put back; unset when there is none or it is unknown
 ENV_RESUME_ARGUMENTS = "TRAINMASTER_RESUME_ARGUMENTS"  # empty when there is none
 ENV_PARAMS = "TRAINMASTER_PARAMS"  # JSON
 ENV_SDK = "TRAINMASTER_SDK"  # path of the rank's .sdk file; its directory holds SDK_FLAGS

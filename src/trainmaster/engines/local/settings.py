@@ -1,6 +1,7 @@
 """What a person may say of the local engine, and what it must know of the machine to write a launch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from trainmaster.home import Home
 from trainmaster.wire import names
@@ -16,6 +17,11 @@ class LocalSettings:
     gpu_kind: str = "stand-in"  # kind of the stand-in devices
     log_max_bytes: int = names.LOG_MAX_BYTES
     grace_s: float = names.GRACE_S
+
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> "LocalSettings":
+        """Those of the server's settings that are the engine's."""
+        return cls(**{f.name: settings[f.name] for f in fields(cls) if f.name in settings})
 
     @property
     def virtual(self) -> bool:

@@ -65,7 +65,11 @@ class Starter:
     def _execute(self, directory: Path) -> Identity | None:
         with self._lock:
             if not self._zipapp_built:
-                build(self._home.agent_zipapp)
+                try:
+                    build(self._home.agent_zipapp)
+                except OSError as error:
+                    where = f"check {self._home.root}"
+                    raise OperationError(f"the agent's file could not be written: {error}", where) from error
                 self._zipapp_built = True
         command = [sys.executable, "-I", str(self._home.agent_zipapp), str(directory)]
         pid = detach(command, directory / names.AGENT_LOG)
@@ -78,7 +82,10 @@ class Starter:
                 return
             self._asked_s = now_s
         _log.info("no spawner answers; starting one")
-        start_spawner(self._home)
+        try:
+            start_spawner(self._home)
+        except (OSError, OperationError) as error:
+            _log.warning("no spawner could be started, agents start by exec: %s", error)
 
 
 def start_spawner(home: Home) -> None:

@@ -6,12 +6,7 @@ from pathlib import Path
 
 from trainmaster.home import write_atomic
 
-_MAIN = """import sys
-
-from trainmaster.agent.main import run
-
-sys.exit(run(sys.argv[1]))
-"""
+_MAIN = "from trainmaster.agent.__main__ import main\n\nmain()\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same sources make the same bytes
 
 

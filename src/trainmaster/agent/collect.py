@@ -1,0 +1,231 @@
+"""Checkpoints of a program that knows nothing of us: committed when they are whole. All of it is node 0's work.
+
+A single file is whole when
+- it was renamed into place and not written to since (the kernel's notices, `renames`), or
+- its format proves a private copy of it (`formats`), or
+- two looks at least half a second apart, while the ranks ran, saw it equal (device, inode, bytes, modification time) and
+  at the second no rank had it open: what is open is learned before each look, so whoever wrote it had closed it.
+
+A directory, and the files of one step where several belong together, are whole when renamed into place as a directory,
+or seen twice equal as above, the listing too, or when every file is proven by its format and the names are those of the
+checkpoint before, digits aside. One that lacks names the one before had must hold still for far longer.
+
+After the ranks have ended nothing is seen for the first time: two looks before the end and no change since count,
+besides renames and proofs. What is certainly torn is never whole, nor is an empty one. Every copy is dropped if its
+source was not equal before and after. A lost race costs a copy, never a wrong checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+if TYPE_CHECKING:
+    from typing import AbstractSet, Any, Dict, List, Optional, Tuple
+
+    from trainmaster.agent.found import Candidate, Shape, State
+    from trainmaster.agent.globs import Glob
+    from trainmaster.agent.renames import Renames
+    from trainmaster.agent.sdkparts import SdkParts
+    from trainmaster.wire.launch import Launch
+
+    Staged = Dict[str, Any]
+
+QUIET_S = 0.5  # between two looks that prove a file finished
+_LACKING_QUIET_S = 20.0  # when names are missing that the checkpoint before had
+_FRESH_NS = 20_000_000  # a change this young may share its time stamp with the next one: look again later
+
+
+class _Sighting:
+    """A state that looks have agreed on."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.first_s = time.monotonic()
+        self.looks = 0  # while the ranks ran
+
+
+class Collector:
+    """Finds, judges and stages the checkpoints of one agent. Not thread-safe: one thread at a time calls it.
+
+    `races` counts copies dropped because the source changed, `full` stagings put off by a full disk, `failed` those put
+    off by another error of the file system.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.races = 0
+        self.full = 0
+        self.failed = 0
+        self._launch = launch
+        self._glob: Optional[Glob] = None
+        self._committed: Dict[str, State] = {}
+        self._sightings: Dict[str, _Sighting] = {}
+        self._unproven: Dict[str, State] = {}  # no proof by format: not tried again until something changes
+        self._torn: Dict[str, State] = {}  # proven torn: whole only when something changes
+        self._shape: Optional[Shape] = None
+        self._counter = 0
+        self._renames: Optional[Renames] = None
+        self._sdk: Optional[SdkParts] = None
+
+    def prime(self) -> None:
+        """Take what is there now, after the restore and before the ranks start, for committed."""
+        launch = self._launch
+        if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
+            return  # laid out without any
+        for candidate in self._found():
+            self._commit(candidate)
+
+    def _found(self) -> List[Candidate]:
+        if not self._launch["checkpoint_path"] or self._launch["node_index"] != 0:
+            return []
+        from trainmaster.agent.found import candidates  # noqa: PLC0415  # not before a start that has none
+        from trainmaster.agent.globs import Glob  # noqa: PLC0415  # likewise
+
+        if self._glob is None:
+            self._glob = Glob(self._launch["checkpoint_path"], self._launch["work"])
+        return candidates(self._glob)
+
+    def _commit(self, candidate: Candidate) -> None:
+        self._committed[candidate.key] = candidate.state
+        if candidate.many:
+            self._shape = candidate.shape
+
+    def scan(self, last_step: Optional[int], running: bool, open_files: AbstractSet[Tuple[int, int]]) -> List[Staged]:
+        """Look once and stage what is whole and new, lowest step first. Raises nothing for a file system's errors.
+
+        `running`: no rank has ended; `open_files`: (device, inode) of what the ranks have open, learned before the call.
+        """
+        staged = self._sdk.retry() if self._sdk is not None else []
+        found = self._found()
+        if self._glob is None:
+            return staged
+        self._watch(self._glob, found)
+        self._forget({candidate.key for candidate in found})
+        for candidate in found:
+            evidence = self._evidence(candidate, running, open_files)
+            if evidence is not None:
+                staged += self._stage(self._glob, candidate, evidence, last_step)
+        return staged
+
+    def sdk_checkpoint(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Staged]:
+        """A rank finished its `with sdk.checkpoint` block; what is complete by that is staged."""
+        if self._sdk is None:
+            from trainmaster.agent.sdkparts import SdkParts  # noqa: PLC0415  # only for programs that use the SDK
+
+            self._sdk = SdkParts(self._launch)
+        return self._sdk.written(rank, step, directory, ranks)
+
+    def close(self) -> None:
+        """Give back the kernel's watches."""
+        if self._renames is not None:
+            self._renames.close()
+
+    def _watch(self, glob: Glob, found: List[Candidate]) -> None:
+        if self._renames is None:
+            from trainmaster.agent.renames import Renames  # noqa: PLC0415  # ctypes: only now that the ranks are started
+
+            self._renames = Renames()
+        self._renames.drain()
+        self._renames.watch(glob.prefix)
+        for directory in {os.path.dirname(os.path.join(glob.root, root)) for each in found for root in each.roots}:
+            self._renames.watch(directory)
+
+    def _forget(self, keys: AbstractSet[str]) -> None:
+        for key in [key for key in self._sightings if key not in keys]:
+            self._sightings.pop(key)
+            for memory in (self._committed, self._unproven, self._torn):
+                memory.pop(key, None)
+
+    def _evidence(
+        self, candidate: Candidate, running: bool, open_files: AbstractSet[Tuple[int, int]]
+    ) -> Optional[str]:
+        """"renamed", "seen" (both may be copied as they are), "format" (the copy must be proven), or None: not yet."""
+        key, state = candidate.key, candidate.state
+        seen = self._look(candidate, running)
+        if state in (self._committed.get(key), self._torn.get(key)):
+            return None
+        if running and any(0 <= time.time_ns() - signed[3] < _FRESH_NS for _, signed in state):
+            return None
+        is_open = any(signed[:2] in open_files for _, signed in state)
+        if not is_open and self._renamed(candidate):
+            return "renamed"
+        shape = candidate.shape if candidate.many else None
+        lacking = shape is not None and self._shape is not None and not self._shape <= shape
+        needed_s = _LACKING_QUIET_S if lacking else QUIET_S if running else 0.0
+        if not is_open and seen.looks >= 2 and time.monotonic() - seen.first_s >= needed_s:
+            return "seen"
+        provable = self._unproven.get(key) != state and (shape is None or shape == self._shape)
+        return "format" if provable and self._plausible(candidate, is_open) else None
+
+    def _look(self, candidate: Candidate, running: bool) -> _Sighting:
+        seen = self._sightings.get(candidate.key)
+        if seen is None or seen.state != candidate.state:
+            seen = self._sightings[candidate.key] = _Sighting(candidate.state)
+        seen.looks += running
+        return seen
+
+    def _renamed(self, candidate: Candidate) -> bool:
+        """By the kernel's notices; of a directory nothing may be younger than its own move."""
+        work = self._launch["work"]
+        if self._renames is None or len(candidate.roots) > 1 or (candidate.many and not candidate.directories):
+            return False
+        root = os.path.join(work, candidate.roots[0])
+        if not self._renames.moved(root):
+            return False
+        if not candidate.directories:
+            return True
+        inside = [path for path, _ in candidate.state] + [path for path in candidate.directories if path != candidate.roots[0]]
+        try:
+            top = os.stat(root)
+            below = [os.stat(os.path.join(work, path)) for path in inside]
+        except OSError:
+            return False
+        return top.st_mtime_ns < top.st_ctime_ns and all(
+            max(status.st_mtime_ns, status.st_ctime_ns) <= top.st_ctime_ns for status in below
+        )
+
+    def _plausible(self, candidate: Candidate, is_open: bool) -> bool:
+        """Whether copying it for a proof may be worth it."""
+        from trainmaster.agent.formats import plausible  # noqa: PLC0415  # only where there is something to prove
+
+        try:
+            return all(plausible(os.path.join(self._launch["work"], path), is_open) for path, _ in candidate.state)
+        except OSError:
+            return False
+
+    def _stage(self, glob: Glob, candidate: Candidate, evidence: str, last_step: Optional[int]) -> List[Staged]:
+        from trainmaster.agent import stage, wholeness  # noqa: PLC0415  # hashing: only where there is something to stage
+
+        check = wholeness.Whole(glob, candidate, evidence == "format")
+        step, work = last_step if candidate.step is None else candidate.step, self._launch["work"]
+        sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
+        content = stage.Content("glob", step, candidate.step is None, 1, list(candidate.directories), sources)
+        try:
+            staged = stage.stage(self._launch, self._identifier(), content, check)
+        except stage.NotWhole:
+            (self._torn if check.torn else self._unproven)[candidate.key] = candidate.state
+            return []
+        except (stage.Raced, FileNotFoundError):
+            self.races += 1
+            return []
+        except OSError as error:
+            self.full += stage.disk_full(error)
+            self.failed += not stage.disk_full(error)
+            sys.stderr.write(f"checkpoint {candidate.key} could not be staged: {error}\n")
+            return []
+        self._counter += 1
+        self._commit(candidate)
+        return [staged]
+
+    def _identifier(self) -> str:
+        """The next free id of this attempt in the store. Parts that earlier attempts left half-made are removed."""
+        if self._counter == 0:
+            from trainmaster.agent.stage import clean  # noqa: PLC0415  # loaded by the caller
+
+            prefix = f"{self._launch['attempt']:04d}-"
+            names = clean(self._launch)
+            taken = [int(name[len(prefix) :]) for name in names if name.startswith(prefix) and name[len(prefix) :].isdigit()]
+            self._counter = max(taken, default=0) + 1
+        return f"{self._launch['attempt']:04d}-{self._counter:05d}"

@@ -1,0 +1,62 @@
+"""The record of how this agent's part ended: allocated at the start, durable before anything is told."""
+
+from __future__ import annotations
+
+import os
+
+from trainmaster.wire.names import EXIT, EXIT_PART
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ALLOCATED_BYTES = 65536
+
+
+def allocate(directory: str) -> None:
+    """Reserve the record's space, so that a full disk cannot hide an end. Raises: OSError."""
+    descriptor = os.open(os.path.join(directory, EXIT_PART), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, ALLOCATED_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def write(directory: str, ended: dict[str, Any]) -> None:
+    """Write the record, whole and durable; on a full disk what fits in the reserved space. Raises: OSError."""
+    import json  # noqa: PLC0415 - `allocate` is called before the ranks run, this after
+
+    data = json.dumps(ended).encode()
+    part = os.path.join(directory, EXIT_PART)
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            _write_all(descriptor, data)
+        except OSError:
+            data = json.dumps(_shortened(ended)).encode()
+            _write_all(descriptor, data)
+        os.ftruncate(descriptor, len(data))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(part, os.path.join(directory, EXIT))
+    parent = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(descriptor, data[done:], done)
+
+
+def _shortened(ended: dict[str, Any]) -> dict[str, Any]:
+    """The same end with fewer words: 64 KiB hold the ranks' ends of any node."""
+    ranks = []
+    for rank in ended["ranks"]:
+        lines = [line[:200] for line in rank["last_lines"][-2:]] if len(ranks) < 16 else []
+        ranks.append({**rank, "last_lines": lines, "error": (rank["error"] or "")[:200] or None})
+    return {**ended, "ranks": ranks, "staged": ended["staged"][-32:], "kept": ended["kept"][:32], "bad": ended["bad"][:32]}

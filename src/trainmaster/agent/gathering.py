@@ -1,0 +1,118 @@
+"""The thread that moves bytes: checkpoints and artifacts into the store, while the loop goes on watching."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections import deque
+
+from trainmaster.agent import keep
+from trainmaster.agent.tree import open_for_writing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from trainmaster.agent.collect import Collector
+    from trainmaster.agent.wake import Wake
+    from trainmaster.wire.launch import Launch
+
+_SCAN_S = 0.5
+_SCAN_MAX_S = 15.0
+_SHARE = 5  # a scan that takes t seconds is followed by 5 t of rest
+
+
+class Gathering:
+    """Work goes in by the methods, results come out of `results` as ("staged" | "kept", fields)."""
+
+    def __init__(self, launch: Launch, collector: Collector | None, wake: Wake) -> None:
+        self._launch = launch
+        self._collector = collector
+        self._wake = wake
+        self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._busy = 0
+        self._next_scan_s = time.monotonic() + _SCAN_S
+        self.results: deque[tuple[str, dict[str, Any]]] = deque()
+
+    def watch(self, now_s: float, last_step: int | None, pids: list[int]) -> None:
+        """Look for checkpoints when it is time for it again."""
+        if self._collector is not None and self._busy == 0 and now_s >= self._next_scan_s:
+            self._put("scan", last_step, pids)
+
+    def message(self, rank: int, message: dict[str, Any]) -> None:
+        """Take an SDK message: a checkpoint or an artifact."""
+        if message.get("t") == "c" and isinstance(message.get("directory"), str):
+            self._put("checkpoint", rank, message)
+        elif message.get("t") == "a" and isinstance(message.get("path"), str):
+            self._put("artifact", message)
+
+    def finish(self, last_step: int | None) -> None:
+        """Look once more, after every rank has ended, and keep the artifacts."""
+        if self._collector is not None:
+            self._put("last", last_step)
+        if self._launch["artifacts"]:
+            self._put("artifacts")
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to do (or the thread died, which its traceback in the log explains)."""
+        return self._busy == 0 or self._thread is None or not self._thread.is_alive()
+
+    def _put(self, *work: Any) -> None:
+        self._busy += 1
+        self._work.put(work)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="gathering", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                work = self._work.get()
+                began_s = time.monotonic()
+                try:
+                    self._do(*work)
+                except (OSError, ValueError) as error:
+                    print(f"{work[0]}: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the agent's log
+                now_s = time.monotonic()
+                self._next_scan_s = now_s + min(max(_SCAN_S, _SHARE * (now_s - began_s)), _SCAN_MAX_S)
+                self._busy -= 1
+                self._wake.set()
+        finally:
+            self._wake.set()
+
+    def _do(self, what: str, *work: Any) -> None:
+        if what == "scan":
+            assert self._collector is not None
+            self._staged(self._collector.scan(work[0], True, open_for_writing(work[1])))
+        elif what == "last":
+            assert self._collector is not None
+            self._staged(self._collector.scan(work[0], False, set()))
+        elif what == "checkpoint":
+            rank, message = work
+            step = message.get("step")
+            self._staged(
+                self._own_collector().sdk_checkpoint(rank, step, message["directory"], str(message.get("ranks") or "one"))
+            )
+        elif what == "artifact":
+            kept = keep.keep_one(self._launch, work[0]["path"], str(work[0].get("name") or work[0]["path"]))
+            self._kept([kept] if kept is not None else [])
+        else:
+            self._kept(keep.keep_artifacts(self._launch))
+
+    def _own_collector(self) -> Collector:
+        """Made when a program without `checkpoint.path` uses the SDK."""
+        if self._collector is None:
+            from trainmaster.agent.collect import Collector  # noqa: PLC0415 - most jobs without a path never need it
+
+            self._collector = Collector(self._launch)
+        return self._collector
+
+    def _staged(self, parts: list[dict[str, Any]]) -> None:
+        self.results.extend(("staged", part) for part in parts)
+
+    def _kept(self, artifacts: list[dict[str, Any]]) -> None:
+        self.results.extend(("kept", artifact) for artifact in artifacts)

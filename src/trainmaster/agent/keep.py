@@ -1,0 +1,82 @@
+"""Artifacts: copied to the store under their digest, durably, so that the same bytes are there once."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    from trainmaster.agent.globs import Glob
+    from trainmaster.wire.launch import Launch
+
+_TRIES = 3  # while the file changes under the copy
+
+
+def keep_artifacts(launch: Launch) -> List[Dict[str, Any]]:
+    """Keep what the artifact globs match, files of matching directories included; fields of `wire.messages.Kept`.
+
+    A symbolic link that leads out of the work directory is skipped; a file that cannot be kept is said on stderr.
+    """
+    if not launch["artifacts"]:
+        return []
+    from trainmaster.agent.globs import Glob  # noqa: PLC0415  # only for a job that has artifacts
+
+    names: Dict[str, None] = {}
+    for pattern in launch["artifacts"]:
+        for name in _files(Glob(pattern, launch["work"])):
+            names[name] = None
+    kept = (keep_one(launch, os.path.join(launch["work"], name), name) for name in sorted(names))
+    return [each for each in kept if each is not None]
+
+
+def _files(glob: Glob) -> List[str]:
+    from trainmaster.agent.found import leads_out  # noqa: PLC0415  # as above
+    from trainmaster.agent.globs import files_below  # noqa: PLC0415  # as above
+
+    names: List[str] = []
+    for match in glob.expand():
+        place = os.path.join(glob.root, match)
+        below = files_below(glob.root, match)[0] if os.path.isdir(place) and not os.path.islink(place) else [match]
+        for name in below:
+            inside = os.path.join(glob.root, name)
+            if not glob.absolute and os.path.isfile(inside) and not leads_out(glob.root, inside):
+                names.append(name)
+    return names
+
+
+def keep_one(launch: Launch, path: str, name: str) -> Optional[Dict[str, Any]]:
+    """Keep one file as `name`; None (and a word on stderr) if it is no file, keeps changing, or the disk is full."""
+    from trainmaster.agent.stage import Raced, copy_durably, sync_directory  # noqa: PLC0415  # hashing: only here
+
+    store = launch["artifact_store"]
+    part = os.path.join(store, f".{os.getpid()}.part")
+    try:
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"no such file: {path}")
+        os.makedirs(store, exist_ok=True)
+        for left in reversed(range(_TRIES)):
+            _discard(part)
+            try:
+                digest, status = copy_durably(path, part)
+                break
+            except Raced:
+                if not left:
+                    raise
+        target = os.path.join(store, digest)
+        if not os.path.exists(target):
+            os.rename(part, target)
+            sync_directory(store)
+    except (OSError, Raced) as error:
+        sys.stderr.write(f"artifact {name} could not be kept: {error}\n")
+        return None
+    finally:
+        _discard(part)
+    return {"path": name, "digest": digest, "bytes": status.st_size}
+
+
+def _discard(path: str) -> None:
+    if os.path.lexists(path):
+        os.unlink(path)

@@ -1,0 +1,142 @@
+"""What the ranks use: memory and processor time by `/proc` and cgroup, devices by NVML where there is one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_NVML_LIBRARY = "libnvidia-ml.so.1"
+
+
+def of_process(pid: int) -> tuple[int, float]:
+    """(resident bytes, processor seconds with those of its ended children) of one process; zeros when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b") ")[2].split()
+    except OSError:
+        return 0, 0.0
+    return int(fields[21]) * _PAGE_BYTES, sum(int(field) for field in fields[11:15]) / _TICKS_PER_S
+
+
+def proportional_bytes(pid: int) -> int:
+    """Resident bytes with shared pages divided among those who share them; dear, so for close calls only."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return of_process(pid)[0]
+
+
+def cgroup_peak_bytes(cgroup: str) -> int:
+    """The most the cgroup ever used; 0 where it does not say."""
+    try:
+        with open(os.path.join(cgroup, "memory.peak"), "rb") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+def cgroup_killed(cgroup: str) -> bool:
+    """Whether the kernel killed in the cgroup for its memory limit."""
+    try:
+        with open(os.path.join(cgroup, "memory.events"), "rb") as file:
+            return any(line.startswith(b"oom_kill ") and int(line.split()[1]) > 0 for line in file)
+    except (OSError, ValueError):
+        return False
+
+
+class Usage:
+    """Memory and processor time of a node's ranks, sampled."""
+
+    def __init__(self, limit_bytes: int | None) -> None:
+        self._limit_bytes = limit_bytes
+        self.memory_bytes = 0
+        self.peak_bytes = 0
+        self.cpu_s = 0.0
+
+    def sample(self, trees: list[list[int]]) -> list[int]:
+        """Take the use of each tree of processes; returns each one's memory in bytes.
+
+        Pages that processes share count for each of them, unless that would reach the limit: then they are divided.
+        """
+        sizes = []
+        cpu_s = 0.0
+        for pids in trees:
+            used = [of_process(pid) for pid in pids]
+            sizes.append(sum(memory for memory, _ in used))
+            cpu_s += sum(cpu for _, cpu in used)
+        if self._limit_bytes is not None and sum(sizes) > self._limit_bytes:
+            sizes = [sum(proportional_bytes(pid) for pid in pids) for pids in trees]
+        self.memory_bytes = sum(sizes)
+        self.peak_bytes = max(self.peak_bytes, self.memory_bytes)
+        self.cpu_s = max(self.cpu_s, cpu_s)
+        return sizes
+
+    @property
+    def over(self) -> bool:
+        """Whether the last sample is over the limit."""
+        return self._limit_bytes is not None and self.memory_bytes > self._limit_bytes
+
+    @property
+    def near(self) -> bool:
+        """Whether the next sample should come soon."""
+        return self._limit_bytes is not None and self.memory_bytes > self._limit_bytes * 0.6
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]  # noqa: RUF012
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]  # noqa: RUF012
+
+
+class Devices:
+    """The node's NVIDIA devices, looked for at the first question."""
+
+    def __init__(self, indices: list[int] | None) -> None:
+        self._indices = indices
+        self._library: Any = None
+        self._looked = False
+
+    def read(self) -> list[dict[str, Any]]:
+        """One entry per device of this attempt; empty where there is no driver."""
+        if self._indices == []:
+            return []
+        if not self._looked:
+            self._looked = True
+            try:
+                library = ctypes.CDLL(_NVML_LIBRARY)
+                self._library = library if library.nvmlInit_v2() == 0 else None
+            except (OSError, AttributeError):
+                self._library = None
+        if self._library is None:
+            return []
+        count = ctypes.c_uint()
+        if self._library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return []
+        indices = range(count.value) if self._indices is None else self._indices
+        return [entry for entry in (self._device(index) for index in indices) if entry is not None]
+
+    def _device(self, index: int) -> dict[str, Any] | None:
+        handle = ctypes.c_void_p()
+        if self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != 0:
+            return None
+        entry: dict[str, Any] = {"index": index}
+        memory, utilization, temperature = _Memory(), _Utilization(), ctypes.c_uint()
+        if self._library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0:
+            entry.update(memory_used_bytes=int(memory.used), memory_total_bytes=int(memory.total))
+        if self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(utilization)) == 0:
+            entry["utilization_percent"] = int(utilization.gpu)
+        if self._library.nvmlDeviceGetTemperature(handle, ctypes.c_uint(0), ctypes.byref(temperature)) == 0:
+            entry["temperature_celsius"] = int(temperature.value)
+        return entry

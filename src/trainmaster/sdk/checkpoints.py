@@ -1,0 +1,79 @@
+"""`with sdk.checkpoint(step) as directory:` — a directory to write into; what is in it when the block ends is committed.
+
+With `ranks="one"` rank 0 writes the checkpoint; every other rank gets a directory too, so that the same code runs on all,
+and what it writes there is thrown away. With `ranks="all"` all ranks of a node share one directory: each writes its own
+file names, and the checkpoint counts once every rank of every node has left its block.
+"""
+
+import os
+from typing import TYPE_CHECKING, Dict, Optional, Tuple
+
+from trainmaster.sdk.channel import CHANNEL
+from trainmaster.sdk.context import rank as own_rank
+from trainmaster.wire.names import ENV_CHECKPOINT_DIR, ENV_SDK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Type
+
+_times: Dict[Tuple[int, str], int] = {}  # checkpoints of a step so far: each gets a directory of its own
+
+
+class checkpoint:  # in small letters: read as a verb where it is used
+    """A context manager. On an exception the directory is discarded and the exception goes on.
+
+    `step`: the step it is of. `ranks`: "one" (only rank 0's counts) or "all" (called on every rank). Raises: ValueError
+    for another `ranks`. Outside a job, or where no directory can be made for it, it is a temporary one that is removed.
+    """
+
+    def __init__(self, step: int, ranks: str = "one") -> None:
+        if ranks not in ("one", "all"):
+            raise ValueError(f'checkpoint(ranks={ranks!r}): it is "one" or "all"')
+        self._step = int(step)
+        self._ranks = ranks
+        self._directory = ""
+        self._counts = False
+
+    def __enter__(self) -> "Path":
+        from pathlib import Path  # noqa: PLC0415  # the import of the SDK stays small
+
+        self._counts = self._ranks == "all" or own_rank() == 0
+        self._directory = self._make() or self._temporary()
+        return Path(self._directory)
+
+    def _make(self) -> Optional[str]:
+        """The directory the agent will look into; None outside a job, or where the disk refuses (which is counted)."""
+        root = os.environ.get(ENV_CHECKPOINT_DIR)
+        if not root or not os.environ.get(ENV_SDK):
+            return None
+        key = (self._step, self._ranks)
+        _times[key] = _times.get(key, 0) + 1
+        if self._counts and self._ranks == "all":
+            path = os.path.join(root, f"all-{self._step}-{_times[key]}")
+        else:
+            path = os.path.join(root, f"one-{self._step}-{own_rank()}-{os.getpid()}-{_times[key]}")
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError:
+            CHANNEL.dropped += 1
+            return None
+        return path
+
+    def _temporary(self) -> str:
+        import tempfile  # noqa: PLC0415  # only outside a job
+
+        self._counts = False
+        return tempfile.mkdtemp(prefix="trainmaster-checkpoint-")
+
+    def __exit__(
+        self, kind: "Optional[Type[BaseException]]", error: Optional[BaseException], trace: "Optional[TracebackType]"
+    ) -> None:
+        message = {"t": "c", "step": self._step, "directory": self._directory, "ranks": self._ranks}
+        if kind is None and self._counts and CHANNEL.send(message):
+            return
+        if self._counts and self._ranks == "all":
+            return  # other ranks still write into it; without this rank's word it never counts
+        import shutil  # noqa: PLC0415  # only where something is thrown away
+
+        shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,32 @@
+"""`python -m trainmaster.server api|control HOME [--detach FD]`: one process of the server.
+
+With `--detach` it leaves its parent at once and tells over the pipe FD who it is, and with which error it ended; the
+pipe stays open while it lives.
+"""
+
+import os
+import signal
+import sys
+
+
+def main(arguments: list[str]) -> int:
+    """Detach before anything heavy is imported, so that whoever starts us waits a few milliseconds only."""
+    if len(arguments) not in (2, 4) or arguments[0] not in ("api", "control"):
+        print(__doc__, file=sys.stderr)  # noqa: T201
+        return 2
+    pipe = None
+    if len(arguments) == 4:
+        if os.fork():
+            os._exit(0)
+        pipe = int(arguments[3])
+        os.set_inheritable(pipe, False)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.umask(0o077)
+
+    from trainmaster.server.process import run  # noqa: PLC0415  after the fork: it takes a third of a second
+
+    return run(arguments[0], arguments[1], pipe)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

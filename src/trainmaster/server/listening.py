@@ -1,0 +1,98 @@
+"""Where the api listens: one TCP port for people, one Unix socket for agents, whose name outlives the port."""
+
+import errno
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from trainmaster.errors import OperationError
+from trainmaster.home import Home, write_atomic
+
+_BACKLOG = 2048
+_LOOPBACK = "127.0.0.1"
+
+
+def bind_tcp(home: Home, host: str | None, port: int | None) -> socket.socket:
+    """The port that was asked for, else the one of last time, else any. Raises: OperationError."""
+    remembered = home.root / "port"
+    chosen = host or _LOOPBACK
+    if port:
+        listener = _bind(chosen, port)
+    else:
+        last = remembered.read_text() if remembered.exists() else "0"
+        try:
+            listener = _bind(chosen, int(last) if last.isdecimal() else 0)
+        except OperationError:
+            listener = _bind(chosen, 0)
+    write_atomic(remembered, str(listener.getsockname()[1]).encode())
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The address by which this machine reaches it."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """Take the name over from an earlier process; only this user may connect. Raises: OperationError."""
+    prepare_directory(path)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(os.fspath(path))
+    except OSError as error:
+        raise OperationError(f"{path} cannot be bound: {error.strerror}") from error
+    finally:
+        os.umask(mask)
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def prepare_directory(path: Path) -> None:
+    """The directory of a socket, which may lie outside the home. Raises: OperationError when it is another's."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.parent.stat().st_uid != os.geteuid():
+        hint = "set XDG_RUNTIME_DIR, or choose a shorter TRAINMASTER_HOME"
+        raise OperationError(f"{path.parent} belongs to another user", hint)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Raises: OperationError in words."""
+    hint = "choose another with --port"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (socket.gaierror, OverflowError) as error:
+        raise OperationError(f"there is no address {host}:{port}: {error}", "choose another with --host") from error
+    listener = socket.socket(family, kind, protocol)  # with the protocol named, asyncio sets TCP_NODELAY
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise OperationError(f"port {port} is taken by {_owner(port)}", hint) from error
+        raise OperationError(f"port {port} of {host} cannot be used: {error.strerror}", hint) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _owner(port: int) -> str:
+    """Who listens on a TCP port, as far as this user may see (Linux)."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
+            inodes |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and int(row[1].split(":")[-1], 16) == port}
+    for pid in filter(str.isdecimal, os.listdir("/proc")) if inodes else ():
+        with suppress(OSError):
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    if os.readlink(f"/proc/{pid}/fd/{descriptor}") in inodes:
+                        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+    return "another process"

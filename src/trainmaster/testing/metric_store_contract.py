@@ -1,0 +1,158 @@
+"""The laws of `trainmaster.ports.store.MetricStore` as a suite to subclass; `store_contract` has the other two."""
+
+import math
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from trainmaster.errors import DiskFullError
+from trainmaster.ports.store import HeartbeatRow, MetricPoint, MetricStore
+from trainmaster.testing.store_contract import Full
+
+
+def point(step: int | None, value: float, attempt: int = 1, rank: int = 0, time_s: float = 1.0) -> MetricPoint:
+    """A point of the loss of digits-1."""
+    return MetricPoint("digits-1", attempt, rank, step, "loss", value, time_s)
+
+
+def beat(key: str, time_s: float = 1.0) -> HeartbeatRow:
+    """A heartbeat."""
+    return HeartbeatRow(key, time_s, 3, 100, 0.5)
+
+
+class MetricStoreContract:
+    """Fixtures: `open_metrics(read_only=False)` -> MetricStore; `full_disk(store)`, a context in which it has no space."""
+
+    @pytest.fixture
+    def metrics(self, open_metrics: Callable[..., MetricStore]) -> MetricStore:
+        return open_metrics()
+
+    def test_a_curve_is_in_the_order_of_its_steps(self, metrics: MetricStore, open_metrics: Callable[..., MetricStore]) -> None:
+        assert metrics.series("digits-1", "loss") == []
+        assert metrics.write([point(5, 0.5), point(1, 0.1), point(3, 0.3)], []) == 0
+        metrics.write([point(2, 0.2), MetricPoint("digits-1", 1, 0, 2, "accuracy", 9.0, 1.0)], [])
+        assert open_metrics(read_only=True).series("digits-1", "loss") == [(1, 0.1), (2, 0.2), (3, 0.3), (5, 0.5)]
+        assert metrics.series("digits-1", "accuracy") == [(2, 9.0)]
+
+    def test_a_restarted_step_supersedes(self, metrics: MetricStore) -> None:
+        metrics.write([point(step, 1.0) for step in range(4)], [])
+        metrics.write([point(2, 2.0, attempt=2), point(2, 3.0, attempt=2), point(3, 4.0, attempt=2)], [])
+        assert metrics.series("digits-1", "loss") == [(0, 1.0), (1, 1.0), (2, 3.0), (3, 4.0)]
+
+    def test_below_the_fence_is_refused_and_counted(self, metrics: MetricStore, open_metrics: Callable[..., MetricStore]) -> None:
+        assert metrics.write([point(1, 1.0, attempt=2), point(2, 9.0, attempt=1)], []) == 1
+        assert metrics.write([point(1, 9.0), point(1, 5.0, attempt=2)], []) == 1
+        metrics.raise_fence("digits-1", 4)
+        metrics.raise_fence("digits-1", 3)
+        again = open_metrics()
+        assert again.write([point(1, 9.0, attempt=3), MetricPoint("other-1", 1, 0, 1, "loss", 7.0, 1.0)], []) == 1
+        assert again.series("digits-1", "loss") == [(1, 5.0)]
+        assert again.write([point(1, 6.0, attempt=4)], []) == 0
+        assert again.series("digits-1", "loss") == [(1, 6.0)]
+
+    def test_a_heartbeat_below_the_fence_is_dropped(self, metrics: MetricStore) -> None:
+        metrics.raise_fence("digits-1", 2)
+        assert metrics.write([], [beat("digits-1.1/n0"), beat("digits-1.2/n0")]) == 0
+        assert metrics.heartbeats("digits-1") == [beat("digits-1.2/n0")]
+
+    def test_heartbeats_are_the_last_of_the_current_attempt(self, metrics: MetricStore) -> None:
+        metrics.write([], [beat("digits-1.1/n0"), beat("digits-1.1/n1")])
+        metrics.write([], [beat(f"digits-1.2/n{n}") for n in (10, 2, 0)])
+        metrics.write([], [beat("digits-1.2/n2", 5.0), beat("digits-1.2/n0", 0.5)])  # the second one comes late
+        assert metrics.heartbeats("digits-1") == [beat("digits-1.2/n0"), beat("digits-1.2/n2", 5.0), beat("digits-1.2/n10")]
+        metrics.raise_fence("digits-1", 3)
+        assert metrics.heartbeats("digits-1") == metrics.heartbeats("other-1") == []
+
+    def test_holds_every_float(self, metrics: MetricStore) -> None:
+        values = [math.inf, -math.inf, 0.1 + 0.2, 5e-324, -1.7976931348623157e308]
+        metrics.write([*(point(step, value) for step, value in enumerate(values)), point(5, math.nan)], [])
+        *found, last = metrics.series("digits-1", "loss")
+        assert found == list(enumerate(values))
+        assert last[0] == 5
+        assert math.isnan(last[1])
+        assert math.isnan(metrics.last(["digits-1"])["digits-1"]["loss"][1])
+
+    def test_a_step_too_large_to_store_is_refused(self, metrics: MetricStore) -> None:
+        assert metrics.write([point(2**63, 1.0), point(-(2**70), 1.0), point(2**62, 1.0)], []) == 2
+        assert metrics.series("digits-1", "loss") == [(2**62, 1.0)]
+
+    def test_points_without_a_step_are_appended(self, metrics: MetricStore) -> None:
+        metrics.write([point(None, 1.0), point(None, 2.0)], [])
+        metrics.write([point(None, 3.0, attempt=2, time_s=9.0)], [])
+        assert metrics.series("digits-1", "loss") == [(0, 1.0), (1, 2.0), (2, 3.0)]
+        assert metrics.series("digits-1", "loss", limit=2) == [(0, 1.0), (2, 3.0)]
+        assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (None, 3.0, 9.0)}}
+
+    def test_the_lowest_rank_that_has_it(self, metrics: MetricStore) -> None:
+        metrics.write([point(1, 3.0, rank=3), point(1, 2.0, rank=2)], [])
+        assert metrics.series("digits-1", "loss") == [(1, 2.0)]
+        metrics.write([point(1, 0.0), point(2, 2.5, rank=2, time_s=5.0)], [])
+        assert metrics.series("digits-1", "loss") == [(1, 0.0)]
+        assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (1, 0.0, 1.0)}}
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 10, 99, 100])
+    @pytest.mark.parametrize("stride", [1, 7, 10**15])
+    def test_thinned_evenly(self, metrics: MetricStore, limit: int, stride: int) -> None:
+        curve = [(step * stride, float(step)) for step in range(100)]
+        metrics.write([point(step, value) for step, value in curve], [])
+        thin = metrics.series("digits-1", "loss", limit)
+        assert limit // 2 <= len(thin) <= limit
+        assert thin == sorted(set(thin) & set(curve))
+        assert thin[-1] == curve[-1]
+        if limit > 1:
+            assert thin[0] == curve[0]
+            gaps = [(b - a) / stride for (a, _), (b, _) in zip(thin, thin[1:], strict=False)]
+            assert max(gaps) <= 100 / (limit - 1) + 1
+
+    def test_one_far_step_does_not_thin_out_the_rest(self, metrics: MetricStore) -> None:
+        metrics.write([point(step, 1.0) for step in [*range(500), 10**15]], [])
+        thin = metrics.series("digits-1", "loss", 100)
+        assert 50 <= len(thin) <= 100
+        assert (thin[0], thin[-1]) == ((0, 1.0), (10**15, 1.0))
+
+    def test_last_is_the_newest_point_of_each_metric(self, metrics: MetricStore) -> None:
+        metrics.write([point(1, 1.0, time_s=1.0), point(2, 2.0, time_s=2.0), point(0, 9.0, time_s=0.5)], [])
+        metrics.write([MetricPoint("other-1", 1, 0, 7, "accuracy", 0.5, 3.0)], [])
+        assert metrics.last(["digits-1", "other-1", "none-1"]) == {
+            "digits-1": {"loss": (2, 2.0, 2.0)},
+            "other-1": {"accuracy": (7, 0.5, 3.0)},
+        }
+        metrics.write([point(1, 4.0, attempt=2, rank=1, time_s=1.5)], [])
+        assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (1, 4.0, 1.5)}}
+        assert metrics.last([]) == {}
+
+    def test_a_full_disk_refuses_whole_and_is_got_over(self, metrics: MetricStore, full_disk: Full) -> None:
+        metrics.write([point(1, 1.0)], [beat("digits-1.1/n0")])
+        with full_disk(metrics):
+            new = [MetricPoint("digits-1", 2, 0, step, "new", 1.0, 1.0) for step in range(50_000)]
+            with pytest.raises(DiskFullError):
+                metrics.write(new, [beat("digits-1.2/n0")])
+            assert metrics.heartbeats("digits-1") == [beat("digits-1.1/n0")]
+        assert metrics.write([point(2, 2.0), *new[:2]], []) == 0  # neither fence nor series is left of what was refused
+        assert metrics.series("digits-1", "loss") == [(1, 1.0), (2, 2.0)]
+        assert metrics.series("digits-1", "new") == [(0, 1.0), (1, 1.0)]
+
+    def test_threads_write_and_read_at_once(self, metrics: MetricStore) -> None:
+        def write(rank: int) -> None:
+            for start in range(0, 400, 20):
+                metrics.write([point(step, float(step), rank=rank) for step in range(start, start + 20)], [])
+                curve = metrics.series("digits-1", "loss")
+                assert curve == [(step, float(step)) for step in range(len(curve))]
+
+        failed: list[BaseException] = []
+
+        def run(rank: int) -> None:
+            try:
+                write(rank)
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert metrics.series("digits-1", "loss") == [(step, float(step)) for step in range(400)]

@@ -1,0 +1,156 @@
+"""Nothing lost, nothing doubled: a workload whose ranks are the witnesses, while the server's processes are killed.
+
+Each rank writes job, attempt, pid, start and end into a file of its own. At the end every acknowledged job must have
+ended exactly once, no two attempts of a job may overlap, and none may be lost.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainmaster import daemons
+from trainmaster.client.api import Client
+from trainmaster.errors import TrainmasterError
+from trainmaster.home import Home
+from trainmaster.wire.processes import start_ticks
+
+_WITNESS = (
+    'f="{directory}/$TRAINMASTER_JOB.$TRAINMASTER_ATTEMPT.$$"; read up _ </proc/uptime; '
+    'echo "$TRAINMASTER_JOB $TRAINMASTER_ATTEMPT $$ start $up" >>"$f"; {body}; read up _ </proc/uptime; '
+    'echo "$TRAINMASTER_JOB $TRAINMASTER_ATTEMPT $$ end $up" >>"$f"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """What one rank wrote. Times are seconds since boot; `end_s` is None of a rank that was killed."""
+
+    job: str
+    attempt: int
+    pid: int
+    start_s: float
+    end_s: float | None
+
+
+@dataclass(slots=True)
+class Survival:
+    """One trial on an empty `home`."""
+
+    home: Home
+    jobs: int = 50
+    body: str = "sleep 0.05"
+    options: daemons.Options = field(default_factory=daemons.Options)
+    spec: dict[str, Any] = field(default_factory=dict)
+    acknowledged: dict[str, str] = field(default_factory=dict)  # idempotency key -> job id
+    kills: list[str] = field(default_factory=list)
+
+    @property
+    def witnesses(self) -> Path:
+        """Where the ranks write."""
+        return self.home.root / "witnesses"
+
+    def run(self, instants: int, rng: random.Random, timeout_s: float = 240.0) -> list[str]:
+        """Submit, kill at `instants` random instants, wait for the end; returns every law that was broken."""
+        self.witnesses.mkdir(parents=True, exist_ok=True)
+        daemons.start(self.home, self.options)
+        submitter = threading.Thread(target=self._submit, daemon=True)
+        submitter.start()
+        for _ in range(instants):
+            time.sleep(rng.uniform(0.02, 0.4))
+            self._kill(rng.choice([("api",), ("control",), ("api", "control")]))
+        submitter.join(timeout_s)
+        ended = self._await_end(time.monotonic() + timeout_s)
+        return self.problems(ended)
+
+    def _submit(self) -> None:
+        command = _WITNESS.format(directory=self.witnesses, body=self.body)
+        spec = {"command": command, "name": "w", "resources": {"cpus": 0.25}, **self.spec}
+        for number in range(self.jobs):
+            key = f"survival-{number}"
+            while key not in self.acknowledged:
+                try:
+                    with Client(home=self.home) as client:
+                        self.acknowledged[key] = client.submit_mapping(spec, key=key)
+                except (TrainmasterError, OSError):
+                    self._revive()
+
+    def _revive(self) -> None:
+        """Both may be dead: then somebody has to bring them back, as any command of a person would."""
+        time.sleep(0.05)
+        os.environ.pop("TRAINMASTER_FAILPOINT", None)
+        try:
+            daemons.start(self.home)
+        except TrainmasterError:
+            time.sleep(0.2)
+
+    def _kill(self, which: Sequence[str]) -> None:
+        record = self.home.read_json(self.home.server_json) or {}
+        for name in which:
+            pid, ticks = record.get("pids", {}).get(name), record.get("ticks", {}).get(name)
+            if pid is not None and start_ticks(pid) == ticks:
+                os.kill(pid, signal.SIGKILL)
+                self.kills.append(name)
+
+    def _await_end(self, deadline_s: float) -> dict[str, dict[str, Any]]:
+        """All jobs on record once the acknowledged ones have ended, or at the deadline as they are."""
+        jobs: dict[str, dict[str, Any]] = {}
+        while time.monotonic() < deadline_s:
+            try:
+                with Client(home=self.home) as client:
+                    jobs = {job["id"]: job for job in client.jobs(all=1)}
+            except (TrainmasterError, OSError):
+                self._revive()
+                continue
+            states = [jobs.get(id, {}).get("state") for id in self.acknowledged.values()]
+            if all(state in ("succeeded", "failed", "cancelled") for state in states):
+                break
+            time.sleep(0.1)
+        return jobs
+
+    def testimonies(self) -> list[Testimony]:
+        """What the ranks wrote."""
+        found = []
+        for path in sorted(self.witnesses.iterdir()):
+            lines = [line.split() for line in path.read_text().splitlines()]
+            if lines:
+                job, attempt, pid, _, start = lines[0]
+                end_s = float(lines[1][4]) if len(lines) > 1 and len(lines[1]) == 5 else None
+                found.append(Testimony(job, int(attempt), int(pid), float(start), end_s))
+        return found
+
+    def problems(self, jobs: dict[str, dict[str, Any]]) -> list[str]:
+        """Every law that this trial broke."""
+        found = []
+        if len(self.acknowledged) < self.jobs:
+            found.append(f"only {len(self.acknowledged)} of {self.jobs} submits were ever acknowledged")
+        if len(jobs) != self.jobs:
+            found.append(f"{len(jobs)} jobs on record for {self.jobs} submitted")
+        for id in self.acknowledged.values():
+            state = jobs.get(id, {}).get("state", "lost")
+            if state != "succeeded":
+                found.append(f"{id} was acknowledged and is {state}")
+        seen = self.testimonies()
+        for id in self.acknowledged.values():
+            ends = [t for t in seen if t.job == id and t.end_s is not None]
+            if len(ends) != 1:
+                found.append(f"{id} ran to its end {len(ends)} times")
+        return found + _overlaps(seen)
+
+
+def _overlaps(seen: Sequence[Testimony]) -> list[str]:
+    """Ranks of different attempts, or two of one, that ran at the same time. A killed rank's end is not known: it is
+    taken to have ended before the next began only if it did not write afterwards, which its file shows."""
+    found = []
+    for job in sorted({t.job for t in seen}):
+        runs = sorted((t for t in seen if t.job == job), key=lambda t: t.start_s)
+        for i, first in enumerate(runs):
+            for second in runs[i + 1 :]:
+                if first.end_s is not None and second.start_s < first.end_s - 0.011:  # /proc/uptime has two digits
+                    found.append(f"{job}: attempt {first.attempt} and attempt {second.attempt} overlap")
+    return found

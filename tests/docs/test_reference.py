@@ -1,0 +1,51 @@
+"""The generated reference is what the code says now, and every command is in it."""
+
+import importlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["cli.md", "spec.md", "errors.md", "events.md"])
+def test_the_reference_is_current(page: str) -> None:
+    written = ROOT / "docs" / "reference" / page
+    assert written.is_file(), "run `make docs`"
+    assert written.read_text() == generator().PAGES[page](), "the code has moved on: run `make docs` and look at the difference"
+
+
+def test_every_command_is_documented() -> None:
+    commands = importlib.import_module("trainmaster.cli.app").COMMANDS
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    assert [name for name in commands if f"## `tm {name}`" not in page] == []
+
+
+def test_every_error_code_is_documented() -> None:
+    module = generator()
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    codes = {error.code for error in module.tree(module.errors.TrainmasterError)}
+    assert [code for code in sorted(codes) if f"| `{code}` |" not in page] == []
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    found = []
+    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text()):
+            if "://" not in target and not (document.parent / target).exists():
+                found.append(f"{document.relative_to(ROOT)} -> {target}")
+    assert found == [], "mend the link"

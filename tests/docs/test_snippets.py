@@ -1,0 +1,66 @@
+"""Every snippet of the documents runs, and every spec in them is valid."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from snippets import DOCUMENTS, ROOT, Snippet, snippets
+
+from trainmaster.spec.document import load_bytes
+
+ALL = [snippet for document in DOCUMENTS for snippet in snippets(document)]
+STORIES = [document for document in DOCUMENTS if any(snippet.action == "run" for snippet in snippets(document))]
+
+
+def name(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def script(story: list[Snippet]) -> str:
+    """The document's blocks as one bash script, so that a variable set in one is there in the next."""
+    return "\n".join(f"echo '== {snippet.place}'\n{snippet.text}" for snippet in story)
+
+
+def test_every_snippet_says_what_a_test_does_with_it() -> None:
+    found = [snippet.place for snippet in ALL if not snippet.action or (snippet.action == "skip" and not snippet.argument)]
+    assert found == [], "put `<!-- test: run -->`, `<!-- test: file NAME -->` or `<!-- test: skip WHY -->` above the block"
+
+
+@pytest.mark.parametrize("document", STORIES, ids=name)
+def test_the_story_of_a_document_runs(document: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "here"
+    directory.mkdir()
+    shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
+    story = []
+    for snippet in snippets(document):
+        if snippet.action == "file":
+            (directory / snippet.argument).write_text(snippet.text)
+        elif snippet.action == "run":
+            assert snippet.language == "bash", f"{snippet.place}: only bash is run; make the program a file that it starts"
+            story.append(snippet)
+    beside = Path(sys.executable).parent
+    path = f"{beside}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "TRAINMASTER_HOME": str(tmp_path / "home"), "PATH": path}
+    try:
+        result = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script(story)],
+            cwd=directory, env=environment, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    finally:
+        subprocess.run(["tm", "down", "--cancel"], env=environment, capture_output=True, timeout=60)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+
+
+def specs() -> list[tuple[str, bytes]]:
+    """Every YAML block of the documents, and every spec of the examples."""
+    blocks = [(snippet.place, snippet.text.encode()) for snippet in ALL if snippet.language == "yaml"]
+    files = sorted((ROOT / "examples").rglob("*.yaml"))
+    return [*blocks, *((str(path.relative_to(ROOT)), path.read_bytes()) for path in files)]
+
+
+@pytest.mark.parametrize(("place", "text"), specs(), ids=[place for place, _ in specs()])
+def test_every_spec_is_valid(place: str, text: bytes) -> None:
+    load_bytes(text, place)

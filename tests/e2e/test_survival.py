@@ -1,0 +1,61 @@
+"""Nothing lost, nothing doubled: the control plane is killed at random instants and at every named failpoint."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainmaster import daemons
+from trainmaster.compose import replay_report
+from trainmaster.home import Home
+from trainmaster.testing.survival import Survival
+from trainmaster.wire.failpoint import POINTS
+
+FAULTS = Path(__file__).with_name("faults")
+CHECKPOINTING = "for i in 1 2 3; do echo \"{{\\\"step\\\": $i}}\" >ckpt.part; mv ckpt.part ckpt.json; sleep 0.2; done"
+
+
+@pytest.fixture()
+def home(tmp_path: Path) -> Iterator[Home]:
+    """An empty home whose server is gone afterwards."""
+    home = Home(tmp_path / "home")
+    yield home
+    daemons.stop(home)
+
+
+def test_twenty_random_instants(home: Home) -> None:
+    trial = Survival(home, jobs=50)
+    assert trial.run(20, random.Random(20)) == []
+    daemons.stop(home)
+    assert replay_report(home) == []
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_every_failpoint(home: Home, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.root.mkdir()
+    once = home.root / "died"
+    monkeypatch.setenv("TRAINMASTER_FAILPOINT", f"{point}:2:{once}")
+    checkpointing = point.startswith("checkpoint")
+    stopping = point.startswith("engine.stop")
+    trial = Survival(home, jobs=4, options=daemons.Options(failpoints=True))
+    if checkpointing:
+        trial.body, trial.spec = CHECKPOINTING.replace("{{", "{").replace("}}", "}"), {"checkpoint": {"path": "ckpt.json"}}
+    if stopping:
+        trial.cancelled = 2
+    assert trial.run(0, random.Random(0), timeout_s=60.0) == []
+    assert once.exists(), f"{point} was never passed twice: the trial shows nothing"
+
+
+@pytest.mark.parametrize(
+    ("fault", "point"),
+    [("acknowledged_before_commit", "inbox.commit.before"), ("submit_without_key", "engine.submit.after")],
+)
+def test_a_planted_fault_is_seen(home: Home, fault: str, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The witnesses are worth something: with the law broken on purpose, they say so."""
+    home.root.mkdir()
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAULTS / fault), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("TRAINMASTER_FAILPOINT", f"{point}:2:{home.root / 'died'}")
+    trial = Survival(home, jobs=4, body="sleep 1", options=daemons.Options(failpoints=True))
+    assert trial.run(0, random.Random(0), timeout_s=15.0) != []

@@ -1,0 +1,88 @@
+"""A whole `Launch` for tests of the agent's rooms, and small files to go with it."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from trainmaster.wire.launch import Launch, ResumePoint
+
+
+def launch(root: Path, **changes: Any) -> Launch:
+    """Orders of node 0 of the first attempt of `digits-1`, everything below `root`."""
+    orders: Launch = {
+        "key": "digits-1.1/n0",
+        "job": "digits-1",
+        "attempt": 1,
+        "node_index": 0,
+        "nodes": 1,
+        "ranks": 1,
+        "command": ["true"],
+        "shell": False,
+        "environment": {},
+        "devices": None,
+        "work": str(root / "work"),
+        "in_place": False,
+        "fresh": False,
+        "code": None,
+        "checkpoint_path": None,
+        "resume_arguments": None,
+        "checkpoint_store": str(root / "blobs" / "checkpoints" / "digits-1"),
+        "resume": [],
+        "metrics_pattern": None,
+        "artifacts": [],
+        "artifact_store": str(root / "blobs" / "artifacts" / "digits-1"),
+        "params": {},
+        "memory_bytes": None,
+        "cgroup": None,
+        "address": "127.0.0.1",
+        "address_shared": True,
+        "server_socket": None,
+        "server_url": None,
+        "credential": "",
+        "log_max_bytes": 1 << 20,
+        "grace_s": 5.0,
+    }
+    orders.update(changes)  # type: ignore[typeddict-item]
+    return orders
+
+
+def write(path: Path, data: bytes | str) -> Path:
+    """A file and the directories on its way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def tree(root: Path) -> dict[str, str]:
+    """What is below a directory: relative path -> text of the file, "-> target" of a link, "/" of an empty directory."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        elif path.is_file():
+            found[name] = path.read_text(errors="replace")
+        elif not any(path.iterdir()):
+            found[name] = "/"
+    return found
+
+
+def resume_point(store: str, staged: dict[str, Any]) -> ResumePoint:
+    """The point that control would make of one staged part of node 0."""
+    return {
+        "id": staged["id"],
+        "step": staged["step"],
+        "approximate": staged["approximate"],
+        "root": str(Path(store) / staged["id"]),
+        "digests": {"n0": staged["digest"]},
+    }
+
+
+def manifest(store: str, identifier: str, part: str = "n0") -> dict[str, Any]:
+    """A part's manifest, after comparing every file with it."""
+    place = Path(store) / identifier / part
+    value: dict[str, Any] = json.loads((place / "MANIFEST.json").read_bytes())
+    for file in value["files"]:
+        assert hashlib.sha256((place / file["path"]).read_bytes()).hexdigest() == file["sha256"], file
+    return value

@@ -1,0 +1,278 @@
+"""What counts as whole, by which evidence, and what is staged of it; `look` is one scan of the agent."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import launch, manifest, tree, write
+
+from trainmaster.agent import collect
+from trainmaster.agent.collect import Collector
+from trainmaster.wire.launch import Launch
+
+QUIET_S = 0.03
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits that law needs, shorter: the rules are the same."""
+    monkeypatch.setattr(collect, "QUIET_S", QUIET_S)
+    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+
+
+def collector(orders: Launch) -> Collector:
+    made = Collector(orders)
+    made.prime()
+    made.scan(None, True, frozenset())  # from here on the kernel's notices are taken
+    return made
+
+
+def brief(staged: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(one["id"], one["step"], one["approximate"], one["files"], one["bytes"]) for one in staged]
+
+
+def look(made: Collector, running: bool = True, step: int | None = 7, opened: frozenset[Any] = frozenset()) -> list[tuple[Any, ...]]:
+    return brief(made.scan(step, running, opened))
+
+
+def wait_quiet() -> None:
+    """Let the time pass that must lie between two looks."""
+    end_s = time.monotonic() + QUIET_S
+    while time.monotonic() < end_s:
+        pass
+
+
+def inode(path: Path) -> frozenset[Any]:
+    status = path.stat()
+    return frozenset({(status.st_dev, status.st_ino)})
+
+
+def test_a_file_proven_by_its_format_counts_at_once_and_once(tmp_path: Path) -> None:
+    orders = launch(tmp_path, checkpoint_path="out/step_*.pkl")
+    made = collector(orders)
+    data = pickle.dumps({"step": 25})
+    path = write(tmp_path / "work" / "out" / "step_00000025.pkl", data)
+    staged = made.scan(24, True, frozenset())
+    assert brief(staged) == [("0001-00001", 25, False, 1, len(data))]
+    assert (staged[0]["parts_expected"], len(staged[0]["digest"])) == (1, 64)
+    assert manifest(orders["checkpoint_store"], "0001-00001") == {
+        "id": "0001-00001",
+        "job": "digits-1",
+        "attempt": 1,
+        "node_index": 0,
+        "step": 25,
+        "approximate": False,
+        "kind": "glob",
+        "directories": [],
+        "files": [{"path": "out/step_00000025.pkl", "bytes": len(data), "sha256": manifest_digest(data), "mode": 0o644}],
+    }
+    assert look(made) == look(made, running=False) == []
+    os.utime(path, (1, 1))
+    assert [one[0] for one in look(made)] == ["0001-00002"]
+
+
+def manifest_digest(data: bytes) -> str:
+    return __import__("hashlib").sha256(data).hexdigest()
+
+
+def test_a_torn_file_never_counts(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="out/*"))
+    data = pickle.dumps(list(range(1000)))
+    write(tmp_path / "work" / "out" / "a_1.pkl", data[:-10])
+    write(tmp_path / "work" / "out" / "b_2.json", '{"a": [1, 2')
+    write(tmp_path / "work" / "out" / "empty_3.txt", "")
+    for _ in range(3):
+        assert look(made) == []
+        wait_quiet()
+    assert look(made, running=False) == []
+    assert tree(Path(made._launch["checkpoint_store"])) == {}
+
+
+def test_an_unknown_format_counts_when_seen_twice_and_closed(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="model_*.txt"))
+    path = write(tmp_path / "work" / "model_40.txt", "40")
+    assert look(made, opened=inode(path)) == []
+    wait_quiet()
+    assert look(made, opened=inode(path)) == []
+    assert look(made) == [("0001-00001", 40, False, 1, 2)]
+    path.write_text("41")
+    assert look(made) == []
+    path.write_text("4")
+    wait_quiet()
+    assert look(made) == []
+    wait_quiet()
+    assert look(made) == [("0001-00002", 40, False, 1, 1)]
+
+
+def test_after_the_end_nothing_is_seen_for_the_first_time(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="model_*.txt"))
+    write(tmp_path / "work" / "model_1.txt", "twice before the end")
+    assert look(made) == look(made) == []
+    write(tmp_path / "work" / "model_2.txt", "first seen at the end")
+    assert look(made, running=False) == [("0001-00001", 1, False, 1, 20)]
+    wait_quiet()
+    assert look(made, running=False) == []
+
+
+def test_one_look_before_the_end_is_not_enough(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="model_*.txt"))
+    write(tmp_path / "work" / "model_1.txt", "once")
+    assert look(made) == look(made, running=False) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's notices of renames are Linux's")
+def test_renamed_into_place_counts_even_after_the_end(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "out").mkdir(parents=True)
+    made = collector(launch(tmp_path, checkpoint_path="out/*.bin"))
+    write(work / "out" / "last.bin.tmp", "whole").rename(work / "out" / "last.bin")
+    write(work / "out" / "torn.bin", "straight to place")
+    assert look(made, running=False) == [("0001-00001", 7, True, 1, 5)]
+    write(work / "out" / "next.tmp", "whole").rename(work / "out" / "last.bin")
+    with open(work / "out" / "last.bin", "a") as file:
+        file.write(", and then written to")
+    assert look(made, running=False) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's notices of renames are Linux's")
+def test_directories(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "out").mkdir(parents=True)
+    made = collector(launch(tmp_path, checkpoint_path="out/checkpoint-*"))
+    write(work / "out" / "tmp-1" / "model.bin", "weights")
+    write(work / "out" / "tmp-1" / "deep" / "rng.bin", "rng")
+    (work / "out" / "tmp-1" / "none").mkdir()
+    (work / "out" / "tmp-1").rename(work / "out" / "checkpoint-1")
+    assert look(made, running=False) == [("0001-00001", 1, False, 2, 10)]
+    listed = manifest(made._launch["checkpoint_store"], "0001-00001")
+    assert listed["directories"] == [f"out/checkpoint-1{below}" for below in ("", "/deep", "/none")]
+    place = work / "out" / "checkpoint-2"
+    write(place / "model.bin", pickle.dumps(1))
+    assert look(made) == []
+    write(place / "deep" / "rng.bin", pickle.dumps(2)[:-1])
+    assert look(made) == []
+    (place / "deep" / "rng.bin").write_bytes(pickle.dumps(2))
+    assert [one[:2] for one in look(made, running=False)] == [("0001-00002", 2)]
+
+
+def test_a_directory_that_lacks_what_the_last_one_had_must_hold_still_for_longer(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="checkpoint-*"))
+    for name in ("model-1-of-2", "model-2-of-2"):
+        write(tmp_path / "work" / "checkpoint-1" / name, "weights")
+    assert look(made) == []
+    wait_quiet()
+    assert look(made) == [("0001-00001", 1, False, 2, 14)]
+    write(tmp_path / "work" / "checkpoint-2" / "model-1-of-2", pickle.dumps(1))
+    for _ in range(3):
+        assert look(made) == []
+        wait_quiet()
+    assert look(made, running=False) == []
+
+
+def test_all_matches_of_a_step_are_one(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="out/{step}.*.pkl"))
+    for step in (100, 20):
+        for part in ("model", "optimizer"):
+            write(tmp_path / "work" / "out" / f"{step}.{part}.pkl", pickle.dumps(step))
+    assert look(made) == []
+    wait_quiet()
+    size = len(pickle.dumps(20))
+    assert look(made) == [("0001-00001", 20, False, 2, 2 * size), ("0001-00002", 100, False, 2, 2 * size)]
+
+
+def test_links_and_unfinished_names_are_no_checkpoints(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="out/*"))
+    write(tmp_path / "work" / "out" / "a_1.pkl", pickle.dumps(1))
+    write(tmp_path / "work" / "out" / "a_2.pkl.tmp", pickle.dumps(2))
+    (tmp_path / "work" / "out" / "latest").symlink_to("a_1.pkl")
+    (tmp_path / "work" / "out" / "away").symlink_to(write(tmp_path / "away_3.pkl", pickle.dumps(3)))
+    os.mkfifo(tmp_path / "work" / "out" / "pipe_4.pkl")
+    assert [one[1] for one in look(made)] == [1]
+
+
+def test_what_prime_saw_is_committed_and_numbers_go_on(tmp_path: Path) -> None:
+    orders = launch(tmp_path, checkpoint_path="ckpt.pt", attempt=3, in_place=True)
+    path = write(tmp_path / "work" / "ckpt.pt", pickle.dumps(1))
+    write(Path(orders["checkpoint_store"]) / "0003-00007" / "n0" / "MANIFEST.json", "{}")
+    write(Path(orders["checkpoint_store"]) / "0002-00009" / "n0.part" / "half", "left by a crash")
+    made = collector(orders)
+    assert look(made) == []
+    path.write_bytes(pickle.dumps(22))
+    assert [one[:3] for one in look(made)] == [("0003-00008", 7, True)]
+    assert "0002-00009/n0.part/half" not in tree(Path(orders["checkpoint_store"]))
+
+
+def test_other_nodes_and_jobs_without_a_path_collect_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "work" / "ckpt.pt", pickle.dumps(1))
+    assert look(collector(launch(tmp_path, checkpoint_path="ckpt.pt", node_index=1))) == []
+    assert look(collector(launch(tmp_path))) == []
+
+
+def test_a_full_disk_is_counted_and_tried_again(tmp_path: Path) -> None:
+    """A real ENOSPC, from a file system of 64 KiB in a mount namespace of a child process."""
+    program = f"""
+import sys, pickle, os
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from launches import launch, tree
+from pathlib import Path
+from trainmaster.agent.collect import Collector
+root = Path({str(tmp_path)!r})
+orders = launch(root, checkpoint_path="c_*.pkl", in_place=True, checkpoint_store=str(root / "small" / "store"))
+(root / "work").mkdir()
+made = Collector(orders); made.prime()
+(root / "work" / "c_1.pkl").write_bytes(pickle.dumps(os.urandom(40000)))
+os.utime(root / "work" / "c_1.pkl", (1, 1))
+filler = root / "small" / "filler"; filler.write_bytes(b"x" * 30000)
+first = made.scan(1, True, frozenset())
+left = tree(root / "small")
+filler.unlink()
+second = made.scan(1, True, frozenset())
+print([first, made.full, made.races, sorted(left), [one["id"] for one in second]])
+"""
+    (tmp_path / "small").mkdir()
+    mount = f"mount -t tmpfs -o size=64k none {tmp_path}/small && exec {sys.executable} -c '{program}'"
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare: a full disk cannot be made here")
+    result = subprocess.run(["unshare", "-m", "sh", "-c", mount.replace("'''", '"""')], capture_output=True, text=True)
+    if "ermi" in result.stderr or "ermitted" in result.stderr:
+        pytest.skip("mounting is not permitted: a full disk cannot be made here")
+    assert result.stdout.strip() == "[[], 1, 0, ['filler', 'store'], ['0001-00001']]", result.stderr
+
+
+def test_a_zip_counts_while_open_and_a_pickle_does_not(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="*_*"))
+    with zipfile.ZipFile(write(tmp_path / "work" / "z_1", ""), "w") as archive:
+        archive.writestr("a", "b")
+    write(tmp_path / "work" / "p_2", pickle.dumps(2))
+    opened = inode(tmp_path / "work" / "z_1") | inode(tmp_path / "work" / "p_2")
+    assert [one[1] for one in look(made, opened=opened)] == [1]
+    assert [one[1] for one in look(made)] == [2]
+
+
+def test_sdk_checkpoints(tmp_path: Path) -> None:
+    orders = launch(tmp_path, ranks=2, nodes=3, node_index=1, key="digits-1.1/n1")
+    made = collector(orders)
+    one = tmp_path / "staging" / "one"
+    write(one / "model.pt", "m")
+    write(one / "deep" / "a", "a")
+    assert brief(made.sdk_checkpoint(0, 5, str(one), "one")) == [("0001-s5", 5, False, 2, 2)]
+    shared = tmp_path / "staging" / "all"
+    write(shared / "rank2", "22")
+    assert made.sdk_checkpoint(2, 6, str(shared), "all") == []
+    write(shared / "rank3", "33")
+    staged = made.sdk_checkpoint(3, 6, str(shared), "all")
+    assert (brief(staged), staged[0]["parts_expected"]) == ([("0001-s6", 6, False, 2, 4)], 3)
+    write(one / "model.pt", "again")
+    assert brief(made.sdk_checkpoint(0, 5, str(one), "one")) == [("0001-s5-2", 5, False, 1, 5)]
+    listed = manifest(orders["checkpoint_store"], "0001-s6", "n1")
+    assert (listed["kind"], [file["path"] for file in listed["files"]]) == ("sdk", ["rank2", "rank3"])
+    assert list((tmp_path / "staging").iterdir()) == []
+    assert json.loads(json.dumps(staged)) == staged

@@ -1,0 +1,179 @@
+"""A file is proven whole by its format, and never when it is cut short, at whatever byte."""
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainmaster.agent import formats
+
+
+def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED, comment: bytes = b"") -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.comment = comment
+    return buffer.getvalue()
+
+
+def safetensors(values: bytes = b"\x01" * 48) -> bytes:
+    header = json.dumps(
+        {
+            "__metadata__": {"format": "pt"},
+            "a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
+            "b": {"dtype": "F32", "shape": [8], "data_offsets": [16, 48]},
+        }
+    ).encode()
+    return struct.pack("<Q", len(header)) + header + values
+
+
+STATE = {"step": 25, "weights": [0.5, -1.25e-7] * 8, "rng": (3, tuple(range(40)), None), "name": "naïve", "raw": b".." * 300}
+INNER = zipped({"weights": b"PK\x05\x06" + bytes(range(200))})
+SAMPLES = {
+    "zip": [INNER, zipped({"a": b"text" * 50, "b": b""}, zipfile.ZIP_DEFLATED, b"a comment"), zipped({"inner.zip": INNER, "z": b"1"})],
+    "safetensors": [safetensors()],
+    "json": [json.dumps({"epoch": 3, "rng": [3, [1, 2, 3], None], "deep": [[{}], "]}"]}).encode(), b"[1, 2, 30]"],
+    "pickle": [pickle.dumps(STATE, protocol) for protocol in range(2, 6)]
+    + [pickle.dumps(bytearray(b"." * 70000), 5), pickle.dumps(frozenset({Path("a"), 10**40}), 4)],
+}
+ALL = [(kind, data) for kind, samples in SAMPLES.items() for data in samples]
+
+
+def judged(place: Path, data: bytes, name: str = "checkpoint") -> formats.Verdict:
+    (place / name).write_bytes(data)
+    return formats.examine(str(place / name))
+
+
+@pytest.mark.parametrize(("kind", "data"), ALL)
+def test_whole_samples_are_proven(tmp_path: Path, kind: str, data: bytes) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(data)
+    assert formats.proof(str(path)) == kind
+    assert formats.plausible(str(path), is_open=False)
+
+
+@pytest.mark.parametrize(("kind", "data"), ALL)
+def test_no_sample_cut_short_is_proven(tmp_path: Path, kind: str, data: bytes) -> None:
+    cuts = range(len(data)) if len(data) < 2000 else [*range(1000), *range(1000, len(data) - 1000, 997), *range(len(data) - 1000, len(data))]
+    path = tmp_path / "checkpoint"
+    path.write_bytes(data)
+    proven = []
+    for cut in reversed(cuts):
+        os.truncate(path, cut)
+        if formats.proof(str(path)) is not None:
+            proven.append(cut)
+    assert proven == []
+
+
+@pytest.mark.parametrize(("kind", "data"), ALL)
+def test_nothing_may_follow(tmp_path: Path, kind: str, data: bytes) -> None:
+    assert judged(tmp_path, data + b"x").format is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=400) | st.text(max_size=300),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
+    ),
+    protocol=st.integers(2, 5),
+    part=st.floats(0, 0.999),
+)
+def test_pickles_of_any_value(tmp_path_factory: pytest.TempPathFactory, value: object, protocol: int, part: float) -> None:
+    place = tmp_path_factory.mktemp("pickles")
+    data = pickle.dumps(value, protocol)
+    assert judged(place, data) == formats.Verdict("pickle", False)
+    assert judged(place, data[: int(part * len(data))]).format is None
+
+
+def test_a_wrong_byte_in_a_zip_is_torn(tmp_path: Path) -> None:
+    data = bytearray(INNER)
+    data[60] ^= 1
+    assert judged(tmp_path, bytes(data)) == formats.Verdict(None, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("empty", b""),
+        ("number", b"20"),
+        ("0.5 cut short, which would be opcodes", b"0."),
+        ("an old pickle, whose opcodes are letters", pickle.dumps([1, 2], 0)),
+        ("two pickles in a row", pickle.dumps(1) + pickle.dumps({"a": 2})),
+        ("lines.jsonl", b'{"a": 1}\n'),
+        ("json lines", b'{"a": 1}\n{"a": 2}\n'),
+        ("json number", b"123"),
+        ("image", b"\x89PNG\r\n\x1a\n" + bytes(100)),
+        ("empty zip", zipped({})),
+    ],
+)
+def test_the_rest_proves_nothing(tmp_path: Path, name: str, data: bytes) -> None:
+    assert judged(tmp_path, data, name).format is None
+
+
+def test_what_is_certainly_torn_is_told_from_what_is_unknown(tmp_path: Path) -> None:
+    torn = {
+        "a zip": INNER[:-1],
+        "a pickle": pickle.dumps(STATE)[:-1],
+        "safetensors": safetensors()[:-1],
+        "state.json": b'{"a": ',
+        "state.txt": b'{"a": ',
+        "two pickles": pickle.dumps(1) + pickle.dumps(2),
+    }
+    assert {name: judged(tmp_path, data, name).torn for name, data in torn.items()} == {
+        "a zip": True,
+        "a pickle": True,
+        "safetensors": True,
+        "state.json": True,
+        "state.txt": False,
+        "two pickles": False,
+    }
+
+
+def test_safetensors_made_to_length_and_never_filled_are_not_proven(tmp_path: Path) -> None:
+    header = json.dumps({"a": {"dtype": "U8", "shape": [1 << 22], "data_offsets": [0, 1 << 22]}}).encode()
+    path = tmp_path / "sparse"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(path, 8 + len(header) + (1 << 22))
+    assert formats.proof(str(path)) is None
+
+
+def test_pickles_are_never_executed(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    assert judged(tmp_path, pickle.dumps(Bomb())).format == "pickle"
+    assert not (tmp_path / "executed").exists()
+
+
+def test_torch_files(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed: a real torch.save cannot be tried")
+    state = {"model": torch.nn.Linear(8, 8).state_dict(), "step": 25}
+    path = tmp_path / "checkpoint.pt"
+    torch.save(state, path)
+    assert formats.proof(str(path)) == "zip"
+    for cut in reversed(range(0, path.stat().st_size, 7)):
+        os.truncate(path, cut)
+        assert formats.proof(str(path)) is None
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    for cut in reversed(range(0, path.stat().st_size + 1)):
+        os.truncate(path, cut)
+        assert formats.proof(str(path)) is None
+
+
+def test_walking_is_quick_enough(tmp_path: Path) -> None:
+    data = pickle.dumps([float(number) for number in range(100_000)])
+    path = tmp_path / "floats"
+    path.write_bytes(data)
+    began_s = os.times().user
+    assert formats.proof(str(path)) == "pickle"
+    assert os.times().user - began_s < 1.0

@@ -1,0 +1,190 @@
+"""What the local engine reads of a machine: nodes, GPU names, cgroups on a tree of files, attempts on disk."""
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from trainmaster.engines.local import inventory, leftovers
+from trainmaster.engines.local.attempts import Attempts, Identity, Tombstone
+from trainmaster.engines.local.cgroups import Cgroups
+from trainmaster.engines.local.leftovers import Tree
+from trainmaster.engines.local.settings import LocalSettings
+from trainmaster.home import Home
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.nodes import Device
+from trainmaster.wire import names, processes
+
+KEY = AgentKey("train-1", 2, 0)
+
+
+def test_this_machine_is_one_node() -> None:
+    (node,) = inventory.nodes(LocalSettings())
+    assert (node.name, node.host, node.virtual, node.engine) == (socket.gethostname(), socket.gethostname(), False, "local")
+    assert (node.cpus, node.boot_id) == (float(len(os.sched_getaffinity(0))), processes.boot_id())
+    assert 0 < node.memory_bytes <= inventory.memory_bytes()
+
+
+def test_declared_nodes_have_stand_ins_and_share_the_memory() -> None:
+    nodes = inventory.nodes(LocalSettings(nodes=3, gpus_per_node=2, cpus_per_node=4.0))
+    assert [(node.name, node.virtual, node.cpus) for node in nodes] == [(f"node{i}", True, 4.0) for i in range(3)]
+    assert nodes[1].devices == (Device(0, "stand-in", stand_in=True), Device(1, "stand-in", stand_in=True))
+    assert sum(node.memory_bytes for node in nodes) <= inventory.memory_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"), ("Tesla V100-SXM2-16GB", "v100"), ("Tesla T4", "t4"), ("NVIDIA L40S", "l40s"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada"), ("NVIDIA H100 PCIe", "h100"), ("", "gpu"),
+    ],
+)  # fmt: skip
+def test_kinds_of_gpus(name: str, kind: str) -> None:
+    assert inventory.kind(name) == kind
+
+
+def cgroup_tree(root: Path, own: str, controllers: str = "cpu memory pids") -> Path:
+    """A file tree like cgroup v2's; returns the file that says which cgroup we are in."""
+    directory = root / own.lstrip("/")
+    directory.mkdir(parents=True)
+    for place in {root, directory}:
+        (place / "cgroup.controllers").write_text(controllers + "\n")
+        (place / "cgroup.subtree_control").write_text("")
+    words = root.parent / "self"
+    words.write_text(f"3:cpu:/x\n0::{own}\n")
+    return words
+
+
+def test_a_delegated_cgroup_carries_the_limit(tmp_path: Path) -> None:
+    own = cgroup_tree(tmp_path / "cgroup", "/user.slice/tm.service")
+    cgroups = Cgroups(tmp_path / "cgroup", own)
+    path = tmp_path / "cgroup/user.slice/tm.service/trainmaster/train-1.2.n0"
+    assert cgroups.make(KEY, None) is None
+    assert cgroups.make(KEY, 1000) == str(path)
+    written = {file.name: file.read_text() for file in path.iterdir()}
+    assert written == {"memory.max": "1000", "memory.oom.group": "1", "memory.swap.max": "0"}
+    assert (path.parent / "cgroup.subtree_control").read_text() == "+memory"
+    (path / "cgroup.procs").write_text("12\n34\n")
+    assert cgroups.members(KEY) == {12, 34}
+    (path / "cgroup.kill").write_text("")
+    cgroups.kill(KEY)
+    assert (path / "cgroup.kill").read_text() == "1"
+    assert cgroups.words() == "Memory limits are enforced by the kernel (cgroup v2)."
+
+
+def test_an_empty_cgroup_is_removed(tmp_path: Path) -> None:
+    cgroups = Cgroups(tmp_path / "cgroup", cgroup_tree(tmp_path / "cgroup", "/"))
+    path = Path(cgroups.make(KEY, 1000) or "")
+    for file in path.iterdir():  # the kernel's own files do not count there
+        file.unlink()
+    cgroups.remove(KEY)
+    cgroups.remove(KEY)
+    assert not path.exists()
+
+
+def test_without_the_memory_controller_the_agent_watches(tmp_path: Path) -> None:
+    without = Cgroups(tmp_path / "cgroup", cgroup_tree(tmp_path / "cgroup", "/a", controllers="cpu"))
+    assert (without.make(KEY, 1000), without.members(KEY), without.available) == (None, frozenset(), False)
+    assert without.words() == (
+        "Memory limits are watched by the agent, not enforced by the kernel: the server's cgroup is not delegated to it."
+    )
+    nowhere = Cgroups(tmp_path, tmp_path / "self")
+    assert nowhere.words().endswith("this machine has no cgroup v2.")
+
+
+def test_a_real_cgroup_takes_a_limit() -> None:
+    cgroups = Cgroups()
+    if not cgroups.available:
+        pytest.skip(cgroups.words())
+    path = cgroups.make(AgentKey("unit-test-1", os.getpid(), 0), 2**30)
+    assert path is not None
+    assert Path(path, "memory.max").read_text() == f"{2**30}\n"
+    cgroups.remove(AgentKey("unit-test-1", os.getpid(), 0))
+    assert not Path(path).exists()
+
+
+def attempts(root: Path) -> Attempts:
+    return Attempts(Home(root))
+
+
+def test_only_an_earlier_stop_replaces_one(tmp_path: Path) -> None:
+    there = attempts(tmp_path)
+    first, news = there.bury(KEY, 30.0)
+    assert (first.grace_s, first.boot, news) == (30.0, processes.boot_id(), True)
+    assert there.bury(KEY, 30.0) == (first, False)
+    assert there.bury(KEY, 60.0) == (first, False)
+    sooner, news = there.bury(KEY, 1.0)
+    assert (sooner.grace_s, news) == (1.0, True)
+    assert there.tombstone(KEY) == sooner
+    assert there.was_used(KEY)
+
+
+def test_a_stop_of_an_earlier_boot_is_overdue() -> None:
+    assert Tombstone(30.0, 100.0, "now").due_s(110.0, "now") == 20.0
+    assert Tombstone(30.0, 1e9, "before").due_s(110.0, "now") == 0.0
+
+
+def test_the_index_holds_what_was_created_and_not_forgotten(tmp_path: Path) -> None:
+    there = attempts(tmp_path)
+    keys = [AgentKey("a.b-1", 1, 0), AgentKey("a.b-1", 1, 1)]
+    for key in keys:
+        there.create(key, {})  # type: ignore[typeddict-item]
+    (tmp_path / "live" / "no key").touch()
+    assert list(there.live()) == keys
+    there.forget(keys[0])
+    there.forget(keys[0])
+    assert list(there.live()) == keys[1:]
+
+
+def test_damaged_records_are_no_records(tmp_path: Path) -> None:
+    there = attempts(tmp_path)
+    directory = there.create(KEY, {})  # type: ignore[typeddict-item]
+    (directory / names.AGENT).write_text('{"pid": 12')
+    (directory / names.EXIT).write_text("")
+    (directory / names.TREE).write_text("12 34\nx y\n56\n78 90")
+    assert (there.identity(KEY), there.ended(KEY), there.tree(KEY)) == (None, None, {12: 34, 78: 90})
+    assert there.launched_s_ago(AgentKey("none-1", 1, 0)) is None
+    assert 0.0 <= (there.launched_s_ago(KEY) or 0.0) < 60.0
+
+
+def test_a_pid_used_again_is_another_process() -> None:
+    ticks = processes.start_ticks(os.getpid())
+    assert ticks is not None
+    assert Identity(os.getpid(), ticks, processes.boot_id()).alive
+    assert not Identity(os.getpid(), ticks - 1, processes.boot_id()).alive
+    assert not leftovers.send(os.getpid(), ticks - 1, 9)
+    assert leftovers.alive({os.getpid(): ticks - 1}) == []
+
+
+def test_leftovers_are_found_by_mark_record_and_descent(tmp_path: Path) -> None:
+    environment = {names.ENV_KEY: str(KEY), names.ENV_SDK: str(tmp_path / "rank0.sdk"), "PATH": os.environ["PATH"]}
+    command = ["bash", "-c", "env -i sleep 1000 & echo $!; wait"]
+    marked = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True)
+    strange = subprocess.Popen(["sleep", "1000"], env=environment | {names.ENV_SDK: "/another/home/rank0.sdk"})
+    recorded = subprocess.Popen(["sleep", "1000"])
+    try:
+        assert marked.stdout is not None
+        child = int(marked.stdout.readline())
+        ticks = processes.start_ticks(recorded.pid)
+        assert ticks is not None
+        began_s = time.perf_counter()
+        found = leftovers.find([
+            Tree(str(KEY), tmp_path, None, {recorded.pid: ticks, strange.pid: -1}),
+            Tree("other-1.1/n0", tmp_path, None, {}),
+        ])  # fmt: skip
+        assert time.perf_counter() - began_s < 5.0
+        assert {key: {row.pid for row in rows} for key, rows in found.items()} == {
+            str(KEY): {marked.pid, child, recorded.pid}, "other-1.1/n0": set(),
+        }  # fmt: skip
+        for row in found[str(KEY)]:
+            assert leftovers.send(row.pid, row.ticks, 9)
+    finally:
+        for process in (marked, strange, recorded):
+            process.kill()
+            process.wait()
+        assert marked.stdout is not None
+        marked.stdout.close()
