@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,12 @@ def described(thing: Any) -> str:
 def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:
     """Every command below `group` with its full name, groups before what is in them."""
     for name in group.list_commands(context):
-        command = group.get_command(context, name)
+        try:
+            command = group.get_command(context, name)
+        except ImportError as error:
+            raise SystemExit(f"`{context.command_path} {name}` is listed but cannot be loaded: {error}") from error
         if command is None:
-            sys.exit(f"docs/generate.py: `{context.command_path} {name}` is in the table of commands but cannot be loaded")
+            raise SystemExit(f"`{context.command_path} {name}` is listed and is no command")
         inside = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
         yield inside.command_path, command, inside
         if isinstance(command, click.Group):

@@ -4,7 +4,6 @@ Runs by itself too: outside a job `sdk` does nothing and answers with sane value
 """
 
 import json
-import os
 import random
 from pathlib import Path
 
@@ -15,16 +14,16 @@ SEED = 20
 
 def restored() -> tuple[int, float, float]:
     """Step, slope and intercept of the checkpoint that was put back, if there is one."""
-    directory = os.environ.get("TRAINMASTER_RESUME_DIR")
-    if not directory:
+    directory = sdk.resume_dir()
+    if directory is None:
         return 0, 0.0, 0.0
-    saved = json.loads(Path(directory, "state.json").read_text())
+    saved = json.loads((directory / "state.json").read_text())
     return saved["step"], saved["slope"], saved["intercept"]
 
 
 def main() -> None:
     """Fit y = 3x + 1 under noise by stochastic gradient descent."""
-    params = json.loads(os.environ.get("TRAINMASTER_PARAMS", "{}"))
+    params = sdk.params()
     rate, steps = params.get("lr", 0.05), params.get("steps", 300)
     step, slope, intercept = restored()
     while step < steps and not sdk.should_stop():

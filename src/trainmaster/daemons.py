@@ -187,17 +187,22 @@ def _end(living: dict[str, tuple[int, int]]) -> tuple[str, ...]:
 
 
 def _stop_spawner(home: Home) -> tuple[str, ...]:
-    """Ask the spawner to go; no agent depends on it."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    """Ask the spawner to go; no agent depends on it. One that is only starting is waited for."""
+    asked: list[int] = []
+
+    def answered() -> bool:
+        with contextlib.suppress(OSError, ValueError, KeyError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(2.0)
             connection.connect(os.fspath(home.socket("spawner")))
             connection.sendall(b'{"exit": true}\n')
-            pid = int(json.loads(connection.makefile("rb").readline())["pid"])
-    except (OSError, ValueError, KeyError):
+            asked.append(int(json.loads(connection.makefile("rb").readline())["pid"]))
+        return bool(asked) or _lock_holder(home.lock("spawner")) is None
+
+    _await(answered, 2.0)
+    if not asked:
         return ()
-    ticks = start_ticks(pid)
-    _await(lambda: ticks is None or start_ticks(pid) != ticks, STOP_TIMEOUT_S)
+    ticks = start_ticks(asked[0])
+    _await(lambda: ticks is None or start_ticks(asked[0]) != ticks, STOP_TIMEOUT_S)
     return ("spawner",)
 
 
@@ -270,7 +275,8 @@ def _failure(child: _Child) -> TrainmasterError:
     if child.error:
         classes = {cls.code: cls for cls in TrainmasterError.__subclasses__()}
         return classes.get(child.error["code"], OperationError)(child.error["message"], child.error["hint"])
-    return OperationError(f"{child.which} ended while it started:\n{_last_lines(child.log)}", f"see {child.log}")
+    words = _last_lines(child.log) or _last_lines(child.log.with_suffix(".log"))
+    return OperationError(f"{child.which} ended while it started:\n{words}", f"see {child.log.parent}")
 
 
 def _healthy(home: Home) -> bool:
@@ -371,7 +377,7 @@ def _lock_holder(path: Path) -> int | None:
             fields = line.split()
             if fields[1] == "FLOCK" and fields[5].split(":")[-1] == inode:
                 argv = Path(f"/proc/{fields[4]}/cmdline").read_bytes().split(b"\0")
-                if b"trainmaster.server" in argv and os.fsencode(path.parent) in argv:
+                if any(a.startswith(b"trainmaster.") for a in argv) and os.fsencode(path.parent) in argv:
                     return int(fields[4])
     return None
 

@@ -353,6 +353,15 @@ def test_two_spawners_race_and_one_stays(world: LocalWorld) -> None:
     assert spawner_pid(world) == first
 
 
+def test_a_spawner_stopped_while_it_starts_goes(tmp_path: Path) -> None:
+    made = LocalWorld(tmp_path / "home")
+    pid = starting.start_spawner(made.home)
+    starting.stop_spawner(made.home)
+    eventually(made, lambda: processes.start_ticks(pid) is None, "it is gone")
+    assert not starting.spawner_answers(made.home)
+    made.close()
+
+
 def test_a_spawner_goes_with_its_socket(tmp_path: Path) -> None:
     made = with_spawner(tmp_path / "home")
     pid = spawner_pid(made)
@@ -374,7 +383,7 @@ def fastest_s(what: Callable[[], object], times: int = 5) -> float:
 def test_a_warm_fork_is_quick(world: LocalWorld, tmp_path: Path) -> None:
     nowhere = tmp_path / "no-launch-here"
     nowhere.mkdir()
-    request = {"directory": str(nowhere), "version": starting.VERSION}
+    request = {"directory": str(nowhere), "version": starting.version()}
     assert fastest_s(lambda: starting.ask(world.home, request)) < 0.02  # measured near 2 ms; the bound is for busy machines
 
 

@@ -156,26 +156,31 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     if mount is None or os.geteuid() != 0:
         pytest.skip("mounting takes root")
-    if subprocess.run([mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=False, capture_output=True).returncode:
+    command = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("no tmpfs can be mounted here")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def _until(error: type[Exception], act: Callable[[int], object]) -> None:
+    def repeat() -> None:
+        for n in range(1, 10_000):
+            act(n)
+
+    with pytest.raises(error):
+        repeat()
 
 
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     events, inbox = SqlEventStore(small_disk / "events.db"), SqlInbox(small_disk / "inbox.db")
     assert inbox.accept([submission("k0")]) == ["digits-1"]
     ballast = small_disk / "ballast"
-    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-        while True:
-            file.write(bytes(4096))
-    accepted = []
-    with pytest.raises(DiskFullError):
-        for n in range(1, 10_000):
-            accepted += inbox.accept([submission(f"k{n}")])
-    with pytest.raises(DiskFullError):
-        for n in range(10_000):
-            events.append(1.0, [NewEvent(None, None, Waited("x" * 1000))], {}, [], n)
+    with ballast.open("wb", buffering=0) as file:
+        _until(OSError, lambda _: file.write(bytes(4096)))
+    accepted: list[str] = []
+    _until(DiskFullError, lambda n: accepted.extend(inbox.accept([submission(f"k{n}")])))
+    _until(DiskFullError, lambda n: events.append(1.0, [NewEvent(None, None, Waited("x" * 1000))], {}, [], n))
     assert [row.job for row in inbox.drain(0, 10_000)] == ["digits-1", *accepted]
     with pytest.raises(DiskFullError):
         SqlMetricStore(small_disk / "metrics.db")

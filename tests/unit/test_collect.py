@@ -1,5 +1,6 @@
 """What counts as whole, by which evidence, and what is staged of it; `look` is one scan of the agent."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -39,8 +40,8 @@ def brief(staged: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(one["id"], one["step"], one["approximate"], one["files"], one["bytes"]) for one in staged]
 
 
-def look(made: Collector, running: bool = True, step: int | None = 7, opened: frozenset[Any] = frozenset()) -> list[tuple[Any, ...]]:
-    return brief(made.scan(step, running, opened))
+def look(made: Collector, running: bool = True, opened: frozenset[Any] = frozenset()) -> list[tuple[Any, ...]]:
+    return brief(made.scan(7, running, opened))
 
 
 def wait_quiet() -> None:
@@ -72,15 +73,18 @@ def test_a_file_proven_by_its_format_counts_at_once_and_once(tmp_path: Path) -> 
         "approximate": False,
         "kind": "glob",
         "directories": [],
-        "files": [{"path": "out/step_00000025.pkl", "bytes": len(data), "sha256": manifest_digest(data), "mode": 0o644}],
+        "files": [
+            {
+                "path": "out/step_00000025.pkl",
+                "bytes": len(data),
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "mode": 0o644,
+            }
+        ],
     }
     assert look(made) == look(made, running=False) == []
     os.utime(path, (1, 1))
     assert [one[0] for one in look(made)] == ["0001-00002"]
-
-
-def manifest_digest(data: bytes) -> str:
-    return __import__("hashlib").sha256(data).hexdigest()
 
 
 def test_a_torn_file_never_counts(tmp_path: Path) -> None:
@@ -93,7 +97,7 @@ def test_a_torn_file_never_counts(tmp_path: Path) -> None:
         assert look(made) == []
         wait_quiet()
     assert look(made, running=False) == []
-    assert tree(Path(made._launch["checkpoint_store"])) == {}
+    assert tree(tmp_path / "blobs") == {"checkpoints/digits-1": "/"}
 
 
 def test_an_unknown_format_counts_when_seen_twice_and_closed(tmp_path: Path) -> None:
@@ -150,9 +154,10 @@ def test_directories(tmp_path: Path) -> None:
     write(work / "out" / "tmp-1" / "model.bin", "weights")
     write(work / "out" / "tmp-1" / "deep" / "rng.bin", "rng")
     (work / "out" / "tmp-1" / "none").mkdir()
+    os.utime(work / "out" / "tmp-1", (1, 1))  # the clock of a file system is coarse: make the move later than the last write
     (work / "out" / "tmp-1").rename(work / "out" / "checkpoint-1")
     assert look(made, running=False) == [("0001-00001", 1, False, 2, 10)]
-    listed = manifest(made._launch["checkpoint_store"], "0001-00001")
+    listed = manifest(str(tmp_path / "blobs" / "checkpoints" / "digits-1"), "0001-00001")
     assert listed["directories"] == [f"out/checkpoint-1{below}" for below in ("", "/deep", "/none")]
     place = work / "out" / "checkpoint-2"
     write(place / "model.bin", pickle.dumps(1))
@@ -238,10 +243,11 @@ second = made.scan(1, True, frozenset())
 print([first, made.full, made.races, sorted(left), [one["id"] for one in second]])
 """
     (tmp_path / "small").mkdir()
-    mount = f"mount -t tmpfs -o size=64k none {tmp_path}/small && exec {sys.executable} -c '{program}'"
+    script = write(tmp_path / "full.py", program)
+    mount = f"mount -t tmpfs -o size=64k none {tmp_path}/small && exec {sys.executable} {script}"
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare: a full disk cannot be made here")
-    result = subprocess.run(["unshare", "-m", "sh", "-c", mount.replace("'''", '"""')], capture_output=True, text=True)
+    result = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True)
     if "ermi" in result.stderr or "ermitted" in result.stderr:
         pytest.skip("mounting is not permitted: a full disk cannot be made here")
     assert result.stdout.strip() == "[[], 1, 0, ['filler', 'store'], ['0001-00001']]", result.stderr

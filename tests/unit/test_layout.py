@@ -36,7 +36,8 @@ def laid_out(orders: Launch) -> dict[str, str]:
 
 
 def test_files_links_and_modes(tmp_path: Path) -> None:
-    copy = code(tmp_path, {"train.py": "1", "src/net.py": "2", "run.sh": "3"}, links=["data"], symlinks={"latest": "src/net.py"})
+    files = {"train.py": "1", "src/net.py": "2", "run.sh": "3"}
+    copy = code(tmp_path, files, links=["data"], symlinks={"latest": "src/net.py"})
     assert laid_out(launch(tmp_path, code=copy)) == {
         "train.py": "1",
         "src/net.py": "2",
@@ -49,10 +50,10 @@ def test_files_links_and_modes(tmp_path: Path) -> None:
 
 def test_what_the_job_writes_starts_empty_and_is_its_own(tmp_path: Path) -> None:
     files = {"train.py": "1", "out/ckpt_1.pt": "old", "out/notes.txt": "kept", "plots/a.png": "old", "runs/x/last/a": "old"}
-    copy = code(tmp_path, files, links=["data", "out/big.bin", "logs", "models"], symlinks={"plots": "/elsewhere"} | {"scratch": "/s"})
-    orders = launch(
-        tmp_path, code=copy, checkpoint_path="out/ckpt_{step}.pt", artifacts=["plots/*.png", "logs/run/*.txt", "models", "runs/*/last"]
-    )
+    links = ["data", "out/big.bin", "logs", "models"]
+    copy = code(tmp_path, files, links=links, symlinks={"plots": "/elsewhere", "scratch": "/s"})
+    artifacts = ["plots/*.png", "logs/run/*.txt", "models", "runs/*/last"]
+    orders = launch(tmp_path, code=copy, checkpoint_path="out/ckpt_{step}.pt", artifacts=artifacts)
     assert laid_out(orders) == {
         "train.py": "1",
         "out/notes.txt": "kept",

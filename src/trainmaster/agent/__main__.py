@@ -13,6 +13,7 @@ def main() -> None:
         code = run(sys.argv[1])
     except BaseException:
         sys.excepthook(*sys.exc_info())
+        raise
     finally:
         sys.stderr.flush()
         os._exit(code)

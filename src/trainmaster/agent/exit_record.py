@@ -55,7 +55,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _shortened(ended: dict[str, Any]) -> dict[str, Any]:
     """The same end with fewer words: 64 KiB hold the ranks' ends of any node."""
-    ranks = []
+    ranks: list[dict[str, Any]] = []
     for rank in ended["ranks"]:
         lines = [line[:200] for line in rank["last_lines"][-2:]] if len(ranks) < 16 else []
         ranks.append({**rank, "last_lines": lines, "error": (rank["error"] or "")[:200] or None})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -9,11 +10,11 @@ import time
 from collections import deque
 
 from trainmaster.agent import keep
-from trainmaster.agent.tree import open_for_writing
+from trainmaster.agent.tree import descendants, open_for_writing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
     from trainmaster.agent.collect import Collector
     from trainmaster.agent.wake import Wake
@@ -27,20 +28,20 @@ _SHARE = 5  # a scan that takes t seconds is followed by 5 t of rest
 class Gathering:
     """Work goes in by the methods, results come out of `results` as ("staged" | "kept", fields)."""
 
-    def __init__(self, launch: Launch, collector: Collector | None, wake: Wake) -> None:
+    def __init__(self, launch: Launch, collector: Optional[Collector], wake: Wake) -> None:
         self._launch = launch
         self._collector = collector
         self._wake = wake
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: Optional[threading.Thread] = None
         self._busy = 0
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
 
-    def watch(self, now_s: float, last_step: int | None, pids: list[int]) -> None:
-        """Look for checkpoints when it is time for it again."""
+    def watch(self, now_s: float, last_step: Optional[int]) -> None:
+        """Look for checkpoints when it is time for it again; while every rank runs."""
         if self._collector is not None and self._busy == 0 and now_s >= self._next_scan_s:
-            self._put("scan", last_step, pids)
+            self._put("scan", last_step)
 
     def message(self, rank: int, message: dict[str, Any]) -> None:
         """Take an SDK message: a checkpoint or an artifact."""
@@ -49,7 +50,7 @@ class Gathering:
         elif message.get("t") == "a" and isinstance(message.get("path"), str):
             self._put("artifact", message)
 
-    def finish(self, last_step: int | None) -> None:
+    def finish(self, last_step: Optional[int]) -> None:
         """Look once more, after every rank has ended, and keep the artifacts."""
         if self._collector is not None:
             self._put("last", last_step)
@@ -76,7 +77,7 @@ class Gathering:
                 try:
                     self._do(*work)
                 except (OSError, ValueError) as error:
-                    print(f"{work[0]}: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the agent's log
+                    sys.stderr.write(f"{work[0]}: {error}\n")
                 now_s = time.monotonic()
                 self._next_scan_s = now_s + min(max(_SCAN_S, _SHARE * (now_s - began_s)), _SCAN_MAX_S)
                 self._busy -= 1
@@ -87,7 +88,7 @@ class Gathering:
     def _do(self, what: str, *work: Any) -> None:
         if what == "scan":
             assert self._collector is not None
-            self._staged(self._collector.scan(work[0], True, open_for_writing(work[1])))
+            self._staged(self._collector.scan(work[0], True, open_for_writing(descendants(os.getpid()))))
         elif what == "last":
             assert self._collector is not None
             self._staged(self._collector.scan(work[0], False, set()))

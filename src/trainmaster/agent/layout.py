@@ -153,10 +153,12 @@ def _copy_bytes(reading: int, writing: int, size: int) -> int:
         except OSError:
             if copied:
                 raise  # it works here, so this is a real failure: a full disk
+    chunk = 1 << 20 if size > _SMALL_BYTES else size + 1
     while True:
-        data = os.read(reading, 1 << 20 if size > _SMALL_BYTES else size + 1)
-        if not data:
-            return copied
+        data = os.read(reading, chunk)
         copied += len(data)
+        ended = len(data) < chunk  # of a file, a short read is its end
         while data:
             data = data[os.write(writing, data) :]
+        if ended:
+            return copied

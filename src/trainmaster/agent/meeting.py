@@ -10,10 +10,14 @@ import _socket  # not `socket`: its import costs as much as the rest of the star
 import fcntl
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
 _LOWEST = 10000
 _TRIES = 2000
 LOOPBACK = "127.0.0.1"
-CLAIMS = "/tmp/trainmaster-ports-%d"  # one directory per machine and user, whatever TMPDIR says  # noqa: S108
+CLAIMS = "/tmp/trainmaster-ports-%d"  # one directory per machine and user, whatever TMPDIR says
 
 
 class NoPortError(Exception):
@@ -23,7 +27,7 @@ class NoPortError(Exception):
 class Claim:
     """A port and the lock that keeps it ours; released with `release` or the process's end."""
 
-    def __init__(self, port: int, lock: int | None) -> None:
+    def __init__(self, port: int, lock: Optional[int]) -> None:
         self.port = port
         self._lock = lock
 
@@ -67,7 +71,7 @@ def _range() -> tuple[int, int]:
     return _LOWEST, 30000  # all of it is ephemeral: the bind test and a restart on "address in use" must do
 
 
-def _claims_directory() -> str | None:
+def _claims_directory() -> Optional[str]:
     """The directory of claims, ours alone; None where there can be none (then the bind test alone decides)."""
     directory = CLAIMS % os.getuid()
     try:
@@ -83,7 +87,7 @@ def _claims_directory() -> str | None:
     return directory if status.st_uid == os.getuid() and status.st_mode & 0o170022 == 0o040000 else None
 
 
-def _lock(directory: str, port: int) -> int | None:
+def _lock(directory: str, port: int) -> Optional[int]:
     """The descriptor that holds the claim on `port`; None when another attempt has it."""
     try:
         descriptor = os.open(f"{directory}/{port}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -14,7 +14,7 @@ from trainmaster.wire.names import LAST_LINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
     from trainmaster.agent.progress import Progress
     from trainmaster.agent.ranks import Rank
@@ -33,7 +33,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._overwritten: bytes | None = None
+        self._overwritten: Optional[bytes] = None
         self._last: deque[bytes] = deque(maxlen=LAST_LINES)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -119,8 +119,8 @@ class Tail:
 class RankOutput:
     """One rank's log and SDK file: points go to `progress`, other SDK messages to `messages`."""
 
-    def __init__(self, rank: Rank, pattern: str | None, log_max_bytes: int, progress: Progress) -> None:
-        self._rank = rank
+    def __init__(self, rank: Rank, pattern: Optional[str], log_max_bytes: int, progress: Progress) -> None:
+        self.rank = rank
         self._log = Tail(rank.log_path)
         self._sdk = Tail(rank.sdk_path)
         self._lines = Lines()
@@ -158,8 +158,10 @@ class RankOutput:
         while self._turn_sdk(time.monotonic() + 60.0):
             pass
         if self._log.skipped_bytes:
-            print(f"rank {self._rank.number}: {self._log.skipped_bytes} bytes of output were not searched for metrics: "
-                  "it was written faster than it can be read", file=sys.stderr, flush=True)  # noqa: T201  # fmt: skip
+            sys.stderr.write(
+                f"rank {self.rank.number}: {self._log.skipped_bytes} bytes of output were not searched for metrics: "
+                "it was written faster than it can be read\n"
+            )
         self._log.close()
         self._sdk.close()
 
@@ -172,7 +174,7 @@ class RankOutput:
             for line in lines:
                 found = self._parser.parse(line) if line else None
                 if found is not None:
-                    self._progress.printed(self._rank.number, *found)
+                    self._progress.printed(self.rank.number, *found)
 
     def _skip(self) -> None:
         self._take(self._lines.finish())
@@ -215,6 +217,6 @@ class RankOutput:
             return
         if message.get("t") == "m":
             self._parses = self._pattern_given  # it tells its metrics itself; what it prints is for people
-            self._progress.reported(self._rank.number, *sdk_point(message))
+            self._progress.reported(self.rank.number, *sdk_point(message))
         else:
             self.messages.append(message)

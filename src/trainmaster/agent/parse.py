@@ -19,22 +19,25 @@ if TYPE_CHECKING:
 LINE_MAX = 4096  # bytes of a line that are looked at: a pattern may be slow on long ones
 
 _STEP_KEYS = ("step", "global_step", "iteration", "iter")
-_STEP = re.compile(r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*[:=#]?\s*\[?\s*(\d{1,15})(?!\.?\d)", re.IGNORECASE)
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_STEP = re.compile(
+    r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*[:=#]?\s*\[?\s*(\d{1,15})(?!\.?\d)", re.IGNORECASE
+)
+_NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|NaN|inf|Inf|Infinity)\b)"
 _PAIR = re.compile(
     r"(?<![\w./-])(?:(train|training|val|valid|validation|eval|test|dev)\s+)?([A-Za-z][\w./-]*)"
     rf"(\s*[:=]\s*|\s+)({_NUMBER})(?=%?(?:[\s,;|)\]}}]|$))"
 )
 _NOT_METRICS = frozenset(
-    "step global_step iteration iter epoch rank of in at to for from after took by on is with the and or than best version "
-    "line seed pid port gpu cuda node world worker batch_size".split()
+    [*("step", "global_step", "iteration", "iter", "epoch", "rank", "of", "in", "at", "to", "for", "from", "after", "took"),
+     *("by", "on", "is", "with", "the", "and", "or", "than", "best", "version", "line", "seed", "pid", "port", "gpu", "cuda"),
+     *("node", "world", "worker", "batch_size")]
 )
 
 
 class Parser:
     """The lines of one rank, in order."""
 
-    def __init__(self, pattern: str | None) -> None:
+    def __init__(self, pattern: Optional[str]) -> None:
         self._pattern = re.compile(pattern) if pattern else None
         self._steps_seen = False  # epochs count as steps only while no step was seen
 
@@ -62,7 +65,7 @@ class Parser:
         text = groups.pop("step", None)
         step = _number(text)
         values = {name: value for name, value in ((name, _number(text)) for name, text in groups.items()) if value is not None}
-        return (int(step) if step is not None else self._step(line)), values
+        return (int(step) if step is not None and math.isfinite(step) else self._step(line)), values
 
     def _by_json(self, line: bytes) -> Found:
         try:
@@ -76,7 +79,7 @@ class Parser:
             step = found["epoch"]
         else:
             return None
-        values = {str(name): float(value) for name, value in found.items() if name not in _STEP_KEYS and _finite(value)}
+        values = {str(name): float(value) for name, value in found.items() if name not in _STEP_KEYS and _number_like(value)}
         return int(step), values
 
     def _plain(self, line: str) -> Found:
@@ -85,7 +88,7 @@ class Parser:
             return None
         values: dict[str, float] = {}
         for which, name, between, text in _PAIR.findall(line):
-            exact = "." in text or "e" in text.lower()
+            exact = not text.lstrip("+-").isdigit()
             if name.lower() in _NOT_METRICS or (not between.strip() and not exact):
                 continue
             value = _number(text)
@@ -93,9 +96,9 @@ class Parser:
                 values.setdefault(f"{which}_{name}" if which else name, value)
         return step, values
 
-    def _step(self, line: str) -> int | None:
+    def _step(self, line: str) -> Optional[int]:
         """The step that a line names; an epoch only where steps are never named."""
-        epoch: int | None = None
+        epoch: Optional[int] = None
         for match in _STEP.finditer(line):
             if match.group(1).lower() != "epoch":
                 self._steps_seen = True
@@ -104,23 +107,24 @@ class Parser:
         return None if self._steps_seen else epoch
 
 
-def sdk_point(message: dict[str, Any]) -> tuple[int | None, dict[str, float]]:
+def sdk_point(message: dict[str, Any]) -> tuple[Optional[int], dict[str, float]]:
     """(step, values) of an SDK metrics message."""
     step, values = message.get("step"), message.get("values")
-    kept = {str(name): float(value) for name, value in values.items() if _finite(value)} if isinstance(values, dict) else {}
-    return (int(step) if _whole(step) else None), kept
+    given = values.items() if isinstance(values, dict) else ()
+    kept = {str(name): float(value) for name, value in given if _number_like(value)}
+    return (int(step) if step is not None and _whole(step) else None), kept
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: Optional[str]) -> Optional[float]:
     try:
-        value = float(text) if text is not None else None
+        return float(text) if text is not None else None
     except ValueError:
         return None
-    return value if value is not None and math.isfinite(value) else None
 
 
-def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300 and math.isfinite(value)
+def _number_like(value: object) -> bool:
+    """A number, NaN and infinity included (they are news), that a float can hold."""
+    return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**300)
 
 
 def _whole(value: object) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Optional
+
     from trainmaster.agent.spool import Outbox
 
 
@@ -13,17 +15,17 @@ class Progress:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._told = False
-        self.first_step: int | None = None
-        self.last_step: int | None = None
+        self.first_step: Optional[int] = None
+        self.last_step: Optional[int] = None
 
-    def printed(self, rank: int, step: int | None, values: dict[str, float]) -> None:
+    def printed(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """A line of a rank's output."""
         if not self._told:
             self._step(step)
         if values:
             self._outbox.point(rank, step if step is not None else self.last_step, values)
 
-    def reported(self, rank: int, step: int | None, values: dict[str, float]) -> None:
+    def reported(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """A metrics message of the SDK."""
         if step is not None and not self._told:
             self._told = True
@@ -32,7 +34,7 @@ class Progress:
         if values:
             self._outbox.point(rank, step, values)
 
-    def _step(self, step: int | None) -> None:
+    def _step(self, step: Optional[int]) -> None:
         if step is not None:
             self.last_step = step
             if self.first_step is None:

@@ -117,6 +117,9 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
         for directory in part.manifest["directories"]:
             if (directory + "/").startswith(root + "/"):
                 os.makedirs(temporary[root] + directory[len(root) :], exist_ok=True)
+    for root in [root for root in wanted if _equal(work, root, entries[root])]:
+        wanted.remove(root)  # meanwhile another node of the gang, in the same directory, has put it back
+        _remove(temporary[root])
     _set_aside(launch, _kept(launch, behind, set(part.roots) - set(wanted)))
     for root in wanted:
         target = os.path.join(work, root)

@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 
 class _Context:
@@ -23,16 +23,21 @@ class _Context:
 def loads(text: str) -> Any:
     """As `json.loads`. Raises: ValueError."""
     try:
-        from _json import make_scanner  # noqa: PLC0415 - private to CPython, so that its absence must be survivable
+        import _json  # noqa: PLC0415 - private to CPython, so that its absence must be survivable
 
-        value, end = make_scanner(_Context())(text.strip(), 0)
+        scan: Callable[[str, int], tuple[Any, int]] = getattr(_json, "make_scanner")(_Context())  # noqa: B009 - and untyped
+        value, end = scan(text.strip(), 0)
         if end == len(text.strip()):
             return value
-    except (ImportError, AttributeError, TypeError, StopIteration):
-        pass
+        broken = "text after the value"
+    except (ImportError, AttributeError, TypeError, StopIteration) as error:
+        broken = repr(error)
     import json  # noqa: PLC0415 - only where the quick way failed
 
-    return json.loads(text)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error} ({broken})") from error
 
 
 def read_json(path: str) -> Any:

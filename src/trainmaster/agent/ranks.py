@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from trainmaster.agent import kernel
@@ -11,10 +10,13 @@ from trainmaster.wire import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    import signal
+    from typing import NoReturn, Optional
 
     from trainmaster.agent.restore import Restored
     from trainmaster.wire.launch import Launch
+else:
+    import _signal as signal  # `signal` itself makes enums of it all, which costs a tenth of an interpreter's start
 
 _SHELL_VARIABLE = ("$" + names.ENV_RESUME_ARGUMENTS, "${" + names.ENV_RESUME_ARGUMENTS + "}")
 
@@ -33,8 +35,8 @@ class Rank:
         self.error_path = os.path.join(directory, names.torch_error(number))
         self.pid = 0
         self.running = False
-        self.exit_code: int | None = None
-        self.signal: int | None = None
+        self.exit_code: Optional[int] = None
+        self.signal: Optional[int] = None
         self.stopped_by_us = False
         self.ended_after_s = 0.0
         self.peak_memory_bytes = 0
@@ -58,7 +60,7 @@ class Rank:
             self.exit_code = code
 
 
-def start_all(launch: Launch, directory: str, restored: Restored | None, meeting: tuple[str, int]) -> list[Rank]:
+def start_all(launch: Launch, directory: str, restored: Optional[Restored], meeting: tuple[str, int]) -> list[Rank]:
     """Start every rank of this node, or none. Returns once all have become their program.
 
     Raises: LaunchError.
@@ -67,7 +69,7 @@ def start_all(launch: Launch, directory: str, restored: Restored | None, meeting
     argv = _command(launch, resume)
     ranks: list[Rank] = []
     waiting: list[tuple[Rank, int]] = []
-    failure: str | None = None
+    failure: Optional[str] = None
     try:
         os.makedirs(launch["work"], exist_ok=True)
         highest = max(int(name) for name in os.listdir("/proc/self/fd")) + 16
@@ -78,6 +80,8 @@ def start_all(launch: Launch, directory: str, restored: Restored | None, meeting
             environment[names.ENV_RESUME_ARGUMENTS] = resume
             if restored is not None and restored.resume_dir:
                 environment[names.ENV_RESUME_DIR] = restored.resume_dir
+            if restored is not None and restored.step is not None:
+                environment[names.ENV_RESUME_STEP] = str(restored.step)
             waiting.append((rank, _start(rank, launch, argv, environment, (null, highest))))
             ranks.append(rank)
         os.close(null)
@@ -205,7 +209,7 @@ def _params(params: dict[str, object]) -> str:
     return json.dumps(params)
 
 
-def _resume_text(launch: Launch, restored: Restored | None) -> str:
+def _resume_text(launch: Launch, restored: Optional[Restored]) -> str:
     """The resume arguments with the path put in, as text for a shell; empty where nothing was put back."""
     if restored is None or restored.id is None or not launch["resume_arguments"]:
         return ""
@@ -250,9 +254,9 @@ def _explain(answer: str, argv: list[str], launch: Launch) -> str:
         hint = f"try `python {line}`" if os.path.exists(path) else "install it, or submit from where it is on the PATH"
         return f"command not found: {line}; `{program}` is not on the PATH {launch['environment'].get('PATH', '')!r}; {hint}"
     if int(number) == 2 and os.path.exists(path):
-        return f"could not start `{line}`: the interpreter named in the first line of {program} is missing; install it or correct it"
+        return f"could not start `{line}`: the interpreter in the first line of {program} is missing; install or correct it"
     if int(number) == 2:
-        return f"command not found: {line}; there is no {program} in {launch['work']}; check the path and that git does not ignore it"
+        return f"command not found: {line}; no {program} in {launch['work']}; check the path, and that git does not ignore it"
     if int(number) == 13:
         return f"not executable: {line}; run `chmod +x {program}`, or start it with its interpreter, such as `python {program}`"
     if int(number) == 8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -10,7 +11,7 @@ from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
 POINTS_MAX = 100_000  # waiting; the oldest are dropped beyond
 BATCH_MAX = 2000  # points of one request
@@ -25,7 +26,7 @@ class Outbox:
         self._reports: list[dict[str, Any]] = []
         self._number = 0
         self._spooled = 0  # highest number that is on disk
-        self._points: deque[tuple[float, int, int | None, dict[str, float]]] = deque(maxlen=POINTS_MAX)
+        self._points: deque[tuple[float, int, Optional[int], dict[str, float]]] = deque(maxlen=POINTS_MAX)
         self.dropped_points = 0
         self.waiting = threading.Event()  # there is something to send
         self.urgent = threading.Event()  # and it should not wait for more
@@ -40,7 +41,7 @@ class Outbox:
         self.urgent.set()
         return report
 
-    def point(self, rank: int, step: int | None, values: dict[str, float]) -> None:
+    def point(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """Queue a metric point."""
         if len(self._points) == POINTS_MAX:
             self.dropped_points += 1
@@ -48,20 +49,20 @@ class Outbox:
         if not self.waiting.is_set():
             self.waiting.set()
 
-    def batch(self) -> tuple[list[dict[str, Any]], list[tuple[float, int, int | None, dict[str, float]]]]:
+    def batch(self) -> tuple[list[dict[str, Any]], list[tuple[float, int, Optional[int], dict[str, float]]]]:
         """All reports, and the oldest points, which leave the queue."""
         with self._lock:
             self.urgent.clear()
             self.waiting.clear()
             reports = list(self._reports)
-        points = []
+        points: list[tuple[float, int, Optional[int], dict[str, float]]] = []
         while self._points and len(points) < BATCH_MAX:
             points.append(self._points.popleft())
         if self._points:
             self.waiting.set()
         return reports, points
 
-    def put_back(self, points: list[tuple[float, int, int | None, dict[str, float]]]) -> None:
+    def put_back(self, points: list[tuple[float, int, Optional[int], dict[str, float]]]) -> None:
         """Points whose request failed; the oldest go when there are too many."""
         room = POINTS_MAX - len(self._points)
         kept = points[max(0, len(points) - room) :]
@@ -77,10 +78,8 @@ class Outbox:
                 self.waiting.set()
             elif self._spooled:
                 self._spooled = 0
-                try:
+                with contextlib.suppress(OSError):  # read again it is harmless: reports are idempotent
                     os.unlink(self._path)
-                except OSError:
-                    pass  # read again it is harmless: reports are idempotent
 
     def spool(self) -> None:
         """Make what is not acknowledged durable; the server is away."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Optional
 
     from trainmaster.agent.spool import Outbox
     from trainmaster.agent.wake import Wake
@@ -56,7 +56,7 @@ class Sync:
         self._threads: set[str] = set()
         self.orders: deque[dict[str, Any]] = deque()  # for the loop to take
         self.stale = False
-        self.heartbeat: Callable[[bool], dict[str, Any]] | None = None  # True: with the devices
+        self.heartbeat: Optional[Callable[[bool], dict[str, Any]]] = None  # True: with the devices
 
     @property
     def enabled(self) -> bool:
@@ -158,7 +158,7 @@ class Sync:
             if self._version == seen and time.monotonic() - began_s < 1.0:
                 self._closing.wait(1.0)  # a server that does not hold the answer
 
-    def _request(self, reports: list[dict[str, Any]], wait_s: float, heartbeat: dict[str, Any] | None) -> dict[str, Any]:
+    def _request(self, reports: list[dict[str, Any]], wait_s: float, heartbeat: Optional[dict[str, Any]]) -> dict[str, Any]:
         return {
             "key": self._launch["key"],
             "reports": reports,
@@ -186,7 +186,7 @@ class Client:
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Optional[http.client.HTTPConnection] = None
         self._headers = {"Authorization": f"Bearer {launch['credential']}", "Content-Type": "application/json"}
 
     def post(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -57,7 +57,7 @@ def cgroup_killed(cgroup: str) -> bool:
 class Usage:
     """Memory and processor time of a node's ranks, sampled."""
 
-    def __init__(self, limit_bytes: int | None) -> None:
+    def __init__(self, limit_bytes: Optional[int]) -> None:
         self._limit_bytes = limit_bytes
         self.memory_bytes = 0
         self.peak_bytes = 0
@@ -93,17 +93,17 @@ class Usage:
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]  # noqa: RUF012
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
 class _Utilization(ctypes.Structure):
-    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]  # noqa: RUF012
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
 
 
 class Devices:
     """The node's NVIDIA devices, looked for at the first question."""
 
-    def __init__(self, indices: list[int] | None) -> None:
+    def __init__(self, indices: Optional[list[int]]) -> None:
         self._indices = indices
         self._library: Any = None
         self._looked = False
@@ -127,7 +127,7 @@ class Devices:
         indices = range(count.value) if self._indices is None else self._indices
         return [entry for entry in (self._device(index) for index in indices) if entry is not None]
 
-    def _device(self, index: int) -> dict[str, Any] | None:
+    def _device(self, index: int) -> Optional[dict[str, Any]]:
         handle = ctypes.c_void_p()
         if self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) != 0:
             return None

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import select
-import signal
+from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from types import FrameType
+    from typing import Iterator, Optional
+else:
+    import _signal as signal  # `signal` itself makes enums of it all, which costs a tenth of an interpreter's start
+
+
+class Stopped(Exception):
+    """Somebody wants this agent to stop before its ranks were started."""
 
 
 class Wake:
@@ -20,6 +28,7 @@ class Wake:
         os.set_blocking(self._write, False)
         self._poll = select.poll()
         self._poll.register(self._read, select.POLLIN)
+        self._interruptible = False
         self.terminated = False  # somebody sent us SIGTERM or SIGINT
 
     def install(self) -> None:
@@ -31,12 +40,26 @@ class Wake:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Inside, a SIGTERM raises `Stopped` at once, whatever long copy it finds us at."""
+        self._interruptible = True
+        try:
+            yield
+        finally:
+            self._interruptible = False
+
+    def raise_if_stopped(self) -> None:
+        """Raises: Stopped."""
+        if self.terminated:
+            raise Stopped
+
     def set(self) -> None:
         """Wake the loop; from any thread."""
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
-            pass  # full: it is awake
+            return  # full: it is awake
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until woken, `timeout_s` at most."""
@@ -44,10 +67,12 @@ class Wake:
             try:
                 os.read(self._read, 65536)
             except BlockingIOError:
-                pass
+                return
 
-    def _noted(self, number: int, frame: FrameType | None) -> None:
+    def _noted(self, number: int, frame: Optional[FrameType]) -> None:
         """The wakeup descriptor has done it; a handler must exist for it to be written."""
 
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
+    def _terminate(self, number: int, frame: Optional[FrameType]) -> None:
         self.terminated = True
+        if self._interruptible:
+            raise Stopped

@@ -94,7 +94,8 @@ def _check_members(members: list[zipfile.ZipInfo], limits: ZipLimits) -> None:
         if _SHA256.match(member.filename) is None:
             raise UsageError(f"the zip's member {member.filename[:80]!r} is not named by a SHA-256")
         if member.file_size > limits.member_bytes:
-            raise TooLargeError(f"the object {member.filename} has {member.file_size:,} bytes; the limit is {limits.member_bytes:,}")
+            size = f"{member.file_size:,} bytes; the limit is {limits.member_bytes:,}"
+            raise TooLargeError(f"the object {member.filename} has {size}")
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, limits: ZipLimits) -> bytes:

@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from fsspec.core import url_to_fs
-from fsspec.implementations.local import LocalFileSystem
+from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
 from trainmaster.errors import DiskFullError, NotFoundError, UsageError
 
@@ -48,7 +48,7 @@ class FsBlobs:
         path = self._path(name)
         try:
             if self._local:
-                return open(path, "rb")  # noqa: SIM115  # the caller closes it
+                return open(path, "rb")  # the caller closes it
             return cast(BinaryIO, self._fs.open(path, "rb"))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise NotFoundError(f"there is no blob {name}") from error

@@ -58,7 +58,9 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), function)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Aliases, and a guess where there is no such command."""
         name, rest = args[0], args[1:]
         if name in ALIASES:
@@ -68,7 +70,8 @@ class LazyGroup(click.Group):
         if command is None:
             near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1, cutoff=0.5)
             meant = ALIASES[near[0]][0] if near and near[0] in ALIASES else near[0] if near else None
-            raise UsageError(f"there is no command {name!r}", f"did you mean: tm {meant}" if meant else "all commands: tm --help")
+            hint = f"did you mean: tm {meant}" if meant else "all commands: tm --help"
+            raise UsageError(f"there is no command {name!r}", hint)
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

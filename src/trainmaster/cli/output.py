@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import Any, TextIO
 
 from trainmaster.cli.table import draw
 
@@ -67,7 +67,7 @@ class Output:
         return line.replace(state, f"\x1b[{colour}m{state}\x1b[0m", 1) if colour else line
 
 
-def tell(text: str, file: IO[str]) -> None:
+def tell(text: str, file: TextIO) -> None:
     """A line in whatever encoding `file` has."""
     encoding = (file.encoding or "utf-8").lower()
     if not encoding.startswith("utf"):

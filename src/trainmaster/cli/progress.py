@@ -8,7 +8,9 @@ from typing import Any
 
 from trainmaster.cli import words
 
-_OF = re.compile(r"\b(?:step|iter(?:ation)?|epoch|batch|round)s?\b[\s:=\[(#]{0,4}(\d{1,12})\s*(?:/|of)\s*(\d{1,12})\b", re.IGNORECASE)
+_OF = re.compile(
+    r"\b(?:step|iter(?:ation)?|epoch|batch|round)s?\b[\s:=\[(#]{0,4}(\d{1,12})\s*(?:/|of)\s*(\d{1,12})\b", re.IGNORECASE
+)
 _TOTALS = ("steps", "max_steps", "total_steps", "num_steps", "train_steps", "max_iters", "iterations")
 _WINDOW_S = 60.0
 _TAIL = 4000  # characters of new output looked at for "x/y"
@@ -29,24 +31,22 @@ class Meter:
 
     total: int | None = None
     step: int | None = None
-    _counted: tuple[int, int] | None = None  # the last "x/y" it printed
+    counted: tuple[int, int] | None = None  # the last "x/y" it printed
     _seen: deque[tuple[float, float]] = field(default_factory=deque)  # (time_s, position)
 
     def read(self, text: str, now_s: float) -> None:
         """Look for "step x/y" in what the program printed."""
-        found = None
-        for found in _OF.finditer(text[-_TAIL:]):
-            pass
-        if found is not None and 0 < int(found[2]) >= int(found[1]):
-            self._counted = (int(found[1]), int(found[2]))
-            self._moved(float(found[1]), now_s)
+        for done, total in _OF.findall(text[-_TAIL:])[-1:]:
+            if 0 < int(total) >= int(done):
+                self.counted = (int(done), int(total))
+                self._moved(float(done), now_s)
 
     def report(self, step: int | None, now_s: float) -> None:
         """The step that the server knows of."""
         if step is None:
             return
         self.step = step
-        if self._counted is None:
+        if self.counted is None:
             self._moved(float(step), now_s)
 
     def _moved(self, position: float, now_s: float) -> None:
@@ -67,7 +67,7 @@ class Meter:
 
     def left_s(self) -> float | None:
         """Seconds to go; None while unknown."""
-        total = self._counted[1] if self._counted else self.total
+        total = self.counted[1] if self.counted else self.total
         if total is None or not self._seen or not self.rate:
             return None
         return max(0.0, (total - self._seen[-1][1]) / self.rate)
@@ -78,7 +78,7 @@ def line(job: Mapping[str, Any], meter: Meter, primary: str | None, width: int) 
     parts = [str(job["state"])]
     if job["state"] not in ("running", "stopping"):
         parts.append(str(job.get("reason") or ""))
-    counted, total = meter._counted, meter.total
+    counted, total = meter.counted, meter.total
     if counted is not None:
         parts.append(f"{counted[0]}/{counted[1]}")
     elif meter.step is not None:

@@ -50,4 +50,5 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "-" or (cell[:1].isdigit() or cell[:1] in "-+.") and cell[-1:].isdigit() and " " not in cell
+    """Whether it belongs to the right edge of its column."""
+    return cell == "-" or (cell[:1] in "0123456789-+." and cell[-1:].isdigit() and " " not in cell)

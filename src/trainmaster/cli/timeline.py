@@ -26,7 +26,7 @@ ASCII = Glyphs("-", "#", "...", "x")
 
 
 def draw(job: Mapping[str, Any], now_s: float, bar: int = 36, glyphs: Glyphs = UNICODE) -> list[str]:
-    """One bar of `bar` columns per attempt, from submission to the end or now; below it how it ended, and from where it resumed."""
+    """One bar of `bar` columns per attempt, from submission to the end or now; below it where it resumed and how it ended."""
     attempts: Sequence[Mapping[str, Any]] = job["attempts"]
     begin_s = float(job["created_s"])
     end_s = max(float(job["ended_s"] or now_s), begin_s + 0.001)
@@ -72,5 +72,6 @@ def told(attempt: Mapping[str, Any]) -> list[str]:
         lines.append(f"resumed from step {step}")
     if attempt.get("cause"):
         message = str(attempt.get("message") or "").strip()
-        lines.append(fit(f"{str(attempt['cause']).replace('_', ' ')}: {message}" if message else str(attempt["cause"]), _LINE - 5))
+        cause = str(attempt["cause"]).replace("_", " ")
+        lines.append(fit(f"{cause}: {message}" if message else cause, _LINE - 5))
     return lines

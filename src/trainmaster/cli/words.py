@@ -23,7 +23,7 @@ def ago(then_s: float | None, now_s: float) -> str:
         return "-"
     past_s = max(0.0, now_s - then_s)
     if past_s < 1:
-        return "now"
+        return "just now"
     return f"{short(past_s)} ago"
 
 

@@ -4,11 +4,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 from trainmaster.client import embedded
-from trainmaster.client.connection import RESTART_S, Call, Connection
+from trainmaster.client.connection import RESTART_S, Call, Connection, Sink
 from trainmaster.client.settings import Target, configured
 from trainmaster.errors import UnreachableError, WaitTimeoutError
 from trainmaster.home import Home
@@ -206,7 +206,7 @@ class Client:
         """`drain`, `resume`, or declare `lost`. Raises: NotFoundError."""
         return self._post(f"/nodes/{quote(name, safe='')}/{verb}", {"reason": reason} if reason else {})
 
-    def artifact(self, ref: str, path: str, sink: BinaryIO) -> int:
+    def artifact(self, ref: str, path: str, sink: Sink) -> int:
         """Copy an artifact's bytes to `sink`; how many. Raises: NotFoundError."""
         return self._connection.copy(Call("GET", f"{_job(ref)}/artifacts/{quote(path)}"), sink)
 

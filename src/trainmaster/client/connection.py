@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 from urllib.parse import urlencode, urlsplit
 
 from trainmaster import errors
@@ -23,9 +23,17 @@ _PAUSE_S = 0.1
 _HINT = "see whether it runs: tm doctor"
 _BLOCK_BYTES = 1024 * 1024
 
-BY_CODE = {cls.code: cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, TrainmasterError)}
-_BY_STATUS = {cls.http_status: cls for cls in (errors.UsageError, errors.NotFoundError, errors.AuthenticationError,
-                                               errors.ConflictError, errors.TooLargeError, errors.DiskFullError)}  # fmt: skip
+_TREE = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, TrainmasterError)]
+BY_CODE: dict[str, type[TrainmasterError]] = {cls.code: cls for cls in _TREE}
+_BY_STATUS: dict[int, type[TrainmasterError]] = {cls.http_status: cls for cls in reversed(_TREE) if cls.http_status != 500}
+
+
+class Sink(Protocol):
+    """Where bytes go."""
+
+    def write(self, data: bytes, /) -> int:
+        """Take them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class Connection:
             raise self._stranger()
         return value
 
-    def copy(self, call: Call, sink: BinaryIO) -> int:
+    def copy(self, call: Call, sink: Sink) -> int:
         """Write the answer's bytes to `sink`; how many. Raises: what the server says, OperationError (it broke off)."""
         response, _ = self._persist(call, whole=False)
         expected, size = response.length, 0
@@ -141,7 +149,8 @@ class Connection:
         if call.key is not None:
             headers["Idempotency-Key"] = call.key
         query = {name: value for name, value in call.query.items() if value is not None}
-        self._http.request(call.method, self._prefix + call.path + ("?" + urlencode(query) if query else ""), call.body, headers)
+        target = self._prefix + call.path + ("?" + urlencode(query) if query else "")
+        self._http.request(call.method, target, call.body, headers)
         return self._http.getresponse()
 
     def _stranger(self) -> OperationError:

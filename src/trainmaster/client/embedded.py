@@ -44,6 +44,6 @@ def ensure(home: Home, say: Callable[[str], None]) -> Target:
 
 def revive(home: Home, say: Callable[[str], None]) -> Target:
     """Like `ensure`, but a server that was stopped on purpose stays so. Raises: StoppedError."""
-    if daemons.running(home) is None and daemons.stopped(home):
+    if daemons.running(home) is None and (home.root / "stopping").exists():  # left there by `daemons.stop`
         raise StoppedError("the server was stopped; its jobs run on", "start it again: tm up")
     return ensure(home, say)

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from trainmaster.client.api import Client, Row, follow
-from trainmaster.client.code import gather, pack_zip
+from trainmaster.client.code import Gathered, gather, pack_zip
+from trainmaster.client.listing import git_state
 from trainmaster.client.origin import origin
-from trainmaster.errors import UsageError
+from trainmaster.errors import OperationError, UsageError
+from trainmaster.home import Home
 from trainmaster.model.spec import CodeCopy, JobSpec
 from trainmaster.spec.document import from_mapping, load_file, to_mapping, workdir_path
 from trainmaster.spec.shorthand import from_options
@@ -38,12 +40,12 @@ class Options(TypedDict, total=False):
     resume_arguments: str
     restarts: int
     python: str
-    env: Mapping[str, str]
-    params: Mapping[str, Any]
+    env: Mapping[str, str] | Sequence[str]
+    params: Mapping[str, Any] | Sequence[str]
     metrics_pattern: str
     primary: str
     mode: str
-    tags: Mapping[str, str]
+    tags: Mapping[str, str] | Sequence[str]
     artifacts: Sequence[str]
     workdir: str
 
@@ -113,7 +115,7 @@ def pages(client: Client, ref: str, rank: int | None = None) -> Iterator[Row]:
 
 def draft_command(command: str | Sequence[str], options: Options, in_place: bool = False, hold: str | None = None) -> Draft:
     """A draft from a command and options. Raises: SpecError."""
-    spec = from_mapping(from_options(dict(options), command))
+    spec = from_mapping(from_options(options, command))
     return _draft(spec, None, in_place, hold)
 
 
@@ -123,9 +125,10 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
     directory = workdir_path(spec, path)
     if options:
         mapping = to_mapping(spec)
-        more = from_options(dict(options), mapping["command"])
-        if "ranks" not in options and {"gpus", "ranks"} <= mapping["resources"].keys() and "gpus" in options:
-            del mapping["resources"]["ranks"]  # it followed the GPUs of the file; let it follow the new ones
+        more = from_options(options, mapping["command"])
+        followed = spec.resources.ranks == (spec.resources.gpus or 1)
+        if "gpus" in options and followed:
+            del mapping["resources"]["ranks"]  # one rank per GPU: it follows the new number
         spec = from_mapping(_merged(mapping, more))
         if "workdir" in options:
             directory = workdir_path(spec, None)  # said on the command line: relative to where that is
@@ -153,18 +156,26 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None, key: str | None = None) -> str:
     """Hand a draft in, its code first; the job's id. `say` hears of copies that take a while."""
-    body = {
-        "spec": to_mapping(draft.spec),
-        "origin": asdict(origin(draft.directory)),
-        "code": asdict(CodeCopy(in_place=True) if draft.in_place else copy_code(client, draft.directory, say)),
-        "hold": draft.hold,
-    }
-    return client.submit(body, key)
+    if draft.in_place:
+        code, git = CodeCopy(in_place=True), git_state(str(draft.directory))
+    else:
+        own = [glob for glob in (draft.spec.checkpoint.path, *draft.spec.artifacts, *_state(draft.directory)) if glob]
+        gathered = gather(draft.directory, own=own)
+        for note in gathered.notes:
+            say(note)
+        code, git = copy_code(client, gathered, say), (gathered.git_commit, gathered.git_dirty)
+    place = asdict(origin(draft.directory, git))
+    return client.submit({"spec": to_mapping(draft.spec), "origin": place, "code": asdict(code), "hold": draft.hold}, key)
 
 
-def copy_code(client: Client, directory: Path, say: Callable[[str], None]) -> CodeCopy:
+def _state(directory: Path) -> list[str]:
+    """This machine's own server's files, where they lie in a work directory: they hold its token and are no code."""
+    root = Home.default().root
+    return [root.relative_to(directory).as_posix()] if root != directory and root.is_relative_to(directory) else []
+
+
+def copy_code(client: Client, gathered: Gathered, say: Callable[[str], None]) -> CodeCopy:
     """Bring what the server lacks of a work directory there. Raises: TooLargeError, OperationError."""
-    gathered = gather(directory)
     digest, missing = client.code_missing(gathered.tree)
     if missing:
         say(f"copying {len(missing)} of {gathered.files} files to the server")
@@ -173,7 +184,7 @@ def copy_code(client: Client, directory: Path, say: Callable[[str], None]) -> Co
             client.code_store(pack_zip(gathered, group))
         digest, missing = client.code_missing(gathered.tree)
     if missing:
-        raise UsageError(f"{len(missing)} files of {directory} changed while they were copied", "submit again when it is still")
+        raise OperationError(f"the server still lacks {len(missing)} files of the code copy", "submit again")
     return CodeCopy(digest, gathered.files, gathered.bytes, gathered.linked)
 
 

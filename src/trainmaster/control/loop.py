@@ -57,8 +57,8 @@ class ControlLoop:
         """Start-up, by the same path after a crash: live projections only, then observe. Cost knows no history."""
         self.world = World.of(self.events.load_live())
         known = set(self._live_keys())
-        for key in self.actor.engine.observe(None):
-            if key not in known:
+        for key, seen in self.actor.engine.observe(None).items():
+            if key not in known and seen.phase in (Phase.RUNNING, Phase.LOST):
                 _log.warning("%s runs but is not on record as live: stopping it", key)
                 self.actor.engine.stop(key, 0.0)
 

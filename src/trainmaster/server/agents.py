@@ -1,6 +1,5 @@
 """`POST /agent/sync`: reports up, orders down. The hottest path of the api, and the fence against older attempts."""
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from trainmaster.model.commands import AgentReport
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewRow
 from trainmaster.server import auth, bodies, runtime
-from trainmaster.server.orders import orders, stale, version
+from trainmaster.server.orders import orders, over, superseded, version
 from trainmaster.wire.messages import Order, SyncResponse
 
 _SYNC_MAX_BYTES = 8 * bodies.MIB
@@ -34,15 +33,15 @@ async def sync(request: Request) -> bodies.Json:
     if job is not None and job.attempt is not None and key.attempt > job.attempt.number:
         desk.forget(key.job)
         job = desk.job(key.job)
-    is_stale = job is not None and stale(job, key)
-    taken = [report for report in reports if not is_stale or report["kind"] == "ended"]
+    is_over = job is not None and over(job, key)
+    taken = [report for report in reports if not is_over or report["kind"] == "ended"]
     if taken:
         text = str(key)
         await desk.accept([NewRow(f"{text}:{report['n']}", AgentReport(text, report), now_s) for report in taken])
-    points = () if is_stale else _points(body, key, now_s)
-    beats = () if is_stale else _heartbeat(body, str(key), now_s)
-    if points or beats:
-        await desk.samples.put([runtime.Sample(points, beats)])
+    sample = runtime.Sample(_points(body, key, now_s), _heartbeat(body, str(key), now_s))
+    fenced = job is not None and superseded(job, key)
+    if (sample.points or sample.heartbeats) and not fenced:  # the last points of an attempt may come after its end
+        await desk.samples.put([sample])
     wanted, is_stale = await _await_orders(desk, key, body)
     ack = max((int(report["n"]) for report in reports), default=0)
     return bodies.Json(SyncResponse(ack=ack, orders=wanted, version=version(wanted), stale=is_stale))
@@ -59,7 +58,7 @@ async def _await_orders(desk: runtime.Runtime, key: AgentKey, body: Mapping[str,
             wanted = orders(job, key) if job is not None else []
             left_s = deadline_s - time.monotonic()
             if version(wanted) != seen or left_s <= 0 or desk.bells.closing:
-                return wanted, job is not None and stale(job, key)
+                return wanted, job is not None and superseded(job, key)
             await desk.bells.wait(bell, min(left_s, 5.0))
 
 
@@ -74,7 +73,7 @@ def _key(body: Mapping[str, Any]) -> AgentKey:
 def _number(value: Mapping[str, Any], field: str) -> float:
     """A finite number, 0 when absent. Raises: UsageError."""
     found = value.get(field, 0)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or found < 0:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _INT_MAX:
         raise UsageError(f"{field} must be a number of at least 0")
     return float(found)
 
@@ -117,6 +116,8 @@ def _points(body: Mapping[str, Any], key: AgentKey, now_s: float) -> tuple[Metri
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UsageError("a metric's value must be a number")
+            if isinstance(value, int) and abs(value) > _INT_MAX:
+                raise UsageError("a metric's value is too large a number")
             points.append(MetricPoint(key.job, key.attempt, rank, step, name, float(value), time_s))
     return tuple(points)
 

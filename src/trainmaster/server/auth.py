@@ -74,7 +74,10 @@ class Tokens:
 
     def _refresh(self) -> None:
         """Read the file again when it changed."""
-        changed_ns = os.stat(self._path).st_mtime_ns
+        try:
+            changed_ns = os.stat(self._path).st_mtime_ns
+        except FileNotFoundError:
+            return  # between two versions of it
         if changed_ns != self._changed_ns:
             rows = (self._home.read_json(self._path) or {}).get("tokens", [])
             self._known = [(str(row["name"]), str(row["sha256"]).encode()) for row in rows]

@@ -1,17 +1,21 @@
 """Bodies in and out: JSON read with a limit and refused in words, JSON written without a detour."""
 
 import asyncio
+import errno
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from trainmaster.errors import TooLargeError, UsageError
+from trainmaster.errors import DiskFullError, TooLargeError, TrainmasterError, UsageError
 
 MIB = 1024 * 1024
+_MEMORY_MAX_BYTES = 2 * MIB
 _DRAIN_S = 5.0  # how long a body over the limit is still swallowed, so that its sender can read the answer
 
 
@@ -44,20 +48,39 @@ def finite(value: Any) -> Any:
 
 async def read(request: Request, limit_bytes: int, what: str) -> bytes:
     """The whole body. Raises: TooLargeError, UsageError (it broke off)."""
-    declared = request.headers.get("content-length", "0")
-    size, parts = 0, []
+    return b"".join([part async for part in _parts(request, limit_bytes, what)])
+
+
+async def spool(request: Request, limit_bytes: int, what: str, directory: Path) -> BinaryIO:
+    """The whole body as a file, on disk when it is large. Raises: TooLargeError, UsageError, DiskFullError."""
+    file = tempfile.SpooledTemporaryFile(_MEMORY_MAX_BYTES, dir=str(directory))  # noqa: SIM115  the caller closes it
+    try:
+        async for part in _parts(request, limit_bytes, what):
+            file.write(part)
+        file.seek(0)
+    except OSError as error:
+        file.close()
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"the disk is full: {what} was not taken", "free some space on the server") from error
+        raise
+    except TrainmasterError:
+        file.close()
+        raise
+    return cast(BinaryIO, file)
+
+
+async def _parts(request: Request, limit_bytes: int, what: str) -> AsyncIterator[bytes]:
+    """The body as it comes. Raises: TooLargeError, UsageError (it broke off)."""
+    size, declared = 0, int(request.headers.get("content-length", "0"))
     try:
         async for part in request.stream():
             size += len(part)
-            if size > limit_bytes or int(declared) > limit_bytes:
+            if max(size, declared) > limit_bytes:
+                await _swallow(request)
                 raise TooLargeError(f"{what} is over {limit_bytes // MIB} MiB")
-            parts.append(part)
-    except TooLargeError:
-        await _swallow(request)
-        raise
+            yield part
     except ClientDisconnect as error:
         raise UsageError(f"{what} broke off after {size} bytes") from error
-    return b"".join(parts)
 
 
 async def _swallow(request: Request) -> None:

@@ -25,7 +25,8 @@ def bind_tcp(home: Home, host: str | None, port: int | None) -> socket.socket:
             listener = _bind(chosen, int(last) if last.isdecimal() else 0)
         except OperationError:
             listener = _bind(chosen, 0)
-    write_atomic(remembered, str(listener.getsockname()[1]).encode())
+    with suppress(OSError):  # a convenience, and no reason to stay away on a full disk
+        write_atomic(remembered, str(listener.getsockname()[1]).encode())
     return listener
 
 

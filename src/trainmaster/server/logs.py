@@ -49,7 +49,10 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
         job = desk.job(job_id)
         ended = job is not None and job.state.ended
         files = query.files(desk, job_id, cursor.first)
-        chunks = await asyncio.to_thread(ranklogs.read_new, files, cursor, ended)
+        live = None if ended else job.attempt.number if job is not None and job.attempt is not None else 1
+        chunks = await asyncio.to_thread(ranklogs.read_new, files, cursor, live)
+        if live is not None:
+            ranklogs.pass_over(files, cursor, live)
         over = ended and ranklogs.at_end(files, cursor)
         if chunks or over or time.monotonic() >= deadline_s or desk.bells.closing:
             return bodies.Json(

@@ -9,18 +9,23 @@ from trainmaster.model.job import Job, State, StopFor
 from trainmaster.wire.messages import Order
 
 
-def stale(job: Job, key: AgentKey) -> bool:
+def superseded(job: Job, key: AgentKey) -> bool:
+    """The fence: whether a later attempt than this agent's exists."""
+    return job.attempt is not None and key.attempt < job.attempt.number
+
+
+def over(job: Job, key: AgentKey) -> bool:
     """Whether this agent's attempt is over in the eyes of control, whatever still runs of it."""
-    current = job.attempt
-    if job.state.ended or (current is not None and key.attempt < current.number):
+    if job.state.ended or superseded(job, key):
         return True
+    current = job.attempt
     return current is not None and key.attempt == current.number and current.ended_s is not None
 
 
 def orders(job: Job, key: AgentKey) -> list[Order]:
     """The state this agent is to reach."""
     current = job.attempt
-    if stale(job, key):
+    if over(job, key):
         return [Order(order="stop", grace_s=0.0, reason="this attempt is over")]
     if current is None or key.attempt != current.number:
         return []

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
@@ -26,6 +26,8 @@ _NODE = re.compile(r"n(\d+)\Z")
 _CURSOR_MAX_BYTES = 1024 * 1024
 _SETTLED_S = 0.2  # a line without an end is given out once its file has been quiet so long
 _TAIL_BLOCK_BYTES = 64 * 1024
+_CUT_NOTICE = b"\n[trainmaster: this log reached its limit"  # as the agent writes it
+_CUT_KEPT_MAX_BYTES = 1024 * 1024 + 4096  # it stands after the first MiB at most
 
 
 class RankFile(NamedTuple):
@@ -90,8 +92,8 @@ def rank_files(home: Home, job: str, first: int, attempt: int | None, rank: int 
     return sorted(found)
 
 
-def read_new(files: list[RankFile], cursor: Cursor, final: bool) -> list[Chunk]:
-    """What is new, up to the limits; moves `cursor` on. `final`: nothing will be written any more.
+def read_new(files: list[RankFile], cursor: Cursor, live: int | None) -> list[Chunk]:
+    """What is new, up to the limits; moves `cursor` on. `live` is the attempt that still writes, if one does.
 
     Files are read in order, each to its end before the next, as far as one answer goes.
     """
@@ -99,12 +101,21 @@ def read_new(files: list[RankFile], cursor: Cursor, final: bool) -> list[Chunk]:
     for file in files:
         if left <= 0:
             break
-        text, offset = _read(file, cursor.offsets.get(file.name, 0), min(left, CHUNK_MAX_BYTES), final)
+        text, offset = _read(file, cursor.offsets.get(file.name, 0), min(left, CHUNK_MAX_BYTES), live)
         cursor.offsets[file.name] = offset
         if text:
             chunks.append(Chunk(file.attempt, file.rank, text))
             left -= len(text)
     return chunks
+
+
+def pass_over(files: list[RankFile], cursor: Cursor, live: int) -> None:
+    """Look no more at attempts before `live` once all of them was given out."""
+    past = [file for file in files if file.attempt < live]
+    if past and at_end(past, cursor):
+        cursor.first = live
+        for file in past:
+            cursor.offsets.pop(file.name, None)
 
 
 def at_end(files: list[RankFile], cursor: Cursor) -> bool:
@@ -121,22 +132,28 @@ def skip_to_tail(files: list[RankFile], cursor: Cursor, lines: int) -> None:
             cursor.offsets[file.name] = _tail_offset(file.path, lines)
 
 
-def _read(file: RankFile, offset: int, limit: int, final: bool) -> tuple[str, int]:
+def _read(file: RankFile, offset: int, limit: int, live: int | None) -> tuple[str, int]:
     """Text from `offset` on, whole lines where it can be, and the offset after it."""
     try:
         with open(file.path, "rb") as log:
             stat = os.fstat(log.fileno())
             if stat.st_size < offset:
-                return f"[the log was cut here; {offset - stat.st_size} bytes are gone]\n", stat.st_size
+                offset = _after_cut(log)
             log.seek(offset)
             data = log.read(limit)
     except OSError:
         return "", offset
+    final = live is None or file.attempt < live
     if len(data) < limit and not final and time.time() - stat.st_mtime < _SETTLED_S:
         data = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data, final=final and len(data) < limit)
     return text, offset + len(data) - len(decoder.getstate()[0])
+
+
+def _after_cut(log: BinaryIO) -> int:
+    """Where reading goes on in a log that became shorter: at the agent's notice, else at the beginning."""
+    return max(0, log.read(_CUT_KEPT_MAX_BYTES).rfind(_CUT_NOTICE))
 
 
 def _tail_offset(path: str, lines: int) -> int:

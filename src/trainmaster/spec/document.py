@@ -19,7 +19,8 @@ from trainmaster.spec.yaml12 import Path as FieldPath
 _HABITS = {  # what people write who come from elsewhere
     "cmd": "command", "entrypoint": "command", "run": "command", "script": "command", "args": "command",
     "env": "environment.variables", "environ": "environment.variables", "timeout": "time_limit", "time": "time_limit",
-    "mem": "resources.memory", "gpu": "resources.gpus", "cpu": "resources.cpus", "retries": "restarts", "max_retries": "restarts",
+    "mem": "resources.memory", "gpu": "resources.gpus", "cpu": "resources.cpus", "retries": "restarts",
+    "max_retries": "restarts",
     "cwd": "workdir", "working_dir": "workdir", "num_nodes": "resources.nodes", "nnodes": "resources.nodes", "labels": "tags",
     "nproc_per_node": "resources.ranks", "tasks": "resources.ranks", "hyperparameters": "params", "outputs": "artifacts",
     "vars": "environment.variables", "glob": "checkpoint.path", "max": "restarts.program",
@@ -107,10 +108,14 @@ def _unspeakable(mapping: dict[Any, Any], where: Positions) -> list[Fault]:
             left += [((*path, key), key) for key in value if isinstance(key, str)]
         elif isinstance(value, list | tuple):
             left += [((*path, index), item) for index, item in enumerate(value)]
-        elif isinstance(value, str) and ("\0" in value or (not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value))):
+        elif isinstance(value, str) and not _is_text(value):
             field = dotted(path).encode("utf-8", "replace").decode().replace("\0", "?")
             faults.append(_at(where, path, Fault(field, "holds a NUL or half a character", "a text", "an unusable text")))
     return faults
+
+
+def _is_text(value: str) -> bool:
+    return "\0" not in value and (value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value))
 
 
 def _as_written(mapping: dict[str, Any], where: Positions) -> dict[str, Any]:
@@ -162,7 +167,7 @@ def _unknown(path: FieldPath, value: object, where: Positions) -> Fault:
 
 
 def _meant(name: str, section: str, names: list[str]) -> str | None:
-    """The name that was meant: here by letter, elsewhere by its exact word or a habit, here by likeness, elsewhere by likeness."""
+    """The name that was meant: by its exact word here, then elsewhere, then a habit; by likeness here, then elsewhere."""
     lowered = name.lower().replace("-", "_")
     if lowered in names:
         return lowered
@@ -210,7 +215,9 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
     gpus = resources.gpus if resources.gpu_kind is None else f"{resources.gpu_kind}:{resources.gpus}"
     memory = None if resources.memory_bytes is None else _size_text(resources.memory_bytes)
     sections: dict[str, dict[str, Any]] = {
-        "resources": {"nodes": resources.nodes, "gpus": gpus, "cpus": resources.cpus, "memory": memory, "ranks": resources.ranks},
+        "resources": {
+            "nodes": resources.nodes, "gpus": gpus, "cpus": resources.cpus, "memory": memory, "ranks": resources.ranks,
+        },
         "checkpoint": {
             "path": spec.checkpoint.path, "keep": spec.checkpoint.keep, "resume_arguments": spec.checkpoint.resume_arguments,
         },

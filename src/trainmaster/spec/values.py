@@ -15,7 +15,7 @@ from trainmaster.spec.faults import describe, nearest
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\Z", re.ASCII)
 _DECIMAL_UNITS = {f"{prefix}B": 1000**n for n, prefix in enumerate("kMGTP", 1)}
-_SIZE_UNITS = {"B": 1} | _DECIMAL_UNITS | {f"{prefix}iB": 1024**n for n, prefix in enumerate("KMGTP", 1)}
+_SIZE_UNITS: dict[str, int] = {"B": 1} | _DECIMAL_UNITS | {f"{prefix}iB": 1024**n for n, prefix in enumerate("KMGTP", 1)}
 _SIZE_EXAMPLE = "a size such as 64GiB, 500MB or 1.5TiB"
 MEMORY_MIN_BYTES = 1024 * 1024
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?\Z", re.ASCII)
@@ -112,7 +112,8 @@ def size_bytes(value: object) -> int:
     if unit not in _SIZE_UNITS:
         raise refusal(_SIZE_EXAMPLE, value, _near_unit(match["number"], unit))
     number = match["number"]
-    total = int(number) * _SIZE_UNITS[unit] if number.isdigit() else round(float(number) * _SIZE_UNITS[unit])
+    factor = _SIZE_UNITS[unit]
+    total = int(number) * factor if number.isdigit() else round(float(number) * factor)
     if total < MEMORY_MIN_BYTES:
         suggestion = f"{number}GiB" if not match["unit"] and total else None
         raise refusal("at least 1MiB", value, suggestion)

@@ -105,8 +105,8 @@ def parse(data: bytes, file: str) -> Document:
         root = composer.document(iter(yaml.parse(text, Loader=_Loader)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        if mark is not None and mark.line > text.count("\n"):  # past the end: what was left open says more
-            mark = error.context_mark or mark
+        if mark is not None and not "\n".join(text.split("\n")[mark.line :])[mark.column :].strip():
+            mark = error.context_mark or mark  # at the end of the file: where that began which was left open says more
         place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         raise _unreadable(file, place, _plain_words(error, text, place)) from error
     except yaml.YAMLError as error:

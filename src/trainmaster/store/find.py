@@ -57,14 +57,14 @@ class JobFinder:
         going = [state for state in State if not state.ended]
         query = select(_job.c.state, func.count()).where(_job.c.state.in_(going)).group_by(_job.c.state)
         with self._database.reading() as connection:
-            found: dict[str, int] = dict(connection.execute(query).tuples().all())
+            found = {row[0]: row[1] for row in connection.execute(query)}
         return {state: found.get(state.value, 0) for state in going}
 
     def numbers(self) -> dict[str, int]:
         """The highest number of each experiment's jobs; with `Inbox.keep_ahead` no id is ever given out twice."""
         query = select(_job.c.experiment, func.max(_job.c.number)).group_by(_job.c.experiment)
         with self._database.reading() as connection:
-            return dict(connection.execute(query).tuples().all())
+            return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def _ids() -> Select[Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, insert, select
+from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from trainmaster.model.commands import AgentReport, Command, SetNodeState, SubmitJob
 from trainmaster.model.ids import AgentKey, job_id
@@ -75,11 +75,13 @@ class SqlInbox:
 
     def trim(self, taken_seq: int, now_s: float) -> None:
         """See the port."""
-        taken = _inbox.c.seq <= taken_seq
         old = _inbox.c.received_s < now_s - COMMANDS_KEPT_S
         with self._database.writing() as connection:
-            connection.execute(delete(_inbox).where(taken, _inbox.c.report.is_(True)))
-            connection.execute(delete(_inbox).where(taken, _inbox.c.report.is_(False), old))
+            connection.execute(delete(_inbox).where(_inbox.c.seq <= taken_seq, _inbox.c.report.is_(True)))
+            # Asked first how far the old ones reach: otherwise each trim would look at a week's commands.
+            old_seq = connection.scalar(select(func.max(_inbox.c.seq)).where(old)) or 0
+            commands = (_inbox.c.seq <= min(taken_seq, old_seq), _inbox.c.report.is_(False))
+            connection.execute(delete(_inbox).where(*commands, old))
 
     def keep_ahead(self, seq: int, numbers: Mapping[str, int]) -> None:
         """Never draw a row at or below `seq`, nor a job's number at or below its experiment's.

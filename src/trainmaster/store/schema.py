@@ -90,7 +90,8 @@ inbox = Table(
     Column("data", Text, nullable=False),
     Column("received_s", Float(53), nullable=False),
     Index("inbox_key", "key", unique=True),
-    Index("inbox_age", "report", "received_s"),
+    Index("inbox_kind", "report", "seq"),
+    Index("inbox_age", "received_s"),
 )
 
 counter = Table(

@@ -1,5 +1,6 @@
 """The laws of `trainmaster.ports.store.MetricStore` as a suite to subclass; `store_contract` has the other two."""
 
+import itertools
 import math
 import threading
 from collections.abc import Callable
@@ -9,6 +10,8 @@ import pytest
 from trainmaster.errors import DiskFullError
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, MetricStore
 from trainmaster.testing.store_contract import Full
+
+OpenMetrics = Callable[..., MetricStore]
 
 
 def point(step: int | None, value: float, attempt: int = 1, rank: int = 0, time_s: float = 1.0) -> MetricPoint:
@@ -25,10 +28,10 @@ class MetricStoreContract:
     """Fixtures: `open_metrics(read_only=False)` -> MetricStore; `full_disk(store)`, a context in which it has no space."""
 
     @pytest.fixture
-    def metrics(self, open_metrics: Callable[..., MetricStore]) -> MetricStore:
+    def metrics(self, open_metrics: OpenMetrics) -> MetricStore:
         return open_metrics()
 
-    def test_a_curve_is_in_the_order_of_its_steps(self, metrics: MetricStore, open_metrics: Callable[..., MetricStore]) -> None:
+    def test_a_curve_is_in_the_order_of_its_steps(self, metrics: MetricStore, open_metrics: OpenMetrics) -> None:
         assert metrics.series("digits-1", "loss") == []
         assert metrics.write([point(5, 0.5), point(1, 0.1), point(3, 0.3)], []) == 0
         metrics.write([point(2, 0.2), MetricPoint("digits-1", 1, 0, 2, "accuracy", 9.0, 1.0)], [])
@@ -40,7 +43,7 @@ class MetricStoreContract:
         metrics.write([point(2, 2.0, attempt=2), point(2, 3.0, attempt=2), point(3, 4.0, attempt=2)], [])
         assert metrics.series("digits-1", "loss") == [(0, 1.0), (1, 1.0), (2, 3.0), (3, 4.0)]
 
-    def test_below_the_fence_is_refused_and_counted(self, metrics: MetricStore, open_metrics: Callable[..., MetricStore]) -> None:
+    def test_below_the_fence_is_refused_and_counted(self, metrics: MetricStore, open_metrics: OpenMetrics) -> None:
         assert metrics.write([point(1, 1.0, attempt=2), point(2, 9.0, attempt=1)], []) == 1
         assert metrics.write([point(1, 9.0), point(1, 5.0, attempt=2)], []) == 1
         metrics.raise_fence("digits-1", 4)
@@ -102,7 +105,7 @@ class MetricStoreContract:
         assert thin[-1] == curve[-1]
         if limit > 1:
             assert thin[0] == curve[0]
-            gaps = [(b - a) / stride for (a, _), (b, _) in zip(thin, thin[1:], strict=False)]
+            gaps = [(b - a) / stride for (a, _), (b, _) in itertools.pairwise(thin)]
             assert max(gaps) <= 100 / (limit - 1) + 1
 
     def test_one_far_step_does_not_thin_out_the_rest(self, metrics: MetricStore) -> None:

@@ -23,12 +23,14 @@ from trainmaster.model.events import EVENTS, Event, Released, Submitted, Waited
 from trainmaster.model.job import Attempt, Job, NodeRun, State
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
-from trainmaster.ports.store import EventStore, Inbox, InboxRow, JobIndex, JobQuery, Live, NewEvent, NewRow, Recorded
+from trainmaster.ports.store import EventStore, Inbox, InboxRow, JobQuery, Live, NewEvent, NewRow, Recorded
 
 KILLS = 4
 _examples = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 Full = Callable[[Any], AbstractContextManager[None]]
+OpenEvents = Callable[..., EventStore]
+OpenInbox = Callable[..., Inbox]
 
 
 def some_job(seq: int, state: State = State.QUEUED, **changes: Any) -> Job:
@@ -111,15 +113,15 @@ class EventStoreContract:
     """Fixtures: `open_events(read_only=False)` -> EventStore; `full_disk(store)`, a context in which it has no space."""
 
     @pytest.fixture
-    def store(self, open_events: Callable[..., EventStore]) -> EventStore:
+    def store(self, open_events: OpenEvents) -> EventStore:
         return open_events()
 
     def test_starts_out_empty(self, store: EventStore) -> None:
         assert store.load_live() == Live((), (), 0, 0.0, 0)
-        assert store.jobs(JobQuery()) == store.nodes() == store.events(0, 10) == store.attempts("x-1") == []
+        assert (store.jobs(JobQuery()), store.nodes(), store.events(0, 10), store.attempts("x-1")) == ([], [], [], [])
         assert store.job("x-1") is None
 
-    def test_what_was_appended_is_there_after_reopening(self, open_events: Callable[..., EventStore]) -> None:
+    def test_what_was_appended_is_there_after_reopening(self, open_events: OpenEvents) -> None:
         job, node = some_job(1, State.STARTING, attempt=some_attempt(1)), some_node("n1")
         events: list[Event] = [Waited("first"), Released("ada")]
         new = [NewEvent(job.id, 1, events[0]), NewEvent(None, None, events[1])]
@@ -206,14 +208,14 @@ class EventStoreContract:
             assert (store.load_live(), store.events(0, 100)) == before
         assert store.append(3.0, [NewEvent("job-1", None, Waited("go on"))], {}, [], 1) == 2
 
-    def test_reading_only_writes_nothing(self, store: EventStore, open_events: Callable[..., EventStore]) -> None:
+    def test_reading_only_writes_nothing(self, store: EventStore, open_events: OpenEvents) -> None:
         reader = open_events(read_only=True)
         with pytest.raises(TrainmasterError):
             reader.append(1.0, [], {"job-1": some_job(1)}, [], 0)
         submit_all(store, [some_job(1)])
         assert reader.jobs(JobQuery()) == [some_job(1)]
 
-    def test_what_was_appended_survives_kill_9(self, open_events: Callable[..., EventStore]) -> None:
+    def test_what_was_appended_survives_kill_9(self, open_events: OpenEvents) -> None:
         rng, done = random.Random(7), 0
         for _ in range(KILLS):
             opened: list[EventStore] = []
@@ -232,7 +234,7 @@ class EventStoreContract:
             assert live == Live(tuple(some_job(n + 1) for n in range(done)), (), done, float(done), done)
             assert [r.event for r in store.events(0, 10_000)] == [Waited(str(n + 1)) for n in range(done)]
 
-    def test_a_reader_elsewhere_sees_whole_transactions(self, store: EventStore, open_events: Callable[..., EventStore]) -> None:
+    def test_a_reader_elsewhere_sees_whole_transactions(self, store: EventStore, open_events: OpenEvents) -> None:
         count = 60
 
         def read() -> None:
@@ -274,11 +276,12 @@ class InboxContract:
     """Fixtures: `open_inbox(read_only=False)` -> Inbox; `full_disk(store)`, a context in which it has no space."""
 
     @pytest.fixture
-    def inbox(self, open_inbox: Callable[..., Inbox]) -> Inbox:
+    def inbox(self, open_inbox: OpenInbox) -> Inbox:
         return open_inbox()
 
-    def test_numbers_are_drawn_per_experiment(self, inbox: Inbox, open_inbox: Callable[..., Inbox]) -> None:
-        assert inbox.accept([submission("k1"), submission("k2", "other"), submission("k3")]) == ["digits-1", "other-1", "digits-2"]
+    def test_numbers_are_drawn_per_experiment(self, inbox: Inbox, open_inbox: OpenInbox) -> None:
+        ids = inbox.accept([submission("k1"), submission("k2", "other"), submission("k3")])
+        assert ids == ["digits-1", "other-1", "digits-2"]
         assert open_inbox().accept([submission("k4")]) == ["digits-3"]
         rows = inbox.drain(0, 10)
         assert [(r.key, r.job, r.command.job) for r in rows if isinstance(r.command, SubmitJob)] == [
@@ -296,7 +299,7 @@ class InboxContract:
         assert inbox.accept([]) == []
 
     def test_each_row_answers_with_its_job(self, inbox: Inbox) -> None:
-        commands = [CancelJob("digits-7", "ada"), SetNodeState("n1", NodeState.DRAINED, "ada")]
+        commands: list[Command] = [CancelJob("digits-7", "ada"), SetNodeState("n1", NodeState.DRAINED, "ada")]
         rows = [NewRow(f"k{n}", command, 2.0) for n, command in enumerate(commands)] + [report("r", "digits-8.1/n0", 3.0)]
         assert inbox.accept(rows) == ["digits-7", "", "digits-8"]
         assert inbox.drain(0, 10) == [
@@ -313,13 +316,14 @@ class InboxContract:
         assert inbox.drain(rows[1].seq, 3) == rows[2:5]
 
     def test_pending_is_commands_not_taken_up(self, inbox: Inbox) -> None:
-        inbox.accept([submission("k1"), report("r1", "digits-1.1/n0"), submission("k2"), NewRow("k3", CancelJob("digits-1", "x"), 1.0)])
+        cancel = NewRow("k3", CancelJob("digits-1", "x"), 1.0)
+        inbox.accept([submission("k1"), report("r1", "digits-1.1/n0"), submission("k2"), cancel])
         rows = inbox.drain(0, 10)
         assert inbox.pending(0) == [rows[0], rows[2], rows[3]]
         assert inbox.pending(rows[0].seq) == [rows[2], rows[3]]
         assert inbox.pending(0, "digits-1") == [rows[0], rows[3]]
 
-    def test_trim_forgets_what_was_taken_and_reuses_nothing(self, open_inbox: Callable[..., Inbox]) -> None:
+    def test_trim_forgets_what_was_taken_and_reuses_nothing(self, open_inbox: OpenInbox) -> None:
         day_s, inbox = 24 * 3600.0, open_inbox()
         new = [submission("old"), replace(submission("young"), received_s=2 * day_s), report("r1", "digits-1.1/n0")]
         inbox.accept([*new, report("r2", "digits-1.1/n0"), submission("old, not taken")])
@@ -362,7 +366,7 @@ class InboxContract:
             assert [row.key for row in inbox.drain(0, 10)] == ["k1"]
         assert inbox.accept([submission("k1"), submission("k2")]) == ["digits-1", "digits-2"]
 
-    def test_what_was_accepted_survives_kill_9(self, open_inbox: Callable[..., Inbox]) -> None:
+    def test_what_was_accepted_survives_kill_9(self, open_inbox: OpenInbox) -> None:
         rng, done = random.Random(11), 0
         for _ in range(KILLS):
             opened: list[Inbox] = []

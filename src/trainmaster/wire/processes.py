@@ -1,7 +1,12 @@
 """Telling a process from another with its number: boot id, pid and start time together (Linux `/proc`)."""
 
+from __future__ import annotations
+
 import os
-from typing import Optional
+
+TYPE_CHECKING = False  # as in `typing`, whose import is too dear before an agent's ranks start
+if TYPE_CHECKING:
+    from typing import Optional
 
 
 def boot_id() -> str:
@@ -29,6 +34,6 @@ def same_process(pid: int, ticks: int, boot: str) -> bool:
     return boot == boot_id() and start_ticks(pid) == ticks
 
 
-def own_identity() -> "dict[str, object]":
+def own_identity() -> dict[str, object]:
     """This process as others may record it."""
     return {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot_id": boot_id()}

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from trainmaster.agent import main as agent
-from trainmaster.engines.local.code_version import VERSION
+from trainmaster.engines.local.code_version import version
 from trainmaster.home import Home
 from trainmaster.wire import names, processes
 
@@ -32,16 +32,20 @@ _REQUEST_MAX_BYTES = 8192
 
 
 def main(root: str) -> int:
-    """Serve until told to go or the home is gone; a second spawner of one home ends at once."""
+    """Serve until told to go; a second spawner of one home ends at once, and so does one no longer wanted.
+
+    The lock file says that one is wanted: who starts a spawner makes it, who stops it removes it.
+    """
     home = Home(Path(root))
-    lock = os.open(home.lock("spawner"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        lock = os.open(home.lock("spawner"), os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (FileNotFoundError, BlockingIOError):
         return 0
     os.chdir("/")
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    code = version()
     agent.preload()
     path = home.socket("spawner")
     listener = _listen(path)
@@ -49,13 +53,13 @@ def main(root: str) -> int:
     gc.collect()
     gc.freeze()  # the collector leaves what is shared alone, so that the children do not copy it
     try:
-        while home.root.is_dir() and _ours(path, inode):
+        while _wanted(lock) and _ours(path, inode):
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
                 continue
             with connection:
-                if not _serve(connection):
+                if not _serve(connection, code):
                     return 0
         return 0
     finally:
@@ -77,6 +81,11 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
+def _wanted(lock: int) -> bool:
+    """Whether the lock file still has its name, the home still being there included."""
+    return os.fstat(lock).st_nlink > 0
+
+
 def _ours(path: Path, inode: int) -> bool:
     """Whether the name still leads here: nobody removed the socket or put another in its place."""
     try:
@@ -85,7 +94,7 @@ def _ours(path: Path, inode: int) -> bool:
         return False
 
 
-def _serve(connection: socket.socket) -> bool:
+def _serve(connection: socket.socket, code: str) -> bool:
     """Answer one request; False when it was the last."""
     connection.settimeout(_REQUEST_S)
     try:
@@ -96,7 +105,7 @@ def _serve(connection: socket.socket) -> bool:
         if request.get("exit"):
             _answer(connection, {"pid": os.getpid()})
             return False
-        if request.get("version") != VERSION:
+        if request.get("version") != code:
             _answer(connection, {"error": "version"})
             return False
         pid = _fork_agent(str(request["directory"]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.engines.local.attempts import Identity
-from trainmaster.engines.local.code_version import VERSION
+from trainmaster.engines.local.code_version import version
 from trainmaster.engines.local.zipapp import build
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
@@ -56,7 +56,7 @@ class Starter:
 
         Raises: OperationError when no process can be started.
         """
-        answer = ask(self._home, {"directory": str(directory), "version": VERSION})
+        answer = ask(self._home, {"directory": str(directory), "version": version()})
         if answer is not None and "pid" in answer:
             return _identity(int(answer["pid"]), answer.get("start_ticks"))
         self._revive()
@@ -88,15 +88,20 @@ class Starter:
             _log.warning("no spawner could be started, agents start by exec: %s", error)
 
 
-def start_spawner(home: Home) -> None:
-    """Start a spawner in the background; harmless where one runs (the second ends at once)."""
+def start_spawner(home: Home) -> int:
+    """Start a spawner in the background; harmless where one runs (the second ends at once). Returns its pid.
+
+    Raises: OSError, OperationError.
+    """
     home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.lock("spawner").touch(mode=0o600)
     module = "trainmaster.engines.local.spawner"
-    detach([sys.executable, "-P", "-m", module, str(home.root)], home.logs / "spawner.log")
+    return detach([sys.executable, "-P", "-m", module, str(home.root)], home.logs / "spawner.log")
 
 
 def stop_spawner(home: Home) -> None:
     """Ask the spawner to go, and wait until it is gone (seconds at most); agents live on. Harmless where there is none."""
+    home.lock("spawner").unlink(missing_ok=True)  # one that is only starting now ends by itself
     answer = ask(home, {"exit": True})
     if answer is None or "pid" not in answer:
         return

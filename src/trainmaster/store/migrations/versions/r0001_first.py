@@ -82,7 +82,8 @@ def upgrade_inbox() -> None:
         Column("received_s", Float(53), nullable=False),
     )
     op.create_index("inbox_key", "inbox", ["key"], unique=True)
-    op.create_index("inbox_age", "inbox", ["report", "received_s"])
+    op.create_index("inbox_kind", "inbox", ["report", "seq"])
+    op.create_index("inbox_age", "inbox", ["received_s"])
     op.create_table("counter", Column("name", Text, primary_key=True), Column("last", BigInteger, nullable=False))
 
 

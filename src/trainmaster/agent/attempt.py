@@ -1,0 +1,240 @@
+"""The loop that watches a node's ranks: one thread, woken by signals, threads and timers; it alone decides.
+
+Rules: a rank's end by a signal ends the others at once, a failing exit after a second in which another's signal may
+explain it. Nothing of the ranks' trees outlives the attempt. The record of the end is durable before anything is told.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from trainmaster.agent import exit_record, outcome, ranks, tree, usage
+from trainmaster.agent.gathering import Gathering
+from trainmaster.agent.orders import Orders
+from trainmaster.agent.output import RankOutput
+from trainmaster.agent.progress import Progress
+from trainmaster.agent.spool import Outbox
+from trainmaster.agent.stopping import Stopping
+from trainmaster.agent.sync import Sync
+from trainmaster.wire import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from trainmaster.agent.starting import Start
+
+TELL_S = 0.02  # a job that ends sooner tells its start and its end in one request
+POLL_S = 0.3  # and one that ends by then never asks for orders
+_OUTPUT_MIN_S, _OUTPUT_MAX_S = 0.05, 0.25  # between two readings
+_OUTPUT_SHARE_S = 0.01  # of one reading, for each rank
+_SAMPLE_S, _SAMPLE_NEAR_S = 0.5, 0.1  # between two looks at the tree; the shorter one near the memory limit
+_SAMPLE_COST = 50  # a look that takes t seconds is followed by 50 t of rest
+_EXPLAINED_S = 1.0  # how long a failing exit waits for another rank's signal
+_KIN_GRACE_S = 2.0  # TERM to KILL for the others of a broken gang, and for what ranks leave behind
+_LINGER_S = 0.2  # in which what ranks leave behind may end by itself
+_COMMIT_MIN_S = 2.0  # for the last checkpoint, however short the grace was
+_COMMIT_MAX_S = 3600.0
+
+
+class Attempt:
+    """One agent's part of an attempt, from its ranks' start to its last word."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._launch = start.launch
+        self._wake = start.wake
+        self._ranks = start.ranks
+        self._outbox = start.sync.outbox if start.sync else Outbox(os.path.join(start.directory, names.SPOOL))
+        self._sync = start.sync or Sync(start.launch, self._outbox, start.wake)
+        self._sync.heartbeat = self._heartbeat
+        self._progress = Progress(self._outbox)
+        pattern, log_max_bytes = self._launch["metrics_pattern"], self._launch["log_max_bytes"]
+        self._outputs = [RankOutput(rank, pattern, log_max_bytes, self._progress) for rank in self._ranks]
+        self._usage = usage.Usage(None if self._launch["cgroup"] else self._launch["memory_bytes"])
+        self._devices = usage.Devices(self._launch["devices"])
+        self._gathering = Gathering(self._launch, start.collector, start.wake)
+        self._recorder = tree.Recorder(os.path.join(start.directory, names.TREE))
+        self._orders = Orders(start, self._sync)
+        self._stopping = Stopping()
+        self._end = outcome.End()
+        self._left_s: Optional[float] = None  # when the last rank ended
+        self._swept = False
+        now_s = time.monotonic()
+        self._output_every_s = _OUTPUT_MIN_S
+        self._output_due_s = now_s + TELL_S
+        self._sample_due_s = now_s + TELL_S
+
+    def run(self) -> None:
+        """Watch to the end, record it, tell it."""
+        self._first_words()
+        if self._ranks:
+            self._watch()
+            self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
+            for output in self._outputs:
+                output.finish()
+            self._messages()
+            self._commit()
+        self._end.peak_memory_bytes = self._usage.peak_bytes
+        ended = outcome.ended(self._start, self._end, self._outputs, self._progress)
+        exit_record.write(self._start.directory, ended)
+        told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
+        self._outbox.report("ended", **{**told, "staged": [], "kept": []})
+        self._sync.finish()
+
+    def _first_words(self) -> None:
+        if not self._ranks:
+            return
+        if self._launch["nodes"] > 1 and self._launch["node_index"] == 0 and self._start.meeting is not None:
+            address, port = self._start.meeting
+            self._outbox.report("rendezvous", address=address, port=port)
+            self._sync.start_sender()
+        restored = self._start.restored
+        self._outbox.report(
+            "started",
+            restored=restored.id if restored else None,
+            step=restored.step if restored else None,
+            bad=list(restored.bad) if restored else [],
+        )
+
+    def _watch(self) -> None:
+        """Until nothing of the ranks' trees is left."""
+        while ranks.reap(self._launch["shell"], self._ranks, self._start.began_s):
+            now_s = time.monotonic()
+            self._obey(now_s)
+            self._judge(now_s)
+            self._stopping.step(now_s)
+            self._read(now_s)
+            self._sample(now_s)
+            self._tell(now_s)
+            self._results()
+            if all(rank.running for rank in self._ranks):
+                self._gathering.watch(now_s, self._progress.last_step)
+            self._wake.wait(max(0.0, self._due_s(now_s) - time.monotonic()))
+
+    def _due_s(self, now_s: float) -> float:
+        """When the loop has something to do next, if nothing wakes it before."""
+        due = [self._output_due_s, self._sample_due_s, self._orders.due_s]
+        if self._stopping.due_s is not None:
+            due.append(self._stopping.due_s)
+        if self._left_s is not None and not self._swept:
+            due.append(self._left_s + _LINGER_S)
+        failed_s = self._failed_s()
+        if failed_s is not None and not self._stopping.active:
+            due.append(failed_s + _EXPLAINED_S)
+        return min(due)
+
+    def _obey(self, now_s: float) -> None:
+        """What others want of us."""
+        grace_s = self._orders.take(now_s)
+        if grace_s is not None:
+            self._stop(now_s, grace_s)
+
+    def _stop(self, now_s: float, grace_s: float) -> None:
+        """End the ranks; those that run are ended by us."""
+        for rank in self._ranks:
+            rank.stopped_by_us = rank.stopped_by_us or rank.running
+        self._stopping.begin(now_s, grace_s)
+
+    def _failed_s(self) -> Optional[float]:
+        """When the first rank failed by itself; None while none has."""
+        failed = [rank.ended_after_s for rank in self._ranks if rank.failed]
+        return self._start.began_s + min(failed) if failed else None
+
+    def _judge(self, now_s: float) -> None:
+        """What the ends of some ranks mean for the others, and for what they left behind."""
+        if any(rank.running for rank in self._ranks):
+            failed_s = self._failed_s()
+            if failed_s is None or self._stopping.active:
+                return
+            if now_s >= failed_s + _EXPLAINED_S or any(rank.failed and rank.signal is not None for rank in self._ranks):
+                self._stop(now_s, _KIN_GRACE_S)
+            return
+        if self._left_s is None:
+            self._left_s = now_s
+        if not self._swept and now_s >= self._left_s + _LINGER_S:
+            self._swept = True
+            if self._stopping.active:
+                self._stopping.terminate()  # born since; the grace goes on for those that still save
+            else:
+                self._stopping.begin(now_s, _KIN_GRACE_S)
+
+    def _read(self, now_s: float) -> None:
+        """What the ranks wrote."""
+        if now_s < self._output_due_s:
+            return
+        found = False
+        for output in self._outputs:
+            found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
+        self._messages()
+        self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
+        self._output_due_s = time.monotonic() + self._output_every_s
+
+    def _messages(self) -> None:
+        for output in self._outputs:
+            for message in output.messages:
+                self._gathering.message(output.rank.number, message)
+            output.messages.clear()
+
+    def _sample(self, now_s: float) -> None:
+        """Who is in the trees and what they use."""
+        if now_s < self._sample_due_s:
+            return
+        heads = tree.children(os.getpid())
+        trees = [[head, *tree.descendants(head)] for head in heads]
+        self._recorder.note([pid for pids in trees for pid in pids])
+        sizes = {heads[index]: size for index, size in enumerate(self._usage.sample(trees))}
+        for rank in self._ranks:
+            rank.peak_memory_bytes = max(rank.peak_memory_bytes, sizes.get(rank.pid, 0) if rank.running else 0)
+        if self._usage.over and not self._end.over_memory:
+            self._end.over_memory = True
+            self._stop(now_s, 0.0)
+        took_s = time.monotonic() - now_s
+        self._sample_due_s = now_s + max(_SAMPLE_NEAR_S if self._usage.near else _SAMPLE_S, _SAMPLE_COST * took_s)
+
+    def _tell(self, now_s: float) -> None:
+        """Begin to talk with the server, if this is no job of a moment."""
+        alive_s = now_s - (self._start.ranks_began_s or now_s)
+        if alive_s >= TELL_S:
+            self._sync.start_sender()
+        if alive_s >= POLL_S:
+            self._sync.start_poller()
+
+    def _results(self) -> None:
+        """What the gathering has brought into the store."""
+        while self._gathering.results:
+            kind, fields = self._gathering.results.popleft()
+            report = self._outbox.report(kind, **fields)
+            (self._end.staged if kind == "staged" else self._end.kept).append(report)
+
+    def _commit(self) -> None:
+        """Look for checkpoints once more and keep the artifacts; given up at the end of a grace."""
+        began_s = time.monotonic()
+        self._gathering.finish(self._progress.last_step)
+        while not self._gathering.idle:
+            now_s = time.monotonic()
+            grace_s = self._orders.take(now_s)
+            if grace_s is not None:
+                self._stopping.begin(now_s, grace_s)
+            until_s = began_s + _COMMIT_MAX_S
+            if self._orders.stopped and self._stopping.deadline_s is not None:
+                until_s = max(self._stopping.deadline_s, began_s + _COMMIT_MIN_S)
+            if now_s >= until_s:
+                sys.stderr.write("the last commits were given up: out of time\n")
+                break
+            self._tell(now_s)
+            self._results()
+            self._wake.wait(min(until_s, self._orders.due_s) - now_s)
+        self._results()
+
+    def _heartbeat(self, with_devices: bool) -> dict[str, Any]:
+        """How this part is doing; called from the threads that talk."""
+        return {
+            "running_s": round(time.monotonic() - (self._start.ranks_began_s or self._start.began_s), 3),
+            "step": self._progress.last_step,
+            "memory_bytes": self._usage.memory_bytes,
+            "cpu_s": round(self._usage.cpu_s, 3),
+            "gpu": self._devices.read() if with_devices else [],
+        }

@@ -1,0 +1,40 @@
+"""A gang's other nodes: they start when the server tells them where node 0 waits."""
+
+from __future__ import annotations
+
+import os
+
+from trainmaster.agent.spool import Outbox
+from trainmaster.agent.sync import Sync
+from trainmaster.agent.wake import Stopped
+from trainmaster.wire import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from trainmaster.agent.starting import Start
+
+_LOOK_S = 0.5
+
+
+def wait_for_meeting(start: Start) -> tuple[Sync, tuple[str, int]]:
+    """(the conversation with the server, (address, port)). However long it takes: the server ends it, or comes back.
+
+    Raises: wake.Stopped, ValueError where there is no server to ask.
+    """
+    sync = Sync(start.launch, Outbox(os.path.join(start.directory, names.SPOOL)), start.wake)
+    if not sync.enabled:
+        raise ValueError("a gang's nodes meet through the server, and none is given")
+    sync.start_poller()
+    while True:
+        place = None
+        while sync.orders:
+            order = sync.orders.popleft()
+            if order.get("order") == "stop":
+                raise Stopped
+            if order.get("order") == "rendezvous":
+                place = (str(order["address"]), int(order["port"]))
+        if os.path.exists(os.path.join(start.directory, names.STOP)):
+            raise Stopped
+        if place is not None:
+            return sync, place
+        start.wake.wait(_LOOK_S)

@@ -1,0 +1,86 @@
+"""One agent's life in one process: `run`. It holds no state outside it, so that a warm process may fork and call it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from trainmaster.agent import exit_record, kernel
+from trainmaster.agent.quick import loads, read_json
+from trainmaster.agent.starting import Start
+from trainmaster.agent.wake import Wake
+from trainmaster.wire import names
+from trainmaster.wire.processes import own_identity
+
+_LATER = (
+    "attempt collect formats found gang gathering globs keep orders outcome output parse progress putback renames "
+    "sdkparts spool stage stopping sync usage wholeness"
+)
+
+
+def preload() -> None:
+    """Import what `run` imports only after the ranks are started; for processes that fork agents."""
+    from importlib import import_module  # noqa: PLC0415 - of no use to an agent
+
+    for name in _LATER.split():
+        import_module(f"trainmaster.agent.{name}")
+    loads("{}")
+
+
+def run(directory: str) -> int:
+    """Run the agent of an attempt's directory to its end; 0 unless its orders cannot be read.
+
+    Does nothing where another agent holds the directory, or one did and is gone, or the end is recorded already. Main
+    thread only, and only in a process that has no children: it takes over signals and waits for every child.
+    """
+    directory = os.path.abspath(directory)
+    lock = os.open(os.path.join(directory, names.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.exists(os.path.join(directory, names.EXIT)) or not _first(directory):
+            return 0
+        _live(directory)
+        return 0
+    except BlockingIOError:
+        return 0
+    finally:
+        os.close(lock)
+
+
+def _live(directory: str) -> None:
+    wake = Wake()
+    wake.install()
+    launch = read_json(os.path.join(directory, names.LAUNCH))
+    _identify(directory, launch["key"])
+    exit_record.allocate(directory)
+    kernel.adopt_orphans()
+    start = Start(directory, launch, wake)
+    start.make()
+    from trainmaster.agent.attempt import Attempt  # noqa: PLC0415 - the ranks run by now; it brings all the rest
+
+    Attempt(start).run()
+    start.release()
+
+
+def _first(directory: str) -> bool:
+    """Whether no agent was here before: ranks are never started twice for one directory."""
+    try:
+        return bool(read_json(os.path.join(directory, names.AGENT))["pid"] == os.getpid())
+    except FileNotFoundError:
+        return True
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _identify(directory: str, key: str) -> None:
+    """Say who holds the lock; whole or not at all."""
+    who = own_identity()
+    path = os.path.join(directory, names.AGENT)
+    descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        fields = f'"pid": {who["pid"]}, "start_ticks": {who["start_ticks"]}, "boot_id": "{who["boot_id"]}"'
+        os.write(descriptor, f'{{"key": "{key}", {fields}, "started_monotonic_s": {time.monotonic()}}}\n'.encode())
+    finally:
+        os.close(descriptor)
+    os.rename(f"{path}.part", path)

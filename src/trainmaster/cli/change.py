@@ -1,0 +1,66 @@
+"""`tm cancel`, `tm hold`, `tm release`: one request per job; all are tried before the first refusal is told."""
+
+from collections.abc import Callable
+
+import click
+
+from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.client.api import Client, Row
+from trainmaster.errors import TrainmasterError
+
+_jobs = click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+_reason = click.option("--reason", default="", help="Why; it is shown with the job.")
+
+
+@click.command()
+@_jobs
+@_reason
+@quiet_option
+@remote
+def cancel(session: Session, jobs: tuple[str, ...], reason: str) -> None:
+    """End jobs, whether they wait or run."""
+    _each(session, jobs, lambda client, ref: client.cancel(ref, reason), "is being cancelled")
+
+
+@click.command()
+@_jobs
+@_reason
+@quiet_option
+@remote
+def hold(session: Session, jobs: tuple[str, ...], reason: str) -> None:
+    """Keep waiting jobs from starting."""
+    _each(session, jobs, lambda client, ref: client.hold(ref, reason), "is held; let it go: tm release {id}")
+
+
+@click.command()
+@_jobs
+@quiet_option
+@remote
+def release(session: Session, jobs: tuple[str, ...]) -> None:
+    """Let held jobs go on."""
+    _each(session, jobs, lambda client, ref: client.release(ref), "is released")
+
+
+def _each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], Row], said: str) -> None:
+    client, out = session.client(), session.out
+    done: list[Row] = []
+    refused: list[TrainmasterError] = []
+    for ref in refs:
+        try:
+            answer = ask(client, ref)
+        except TrainmasterError as error:
+            if len(refs) == 1 or error.retryable:
+                raise
+            refused.append(error)
+            out.note(f"error: {error.message}")
+            continue
+        done.append(answer)
+        if out.quiet:
+            out.data(answer["id"])
+        elif not out.json:
+            out.data(f"{answer['id']} {said.format(id=answer['id'])}")
+    if out.json:
+        out.value(done)
+    if refused:
+        first = refused[0]
+        raise type(first)(f"{len(refused)} of {len(refs)} were refused, first: {first.message}", first.hint)

@@ -1,0 +1,60 @@
+"""`tm ps`: jobs, newest first. Never starts a server."""
+
+import time
+from typing import Any
+
+import click
+
+from trainmaster.cli import words
+from trainmaster.cli.progress import chosen, values_of
+from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.client.api import JobFilter
+
+_HEADERS = ("ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE / WHY")
+
+
+@click.command()
+@click.option("-a", "--all", "everything", is_flag=True, help="All jobs, not the newest 50 only.")
+@click.option("--state", help="Only jobs in this state.")
+@click.option("--project", help="Only jobs of this project.")
+@click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, help="How many.", show_default=True)
+@quiet_option
+@remote
+def ps(session: Session, everything: bool, state: str | None, project: str | None, limit: int) -> None:
+    """List jobs, newest first."""
+    query = JobFilter(limit=limit, all=int(everything))
+    if state:
+        query["state"] = state
+    if project:
+        query["project"] = project
+    jobs, out = session.client(start=False).jobs(**query), session.out
+    if out.json:
+        out.value(jobs)
+    elif out.quiet:
+        for job in jobs:
+            out.data(job["id"])
+    elif not jobs:
+        out.note("no jobs; submit one: tm run -- python train.py")
+    else:
+        now_s = time.time()
+        out.table(_HEADERS, [row(job, now_s) for job in jobs], state=1)
+        if len(jobs) == limit and not everything:
+            out.note(f"the newest {limit}; all of them: tm ps --all")
+
+
+def row(job: dict[str, Any], now_s: float) -> list[str]:
+    """A job's cells."""
+    name, value = chosen(values_of(job), None)
+    began_s = job["started_s"] or job["created_s"]
+    age = words.ago(job["ended_s"], now_s) if job["ended_s"] else words.short(max(0.0, now_s - began_s))
+    place = ", ".join(job["nodes"])
+    where = place if job["state"] in ("running", "starting") else "" if job["state"] == "succeeded" else str(job["reason"])
+    return [
+        job["id"],
+        job["state"],
+        str(job["attempt"] or "-"),
+        "-" if job["step"] is None else str(job["step"]),
+        "-" if name is None else f"{name} {words.number(value)}",
+        age,
+        where or place,
+    ]

@@ -1,0 +1,88 @@
+"""`tm up` and `tm down`: this machine's own server."""
+
+import time
+
+import click
+
+from trainmaster import daemons
+from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.client.api import Client, JobFilter, Row
+from trainmaster.client.settings import configured
+from trainmaster.errors import ConflictError, UsageError
+from trainmaster.home import Home
+
+_LIVE = ("starting", "running", "stopping")
+_CANCEL_S = 120.0  # ranks get 30 s of grace
+
+
+@click.command()
+@click.option("--host", help="Address to listen on; default 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: a free one.")
+@click.option("--nodes", type=click.IntRange(1), help="Declare so many nodes on this machine.")
+@click.option("--gpus-per-node", type=click.IntRange(0), help="Declare so many stand-in GPUs on each.")
+@click.option("--failpoints", is_flag=True, help="Let $TRAINMASTER_FAILPOINT kill the server (tests only).")
+@remote
+def up(session: Session, host: str | None, port: int | None, **declared: int | bool | None) -> None:
+    """Start this machine's server, or revive what died of it; harmless when it runs."""
+    home, out = Home.default(), session.out
+    info = daemons.start(home, daemons.Options(host=host, port=port, **declared))  # type: ignore[arg-type]
+    if out.json:
+        out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started)})
+        return
+    what = "started" if len(info.started) == len(daemons.PROCESSES) else "revived" if info.started else "already running"
+    out.data(f"{what}: {info.url}")
+    out.note(f"its files: {home.root}\nnext: tm run -- python train.py   tm nodes   tm down")
+
+
+@click.command()
+@click.option("--cancel", "cancelling", is_flag=True, help="End all jobs first.")
+@quiet_option
+@remote
+def down(session: Session, cancelling: bool) -> None:
+    """Stop this machine's server. Jobs that run go on, and are picked up again by the next `tm up`."""
+    target = configured(session.server)
+    if target is not None:
+        message = f"{target.source} names the server {target.url}, which is not this machine's own"
+        raise UsageError(message, "stop it where it runs")
+    home, out = Home.default(), session.out
+    running = daemons.running(home) is not None
+    left: list[Row] = []
+    if running or (cancelling and home.events_db.exists()):
+        client = session.client()
+        if cancelling:
+            _end_all(client, session)
+        left = [job for state in _LIVE for job in client.jobs(all=1, state=state)]
+        client.close()
+    report = daemons.stop(home)
+    _tell(session, left, report)
+    if not report.stopped:
+        out.note("no server was running")
+
+
+def _tell(session: Session, left: list[Row], report: daemons.StopReport) -> None:
+    out = session.out
+    if out.json:
+        out.value({"stopped": list(report.stopped), "killed": list(report.killed), "running": [job["id"] for job in left]})
+    elif out.quiet:
+        for job in left:
+            out.data(job["id"])
+    else:
+        for job in left:
+            out.data(f"{job['id']} runs on, on {', '.join(job['nodes'])}")
+        if report.stopped:
+            out.note("the server is stopped" + ("; pick the jobs up again: tm up" if left else ""))
+
+
+def _end_all(client: Client, session: Session) -> None:
+    """Cancel every job that has not ended, and see them end. Raises: WaitTimeoutError when one does not."""
+    asked = []
+    for state in ("queued", "held", *_LIVE):
+        for job in client.jobs(**JobFilter(all=1, state=state)):
+            try:
+                asked.append(str(client.cancel(job["id"], "tm down --cancel")["id"]))
+            except ConflictError:
+                continue  # it ended by itself meanwhile
+            session.out.note(f"cancelling {job['id']}")
+    until_s = time.monotonic() + _CANCEL_S
+    for id in asked:
+        client.wait(id, max(0.0, until_s - time.monotonic()))

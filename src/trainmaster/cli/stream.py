@@ -1,0 +1,75 @@
+"""Log text of several ranks on one standard output: rank 0 as it is, the others line by line as `[1] …`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainmaster.cli.output import Output
+
+_LINE_MAX = 4096  # characters kept back of a line without an end
+
+
+def rank_count(job: Mapping[str, Any]) -> int:
+    """How many ranks a job has in all."""
+    need = job["spec"]["resources"]
+    return int(need["nodes"]) * int(need["ranks"])
+
+
+class LogPrinter:
+    """Prints chunks; a new attempt is announced on standard error once there was another before it."""
+
+    def __init__(self, out: Output, ranks: int = 1) -> None:
+        self._out, self._several = out, ranks > 1
+        self._attempt: int | None = None
+        self._open: dict[tuple[int, int], str] = {}  # begun lines by (attempt, rank), where several ranks print
+        self._line_done = True
+
+    def page(self, chunks: Sequence[Mapping[str, Any]]) -> None:
+        """Print what came."""
+        for chunk in chunks:
+            if self._out.json:
+                self._out.stream(dict(chunk))
+            else:
+                self._chunk(int(chunk["attempt"]), int(chunk["rank"]), str(chunk["text"]))
+
+    def _chunk(self, attempt: int, rank: int, text: str) -> None:
+        if self._attempt is not None and attempt != self._attempt:
+            self.finish()
+            self._out.note(f"--- attempt {attempt} ---")
+        self._attempt = attempt
+        if not self._several:
+            self._write(text)
+            return
+        text = self._open.pop((attempt, rank), "") + text
+        done, newline, begun = text.rpartition("\n")
+        if newline:
+            self._lines(rank, done)
+        if len(begun) > _LINE_MAX:
+            self._lines(rank, begun)
+        elif begun:
+            self._open[attempt, rank] = begun
+
+    def _lines(self, rank: int, text: str) -> None:
+        mark = f"[{rank}] " if rank else ""
+        self._write("".join(f"{mark}{line}\n" for line in text.split("\n")))
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._out.raw(text)
+            self._line_done = text.endswith("\n")
+
+    def finish(self) -> None:
+        """Print the lines that were begun and never ended."""
+        for (_, rank), text in sorted(self._open.items()):
+            self._lines(rank, text)
+        self._open.clear()
+
+    @property
+    def at_line_start(self) -> bool:
+        """Whether the program left no line open."""
+        return self._line_done
+
+    def end_line(self) -> None:
+        """Before a word of our own: begin a new line on a terminal where the program left one open."""
+        if not self._line_done and self._out.terminal:
+            self._out.raw("\n")
+            self._line_done = True

@@ -1,0 +1,18 @@
+"""`tm why`: the reason a job waits, in plain words."""
+
+import click
+
+from trainmaster.cli.session import Session, remote
+
+
+@click.command()
+@click.argument("job")
+@remote
+def why(session: Session, job: str) -> None:
+    """Why a job waits, and its position in the queue; of one that does not wait, how it stands."""
+    answer, out = session.client().why(job), session.out
+    if out.json:
+        out.value(answer)
+        return
+    place = f", place {answer['position']} in the queue" if answer["position"] is not None else ""
+    out.data(f"{answer['state']}{place}" + (f": {answer['reason']}" if answer["reason"] else ""))

@@ -1,0 +1,222 @@
+"""The code copy of a work directory, made at submit: a tree of digests, and where each one's bytes are.
+
+What the job itself writes (what its checkpoint path or artifact globs match) is not part of it; see `agent.layout`.
+"""
+
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.agent.globs import Glob
+from trainmaster.client.digests import Digests
+from trainmaster.client.listing import MIB, Limits, Listing, check_fresh, is_junk, list_directory
+from trainmaster.errors import OperationError, TooLargeError
+from trainmaster.wire.code import Entry, Tree
+
+__all__ = ["Gathered", "Limits", "gather", "pack_zip"]
+
+_LINKS_MAX = 20_000
+_NOTES_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A work directory as it is now. `notes` are sentences for the person who submits."""
+
+    tree: Tree
+    sources: dict[str, Path]  # by SHA-256
+    git_commit: str | None
+    git_dirty: bool
+    files: int
+    bytes: int
+    links: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def linked(self) -> int:
+        """How many paths are linked instead of copied."""
+        return len(self.links)
+
+
+def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = ()) -> Gathered:
+    """The code copy of `workdir`; `own` are the globs of what the job will write (checkpoint path, artifacts).
+
+    Raises: TooLargeError with the biggest paths, OperationError when there is no such directory.
+    """
+    root = os.path.abspath(workdir)
+    if not os.path.isdir(root):
+        raise OperationError(f"the work directory {root} is not a directory", "Name it with --workdir or `workdir:`.")
+    limits = limits or Limits()
+    listing = list_directory(root, limits)
+    _set_own_aside(root, listing, [Glob(pattern, root) for pattern in own])
+    collected = _Collected(root, listing, limits)
+    collected.add_files()
+    collected.add_links()
+    return collected.gathered()
+
+
+def _set_own_aside(root: str, listing: Listing, globs: list[Glob]) -> None:
+    """Take out what the job writes; a linked directory on the way to it is linked piece by piece instead."""
+    if not globs:
+        return
+    homes = {os.path.relpath(glob.prefix, root) for glob in globs} - {"."}
+    listing.files = {
+        path
+        for path in listing.files
+        if not any(glob.owns(path) for glob in globs) and not (path in listing.untracked and _lies_in(path, homes))
+    }
+    kept: set[str] = set()
+    left = list(listing.links)
+    while left:
+        path = left.pop()
+        if any(glob.owns(path) for glob in globs) or _lies_in(path, homes):
+            continue
+        if any(home.startswith(path + "/") for home in homes) and os.path.isdir(f"{root}/{path}"):
+            left += [f"{path}/{name}" for name in os.listdir(f"{root}/{path}") if not is_junk(name)]
+        else:
+            kept.add(path)
+    listing.links = kept
+
+
+def _lies_in(path: str, homes: Iterable[str]) -> bool:
+    return any(path == home or path.startswith(home + "/") for home in homes)
+
+
+class _Collected:
+    """The tree as it grows."""
+
+    def __init__(self, root: str, listing: Listing, limits: Limits) -> None:
+        self._root, self._listing, self._limits = root, listing, limits
+        self._entries: dict[str, Entry] = {}
+        self._sources: dict[str, Path] = {}
+        self._links = set(listing.links)
+        self._notes = list(listing.notes)
+        self._bytes = 0
+
+    def add_files(self) -> None:
+        """Digest what is copied."""
+        sizes = self._sizes()
+        if self._listing.git:
+            check_fresh(self._root, {path: sizes[path] for path in self._listing.fresh & sizes.keys()}, self._limits)
+            total = sum(size for size in sizes.values() if size <= self._limits.git_file_bytes)
+            if total > self._limits.git_bytes or len(sizes) > self._limits.git_files:
+                size = f"{len(sizes):,} files, {total / MIB:,.0f} MiB"
+                raise TooLargeError(
+                    f"{self._root}: the repository has {size}; that is too much for a copy",
+                    "Use --in-place, or name a smaller work directory.",
+                )
+        digests = Digests(self._root)
+        for path in sorted(sizes):
+            if self._listing.git and sizes[path] > self._limits.git_file_bytes:
+                self._links.add(path)
+            else:
+                self._add_file(path, digests)
+        digests.save()
+
+    def _sizes(self) -> dict[str, int]:
+        """Sizes of the regular files; symbolic links become entries on the way."""
+        sizes: dict[str, int] = {}
+        for path in self._listing.files:
+            try:
+                path.encode()
+                status = os.lstat(f"{self._root}/{path}")
+            except UnicodeEncodeError:
+                self._notes.append(f"{path!a}: not copied: its name is not UTF-8")
+            except OSError:
+                continue  # deleted and still tracked, or gone meanwhile
+            else:
+                if stat.S_ISREG(status.st_mode):
+                    sizes[path] = status.st_size
+                elif stat.S_ISLNK(status.st_mode):
+                    self._add_symlink(path)
+        return sizes
+
+    def _add_symlink(self, path: str) -> None:
+        try:
+            target = os.readlink(f"{self._root}/{path}")
+            target.encode()
+        except (OSError, UnicodeEncodeError):
+            self._notes.append(f"{path}: not copied: a symbolic link that cannot be read")
+            return
+        inside = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        if not os.path.isabs(target) and (inside == ".." or inside.startswith("../")):
+            self._links.add(path)  # it leads out of the directory: only from its own place does it lead somewhere
+        else:
+            self._entries[path] = Entry(path=path, type="symlink", target=target)
+
+    def _add_file(self, path: str, digests: Digests) -> None:
+        try:
+            sha256, status = digests.of(path)
+        except FileNotFoundError:
+            return  # gone meanwhile
+        except OSError as error:
+            self._notes.append(f"{path}: not copied: {error.strerror}")
+            return
+        mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+        self._entries[path] = Entry(path=path, type="file", sha256=sha256, mode=mode, bytes=status.st_size)
+        self._sources.setdefault(sha256, Path(self._root, path))
+        self._bytes += status.st_size
+
+    def add_links(self) -> None:
+        """Link what is not copied."""
+        if len(self._links) > _LINKS_MAX:
+            raise TooLargeError(
+                f"{self._root}: {len(self._links):,} paths would have to be linked one by one; the limit is {_LINKS_MAX:,}",
+                "Have git ignore their directory (data/) instead of what is in it (data/*), or use --in-place.",
+            )
+        for path in sorted(self._links):
+            try:
+                path.encode()
+            except UnicodeEncodeError:
+                self._notes.append(f"{path!a}: not linked: its name is not UTF-8")
+                continue
+            self._entries[path] = Entry(path=path, type="link")
+
+    def gathered(self) -> Gathered:
+        """The whole, with no entry inside another (a directory that became a link between two looks)."""
+        entries = [self._entries[path] for path in sorted(self._entries) if not self._is_inside_entry(path)]
+        links = tuple(entry["path"] for entry in entries if entry["type"] == "link")
+        notes = self._notes[:_NOTES_MAX]
+        if len(self._notes) > _NOTES_MAX:
+            notes.append(f"and {len(self._notes) - _NOTES_MAX:,} more that were not copied")
+        if links:
+            more = f" and {len(links) - 8:,} more" if len(links) > 8 else ""
+            notes.append(f"linked, not copied: {', '.join(links[:8])}{more}")
+        files = sum(entry["type"] == "file" for entry in entries)
+        listing = self._listing
+        return Gathered(
+            Tree(entries=entries), self._sources, listing.commit, listing.dirty, files, self._bytes, links, tuple(notes)
+        )
+
+    def _is_inside_entry(self, path: str) -> bool:
+        above = path.rpartition("/")[0]
+        while above:
+            if above in self._entries:
+                return True
+            above = above.rpartition("/")[0]
+        return False
+
+
+def pack_zip(gathered: Gathered, missing: Sequence[str]) -> bytes:
+    """A zip of the objects `missing`, each named by its SHA-256, uncompressed.
+
+    Raises: OperationError when a file is not what it was when it was gathered.
+    """
+    import zipfile  # noqa: PLC0415  # most submits have nothing to send, and its import costs more than the rest
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for sha256 in missing:
+            path = gathered.sources[sha256]
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise OperationError(f"{path} cannot be read any more: {error.strerror}", "Submit again.") from error
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise OperationError(f"{path} has changed while it was copied", "Submit again.")
+            archive.writestr(zipfile.ZipInfo(sha256), data)
+    return packed.getvalue()

@@ -1,0 +1,38 @@
+"""Where a job comes from: recorded at submit, so that a run can be told and repeated."""
+
+import os
+import platform
+import pwd
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainmaster.model.spec import Origin
+
+RECORDED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TZ")
+
+
+def origin(workdir: Path, git: tuple[str | None, bool] = (None, False), environment: Mapping[str, str] | None = None) -> Origin:
+    """Who submits, from where, with which environment; `git` is (commit, dirty), as `Gathered` or `git_state` has it."""
+    environment = os.environ if environment is None else environment
+    commit, dirty = git
+    return Origin(
+        user=_user(environment),
+        host=socket.gethostname(),
+        directory=os.path.abspath(workdir),
+        python=platform.python_version(),
+        variables={name: environment[name] for name in RECORDED if name in environment and _is_text(environment[name])},
+        git_commit=commit,
+        git_dirty=dirty,
+    )
+
+
+def _user(environment: Mapping[str, str]) -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user without an entry
+        return environment.get("USER") or str(os.getuid())
+
+
+def _is_text(value: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in value)

@@ -1,0 +1,96 @@
+"""Options of the command line and arguments of `trainmaster.submit` as the mapping that a spec file would hold.
+
+Nothing is validated here but the form of `NAME=VALUE`: the mapping goes through `document.from_mapping` like any other.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainmaster.errors import UsageError
+from trainmaster.spec.faults import nearest
+from trainmaster.spec.yaml12 import scalar
+
+_PLACES: dict[str, tuple[str, ...]] = {  # option → field
+    **{name: (name,) for name in ("name", "project", "experiment", "priority", "workdir", "time_limit")},
+    **{name: ("resources", name) for name in ("nodes", "gpus", "cpus", "memory", "ranks")},
+    "checkpoint": ("checkpoint", "path"),
+    "keep": ("checkpoint", "keep"),
+    "resume_arguments": ("checkpoint", "resume_arguments"),
+    "restarts": ("restarts", "program"),
+    "python": ("environment", "python"),
+    "metrics_pattern": ("metrics", "pattern"),
+    "primary": ("metrics", "primary"),
+    "mode": ("metrics", "mode"),
+    "env": ("environment", "variables"),
+    "params": ("params",),
+    "tags": ("tags",),
+    "artifacts": ("artifacts",),
+}
+_NUMBERS = frozenset(("priority", "nodes", "gpus", "cpus", "ranks", "keep", "restarts", "time_limit"))
+_SECTIONS = frozenset(("resources", "environment", "metrics"))  # options of these names may hold the section itself
+
+
+def from_options(options: Mapping[str, Any], command: str | Sequence[str]) -> dict[str, Any]:
+    """The mapping of a spec. None among `options` means not given; one argument with blanks in it is a line for bash.
+
+    `env`, `params`, `tags` are mappings or `NAME=VALUE` texts, `checkpoint` and `restarts` a bare value or the whole section.
+    Raises: UsageError for an option there is not, and for a `NAME=VALUE` that is none.
+    """
+    mapping: dict[str, Any] = {"command": _command(command)}
+    for option, value in options.items():
+        if value is None:
+            continue
+        if option in _SECTIONS or (option in ("checkpoint", "restarts") and isinstance(value, Mapping)):
+            _put_section(mapping, option, value)
+            continue
+        place = _PLACES.get(option)
+        if place is None:
+            near = nearest(option, (*_PLACES, *_SECTIONS))
+            raise UsageError(f"there is no option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
+        _put(mapping, place, _value(option, value))
+    return mapping
+
+
+def _command(command: str | Sequence[str]) -> str | list[str]:
+    if isinstance(command, str):
+        return command
+    parts = list(command)
+    return parts[0] if len(parts) == 1 and len(parts[0].split()) > 1 else parts
+
+
+def _value(option: str, value: Any) -> Any:
+    if option in ("env", "params", "tags"):
+        if isinstance(value, Mapping):
+            return dict(value)
+        texts = [value] if isinstance(value, str) else value
+        pairs = dict(_pair(option, text) for text in texts)
+        return {name: _scalar(text) for name, text in pairs.items()} if option == "params" else pairs
+    if option == "artifacts":
+        return [value] if isinstance(value, str) else list(value)
+    return _scalar(value) if option in _NUMBERS and isinstance(value, str) else value
+
+
+def _pair(option: str, text: Any) -> tuple[str, str]:
+    name, equals, value = str(text).partition("=")
+    if not equals or not name:
+        raise UsageError(f"{option}: expected NAME=VALUE, got {str(text)!r}")
+    return name, value
+
+
+def _scalar(text: str) -> Any:
+    try:
+        return scalar(text)
+    except ValueError:  # more digits than a number may have: a text
+        return text
+
+
+def _put(mapping: dict[str, Any], place: tuple[str, ...], value: Any) -> None:
+    for section in place[:-1]:
+        mapping = mapping.setdefault(section, {})
+    mapping[place[-1]] = value
+
+
+def _put_section(mapping: dict[str, Any], section: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{section}: expected a mapping")
+    mapping[section] = {**mapping.get(section, {}), **value}

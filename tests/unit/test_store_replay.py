@@ -1,0 +1,127 @@
+"""The chain and the replay: damage and difference are named, and nothing else is."""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainmaster.lifecycle import machine
+from trainmaster.model.events import CancelRequested, Held, JobEvent, NodeSeen, NodeStateSet, Released, Submitted, Waited
+from trainmaster.model.job import Job, State
+from trainmaster.model.nodes import Node, NodeState
+from trainmaster.ports.store import NewEvent, Recorded
+from trainmaster.store.events import GENESIS, SqlEventStore
+from trainmaster.store.replay import replay, verify_chain
+from trainmaster.testing.store_contract import some_job, some_node
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlEventStore]:
+    store = SqlEventStore(tmp_path / "events.db")
+    yield store
+    store.close()
+
+
+def _apply(job: Job | None, recorded: Recorded) -> Job:
+    assert recorded.job is not None
+    event: JobEvent = recorded.event  # type: ignore[assignment]
+    return machine.apply(job, recorded.job, event, recorded.now_s)[0]
+
+
+def _apply_node(node: Node | None, recorded: Recorded) -> Node:
+    if isinstance(recorded.event, NodeSeen):
+        return recorded.event.node
+    assert isinstance(recorded.event, NodeStateSet)
+    assert node is not None
+    return replace(node, state=recorded.event.state)
+
+
+def _live(store: SqlEventStore) -> None:
+    jobs: dict[str, Job] = {}
+    template = some_job(1)
+    submitted = [Submitted(seq, template.spec, template.origin, template.code, 1.0) for seq in (1, 2)]
+    history: list[tuple[str, JobEvent]] = [
+        ("job-1", submitted[0]), ("job-2", submitted[1]), ("job-1", Held("ada", "later")), ("job-2", Waited("no node")),
+        ("job-1", Released("ada")), ("job-2", CancelRequested("ada")),
+    ]  # fmt: skip
+    for now_s, (job_id, event) in enumerate(history, start=1):
+        jobs[job_id] = machine.apply(jobs.get(job_id), job_id, event, float(now_s))[0]
+        store.append(float(now_s), [NewEvent(job_id, None, event)], {job_id: jobs[job_id]}, [], 0)
+    down = replace(some_node("n1"), state=NodeState.LOST)
+    events = (NodeSeen(some_node("n1")), NodeStateSet("n1", NodeState.LOST, "ada"))
+    store.append(9.0, [NewEvent(None, None, event) for event in events], {}, [down], 0)
+
+
+def _damage(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as raw:
+        raw.execute(statement)
+    raw.close()
+
+
+def test_the_hash_is_what_the_docs_say(store: SqlEventStore) -> None:
+    store.append(1, [NewEvent("job-1", 2, Waited("é")), NewEvent(None, None, Waited(""))], {}, [], 0)
+    first = hashlib.sha256((GENESIS + '[1,1.0,"job-1",2,"Waited",{"reason":"é"}]').encode()).hexdigest()
+    second = hashlib.sha256((first + '[2,1.0,null,null,"Waited",{"reason":""}]').encode()).hexdigest()
+    assert [recorded.hash for recorded in store.events(0, 10)] == [first, second]
+
+
+def test_a_sound_log(store: SqlEventStore) -> None:
+    assert verify_chain(store) == []
+    assert replay(store, _apply, _apply_node) == []
+    _live(store)
+    assert verify_chain(store) == []
+    assert replay(store, _apply, _apply_node) == []
+    assert replay(store, _apply) == []
+
+
+def _changed(seq: int) -> list[str]:
+    return [f"event {seq}: not as it was written (its hash does not fit)"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "problems"),
+    [
+        ("UPDATE event SET data = replace(data, 'later', 'never') WHERE seq = 3", _changed(3)),
+        ("UPDATE event SET now_s = now_s + 0.001 WHERE seq = 2", _changed(2)),
+        ("UPDATE event SET job = 'job-2' WHERE seq = 1", _changed(1)),
+        ("DELETE FROM event WHERE seq IN (3, 4)", ["events 3 to 4 are missing"]),
+        ("DELETE FROM event WHERE seq = 1", ["events 1 to 1 are missing"]),
+        ("UPDATE event SET data = 'not even JSON' WHERE seq = 8", _changed(8)),
+    ],
+)
+def test_damage_is_named(store: SqlEventStore, tmp_path: Path, damage: str, problems: list[str]) -> None:
+    _live(store)
+    _damage(tmp_path / "events.db", damage)
+    assert verify_chain(store) == problems
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM event WHERE seq > 6", "DELETE FROM event"])
+def test_a_log_that_was_cut_off(store: SqlEventStore, tmp_path: Path, damage: str) -> None:
+    _live(store)
+    _damage(tmp_path / "events.db", damage)
+    (problem,) = verify_chain(store)
+    assert "should end at 8 with hash" in problem
+
+
+def test_differences_are_named(store: SqlEventStore) -> None:
+    _live(store)
+    job = store.job("job-1")
+    assert job is not None
+    unknown = some_job(7)
+    store.append(10.0, [], {job.id: replace(job, state=State.HELD), unknown.id: unknown}, [some_node("n2")], 0)
+    differences = replay(store, _apply, _apply_node)
+    assert differences[:2] == [
+        "job job-1: state is <State.QUEUED: 'queued'> by the log, <State.HELD: 'held'> in the projection",
+        "job job-7: no event speaks of it",
+    ]
+    assert differences[2].startswith("nodes is [Node(name='n1'")
+    assert len(differences) == 3
+
+
+def test_a_job_without_projection(store: SqlEventStore, tmp_path: Path) -> None:
+    _live(store)
+    _damage(tmp_path / "events.db", "DELETE FROM job WHERE id = 'job-2'")
+    assert replay(store, _apply) == ["job job-2: in the log, not in the projection"]
