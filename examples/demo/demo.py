@@ -43,10 +43,13 @@ class Trainmaster:
         self.environment = {**os.environ, "TRAINMASTER_HOME": str(home), "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
         self.command = shutil.which("tm", path=self.environment["PATH"]) or fail("there is no `tm`; run `make venv` first")
 
-    def run(self, *arguments: str, timeout_s: float = 300) -> None:
+    def run(self, *arguments: str, timeout_s: float = 180) -> None:
         """Run a command before the reader's eyes."""
         print(f"$ tm {' '.join(arguments)}", flush=True)
-        result = subprocess.run([self.command, *arguments], env=self.environment, timeout=timeout_s, check=False)
+        try:
+            result = subprocess.run([self.command, *arguments], env=self.environment, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired:
+            fail(f"`tm {' '.join(arguments)}` took longer than {timeout_s:g} s")
         if result.returncode != 0:
             fail(f"`tm {' '.join(arguments)}` exited {result.returncode}")
 

@@ -7,8 +7,11 @@ import logging
 import secrets
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from random import Random
+from types import FrameType
+from typing import cast
 
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.control.act import Actor
@@ -20,8 +23,11 @@ from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.errors import ConflictError
 from trainmaster.home import Home, write_atomic
 from trainmaster.lifecycle.machine import apply
+from trainmaster.lifecycle.nodes import apply_node
+from trainmaster.model.events import JobEvent, NodeSeen, NodeStateSet
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
+from trainmaster.model.nodes import Node
 from trainmaster.ports.store import Recorded
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.store.events import SqlEventStore
@@ -48,7 +54,9 @@ def open_api(home: Home) -> ApiStores:
     """The stores as the api needs them, migrated."""
     migrate(home)
     events = SqlEventStore(home.events_db, read_only=True)
-    return ApiStores(home, events, SqlInbox(home.inbox_db), SqlMetricStore(home.metrics_db), FsBlobs(home.blobs))
+    inbox = SqlInbox(home.inbox_db)
+    inbox.keep_ahead(events.head().inbox_cursor, events.numbers())  # should it be an older copy than the log
+    return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), FsBlobs(home.blobs))
 
 
 def credential(secret: bytes, key: AgentKey | str) -> str:
@@ -77,8 +85,13 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
         raise ConflictError(f"another control process runs on {home.root}", "stop it with `tm down`") from None
     ending: list[int] = []
     waker = DatagramWaker(home.socket("control.wake"))
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ending.append(number)
+        waker.wake()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda n, _: (ending.append(n), waker.wake()))
+        signal.signal(number, end)
     loop = build_control(home, waker)
     loop.load()
     loop.tick(loop.clock.now_s())
@@ -112,9 +125,13 @@ def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
 
 def replay_report(home: Home) -> list[str]:
     """What `tm doctor --replay` found: broken links of the hash chain, projections that differ from the folded log."""
-    store = SqlEventStore(home.events_db, read_only=True)
+    with closing(SqlEventStore(home.events_db, read_only=True)) as store:
+        return [*verify_chain(store), *replay(store, _fold, _fold_node)]
 
-    def fold(job: Job | None, recorded: Recorded) -> Job:
-        return apply(job, recorded.job or "", recorded.event, recorded.now_s)[0]  # type: ignore[arg-type]
 
-    return [*verify_chain(store), *replay(store, fold)]
+def _fold(job: Job | None, recorded: Recorded) -> Job:
+    return apply(job, recorded.job or "", cast(JobEvent, recorded.event), recorded.now_s)[0]
+
+
+def _fold_node(node: Node | None, recorded: Recorded) -> Node:
+    return apply_node(node, cast(NodeSeen | NodeStateSet, recorded.event))

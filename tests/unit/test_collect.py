@@ -126,6 +126,15 @@ def test_after_the_end_nothing_is_seen_for_the_first_time(tmp_path: Path) -> Non
     assert look(made, running=False) == []
 
 
+def test_what_was_never_seen_closed_is_not_whole_after_the_end(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="model_*.txt"))
+    path = write(tmp_path / "work" / "model_1.txt", "its writer was killed before it was done")
+    for _ in range(3):
+        assert look(made, opened=inode(path)) == []
+        wait_quiet()
+    assert look(made, running=False) == look(made, running=False) == []
+
+
 def test_one_look_before_the_end_is_not_enough(tmp_path: Path) -> None:
     made = collector(launch(tmp_path, checkpoint_path="model_*.txt"))
     write(tmp_path / "work" / "model_1.txt", "once")

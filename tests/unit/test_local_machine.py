@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from trainmaster.engines.local.attempts import Attempts, Identity, Tombstone
 from trainmaster.engines.local.cgroups import Cgroups
 from trainmaster.engines.local.leftovers import Tree
 from trainmaster.engines.local.settings import LocalSettings
+from trainmaster.engines.local.watch import Watcher
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.nodes import Device
@@ -158,6 +160,28 @@ def test_a_pid_used_again_is_another_process() -> None:
     assert not Identity(os.getpid(), ticks - 1, processes.boot_id()).alive
     assert not leftovers.send(os.getpid(), ticks - 1, 9)
     assert leftovers.alive({os.getpid(): ticks - 1}) == []
+
+
+def test_a_watched_process_wakes_when_it_ends_and_a_reused_number_is_not_watched() -> None:
+    woken = threading.Event()
+    watcher = Watcher(woken.set)
+    sleeper = subprocess.Popen(["sleep", "1000"])
+    try:
+        ticks = processes.start_ticks(sleeper.pid)
+        assert ticks is not None
+        boot = processes.boot_id()
+        assert not watcher.watch(KEY, Identity(sleeper.pid, ticks - 1, boot))
+        assert not watcher.watching(KEY)
+        assert watcher.watch(KEY, Identity(sleeper.pid, ticks, boot))
+        assert watcher.watch(KEY, Identity(sleeper.pid, ticks, boot))
+        assert watcher.watching(KEY)
+        sleeper.kill()
+        assert woken.wait(5.0)
+        assert not watcher.watching(KEY)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        watcher.close()
 
 
 def test_leftovers_are_found_by_mark_record_and_descent(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from trainmaster.engines.local import exits, render
 from trainmaster.engines.local.settings import LocalSettings, Site
 from trainmaster.home import Home
 from trainmaster.model.checkpoints import Checkpoint, Part
-from trainmaster.model.job import Outcome, RankEnd
+from trainmaster.model.job import Job, Outcome, RankEnd
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, Environment, MetricsSpec, Resources
 from trainmaster.testing import builders
@@ -18,7 +18,8 @@ from trainmaster.testing import builders
 SITE = Site(Home(Path("/state")), LocalSettings(), {"HOME": "/home/ann", "USER": "ann"})
 
 
-def test_a_whole_launch() -> None:
+def whole_job() -> Job:
+    """A restarted gang of two nodes that asks for everything."""
     spec = builders.spec(
         "torchrun train.py | tee out.txt",
         resources=Resources(nodes=2, gpus=2, cpus=4.0, memory_bytes=2**30, ranks=2),
@@ -34,8 +35,11 @@ def test_a_whole_launch() -> None:
     )
     shares = Allocation(tuple(builders.share(node, devices=(0, 1)) for node in ("node0", "node1")))
     value = builders.job(spec=spec, code=CodeCopy("0123", files=2), checkpoints=kept)
-    value = builders.placed(value, 2, ("node0", "node1"), allocation=shares, resume=("c2", "c1", "deleted"))
-    assert render.launch(builders.submission(value, node_index=1), SITE) == {
+    return builders.placed(value, 2, ("node0", "node1"), allocation=shares, resume=("c2", "c1", "deleted"))
+
+
+def test_a_whole_launch() -> None:
+    assert render.launch(builders.submission(whole_job(), node_index=1), SITE) == {
         "key": "train-1.2/n1",
         "job": "train-1",
         "attempt": 2,

@@ -10,8 +10,8 @@ A directory, and the files of one step where several belong together, are whole 
 or seen twice equal as above, the listing too, or when every file is proven by its format and the names are those of the
 checkpoint before, digits aside. One that lacks names the one before had must hold still for far longer.
 
-After the ranks have ended nothing is seen for the first time: two looks before the end and no change since count,
-besides renames and proofs. What is certainly torn is never whole, nor is an empty one. Every copy is dropped if its
+After the ranks have ended nothing is seen for the first time: what two looks before the end saw equal, and the second one
+closed, counts if it is still so, besides renames and proofs. What is certainly torn is never whole, nor is an empty one. Every copy is dropped if its
 source was not equal before and after. A lost race costs a copy, never a wrong checkpoint.
 """
 
@@ -45,6 +45,7 @@ class _Sighting:
         self.state = state
         self.first_s = time.monotonic()
         self.looks = 0  # while the ranks ran
+        self.closed = False  # at a later look than the first, while the ranks ran, none of them had it open
 
 
 class Collector:
@@ -143,27 +144,29 @@ class Collector:
     ) -> Optional[str]:
         """"renamed", "seen" (both may be copied as they are), "format" (the copy must be proven), or None: not yet."""
         key, state = candidate.key, candidate.state
-        seen = self._look(candidate, running)
+        is_open = any(signed[:2] in open_files for _, signed in state)
+        seen = self._look(candidate, running, is_open)
         if state in (self._committed.get(key), self._torn.get(key)):
             return None
         if running and any(0 <= time.time_ns() - signed[3] < _FRESH_NS for _, signed in state):
             return None
-        is_open = any(signed[:2] in open_files for _, signed in state)
         if not is_open and self._renamed(candidate):
             return "renamed"
         shape = candidate.shape if candidate.many else None
         lacking = shape is not None and self._shape is not None and not self._shape <= shape
         needed_s = _LACKING_QUIET_S if lacking else QUIET_S if running else 0.0
-        if not is_open and seen.looks >= 2 and time.monotonic() - seen.first_s >= needed_s:
+        if not is_open and seen.closed and time.monotonic() - seen.first_s >= needed_s:
             return "seen"
         provable = self._unproven.get(key) != state and (shape is None or shape == self._shape)
         return "format" if provable and self._plausible(candidate, is_open) else None
 
-    def _look(self, candidate: Candidate, running: bool) -> _Sighting:
+    def _look(self, candidate: Candidate, running: bool, is_open: bool) -> _Sighting:
         seen = self._sightings.get(candidate.key)
         if seen is None or seen.state != candidate.state:
             seen = self._sightings[candidate.key] = _Sighting(candidate.state)
-        seen.looks += running
+        if running:
+            seen.looks += 1
+            seen.closed = seen.closed or (seen.looks >= 2 and not is_open)
         return seen
 
     def _renamed(self, candidate: Candidate) -> bool:

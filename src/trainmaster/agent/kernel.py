@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FALLOC_FL_KEEP_SIZE_PUNCH_HOLE = 3
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(signal_number: int) -> bool:
@@ -22,8 +19,10 @@ def adopt_orphans() -> bool:
 
 def punch_hole(descriptor: int, length_bytes: int) -> bool:
     """Give back the disk space of a file's first bytes; its size and offsets stay."""
+    import ctypes  # noqa: PLC0415 - start-up time
+
     try:
-        fallocate = _libc.fallocate64
+        fallocate = ctypes.CDLL(None).fallocate64
     except AttributeError:
         return False
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
@@ -31,7 +30,20 @@ def punch_hole(descriptor: int, length_bytes: int) -> bool:
 
 
 def _prctl(option: int, argument: int) -> bool:
+    """The call without the `ctypes` package, which is half as dear again as the rest of the start, or else with it."""
     try:
-        return bool(_libc.prctl(option, ctypes.c_ulong(argument), 0, 0, 0) == 0)
-    except AttributeError:
+        import _ctypes  # noqa: PLC0415 - private to CPython, so that its absence must be survivable
+
+        address = _ctypes.dlsym(_ctypes.dlopen("", 0), "prctl")
+        return bool(_ctypes.call_cdeclfunction(address, (option, argument, 0, 0, 0)) == 0)
+    except (ImportError, AttributeError, OSError):
+        return _prctl_by_ctypes(option, argument)
+
+
+def _prctl_by_ctypes(option: int, argument: int) -> bool:
+    import ctypes  # noqa: PLC0415 - start-up time
+
+    try:
+        return bool(ctypes.CDLL(None).prctl(option, ctypes.c_ulong(argument), 0, 0, 0) == 0)
+    except (OSError, AttributeError):
         return False

@@ -136,7 +136,7 @@ def check_tree(tree: Any) -> None:
 
 
 def _check_entry(entry: Any) -> str:
-    if not isinstance(entry, dict) or entry.get("type") not in _FIELDS:
+    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str) or entry["type"] not in _FIELDS:
         raise UsageError("an entry of the tree has no known type: file, symlink or link")
     if set(entry) != _FIELDS[entry["type"]]:
         raise UsageError(f"an entry of type {entry['type']} has exactly {', '.join(sorted(_FIELDS[entry['type']]))}")

@@ -37,7 +37,7 @@ class FsBlobs:
     def put(self, name: str, data: bytes) -> None:
         """Store durably and all at once. Raises: DiskFullError, UsageError for a name that is none."""
         path = self._path(name)
-        with _disk_full(name):
+        with telling_disk_full(name):
             if self._local:
                 _put_local(path, data)
             else:
@@ -83,7 +83,8 @@ class FsBlobs:
 
 
 @contextmanager
-def _disk_full(name: str) -> Iterator[None]:
+def telling_disk_full(name: str) -> Iterator[None]:
+    """Raises: DiskFullError in place of the system's own error."""
     try:
         yield
     except OSError as error:

@@ -62,13 +62,16 @@ class Follower:
         self._look()
         ranks = 1 if self._rank is not None else rank_count(self._job)
         self._meter.total = progress.total_steps(self._job["spec"]["params"])
-        printer = LogPrinter(self._out, ranks)
+        printer = LogPrinter(self._out, ranks, marking=False)
         query = LogFilter(rank=self._rank, wait_s=_HOLD_S)
         while True:
             page = self._client.persistently(lambda: self._client.logs(self._id, **query))
             query["after"] = page["cursor"]
             if page["chunks"]:
                 self._line.clear()
+                if any(chunk["attempt"] > self._job["attempt"] for chunk in page["chunks"]):
+                    self._look()  # so that the end of the attempt before is told first
+                    self._announce(printer)
                 if not self._out.quiet:
                     printer.page(page["chunks"])
                 self._read(page["chunks"])

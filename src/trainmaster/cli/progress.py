@@ -77,14 +77,14 @@ def line(job: Mapping[str, Any], meter: Meter, primary: str | None, width: int) 
     """One line for the terminal: state, step of total, rate, the metric that matters, time left."""
     parts = [str(job["state"])]
     if job["state"] not in ("running", "stopping"):
-        parts.append(str(job.get("reason") or ""))
+        parts.append("" if job.get("reason") == job["state"] else str(job.get("reason") or ""))
     counted, total = meter.counted, meter.total
     if counted is not None:
         parts.append(f"{counted[0]}/{counted[1]}")
     elif meter.step is not None:
         parts.append(f"step {meter.step}/{total}" if total is not None else f"step {meter.step}")
     if meter.rate is not None:
-        parts.append(f"{words.number(meter.rate)}/s" if meter.rate >= 0.1 else f"{words.duration(1 / meter.rate)} each")
+        parts.append(f"{meter.rate:.3g}/s" if meter.rate >= 0.1 else f"{words.duration(1 / meter.rate)} each")
     name, value = chosen(values_of(job), primary)
     if name is not None:
         parts.append(f"{name} {words.number(value)}")

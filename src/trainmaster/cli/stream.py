@@ -15,10 +15,10 @@ def rank_count(job: Mapping[str, Any]) -> int:
 
 
 class LogPrinter:
-    """Prints chunks; a new attempt is announced on standard error once there was another before it."""
+    """Prints chunks; with `marking` a new attempt is announced on standard error once there was another before it."""
 
-    def __init__(self, out: Output, ranks: int = 1) -> None:
-        self._out, self._several = out, ranks > 1
+    def __init__(self, out: Output, ranks: int = 1, marking: bool = True) -> None:
+        self._out, self._several, self._marking = out, ranks > 1, marking
         self._attempt: int | None = None
         self._open: dict[tuple[int, int], str] = {}  # begun lines by (attempt, rank), where several ranks print
         self._line_done = True
@@ -34,7 +34,9 @@ class LogPrinter:
     def _chunk(self, attempt: int, rank: int, text: str) -> None:
         if self._attempt is not None and attempt != self._attempt:
             self.finish()
-            self._out.note(f"--- attempt {attempt} ---")
+            if self._marking:
+                self.end_line()
+                self._out.note(f"--- attempt {attempt} ---")
         self._attempt = attempt
         if not self._several:
             self._write(text)

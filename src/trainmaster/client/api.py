@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 from trainmaster.client import embedded
-from trainmaster.client.connection import RESTART_S, Call, Connection, Sink
+from trainmaster.client.connection import RESTART_S, Call, Connection, Patience, Sink
 from trainmaster.client.settings import Target, configured
 from trainmaster.errors import UnreachableError, WaitTimeoutError
 from trainmaster.home import Home
@@ -62,6 +62,7 @@ class Client:
         self, server: str | None = None, token: str | None = None, *, start: bool = True, say: Callable[[str], None] = _quiet
     ) -> None:
         self._start, self._say = start, say
+        self._told_away = False
         self._named = configured(server, token)
         self.home = Home.default() if self._named is None else None  # of an embedded server
         self._connection = self._connect(self._find())
@@ -93,8 +94,17 @@ class Client:
         return embedded.revive(self.home or Home.default(), self._say)
 
     def _connect(self, target: Target) -> Connection:
-        patience_s = RESTART_S if target.source == embedded.SOURCE else 2.0  # api and control bring each other back
-        return Connection(target.url, target.token, patience_s, lambda: self._say("server is away; waiting"))
+        if self.home is None:
+            return Connection(target.url, target.token, Patience(on_wait=self._away))
+        home = self.home  # api and control bring each other back: there is hope while one of them lives
+        patience = Patience(RESTART_S, lambda: embedded.half_alive(home), self._away)
+        return Connection(target.url, target.token, patience)
+
+    def _away(self) -> None:
+        """Say once that the server is away."""
+        if not self._told_away:
+            self._say("server is away; waiting (jobs go on without it)")
+            self._told_away = True
 
     def reconnect(self) -> None:
         """Look again for the server, whose port may be another; an embedded one that died is started again.
@@ -109,16 +119,15 @@ class Client:
 
         `until_s`: on the monotonic clock, when to give up. Raises: UnreachableError then, and what `work` raises.
         """
-        told = False
         while True:
             try:
-                return work()
+                answer = work()
+                self._told_away = False
+                return answer
             except UnreachableError:
                 if until_s is not None and time.monotonic() >= until_s:
                     raise
-                if not told:
-                    self._say("server is away; waiting (the job is not: it goes on)")
-                    told = True
+                self._away()
             time.sleep(_RETRY_S)
             try:
                 self.reconnect()

@@ -55,20 +55,28 @@ class Call:
         return self.method == "GET" or self.key is not None or self.repeatable
 
 
-class Connection:
-    """To one URL with one token. Not for several threads at once.
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to try when nobody listens: `seconds`, as long as there is `hope`; `on_wait` is told once per request.
 
-    `patience_s`: how long to try when nobody listens; a connection that broke under a request gets RESTART_S.
-    `on_wait` is called once per request that has to be tried again.
+    A connection that broke under a request gets RESTART_S.
     """
 
-    def __init__(self, url: str, token: str, patience_s: float = 2.0, on_wait: Callable[[], None] = lambda: None) -> None:
+    seconds: float = 2.0
+    hope: Callable[[], bool] = lambda: True
+    on_wait: Callable[[], None] = lambda: None
+
+
+class Connection:
+    """To one URL with one token. Not for several threads at once."""
+
+    def __init__(self, url: str, token: str, patience: Patience | None = None) -> None:
         parts = urlsplit(url)
         self.url, self._token = url, token
         self._secure, self._host = parts.scheme == "https", parts.hostname or "127.0.0.1"
         self._port = parts.port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")
-        self.patience_s, self.on_wait = patience_s, on_wait
+        self._patience = patience or Patience()
         self._http: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
@@ -120,12 +128,12 @@ class Connection:
                 refused = isinstance(error, ConnectionRefusedError)
                 if not fresh and call.idempotent and not refused:
                     continue  # an idle connection that the server had closed: nothing is wrong yet
-                patience_s = self.patience_s if refused else RESTART_S if call.idempotent else 0.0
-                if time.monotonic() - began_s >= patience_s:
+                patience_s = self._patience.seconds if refused else RESTART_S if call.idempotent else 0.0
+                if time.monotonic() - began_s >= patience_s or not self._patience.hope():
                     what = "no server answers at" if refused else "the connection broke to"
                     raise UnreachableError(f"{what} {self.url}", _HINT) from error
                 if not told:
-                    self.on_wait()
+                    self._patience.on_wait()
                     told = True
                 time.sleep(_PAUSE_S)
                 continue

@@ -27,9 +27,14 @@ def attach(home: Home) -> Target:
         info = daemons.running(home)
         if info is not None:
             return Target(info.url, embedded_token(home), SOURCE)
-        if not daemons.alive(home, "control") or time.monotonic() > until_s:
+        if not half_alive(home) or time.monotonic() > until_s:
             raise UnreachableError("no server is running", "start one: tm up")
         time.sleep(_LOOK_S)
+
+
+def half_alive(home: Home) -> bool:
+    """Whether a process of the server lives, so that the other comes back."""
+    return any(daemons.alive(home, which) for which in daemons.PROCESSES)
 
 
 def ensure(home: Home, say: Callable[[str], None]) -> Target:

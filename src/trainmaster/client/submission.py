@@ -159,10 +159,12 @@ def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text:
     if draft.in_place:
         code, git = CodeCopy(in_place=True), git_state(str(draft.directory))
     else:
-        own = [glob for glob in (draft.spec.checkpoint.path, *draft.spec.artifacts, *_state(draft.directory)) if glob]
+        state = _state(draft.directory)
+        own = [glob for glob in (draft.spec.checkpoint.path, *draft.spec.artifacts, *state) if glob]
         gathered = gather(draft.directory, own=own)
         for note in gathered.notes:
-            say(note)
+            if not any(note.startswith(f"{place}/") for place in state):
+                say(note)
         code, git = copy_code(client, gathered, say), (gathered.git_commit, gathered.git_dirty)
     place = asdict(origin(draft.directory, git))
     return client.submit({"spec": to_mapping(draft.spec), "origin": place, "code": asdict(code), "hold": draft.hold}, key)

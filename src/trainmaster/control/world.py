@@ -1,10 +1,11 @@
 """The world as control holds it in memory, advanced by events; equal, after every tick, to a fresh load."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.machine import accepts, apply
-from trainmaster.model.events import AttemptEnded, ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Planned, Submitted
+from trainmaster.lifecycle.nodes import apply_node
+from trainmaster.model.events import AttemptEnded, ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Submitted
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent
@@ -86,15 +87,8 @@ class Batch:
 
     def record_cluster(self, event: ClusterEvent) -> None:
         """Apply and remember an event about nodes or about a plan."""
-        nodes = self.world.nodes
-        match event:
-            case NodeSeen(node):
-                known = nodes.get(node.name)
-                nodes[node.name] = node if known is None else replace(node, state=known.state, state_reason=known.state_reason)
-                self.nodes.add(node.name)
-            case NodeStateSet(name, state, by, reason):
-                nodes[name] = replace(nodes[name], state=state, state_reason=f"{by}: {reason}" if reason else by)
-                self.nodes.add(name)
-            case Planned():
-                pass
+        if isinstance(event, NodeSeen | NodeStateSet):
+            name = event.node.name if isinstance(event, NodeSeen) else event.name
+            self.world.nodes[name] = apply_node(self.world.nodes.get(name), event)
+            self.nodes.add(name)
         self.events.append(NewEvent(None, None, event))

@@ -1,9 +1,14 @@
 """The verdict over an ended attempt: finish, restart (when), requeue or stop. Restarts are bounded and backed off."""
 
-from random import Random
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, Ledger, State, StopFor, Verdict
 from trainmaster.recovery.classify import classify
+
+if TYPE_CHECKING:
+    from random import Random
 
 BACKOFF_FIRST_S = 2.0  # the first restart is at once; this is the second's delay, doubled from then on
 BACKOFF_MAX_S = 600.0

@@ -27,6 +27,7 @@ from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import replay, verify_chain
 
 CALM = Faults()
+WILD = Faults(unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_crash=0.1)
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Scenario:
 
     home: Home
     seed: int
-    faults: Faults = Faults(unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_crash=0.1)
+    faults: Faults = WILD
     crash_after_commit: float = 0.05  # control dies between its commit and its effects
     crashes: int = 0
     rng: random.Random = field(init=False)
@@ -103,7 +104,8 @@ class Scenario:
             self._submit()
         if self.submitted and self.rng.random() < 0.2:
             job_id = self.rng.choice(self.submitted)
-            self._ask(self.rng.choice([CancelJob(job_id, "ann"), HoldJob(job_id, "ann", ""), ReleaseJob(job_id, "ann")]))
+            asked: list[Command] = [CancelJob(job_id, "ann"), HoldJob(job_id, "ann", ""), ReleaseJob(job_id, "ann")]
+            self._ask(self.rng.choice(asked))
         node = self.rng.choice(self.engine.nodes).name
         if self.rng.random() < 0.03:
             self.engine.partition(node, self.rng.uniform(1.0, 60.0))

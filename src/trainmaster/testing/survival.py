@@ -9,16 +9,19 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainmaster import daemons
 from trainmaster.client.api import Client
-from trainmaster.errors import TrainmasterError
+from trainmaster.errors import TrainmasterError, UnreachableError
 from trainmaster.home import Home
+from trainmaster.wire.names import ENV_FAILPOINT
 from trainmaster.wire.processes import start_ticks
+
+T = TypeVar("T")
 
 _WITNESS = (
     'f="{directory}/$TRAINMASTER_JOB.$TRAINMASTER_ATTEMPT.$$"; read up _ </proc/uptime; '
@@ -47,6 +50,7 @@ class Survival:
     body: str = "sleep 0.05"
     options: daemons.Options = field(default_factory=daemons.Options)
     spec: dict[str, Any] = field(default_factory=dict)
+    cancelled: int = 0  # further jobs, which are cancelled as soon as they are acknowledged
     acknowledged: dict[str, str] = field(default_factory=dict)  # idempotency key -> job id
     kills: list[str] = field(default_factory=list)
 
@@ -68,22 +72,37 @@ class Survival:
         ended = self._await_end(time.monotonic() + timeout_s)
         return self.problems(ended)
 
+    def _client(self) -> Client:
+        """Raises: UnreachableError while no server runs."""
+        info = daemons.running(self.home)
+        if info is None:
+            raise UnreachableError("no server is running")
+        return Client(info.url, self.home.token_file.read_text().strip())
+
     def _submit(self) -> None:
-        command = _WITNESS.format(directory=self.witnesses, body=self.body)
-        spec = {"command": command, "name": "w", "resources": {"cpus": 0.25}, **self.spec}
-        for number in range(self.jobs):
-            key = f"survival-{number}"
-            while key not in self.acknowledged:
-                try:
-                    with Client(home=self.home) as client:
-                        self.acknowledged[key] = client.submit_mapping(spec, key=key)
-                except (TrainmasterError, OSError):
-                    self._revive()
+        for number in range(self.jobs + self.cancelled):
+            key, cancel = f"survival-{number}", number >= self.jobs
+            body = "sleep 60" if cancel else self.body
+            command = _WITNESS.format(directory=self.witnesses, body=body)
+            spec = {"command": command, "name": "w", "resources": {"cpus": 0.25}, **self.spec}
+            submission = {"spec": spec, "origin": {"variables": {"PATH": os.defpath}}, "code": {}}
+            self.acknowledged[key] = self._persist(lambda client: client.submit(submission, key))  # noqa: B023
+            if cancel:
+                self._persist(lambda client: client.cancel(self.acknowledged[key]))  # noqa: B023
+
+    def _persist(self, ask: Callable[[Client], T]) -> T:
+        """Ask until it is acknowledged, as a client that keeps its idempotency key does."""
+        while True:
+            try:
+                with self._client() as client:
+                    return ask(client)
+            except (TrainmasterError, OSError):
+                self._revive()
 
     def _revive(self) -> None:
         """Both may be dead: then somebody has to bring them back, as any command of a person would."""
         time.sleep(0.05)
-        os.environ.pop("TRAINMASTER_FAILPOINT", None)
+        os.environ.pop(ENV_FAILPOINT, None)
         try:
             daemons.start(self.home)
         except TrainmasterError:
@@ -101,12 +120,7 @@ class Survival:
         """All jobs on record once the acknowledged ones have ended, or at the deadline as they are."""
         jobs: dict[str, dict[str, Any]] = {}
         while time.monotonic() < deadline_s:
-            try:
-                with Client(home=self.home) as client:
-                    jobs = {job["id"]: job for job in client.jobs(all=1)}
-            except (TrainmasterError, OSError):
-                self._revive()
-                continue
+            jobs = {job["id"]: job for job in self._persist(lambda client: client.jobs(all=1))}
             states = [jobs.get(id, {}).get("state") for id in self.acknowledged.values()]
             if all(state in ("succeeded", "failed", "cancelled") for state in states):
                 break
@@ -126,20 +140,19 @@ class Survival:
 
     def problems(self, jobs: dict[str, dict[str, Any]]) -> list[str]:
         """Every law that this trial broke."""
-        found = []
-        if len(self.acknowledged) < self.jobs:
-            found.append(f"only {len(self.acknowledged)} of {self.jobs} submits were ever acknowledged")
-        if len(jobs) != self.jobs:
-            found.append(f"{len(jobs)} jobs on record for {self.jobs} submitted")
-        for id in self.acknowledged.values():
-            state = jobs.get(id, {}).get("state", "lost")
-            if state != "succeeded":
-                found.append(f"{id} was acknowledged and is {state}")
+        found, wanted = [], self.jobs + self.cancelled
+        if len(self.acknowledged) < wanted:
+            found.append(f"only {len(self.acknowledged)} of {wanted} submits were ever acknowledged")
+        if len(jobs) != wanted:
+            found.append(f"{len(jobs)} jobs on record for {wanted} submitted")
         seen = self.testimonies()
-        for id in self.acknowledged.values():
-            ends = [t for t in seen if t.job == id and t.end_s is not None]
-            if len(ends) != 1:
-                found.append(f"{id} ran to its end {len(ends)} times")
+        for number, id in enumerate(self.acknowledged.values()):
+            state, expected = jobs.get(id, {}).get("state", "lost"), "succeeded" if number < self.jobs else "cancelled"
+            if state != expected:
+                found.append(f"{id} was acknowledged and is {state}, not {expected}")
+            ends = sum(t.job == id and t.end_s is not None for t in seen)
+            if ends != (number < self.jobs):
+                found.append(f"{id} ran to its end {ends} times")
         return found + _overlaps(seen)
 
 

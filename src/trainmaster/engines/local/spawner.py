@@ -28,7 +28,7 @@ from trainmaster.wire import names, processes
 
 _LOOK_S = 5.0  # how often it looks whether its home is still there
 _REQUEST_S = 2.0
-_REQUEST_MAX_BYTES = 8192
+_REQUEST_MAX_BYTES = 65536
 
 
 def main(root: str) -> int:
