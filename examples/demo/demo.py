@@ -109,7 +109,7 @@ def remaining(home: Path, jobs: list[str]) -> list[int]:
 
 def kill_half_way(tm: Trainmaster, job: str, steps: int) -> None:
     """Wait until half the steps are done, then SIGKILL rank 1, the api and the control process."""
-    half = steps // 2
+    half = steps // 2 + 7  # between two checkpoints, so that a few steps have to be done again
 
     def reached() -> int | None:
         shown = tm.show(job)
@@ -124,7 +124,8 @@ def kill_half_way(tm: Trainmaster, job: str, steps: int) -> None:
     for pid in victims.values():
         os.kill(pid, signal.SIGKILL)
     until(lambda: not (set(victims.values()) & processes().keys()), "the killed processes to end", timeout_s=10)
-    print(f"at step {step}: kill -9 of " + ", ".join(f"{name} (pid {pid})" for name, pid in victims.items()), flush=True)
+    named = ", ".join(f"{name} (pid {pid})" for name, pid in victims.items())
+    print(f"step {step} was reported: kill -9 of {named}", flush=True)
 
 
 def losses(log: str) -> dict[int, str]:

@@ -58,6 +58,9 @@ def main() -> None:
         os.environ.setdefault(name, alone)
     cuda = torch.cuda.device_count() >= local_size
     device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+    if cuda:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS sums in a different order each time
+        torch.cuda.set_device(device)
     dist.init_process_group("nccl" if cuda else "gloo")
     rank = dist.get_rank()
 

@@ -3,16 +3,15 @@
 Public names are loaded on first use (PEP 562), so that importing the package costs nothing.
 """
 
-from importlib import import_module
-from typing import Any
-
 __version__ = "0.1.0"
 
 _PUBLIC = {"submit": "trainmaster.client.submission", "Client": "trainmaster.client.api"}
 __all__ = ["Client", "__version__", "submit"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PUBLIC:
+        from importlib import import_module  # noqa: PLC0415  agents and training programs import this package too
+
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'trainmaster' has no attribute {name!r}")

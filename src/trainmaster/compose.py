@@ -20,6 +20,7 @@ from trainmaster.control.loop import ControlLoop
 from trainmaster.control.wake import DatagramWaker, poke
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.settings import LocalSettings
+from trainmaster.engines.local.starting import start_spawner
 from trainmaster.errors import ConflictError
 from trainmaster.home import Home, write_atomic
 from trainmaster.lifecycle.machine import apply
@@ -93,6 +94,7 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     loop = build_control(home, waker)
+    start_spawner(home)  # warm by the time the first job comes
     loop.load()
     loop.tick(loop.clock.now_s())
     started()

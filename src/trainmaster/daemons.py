@@ -191,7 +191,8 @@ def _stop_spawner(home: Home) -> tuple[str, ...]:
     asked: list[int] = []
 
     def answered() -> bool:
-        with contextlib.suppress(OSError, ValueError, KeyError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with contextlib.suppress(OSError, ValueError, KeyError), unix as connection:
             connection.settimeout(2.0)
             connection.connect(os.fspath(home.socket("spawner")))
             connection.sendall(b'{"exit": true}\n')

@@ -42,7 +42,7 @@ while True:
             time.sleep(0.0008)
     if "renamed" in mode:
         os.replace(path, final)
-    time.sleep(0.2 if mode == "raw over" else 0.006)
+    time.sleep(0.2 if mode == "raw over" else 0.03 if mode == "over" else 0.006)
 """
 
 

@@ -89,7 +89,7 @@ def kill_a_rank(job: str, rng: random.Random) -> bool:
     return True
 
 
-@pytest.fixture()
+@pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "home"
     tm(tmp_path / "home", "down", "--cancel", check=False)

@@ -57,7 +57,8 @@ def test_put_open_exists_delete(blobs: FsBlobs) -> None:
 @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.", ".", "a\0b", "a" * 300, "a/" * 600 + "b"])
 def test_names_stay_inside(tmp_path: Path, name: str) -> None:
     blobs = FsBlobs(tmp_path)
-    for act in (lambda: blobs.put(name, b""), lambda: blobs.open(name), lambda: blobs.delete_tree(name), lambda: blobs.exists([name])):
+    for act in (lambda: blobs.put(name, b""), lambda: blobs.open(name), lambda: blobs.delete_tree(name),
+        lambda: blobs.exists([name])):
         with pytest.raises(UsageError, match="is not a blob's name"):
             act()
 
@@ -82,12 +83,12 @@ def test_many_writers_of_one_name(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the device that is always full is Linux's")
 def test_a_full_disk_is_told() -> None:
-    with pytest.raises(DiskFullError, match="x was not stored") as caught, telling_disk_full("x"):
-        descriptor = os.open("/dev/full", os.O_WRONLY)
-        try:
-            os.write(descriptor, b"x")
-        finally:
-            os.close(descriptor)
+    with (
+        pytest.raises(DiskFullError, match="x was not stored") as caught,
+        telling_disk_full("x"),
+        open("/dev/full", "wb", buffering=0) as full,
+    ):
+        full.write(b"x")
     assert (caught.value.http_status, caught.value.retryable) == (507, True)
 
 
@@ -171,12 +172,15 @@ def test_a_zip_that_lies_about_its_size(tmp_path: Path) -> None:
         None, {}, {"entries": {}}, {"entries": [], "x": 1}, {"entries": [1]}, {"entries": [{"path": "a", "type": "device"}]},
         {"entries": [{"path": "a", "type": ["link"]}]}, {"entries": [{"path": "a", "type": "link", "target": "b"}]},
         *({"entries": [{"path": path, "type": "link"}]} for path in
-          ("", "/a", "a/", "../a", "a/../b", "./a", "a//b", "a\0", "\ud800", 7, None, ".git", "x/.git/config", "a" * 256, "a/" * 2048 + "b")),
+          ("", "/a", "a/", "../a", "a/../b", "./a", "a//b", "a\0", "\ud800", 7, None, ".git", "x/.git/config", "a" * 256,
+          "a/" * 2048 + "b")),
         {"entries": [{"path": "b", "type": "link"}, {"path": "a", "type": "link"}]},
         {"entries": [{"path": "a", "type": "link"}, {"path": "a", "type": "link"}]},
-        {"entries": [{"path": "a", "type": "symlink", "target": "/etc"}, {"path": "a-", "type": "link"}, {"path": "a/b", "type": "link"}]},
+        {"entries": [{"path": "a", "type": "symlink", "target": "/etc"}, {"path": "a-", "type": "link"}, {"path": "a/b",
+        "type": "link"}]},
         {"entries": [{"path": "a", "type": "symlink", "target": ""}]}, {"entries": [{**a_file("a"), "mode": 0o4755}]},
-        {"entries": [{**a_file("a"), "bytes": -1}]}, {"entries": [{**a_file("a"), "bytes": True}]}, {"entries": [{**a_file("a"), "sha256": "../x"}]},
+        {"entries": [{**a_file("a"), "bytes": -1}]}, {"entries": [{**a_file("a"), "bytes": True}]}, {"entries": [{**a_file("a"),
+        "sha256": "../x"}]},
     ],
 )  # fmt: skip
 def test_trees_that_are_refused(bad: object) -> None:
@@ -190,7 +194,8 @@ def test_checkpoints(tmp_path: Path) -> None:
     for part in ("n0", "n1"):
         blobs.put(f"{checkpoint_name('digits-1', 's7')}/{part}/MANIFEST.json", b"{}")
     assert resume_point(blobs, "digits-1", checkpoint) == {
-        "id": "s7", "step": 7, "approximate": True, "root": f"{tmp_path}/checkpoints/digits-1/s7", "digests": {"n0": "d0", "n1": "d1"},
+        "id": "s7", "step": 7, "approximate": True, "root": f"{tmp_path}/checkpoints/digits-1/s7", "digests": {"n0": "d0",
+        "n1": "d1"},
     }  # fmt: skip
     delete_checkpoint(blobs, "digits-1", "s7")
     delete_checkpoint(blobs, "digits-1", "s7")

@@ -59,7 +59,8 @@ def shown(gathered: Gathered) -> dict[str, str]:
 
 
 def test_git_decides_what_is_copied(tmp_path: Path) -> None:
-    root = repository(tmp_path / "r", {".gitignore": "data/\n*.pt\n*.pyc\n__pycache__/\n", "train.py": "1", "pkg/a.py": "2", "old.py": "3"})
+    root = repository(tmp_path / "r", {".gitignore": "data/\n*.pt\n*.pyc\n__pycache__/\n", "train.py": "1", "pkg/a.py": "2",
+        "old.py": "3"})
     write(root, {"data/x.bin": "x", "pkg/w.pt": "w", "pkg/__pycache__/a.pyc": "", "new/b.py": "4", "ünï cödé.py": "5"})
     (root / "old.py").unlink()
     gathered = gather(root)
@@ -70,7 +71,8 @@ def test_git_decides_what_is_copied(tmp_path: Path) -> None:
     assert (gathered.git_commit, gathered.git_dirty) == (git(root, "rev-parse", "HEAD"), True)
     assert (gathered.files, gathered.linked, gathered.notes) == (5, 2, ("linked, not copied: data, pkg/w.pt",))
     entry = gathered.tree["entries"][-1]
-    assert entry == {"path": "ünï cödé.py", "type": "file", "sha256": hashlib.sha256(b"5").hexdigest(), "mode": 0o644, "bytes": 1}
+    assert entry == {"path": "ünï cödé.py", "type": "file", "sha256": hashlib.sha256(b"5").hexdigest(), "mode": 0o644,
+        "bytes": 1}
 
 
 def test_a_clean_repository_and_a_new_one(tmp_path: Path) -> None:
@@ -116,7 +118,8 @@ def test_submodules_and_repositories_inside(tmp_path: Path) -> None:
     repository(root / "nested", {"n.py": "1"})
     kinds = shown(gather(root))
     assert kinds == {
-        ".gitmodules": "file", "a.py": "file", "nested/n.py": "file", "vendor/library/.gitignore": "file", "vendor/library/big": "link",
+        ".gitmodules": "file", "a.py": "file", "nested/n.py": "file", "vendor/library/.gitignore": "file",
+        "vendor/library/big": "link",
         "vendor/library/lib.py": "file", "vendor/library/new.py": "file",
     }  # fmt: skip
     clone = tmp_path / "clone"
@@ -145,7 +148,8 @@ def test_outside_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tmp_path / "p",
         {
             "train.py": "1", "src/data/loader.py": "1", "data/small.csv": "1", "conf/a.yaml": "1", "weights.bin": "w" * 5000,
-            ".venv/bin/python": "", "mine/pyvenv.cfg": "", "src/__pycache__/x.pyc": "", ".mypy_cache/x": "", "node_modules/x/y.js": "",
+            ".venv/bin/python": "", "mine/pyvenv.cfg": "", "src/__pycache__/x.pyc": "", ".mypy_cache/x": "",
+            "node_modules/x/y.js": "",
         },
     )  # fmt: skip
     os.mkfifo(root / "fifo")
@@ -154,11 +158,13 @@ def test_outside_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         server.bind("socket")
         gathered = gather(root, Limits(file_bytes=4000))
     assert shown(gathered) == {
-        ".venv": "link", "conf/a.yaml": "file", "data": "link", "mine": "link", "node_modules": "link", "src/data/loader.py": "file",
+        ".venv": "link", "conf/a.yaml": "file", "data": "link", "mine": "link", "node_modules": "link",
+        "src/data/loader.py": "file",
         "train.py": "file", "weights.bin": "link",
     }  # fmt: skip
     assert gathered.notes[:-1] in [
-        ("fifo: not copied: it is neither a file nor a directory", "socket: not copied: it is neither a file nor a directory")[::way]
+        ("fifo: not copied: it is neither a file nor a directory",
+        "socket: not copied: it is neither a file nor a directory")[::way]
         for way in (1, -1)
     ]
     assert (gathered.git_commit, gathered.git_dirty) == (None, False)
@@ -166,7 +172,8 @@ def test_outside_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_outside_git_code_comes_first_and_the_rest_is_linked(tmp_path: Path) -> None:
     root = write(tmp_path / "p", {"train.py": "1", "aaa/x": "x" * 900, "src/m.py": "y" * 500, "src/deep/n.py": "z" * 100})
-    assert shown(gather(root, Limits(bytes=1000))) == {"train.py": "file", "aaa": "link", "src/m.py": "file", "src/deep/n.py": "file"}
+    assert shown(gather(root, Limits(bytes=1000))) == {"train.py": "file", "aaa": "link", "src/m.py": "file",
+        "src/deep/n.py": "file"}
     assert shown(gather(root, Limits(files=2))) == {"train.py": "file", "aaa": "link", "src/m.py": "file", "src/deep": "link"}
     with pytest.raises(TooLargeError, match="the work directory itself holds"):
         gather(write(tmp_path / "q", {f"{n}": "" for n in range(5)}), Limits(files=4))
@@ -196,7 +203,8 @@ def test_what_the_job_writes_is_no_part_of_it(tmp_path: Path) -> None:
     write(root, {"runs/a/ck1.pt": "", "runs/pre.bin": "", "out/ck1.pt": "", "out/log.txt": "", "w.pt": ""})
     own = ["runs/a/ck*.pt", "out/ck{step}.pt", "figures/*.png"]
     assert shown(gather(root, own=own)) == {
-        ".gitignore": "file", "figures/style.mpl": "file", "out/keep.py": "file", "runs/pre.bin": "link", "train.py": "file", "w.pt": "link",
+        ".gitignore": "file", "figures/style.mpl": "file", "out/keep.py": "file", "runs/pre.bin": "link", "train.py": "file",
+        "w.pt": "link",
     }  # fmt: skip
 
 
@@ -230,7 +238,8 @@ def test_from_the_work_directory_to_the_store_and_out_again(tmp_path: Path) -> N
     assert store_zip(blobs, packed) == 3
     digest = store_tree(blobs, gathered.tree)
     launch = {
-        "work": str(tmp_path / "work"), "in_place": False, "fresh": False, "attempt": 1, "checkpoint_path": None, "artifacts": [],
+        "work": str(tmp_path / "work"), "in_place": False, "fresh": False, "attempt": 1, "checkpoint_path": None,
+        "artifacts": [],
         "code": {"tree": blobs.local_path(tree_name(digest)), "objects": blobs.local_path("code/objects"), "source": str(root)},
     }  # fmt: skip
     lay_out(launch)  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ def test_whole_samples_are_proven(tmp_path: Path, kind: str, data: bytes) -> Non
     path = tmp_path / "checkpoint"
     path.write_bytes(data)
     assert formats.proof(str(path)) == kind
-    assert formats.plausible(str(path), is_open=False)
+    assert formats.plausible(str(path), moving=False)
 
 
 @pytest.mark.parametrize(("kind", "data"), ALL)

@@ -98,7 +98,8 @@ TABLE = {
     "restarts negative": (C + "restarts: -1\n", [("restarts.program", 2, 11, "0")]),
     "a variable of ours": (C + "environment: {variables: {RANK: 1}}\n", [("environment.variables.RANK", 2, 27, None)]),
     "a variable's name": (C + "environment: {variables: {a-b: 1}}\n", [("environment.variables.a-b", 2, 27, "a_b")]),
-    "a variable that is true": (C + "environment: {variables: {A: yes, B: true}}\n", [("environment.variables.B", 2, 38, None)]),
+    "a variable that is true": (C + "environment: {variables: {A: yes, B: true}}\n", [("environment.variables.B", 2, 38,
+    None)]),
     "a list among the params": (C + "params: {lr: [1]}\n", [("params.lr", 2, 14, None)]),
     "infinity among the params": (C + "params: {lr: .inf}\n", [("params.lr", 2, 14, None)]),
     "a tag that is a number": (C + "tags: {v: 3}\n", [("tags.v", 2, 11, None)]),
@@ -189,7 +190,7 @@ def test_thousands_of_faults_are_told_shortly() -> None:
 
 def test_a_missing_file_names_its_neighbour(tmp_path) -> None:
     (tmp_path / "train.yaml").write_text("command: x\n")
-    with pytest.raises(SpecError, match="No such file or directory; did you mean 'train.yaml'"):
+    with pytest.raises(SpecError, match=r"No such file or directory; did you mean 'train\.yaml'"):
         load_file(tmp_path / "train.yml")
 
 

@@ -10,9 +10,10 @@ A directory, and the files of one step where several belong together, are whole 
 or seen twice equal as above, the listing too, or when every file is proven by its format and the names are those of the
 checkpoint before, digits aside. One that lacks names the one before had must hold still for far longer.
 
-After the ranks have ended nothing is seen for the first time: what two looks before the end saw equal, and the second one
-closed, counts if it is still so, besides renames and proofs. What is certainly torn is never whole, nor is an empty one. Every copy is dropped if its
-source was not equal before and after. A lost race costs a copy, never a wrong checkpoint.
+After the ranks have ended nothing is seen for the first time: what two looks before the end saw equal, and the second
+one closed, counts if it is still so, besides renames and proofs. What is certainly torn is never whole, nor is an empty
+one. Every copy is dropped if its source was not equal before and after. A lost race costs a copy, never a wrong
+checkpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 QUIET_S = 0.5  # between two looks that prove a file finished
 _LACKING_QUIET_S = 20.0  # when names are missing that the checkpoint before had
-_FRESH_NS = 20_000_000  # a change this young may share its time stamp with the next one: look again later
+_FRESH_NS = 20_000_000  # a change this young may share its time stamp with the next one
 
 
 class _Sighting:
@@ -96,7 +97,8 @@ class Collector:
     def scan(self, last_step: Optional[int], running: bool, open_files: AbstractSet[Tuple[int, int]]) -> List[Staged]:
         """Look once and stage what is whole and new, lowest step first. Raises nothing for a file system's errors.
 
-        `running`: no rank has ended; `open_files`: (device, inode) of what the ranks have open, learned before the call.
+        `open_files`: (device, inode) of what the ranks have open, learned before the call; `running`: every rank was
+        still alive after that was learned (a dead writer has nothing open, and what it left is not finished).
         """
         staged = self._sdk.retry() if self._sdk is not None else []
         found = self._found()
@@ -148,17 +150,17 @@ class Collector:
         seen = self._look(candidate, running, is_open)
         if state in (self._committed.get(key), self._torn.get(key)):
             return None
-        if running and any(0 <= time.time_ns() - signed[3] < _FRESH_NS for _, signed in state):
-            return None
         if not is_open and self._renamed(candidate):
             return "renamed"
+        # Still open or just written, only what a checksum covers can be told from what it is about to become.
+        moving = is_open or (running and any(0 <= time.time_ns() - signed[3] < _FRESH_NS for _, signed in state))
         shape = candidate.shape if candidate.many else None
         lacking = shape is not None and self._shape is not None and not self._shape <= shape
         needed_s = _LACKING_QUIET_S if lacking else QUIET_S if running else 0.0
-        if not is_open and seen.closed and time.monotonic() - seen.first_s >= needed_s:
+        if not moving and seen.closed and time.monotonic() - seen.first_s >= needed_s:
             return "seen"
         provable = self._unproven.get(key) != state and (shape is None or shape == self._shape)
-        return "format" if provable and self._plausible(candidate, is_open) else None
+        return "format" if provable and self._plausible(candidate, moving) else None
 
     def _look(self, candidate: Candidate, running: bool, is_open: bool) -> _Sighting:
         seen = self._sightings.get(candidate.key)
@@ -189,12 +191,12 @@ class Collector:
             max(status.st_mtime_ns, status.st_ctime_ns) <= top.st_ctime_ns for status in below
         )
 
-    def _plausible(self, candidate: Candidate, is_open: bool) -> bool:
+    def _plausible(self, candidate: Candidate, moving: bool) -> bool:
         """Whether copying it for a proof may be worth it."""
         from trainmaster.agent.formats import plausible  # noqa: PLC0415  # only where there is something to prove
 
         try:
-            return all(plausible(os.path.join(self._launch["work"], path), is_open) for path, _ in candidate.state)
+            return all(plausible(os.path.join(self._launch["work"], path), moving) for path, _ in candidate.state)
         except OSError:
             return False
 

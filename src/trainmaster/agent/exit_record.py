@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ALLOCATED_BYTES = 65536
+_WORDS = ((10, 400), (4, 200), (2, 100), (1, 40), (1, 0))  # last lines of a rank and characters of each, tried in turn
 
 
 def allocate(directory: str) -> None:
@@ -33,7 +34,7 @@ def write(directory: str, ended: dict[str, Any]) -> None:
         try:
             _write_all(descriptor, data)
         except OSError:
-            data = json.dumps(_shortened(ended)).encode()
+            data = _shortened(ended)
             _write_all(descriptor, data)
         os.ftruncate(descriptor, len(data))
         os.fsync(descriptor)
@@ -53,10 +54,18 @@ def _write_all(descriptor: int, data: bytes) -> None:
         done += os.pwrite(descriptor, data[done:], done)
 
 
-def _shortened(ended: dict[str, Any]) -> dict[str, Any]:
-    """The same end with fewer words: 64 KiB hold the ranks' ends of any node."""
-    ranks: list[dict[str, Any]] = []
-    for rank in ended["ranks"]:
-        lines = [line[:200] for line in rank["last_lines"][-2:]] if len(ranks) < 16 else []
-        ranks.append({**rank, "last_lines": lines, "error": (rank["error"] or "")[:200] or None})
-    return {**ended, "ranks": ranks, "staged": ended["staged"][-32:], "kept": ended["kept"][:32], "bad": ended["bad"][:32]}
+def _shortened(ended: dict[str, Any]) -> bytes:
+    """The same end with fewer words: as many as the reserved space holds."""
+    import json  # noqa: PLC0415 - as above
+
+    data = b""
+    for lines, width in _WORDS:
+        ranks = [
+            {**rank, "last_lines": [line[:width] for line in rank["last_lines"][-lines:]], "error": (rank["error"] or "")[:width]}
+            for rank in ended["ranks"]
+        ]
+        few = {name: ended[name][-lines * 8 :] for name in ("staged", "kept", "bad")}
+        data = json.dumps({**ended, **few, "ranks": ranks}).encode()
+        if len(data) <= ALLOCATED_BYTES:
+            break
+    return data

@@ -50,10 +50,10 @@ def examine(path: str) -> Verdict:
         return _UNPROVEN
 
 
-def plausible(path: str, is_open: bool) -> bool:
+def plausible(path: str, moving: bool) -> bool:
     """Whether a look at both ends of the file leaves it possible that `examine` proves it: cheap. Raises: OSError.
 
-    Of a file that is still open only a zip is worth it: what closes it is written last.
+    `moving`: it is open or was just written; then only a zip is worth it, whose checksums tell a copy of two states.
     """
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -62,7 +62,7 @@ def plausible(path: str, is_open: bool) -> bool:
         tail = file.read(_TAIL_BYTES)
     if head.startswith(b"PK\x03\x04"):
         return b"PK\x05\x06" in tail
-    if is_open:
+    if moving:
         return False
     if head[:1] == b"\x80":
         return tail.endswith(b".")

@@ -112,11 +112,13 @@ class Sync:
         until_s = time.monotonic() + _FINISH_S
         reached_s = time.monotonic()
         pause_s = 0.02
-        while not self.stale and not (self.outbox.empty and self.outbox.pointless):
+        while not (self.outbox.empty and (self.stale or self.outbox.pointless)):
             if self.flush(_UNREACHABLE_S):
-                reached_s = time.monotonic()
                 if self.outbox.empty:
                     continue
+                if self.stale:
+                    break  # heard, and refused for good
+                reached_s = time.monotonic()
             now = time.monotonic()
             if now - reached_s > _UNREACHABLE_S or now > until_s:
                 break

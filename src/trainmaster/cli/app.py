@@ -106,7 +106,7 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         return tell_error(_usage(error), as_json)
     except (KeyboardInterrupt, click.Abort):
-        tell("interrupted", sys.stderr)
+        tell("interrupted; jobs go on without this command", sys.stderr)
         return INTERRUPTED_EXIT
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has somewhere to go

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from trainmaster.cli import words
 
+_HUGE = 1e150  # beyond it a run has diverged, and differences overflow
 _UNICODE = {"flat": "─", "wall": "│", "down_from": "╮", "down_to": "╰", "up_from": "╯", "up_to": "╭", "axis": "┤", "base": "└"}
 _ASCII = {"flat": "-", "wall": "|", "down_from": ".", "down_to": "'", "up_from": "'", "up_to": ".", "axis": "|", "base": "+"}
 
@@ -14,7 +15,7 @@ def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8
 
     `points` are (step, value) by step; where several fall into one column their mean is drawn. O(points + width × height).
     """
-    finite = [(step, value) for step, value in points if math.isfinite(value)]
+    finite = [(step, value) for step, value in points if math.isfinite(value) and abs(value) < _HUGE]
     if len(finite) < 2 or finite[-1][0] <= finite[0][0]:
         return []
     glyphs = _ASCII if ascii_only else _UNICODE

@@ -83,7 +83,8 @@ def submit(context: click.Context, /, session: Session, words: tuple[str, ...], 
     tm submit train.yaml
     tm submit --gpus 2 -- python train.py --epochs 20
     """
-    _hand_in(session, _draft(context, words, options))
+    draft = _draft(context, words, options)
+    _told(session, draft, _send(session, draft))
 
 
 @click.command(cls=_Submitting)
@@ -104,12 +105,11 @@ def run(
     tm run --gpus 2 --checkpoint 'out/*.pt' -- python train.py
     """
     draft = _draft(context, words, options)
-    id = _hand_in(session, draft, following=not detach)
-    if detach:
-        return
+    id = _send(session, draft)
     follower = Follower(session, id, rank=None if all_ranks else 0)
     try:
-        code = follower.follow()
+        _told(session, draft, id, following=not detach)
+        code = 0 if detach else follower.follow()
     except KeyboardInterrupt:
         follower.close()
         detached(session, id)
@@ -117,23 +117,31 @@ def run(
     context.exit(code)
 
 
-def _hand_in(session: Session, draft: Draft, following: bool = False) -> str:
-    """Submit, and say so; the job's id."""
-    out, client = session.out, session.client()
-    id = send(client, draft, out.note, os.urandom(16).hex())
+def _send(session: Session, draft: Draft) -> str:
+    """Submit; the job's id."""
+    client = session.client()
+    try:
+        return send(client, draft, session.out.note, os.urandom(16).hex())
+    except KeyboardInterrupt:
+        session.out.note("interrupted while it was handed in; whether it was accepted: tm ps")
+        raise
+
+
+def _told(session: Session, draft: Draft, id: str, following: bool = False) -> None:
+    """Say that the job was accepted."""
+    out = session.out
     if out.json:
         out.stream({"id": id})
     elif out.quiet or not following:
         out.data(id)
     if out.quiet or out.json:
-        return id
+        return
     if draft.in_place:
         out.note(f"it runs in {draft.directory} itself: what changes there changes under it")
     if following:
         out.note(f"submitted {id}; Ctrl-C detaches and leaves it running")
     else:
         out.note(f"next: tm release {id}" if draft.hold else f"next: tm logs -f {id}   tm show {id}")
-    return id
 
 
 def _draft(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:

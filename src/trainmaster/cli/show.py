@@ -44,7 +44,7 @@ def head(job: dict[str, Any], now_s: float) -> list[str]:
     """What it is, in few lines."""
     spec, origin, code, need = job["spec"], job["origin"], job["code"], job["spec"]["resources"]
     lines = [f"{job['id']}  {job['state']}{_since(job, now_s)}"]
-    if job["reason"] and job["state"] not in ("running", "succeeded"):
+    if job["reason"] and job["state"] not in ("running", "succeeded") and not job["failure"]:
         lines += [f"  {line}" for line in str(job["reason"]).splitlines()]
     gpus = f"{need['gpus']} × {need['gpu_kind'] or 'GPU'}, " if need["gpus"] else ""
     each = f"{gpus}{need['cpus']:g} CPU, {words.plural(need['ranks'], 'rank')}"

@@ -192,7 +192,7 @@ class Client:
             if job is not None and job["state"] in ENDED:
                 return dict(job)
             if until_s is not None and time.monotonic() >= until_s:
-                raise WaitTimeoutError(f"{ref} has not ended after {timeout_s:g} s", f"it lives on: tm wait {ref}")
+                raise WaitTimeoutError(f"{ref} has not ended in time", f"it lives on: tm wait {ref}")
             version = answer.get("version", version)
 
     def cancel(self, ref: str, reason: str = "") -> Row:

@@ -150,7 +150,8 @@ def _fault(error: dict[str, Any], where: Positions) -> Fault:
     got = describe(error["input"])
     expected = {"model_type": "a mapping", "dict_type": "a mapping of names to values", "list_type": "a list"}.get(kind, "")
     message = f"expected {expected}, got {got}" if expected else error["msg"]
-    suggestion = f"[{error['input']}]" if kind == "list_type" and isinstance(error["input"], str) else None
+    alone = kind == "list_type" and isinstance(error["input"], str) and len(error["input"]) < 200
+    suggestion = f"[{error['input']}]" if alone else None
     hint = f"; did you mean {suggestion!r}?" if suggestion else ""
     return _at(where, path, Fault(field, message + hint, expected, got, suggestion))
 

@@ -29,12 +29,15 @@ _GPUS_MAX = 1024
 _PLACEHOLDER = re.compile(r"(?<!\$)\{[^{}]*\}")
 _WORD_IN_BRACES = re.compile(r"(?<!\$)\{[A-Za-z_]*\}")
 _PATTERN_MAX = 4096  # characters
+_SUGGESTION_MAX = 200
 
 
 def refusal(expected: str, got: object, suggestion: str | None = None, message: str | None = None) -> PydanticCustomError:
     """The error a field's function raises."""
     words = describe(got)
     text = message or f"expected {expected}, got {words}"
+    if suggestion is not None and len(suggestion) > _SUGGESTION_MAX:
+        suggestion = None
     if suggestion is not None:
         text += f"; did you mean {suggestion!r}?"
     return PydanticCustomError(
@@ -215,6 +218,8 @@ def param(value: object) -> Any:
     """A scalar that JSON can hold."""
     if isinstance(value, float) and not math.isfinite(value):
         raise refusal("a finite number, or a text in quotes", value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise refusal("a number of at most 64 bits, or a text in quotes", value)
     if value is None or isinstance(value, str | int | float):
         return value
     raise refusal("a text, a number, true, false or null", value)
@@ -229,7 +234,7 @@ def glob(value: object, what: str) -> str:
         raise refusal(what + " inside the work directory, without '..'", value)
     path = posixpath.normpath(written)
     if all(set(part) <= {"*"} for part in path.split("/")) or path == ".":
-        message = f"{written!r} matches the program itself; name a directory or a suffix, as 'out/*.pt'"
+        message = f"{describe(written)} matches the program itself; name a directory or a suffix, as 'out/*.pt'"
         raise refusal(what, value, message=message)
     return path
 

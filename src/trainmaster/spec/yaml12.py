@@ -18,7 +18,9 @@ from trainmaster.spec.faults import Fault, describe, spec_error
 
 SIZE_MAX_BYTES = 1024 * 1024
 _DEPTH_MAX = 30
-_NODES_MAX = 200_000  # after aliases are followed
+_NODES_MAX = 50_000  # as written, and once more after aliases are followed
+_FAULTS_MAX = 1000  # gathered; far more than are told
+_NAME_SHOWN = 60  # characters of a name in a path
 _NULL = frozenset(("", "~", "null", "Null", "NULL"))
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?[0-9]+\Z")
@@ -160,9 +162,11 @@ class _Composer:
         self.faults: list[Fault] = []
         self._file = file
         self._anchors: dict[str, _Node | None] = {}  # None: not complete yet
+        self._count = 0
 
     def fault(self, place: Place, message: str, expected: str = "", name: str = "") -> None:
-        self.faults.append(Fault(name, message, expected, file=self._file, line=place[0], column=place[1]))
+        if len(self.faults) < _FAULTS_MAX:
+            self.faults.append(Fault(name, message, expected, file=self._file, line=place[0], column=place[1]))
 
     def document(self, events: Iterator[Any]) -> _Node | None:
         """The first document's root; a second one is a fault."""
@@ -176,6 +180,9 @@ class _Composer:
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
         place = _place(event)
+        self._count += 1
+        if self._count > _NODES_MAX:
+            raise _unreadable(self._file, place, f"more than {_NODES_MAX:,} names and values")
         if depth > _DEPTH_MAX:
             raise _unreadable(self._file, place, f"nested more than {_DEPTH_MAX} deep")
         if isinstance(event, yaml.AliasEvent):
@@ -284,5 +291,6 @@ def dotted(path: Path) -> str:
     """A path as a person writes it: `resources.gpus`, `artifacts[1]`."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        name = f"[{part}]" if isinstance(part, int) else part if len(part) <= _NAME_SHOWN else part[:_NAME_SHOWN] + "…"
+        text += name if isinstance(part, int) or not text else f".{name}"
     return text

@@ -88,7 +88,13 @@ class Survival:
             submission = {"spec": spec, "origin": {"variables": {"PATH": os.defpath}}, "code": {}}
             self.acknowledged[key] = self._persist(lambda client: client.submit(submission, key))  # noqa: B023
             if cancel:
-                self._persist(lambda client: client.cancel(self.acknowledged[key]))  # noqa: B023
+                self._cancel(self.acknowledged[key])
+
+    def _cancel(self, job: str) -> None:
+        """Cancel it once it runs."""
+        while self._persist(lambda client: client.job(job))["state"] != "running":
+            time.sleep(0.05)
+        self._persist(lambda client: client.cancel(job))
 
     def _persist(self, ask: Callable[[Client], T]) -> T:
         """Ask until it is acknowledged, as a client that keeps its idempotency key does."""

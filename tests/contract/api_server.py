@@ -1,0 +1,144 @@
+"""The real api on the real stores, in a thread; control is played by writing what it would record."""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from waiting import deadline
+
+from trainmaster.blobs.fs import FsBlobs
+from trainmaster.home import Home
+from trainmaster.lifecycle.machine import apply
+from trainmaster.model import events as ev
+from trainmaster.model.commands import SubmitJob
+from trainmaster.model.job import Job
+from trainmaster.model.nodes import Node
+from trainmaster.ports.store import NewEvent
+from trainmaster.server.app import create_app
+from trainmaster.server.auth import credential
+from trainmaster.server.runtime import Runtime
+from trainmaster.server.services import Services
+from trainmaster.store.events import SqlEventStore
+from trainmaster.store.inbox import SqlInbox
+from trainmaster.store.metrics import SqlMetricStore
+
+SECRET = b"s" * 32
+NODE = Node("node0", "local", "host", "127.0.0.1", cpus=4.0, memory_bytes=8 * 2**30)
+
+
+@dataclass
+class Control:
+    """Writes events as the control process does, and tells the api."""
+
+    store: SqlEventStore
+    home: Home
+    jobs: dict[str, Job] = field(default_factory=dict)
+    now_s: float = 1000.0
+
+    def record(self, job_id: str, *happened: ev.JobEvent) -> Job:
+        """Apply events to a job, commit them and wake the api."""
+        job = self.jobs.get(job_id)
+        rows = []
+        for event in happened:
+            job, _ = apply(job, job_id, event, self.now_s)
+            ended = job.attempt if isinstance(event, ev.AttemptEnded) else None
+            rows.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended))
+        assert job is not None
+        self.jobs[job_id] = job
+        self.commit(rows, {job_id: job})
+        return job
+
+    def commit(self, rows: list[NewEvent], jobs: dict[str, Job], nodes: tuple[Node, ...] = (), cursor: int | None = None) -> None:
+        """One transaction, and a datagram."""
+        self.now_s += 1.0
+        self.store.append(self.now_s, rows, jobs, nodes, self.store.head().inbox_cursor if cursor is None else cursor)
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as sender, contextlib.suppress(OSError):
+            sender.sendto(b"w", str(self.home.socket("api.wake")))
+
+    def take_up(self, inbox: SqlInbox) -> None:
+        """Take up all submits that wait."""
+        rows = inbox.drain(self.store.head().inbox_cursor, 1000)
+        for row in rows:
+            if isinstance(row.command, SubmitJob):
+                command = row.command
+                event = ev.Submitted(row.seq, command.spec, command.origin, command.code, row.received_s, command.hold)
+                self.record(row.job, event)
+        self.commit([], {}, cursor=rows[-1].seq)
+
+
+@dataclass
+class Api:
+    """What a test talks to."""
+
+    home: Home
+    control: Control
+    services: Services
+    runtime: Runtime
+    http: httpx.Client
+
+    def submit(self, command: str = "true", key: str | None = None, **spec: Any) -> str:
+        """Submit a job; its id."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        answer = self.http.post("/jobs", json={"spec": {"command": command, "name": "train", **spec}}, headers=headers)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def take_up(self) -> None:
+        """Control takes up what waits in the inbox."""
+        inbox = self.services.inbox
+        assert isinstance(inbox, SqlInbox)
+        self.control.take_up(inbox)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """A JSON answer of 200."""
+        answer = self.http.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def sync(self, key: str, **request: Any) -> Any:
+        """One call of an agent, with its own credential."""
+        body = {"key": key, "reports": [], "points": [], "heartbeat": None, "wait_s": 0, "orders_seen": 0, **request}
+        headers = {"Authorization": f"Bearer {credential(SECRET, key)}"}
+        answer = self.http.post("/agent/sync", content=json.dumps(body), headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@contextlib.contextmanager
+def serving(root: Path) -> Iterator[Api]:
+    """An api on a home of its own."""
+    home = Home(root)
+    root.mkdir(parents=True, exist_ok=True)
+    store = SqlEventStore(home.events_db)
+    reader = SqlEventStore(home.events_db, read_only=True)
+    services = Services(home, SqlInbox(home.inbox_db), reader, SqlMetricStore(home.metrics_db), FsBlobs(home.blobs), SECRET)
+    app = create_app(services, lambda: True)
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app, http="h11", ws="none", lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=2
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    deadline(lambda: server.started or not thread.is_alive(), "the api to start")
+    headers = {"Authorization": f"Bearer {home.token_file.read_text().strip()}"}
+    runtime: Runtime = app.state.runtime
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        with httpx.Client(base_url=url, headers=headers, timeout=20.0) as http:
+            control = Control(store, home)
+            control.commit([NewEvent(None, None, ev.NodeSeen(NODE))], {}, (NODE,))
+            yield Api(home, control, services, runtime, http)
+    finally:
+        server.should_exit = True
+        thread.join(10.0)
+        assert not thread.is_alive()
+        for database in (store, reader, services.inbox, services.metrics):
+            database.close()  # type: ignore[attr-defined]

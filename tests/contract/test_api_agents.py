@@ -1,0 +1,132 @@
+"""The agent's side of the api: credentials, reports once and durable, the fence, orders by long poll."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from api_server import SECRET, Api, serving
+from waiting import deadline
+
+from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
+from trainmaster.model import events as ev
+from trainmaster.model.commands import AgentReport
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Action, Outcome, State, StopFor, Verdict
+from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.server.auth import credential
+from trainmaster.server.orders import orders, over, superseded, version
+from trainmaster.testing.builders import job as a_job
+from trainmaster.testing.builders import placed
+
+SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
+KEY = "train-1.1/n0"
+STARTED = {"kind": "started", "n": 1, "restored": None, "step": None, "bad": []}
+AGAIN = Verdict(Action.RESTART, State.QUEUED, "again")
+DONE = Verdict(Action.FINISH, State.SUCCEEDED, "done")
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path / "home") as served:
+        served.submit()
+        served.take_up()
+        served.control.record("train-1", ev.Placed(1, SHARES))
+        yield served
+
+
+def reports(api: Api) -> list[AgentReport]:
+    return [row.command for row in api.services.inbox.drain(0, 100) if isinstance(row.command, AgentReport)]
+
+
+def test_only_the_agents_own_credential_is_taken(api: Api) -> None:
+    body = {"key": KEY, "reports": [STARTED], "points": [], "heartbeat": None, "wait_s": 0, "orders_seen": 0}
+    admin = api.home.token_file.read_text().strip()
+    for given in ("", admin, credential(SECRET, "train-1.2/n0"), credential(b"other", KEY)):
+        answer = api.http.post("/agent/sync", json=body, headers={"Authorization": f"Bearer {given}"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "authentication")
+    assert reports(api) == []
+    jobs = api.http.get("/jobs", headers={"Authorization": f"Bearer {credential(SECRET, KEY)}"})
+    assert jobs.status_code == 401
+
+
+def test_reports_are_durable_when_acknowledged_and_kept_once(api: Api) -> None:
+    second = {"kind": "rendezvous", "n": 2, "address": "127.0.0.1", "port": 29500}
+    assert api.sync(KEY, reports=[STARTED, second]) == {"ack": 2, "orders": [], "version": 0, "stale": False}
+    assert api.sync(KEY, reports=[STARTED, second])["ack"] == 2
+    assert reports(api) == [AgentReport(KEY, STARTED), AgentReport(KEY, second)]
+
+
+def test_points_and_heartbeats_reach_the_metrics(api: Api) -> None:
+    points = [
+        {"rank": 0, "step": 1, "values": {"loss": 2.5, "bad": float("nan")}, "age_s": 0.5},
+        {"rank": 0, "step": 2, "values": {"loss": 1.5}, "age_s": 0.0},
+    ]
+    beat = {"running_s": 3.0, "step": 2, "memory_bytes": 1000, "cpu_s": 1.5, "gpu": []}
+    api.sync(KEY, points=points, heartbeat=beat)
+    assert api.get("/jobs/train-1/metrics", name="loss") == {"series": {"loss": [[1, 2.5], [2, 1.5]]}}
+    shown = api.get("/jobs/train-1")
+    assert (shown["step"], shown["metrics"]["loss"]["value"], shown["metrics"]["bad"]["value"]) == (2, 1.5, None)
+    assert [(row.key, row.step, row.memory_bytes) for row in api.services.metrics.heartbeats("train-1")] == [(KEY, 2, 1000)]
+
+
+def test_the_fence_refuses_an_older_attempt_but_for_its_end(api: Api) -> None:
+    api.control.record("train-1", ev.NodeEnded(1, 0, Outcome(lost=True)), ev.AttemptEnded(1, AGAIN))
+    api.control.record("train-1", ev.Placed(2, SHARES))
+    ended = {"kind": "ended", "n": 3, "ranks": []}
+    point = {"rank": 0, "step": 9, "values": {"loss": 9.0}, "age_s": 0}
+    deadline(lambda: api.sync(KEY)["stale"], "the api to hear of attempt 2")
+    answer = api.sync(KEY, reports=[STARTED, ended], points=[point])
+    assert (answer["ack"], answer["stale"]) == (3, True)
+    assert [order["order"] for order in answer["orders"]] == ["stop"]
+    assert reports(api) == [AgentReport(KEY, ended)]
+    assert api.get("/jobs/train-1/metrics", name="loss")["series"]["loss"] == []
+    assert api.sync("train-1.2/n0")["stale"] is False
+
+
+def test_the_last_points_of_an_attempt_may_come_after_its_end(api: Api) -> None:
+    api.control.record("train-1", ev.NodeStarted(1, 0), ev.NodeEnded(1, 0, Outcome()), ev.AttemptEnded(1, DONE))
+    deadline(lambda: api.sync(KEY)["orders"], "the api to hear of the end")
+    answer = api.sync(KEY, points=[{"rank": 0, "step": 9, "values": {"loss": 0.5}, "age_s": 0}], reports=[STARTED])
+    assert (answer["stale"], [order["order"] for order in answer["orders"]]) == (False, ["stop"])
+    assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[9, 0.5]]}
+    assert reports(api) == []
+
+
+def test_orders_are_waited_for(api: Api) -> None:
+    answers: list[dict[str, object]] = []
+    waiting = threading.Thread(target=lambda: answers.append(api.sync(KEY, wait_s=20)))
+    waiting.start()
+    api.control.record("train-1", ev.RendezvousChosen(1, "127.0.0.1", 29500))
+    waiting.join(5.0)
+    meet = {"order": "rendezvous", "address": "127.0.0.1", "port": 29500}
+    assert [answer["orders"] for answer in answers] == [[meet]]
+    seen = answers[0]["version"]
+    held = threading.Thread(target=lambda: answers.append(api.sync(KEY, wait_s=20, orders_seen=seen)))
+    held.start()
+    api.control.record("train-1", ev.CancelRequested("ann"))
+    held.join(5.0)
+    assert answers[1]["orders"] == [meet, {"order": "stop", "grace_s": GRACE_S, "reason": "cancel"}]
+    assert answers[1]["version"] != seen
+
+
+def test_an_agent_of_an_unknown_job_is_heard_and_told_nothing(api: Api) -> None:
+    assert api.sync("other-7.1/n0", reports=[STARTED]) == {"ack": 1, "orders": [], "version": 0, "stale": False}
+
+
+def test_orders_follow_from_the_job_alone() -> None:
+    key, older = AgentKey("train-1", 2, 0), AgentKey("train-1", 1, 0)
+    job = placed(a_job(), 2, master_address="127.0.0.1", master_port=29500)
+    stopping = placed(a_job(), 2)
+    meet = {"order": "rendezvous", "address": "127.0.0.1", "port": 29500}
+    over_now = {"order": "stop", "grace_s": 0.0, "reason": "this attempt is over"}
+    assert orders(a_job(), key) == []
+    assert orders(job, key) == [meet]
+    assert orders(job, older) == [over_now]
+    assert (superseded(job, older), superseded(job, key), over(job, older), over(job, key)) == (True, False, True, False)
+    for why, grace_s in ((StopFor.EVICT, GRACE_S), (StopFor.FAILURE, FAILURE_GRACE_S)):
+        asked = replace(stopping, state=State.STOPPING, stopping_for=why)
+        assert orders(asked, key) == [{"order": "stop", "grace_s": grace_s, "reason": why.value}]
+    assert version([]) == 0
+    assert len({version(orders(job, key)), version(orders(job, older)), 0}) == 3

@@ -1,0 +1,169 @@
+"""Rank logs over REST: all attempts, rank 0 first, or as they are written; any bytes, cut anywhere."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_server import Api, serving
+from waiting import deadline
+
+from trainmaster.errors import UsageError
+from trainmaster.home import Home
+from trainmaster.model import events as ev
+from trainmaster.model.job import Action, Outcome, State, Verdict
+from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.server import ranklogs
+from trainmaster.server.ranklogs import Chunk, Cursor
+
+SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
+DONE = Verdict(Action.FINISH, State.SUCCEEDED, "done")
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path / "home") as served:
+        served.submit()
+        served.take_up()
+        yield served
+
+
+def write(home: Home, attempt: int, rank: int, data: bytes, node: int = 0) -> Path:
+    """Append to a rank's log, long enough ago to be settled."""
+    path = home.attempt("train-1", attempt, node) / f"rank{rank}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as log:
+        log.write(data)
+    os.utime(path, (1.0, 1.0))
+    return path
+
+
+def everything(api: Api, **query: Any) -> list[tuple[int, int, str]]:
+    """All chunks, asked for until there are no more; those of one file joined."""
+    found: list[tuple[int, int, str]] = []
+    after = ""
+    while True:
+        answer = api.get("/jobs/train-1/logs", after=after, **query)
+        for chunk in answer["chunks"]:
+            if found and found[-1][:2] == (chunk["attempt"], chunk["rank"]):
+                chunk["text"] = found.pop()[2] + chunk["text"]
+            found.append((chunk["attempt"], chunk["rank"], chunk["text"]))
+        if not answer["chunks"]:
+            return found
+        after = answer["cursor"]
+
+
+def end(api: Api) -> None:
+    """The job succeeds."""
+    if api.control.jobs["train-1"].attempt is None:
+        api.control.record("train-1", ev.Placed(1, SHARES), ev.NodeStarted(1, 0))
+    api.control.record("train-1", ev.NodeEnded(1, 0, Outcome()), ev.AttemptEnded(1, DONE))
+    deadline(lambda: api.get("/jobs/train-1")["state"] == "succeeded", "the job to end")
+
+
+def test_all_attempts_rank_0_first(api: Api) -> None:
+    for attempt in (1, 2):
+        for rank, node in ((10, 1), (2, 1), (0, 0), (1, 0)):
+            write(api.home, attempt, rank, f"a{attempt} r{rank}\n".encode(), node)
+    wanted = [(a, r, f"a{a} r{r}\n") for a in (1, 2) for r in (0, 1, 2, 10)]
+    assert everything(api) == wanted
+    assert everything(api, rank=2) == [(1, 2, "a1 r2\n"), (2, 2, "a2 r2\n")]
+    assert everything(api, attempt=2, rank=0) == [(2, 0, "a2 r0\n")]
+    assert everything(api, attempt=3) == []
+
+
+def test_large_logs_come_in_pieces_that_join_exactly(api: Api) -> None:
+    text = "".join(f"line {n} é\n" for n in range(150_000))
+    write(api.home, 1, 0, text.encode())
+    write(api.home, 1, 1, b"last\n")
+    assert everything(api) == [(1, 0, text), (1, 1, "last\n")] or everything(api)[-1] == (1, 1, "last\n")
+    assert "".join(text for _, rank, text in everything(api) if rank == 0) == text
+
+
+def test_bytes_of_no_encoding_become_text(api: Api) -> None:
+    write(api.home, 1, 0, b"ok \xff\xfe\x00 \xe2\x82")  # it ends within a character
+    end(api)
+    assert everything(api) == [(1, 0, "ok ��\x00 �")]
+    assert api.get("/jobs/train-1/logs", after=api.get("/jobs/train-1/logs")["cursor"])["ended"] is True
+
+
+def test_a_character_split_between_two_reads_is_whole(api: Api) -> None:
+    write(api.home, 1, 0, "caf".encode() + b"\xc3")
+    first = api.get("/jobs/train-1/logs")
+    assert [chunk["text"] for chunk in first["chunks"]] == ["caf"]
+    write(api.home, 1, 0, b"\xa9\n")
+    second = api.get("/jobs/train-1/logs", after=first["cursor"])
+    assert [chunk["text"] for chunk in second["chunks"]] == ["é\n"]
+
+
+def test_following_waits_for_what_is_written_and_ends_with_the_job(api: Api) -> None:
+    api.control.record("train-1", ev.Placed(1, SHARES), ev.NodeStarted(1, 0))
+    write(api.home, 1, 0, b"one\n")
+    first = api.get("/jobs/train-1/logs", wait_s=5)
+    assert ([c["text"] for c in first["chunks"]], first["ended"]) == (["one\n"], False)
+    threading.Timer(0.2, lambda: write(api.home, 1, 1, b"two\n")).start()
+    second = api.get("/jobs/train-1/logs", wait_s=10, after=first["cursor"])
+    assert [(c["rank"], c["text"]) for c in second["chunks"]] == [(1, "two\n")]
+    threading.Timer(0.2, lambda: end(api)).start()
+    third = api.get("/jobs/train-1/logs", wait_s=10, after=second["cursor"])
+    assert (third["chunks"], third["state"], third["ended"]) == ([], "succeeded", True)
+
+
+def test_an_unfinished_line_is_held_back_while_it_is_being_written(api: Api) -> None:
+    api.control.record("train-1", ev.Placed(1, SHARES), ev.NodeStarted(1, 0))
+    path = write(api.home, 1, 0, b"whole\nhalf")
+    os.utime(path)
+    held = api.get("/jobs/train-1/logs")
+    assert [c["text"] for c in held["chunks"]] == ["whole\n"]
+    os.utime(path, (1.0, 1.0))
+    assert [c["text"] for c in api.get("/jobs/train-1/logs", after=held["cursor"])["chunks"]] == ["half"]
+
+
+def test_tail_gives_the_last_lines_of_the_newest_attempt(api: Api) -> None:
+    write(api.home, 1, 0, b"old\n")
+    write(api.home, 2, 0, b"".join(b"line %d %s\n" % (n, b"x" * 500) for n in range(1000)))
+    write(api.home, 2, 1, b"only\n")
+    chunks = api.get("/jobs/train-1/logs", tail=2)["chunks"]
+    assert [(c["attempt"], c["rank"], [line.split(" x")[0] for line in c["text"].splitlines()]) for c in chunks] == [
+        (2, 0, ["line 998", "line 999"]),
+        (2, 1, ["only"]),
+    ]
+    assert [c["text"] for c in api.get("/jobs/train-1/logs", tail=1000, rank=1)["chunks"]] == ["only\n"]
+    assert api.get("/jobs/train-1/logs", tail=0)["chunks"] == []
+
+
+def test_a_job_that_control_has_not_taken_up_has_no_logs_yet(api: Api) -> None:
+    job = api.submit(name="fresh")
+    assert api.get(f"/jobs/{job}/logs")["chunks"] == []
+    assert api.get(f"/jobs/{job}/logs")["ended"] is False
+
+
+def test_a_cut_log_goes_on_at_the_notice(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    path = write(home, 1, 0, b"a" * 5000 + b"\n")
+    files, cursor = ranklogs.rank_files(home, "train-1", 0, None, None), Cursor()
+    assert len(ranklogs.read_new(files, cursor, None)[0].text) == 5001
+    notice = b"\n[trainmaster: this log reached its limit of 4096 bytes; 3977 bytes in all were dropped here, after the first 1024]\n"
+    path.write_bytes(b"a" * 1024 + notice + b"new\n")
+    assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, notice.decode() + "new\n")]
+    path.write_bytes(b"begun anew\n")
+    assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, "begun anew\n")]
+
+
+def test_past_attempts_are_looked_at_no_more(tmp_path: Path) -> None:
+    home, cursor = Home(tmp_path), Cursor()
+    for attempt in (1, 2, 3):
+        write(home, attempt, 0, b"x\n")
+    files = ranklogs.rank_files(home, "train-1", 0, None, None)
+    ranklogs.read_new(files, cursor, 3)
+    ranklogs.pass_over(files, cursor, 3)
+    assert cursor == Cursor(3, {"3/0/0": 2})
+    assert Cursor.decode(cursor.encode()) == cursor
+
+
+@pytest.mark.parametrize("text", ["x", "!!!", "AAAA", "eJwDAAAAAAE", "é", Cursor(1).encode()[:-3]])
+def test_a_cursor_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        Cursor.decode(text)

@@ -1,0 +1,183 @@
+"""What must not get in: every malformed request is answered in words, in the one shape, and changes nothing."""
+
+import contextlib
+import json
+import socket
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_server import SECRET, Api, serving
+
+from trainmaster.server.auth import credential
+
+KEY = "train-1.1/n0"
+DEEP = b"[" * 100_000
+SPEC = {"command": "true"}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with serving(tmp_path_factory.mktemp("api") / "home") as served:
+        yield served
+
+
+def refusal(answer: Any) -> tuple[int, str]:
+    error = answer.json()["error"]
+    assert sorted(error) == ["code", "details", "hint", "message", "request_id"]
+    assert error["message"]
+    return answer.status_code, error["code"]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        (b"", (400, "usage")),
+        (b"{", (400, "usage")),
+        (b"null", (400, "usage")),
+        (b"[]", (400, "usage")),
+        (b'"text"', (400, "usage")),
+        (b"\xff\xfe{}", (400, "usage")),
+        (b'{"spec": {"command": "\\ud800"}}', (400, "usage")),
+        (b'{"spec": {"command": "true", "params": {"lr": NaN}}}', (400, "usage")),
+        (DEEP, (400, "usage")),
+        (b'{"spec": ' + b"9" * 10_000 + b"}", (400, "usage")),
+        (b'{"spec": "true"}', (400, "usage")),
+        (b'{"spec": {}}', (422, "spec")),
+        (b'{"spec": {"command": ""}}', (422, "spec")),
+        (b'{"spec": {"comand": "true"}}', (422, "spec")),
+        (b'{"spec": {"command": "true", "resources": {"cpus": -1}}}', (422, "spec")),
+        (b'{"spec": {"command": "true", "name": "../../x"}}', (422, "spec")),
+        (b'{"spec": {"command": "true"}, "specs": 1}', (400, "usage")),
+        (b'{"spec": {"command": "true"}, "origin": []}', (400, "usage")),
+        (b'{"spec": {"command": "true"}, "origin": {"user": 1}}', (400, "usage")),
+        (b'{"spec": {"command": "true"}, "origin": {"variables": {"A": 1}}}', (400, "usage")),
+        (b'{"spec": {"command": "true"}, "code": {"digest": "../../secret"}}', (400, "usage")),
+        (b'{"spec": {"command": "true"}, "code": {"files": true}}', (400, "usage")),
+        (b'{"spec": {"command": "true"}, "code": {"files": 99999999999999999999}}', (400, "usage")),
+        (b'{"spec": {"command": "true"}, "code": {"in_place": true}}', (400, "usage")),
+        (b'{"spec": {"command": "true"}, "hold": 1}', (400, "usage")),
+    ],
+)
+def test_a_submit_that_is_none(api: Api, body: bytes, wanted: tuple[int, str]) -> None:
+    assert refusal(api.http.post("/jobs", content=body)) == wanted
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "tab\there"])
+def test_an_idempotency_key_that_is_none(api: Api, key: str) -> None:
+    answer = api.http.post("/jobs", json={"spec": SPEC}, headers={"Idempotency-Key": key})
+    assert refusal(answer) == (400, "usage")
+
+
+@pytest.mark.parametrize("body", [{}, {"jobs": []}, {"jobs": {}}, {"jobs": [1]}, {"jobs": [{"spec": SPEC}] * 10_001}])
+def test_a_batch_that_is_none(api: Api, body: Any) -> None:
+    assert refusal(api.http.post("/jobs/batch", json=body)) == (400, "usage")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/jobs?limit=0", "/jobs?limit=many", "/jobs?state=lost", "/jobs?before=x", "/jobs/x/watch?wait_s=-1",
+        "/jobs/x/events?after=-1", "/jobs/x/logs?wait_s=31", "/jobs/x/logs?rank=-1", "/jobs/x/logs?after=nonsense", "/jobs/@first",
+    ],
+)  # fmt: skip
+def test_a_query_that_is_none(api: Api, path: str) -> None:
+    assert refusal(api.http.get(path)) == (400, "usage")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "wanted"),
+    [
+        ("GET", "/", (404, "not_found")),
+        ("GET", "/job", (404, "not_found")),
+        ("GET", "/jobs/", (404, "not_found")),
+        ("DELETE", "/jobs", (405, "usage")),
+        ("PUT", "/jobs/x", (405, "usage")),
+        ("GET", "/agent/sync", (405, "usage")),
+        ("POST", "/healthz", (405, "usage")),
+        ("GET", "/jobs/nothing-1", (404, "not_found")),
+        ("POST", "/jobs/nothing-1/cancel", (404, "not_found")),
+        ("GET", "/jobs/%00", (404, "not_found")),
+    ],
+)
+def test_a_place_that_is_none(api: Api, method: str, path: str, wanted: tuple[int, str]) -> None:
+    assert refusal(api.http.request(method, path)) == wanted
+
+
+def sync(api: Api, body: bytes) -> Any:
+    return api.http.post("/agent/sync", content=body, headers={"Authorization": f"Bearer {credential(SECRET, KEY)}"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "nonsense"},
+        {"key": None},
+        {"reports": {}},
+        {"reports": [1]},
+        {"reports": [{"kind": "unheard", "n": 1}]},
+        {"reports": [{"kind": "started"}]},
+        {"reports": [{"kind": "started", "n": "1"}]},
+        {"reports": [{"kind": "started", "n": 10**30}]},
+        {"points": [{"rank": 0, "step": 2**70, "values": {}, "age_s": 0}]},
+        {"points": [{"rank": 0, "step": 1, "values": {"loss": "low"}, "age_s": 0}]},
+        {"points": [{"rank": 0, "step": 1, "values": {"loss": 10**400}, "age_s": 0}]},
+        {"points": [{"rank": 0, "step": 1, "values": [], "age_s": 0}]},
+        {"points": [{"rank": 0, "step": 1, "values": {}, "age_s": float("inf")}]},
+        {"heartbeat": 1},
+        {"wait_s": -1},
+        {"wait_s": "long"},
+        {"orders": []},
+    ],
+)
+def test_a_sync_that_is_none(api: Api, change: dict[str, Any]) -> None:
+    body = {"key": KEY, "reports": [], "points": [], "heartbeat": None, "wait_s": 0, "orders_seen": 0, **change}
+    assert refusal(sync(api, json.dumps(body).encode())) == (400, "usage")
+
+
+def test_what_a_program_wrote_is_taken_whatever_it_is(api: Api) -> None:
+    report = b'{"kind": "ended", "n": 1, "ranks": [{"rank": 0, "last_lines": ["\\ud800 \\u0000 \xff"]}]}'
+    point = b'{"rank": 0, "step": 1, "values": {"loss": NaN, "\\udfff": Infinity}, "age_s": 0}'
+    body = b'{"key": "%s", "reports": [%s], "points": [%s], "wait_s": 0, "orders_seen": 0}' % (KEY.encode(), report, point)
+    assert sync(api, body).json() == {"ack": 1, "orders": [], "version": 0, "stale": False}
+
+
+@pytest.mark.parametrize(
+    ("path", "size"), [("/jobs", 1), ("/jobs/x/cancel", 1), ("/agent/sync", 8), ("/code/missing", 32), ("/jobs/batch", 64)]
+)
+def test_a_body_over_its_limit(api: Api, path: str, size: int) -> None:
+    answer = api.http.post(path, content=b" " * (size * 1024 * 1024 + 1))
+    assert refusal(answer) == (413, "too_large")
+    assert f"{size} MiB" in answer.json()["error"]["message"]
+
+
+def test_a_body_over_its_limit_that_does_not_say_so(api: Api) -> None:
+    pieces = (b" " * 65536 for _ in range(40))
+    assert refusal(api.http.post("/jobs", content=pieces)) == (413, "too_large")
+
+
+@pytest.mark.parametrize("body", [b"", b"no zip", zlib.compress(b"no zip")])
+def test_an_upload_that_is_none(api: Api, body: bytes) -> None:
+    assert refusal(api.http.post("/code", content=body)) == (400, "usage")
+
+
+@pytest.mark.parametrize("tree", [None, [], {}, {"entries": {}}, {"entries": [{"path": "../x", "type": "link"}]}])
+def test_a_tree_that_is_none(api: Api, tree: Any) -> None:
+    assert refusal(api.http.post("/code/missing", json={"tree": tree})) == (400, "usage")
+
+
+def test_one_that_hangs_up_in_the_middle_harms_nobody(api: Api) -> None:
+    port = api.http.base_url.port
+    head = b"POST /jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{"
+    with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as connection:
+        connection.sendall(head % api.home.token_file.read_bytes().strip())
+    with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as connection:
+        connection.sendall(b"\x16\x03\x01 not HTTP at all\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+    assert api.get("/healthz")["api"] is True
+
+
+def test_nothing_of_all_this_was_accepted(api: Api) -> None:
+    assert api.get("/jobs", all=1)["jobs"] == []

@@ -1,0 +1,121 @@
+"""Tailing: lines whatever their ends and lengths, bounded work, logs held at their limit."""
+
+import json
+import time
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.agent.output import LINE_MAX, Lines, RankOutput
+from trainmaster.agent.progress import Progress
+from trainmaster.agent.ranks import Rank
+from trainmaster.agent.spool import Outbox
+
+
+def output(root: Path, log_max_bytes: int = 1 << 30) -> tuple[RankOutput, Outbox, Progress]:
+    outbox = Outbox(str(root / "spool.jsonl"))
+    progress = Progress(outbox)
+    return RankOutput(Rank(0, str(root)), None, log_max_bytes, progress), outbox, progress
+
+
+def turn(reader: RankOutput) -> bool:
+    return reader.turn(time.monotonic() + 10.0)
+
+
+def append(root: Path, data: bytes, name: str = "rank0.log") -> None:
+    with (root / name).open("ab") as file:
+        file.write(data)
+
+
+def points(outbox: Outbox) -> list[tuple[int, int | None, dict[str, float]]]:
+    return [(rank, step, values) for _, rank, step, values in outbox.batch()[1]]
+
+
+@given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line and b"\r" not in line), max_size=30), st.data())
+def test_lines_do_not_depend_on_how_they_arrive(texts: list[bytes], data: st.DataObject) -> None:
+    ends = [data.draw(st.sampled_from([b"\n", b"\r\n"])) for _ in texts]
+    stream = b"".join(text + end for text, end in zip(texts, ends, strict=True))
+    lines, found, position = Lines(), [], 0
+    while position < len(stream):
+        size = data.draw(st.integers(1, 20))
+        found += lines.feed(stream[position : position + size])
+        position += size
+    lines.finish()
+    assert [line for line in found if line] == [text for text in texts if text]
+    assert lines.last() == [text.decode(errors="replace") for text in texts][-20:]
+
+
+def test_a_progress_bar_is_one_line() -> None:
+    lines = Lines()
+    for text in (b"start\n", b"10%\r", b"50%\r", b"100%\r", b"\n", b"done\n", b"1%\r", b"2%\r"):
+        lines.feed(text)
+    lines.finish()
+    assert lines.last() == ["start", "100%", "done", "2%"]
+
+
+def test_an_endless_line_is_taken_in_pieces() -> None:
+    lines = Lines()
+    assert [len(line) for _ in range(5) for line in lines.feed(b"x" * 60_000)] == [LINE_MAX] * 4
+    lines.finish()
+    assert [len(line) for line in lines.last()] == [1000]
+
+
+def test_metrics_reach_the_outbox(tmp_path: Path) -> None:
+    reader, outbox, progress = output(tmp_path)
+    append(tmp_path, b"step 1: loss 0.5\nstep 2: lo")
+    assert turn(reader)
+    append(tmp_path, b"ss 0.25\nbye")
+    reader.finish()
+    assert points(outbox) == [(0, 1, {"loss": 0.5}), (0, 2, {"loss": 0.25})]
+    assert (progress.first_step, progress.last_step, reader.last_lines()) == (1, 2, ["step 1: loss 0.5", "step 2: loss 0.25", "bye"])
+
+
+def test_what_the_sdk_says_outranks_what_is_printed(tmp_path: Path) -> None:
+    reader, outbox, progress = output(tmp_path)
+    append(tmp_path, b"step 100: loss 9.5\n")
+    turn(reader)
+    lines = [
+        {"t": "m", "step": 1, "values": {"loss": 0.5}},
+        {"t": "c", "step": 1, "directory": "/x", "ranks": "one"},
+        {"t": "a", "path": "/y", "name": "y"},
+    ]
+    append(tmp_path, "".join(json.dumps(line) + "\n" for line in lines).encode() + b'{"t": "m", torn', "rank0.sdk")
+    turn(reader)
+    append(tmp_path, b"step 200: loss 9.5\n")
+    append(tmp_path, b'\n{"t": "m", "step": 2, "values": {"loss": 0.25}}\n', "rank0.sdk")
+    reader.finish()
+    assert points(outbox) == [(0, 100, {"loss": 9.5}), (0, 1, {"loss": 0.5}), (0, 2, {"loss": 0.25})]
+    assert (progress.first_step, progress.last_step) == (1, 2)
+    assert reader.messages == lines[1:]
+
+
+def test_a_log_is_held_at_its_limit(tmp_path: Path) -> None:
+    reader, _, progress = output(tmp_path, log_max_bytes=100_000)
+    append(tmp_path, b"first\n" + b"x" * 99 + b"\n")
+    for step in range(4):
+        append(tmp_path, b"y" * 60_000 + b"\nstep %d\n" % step)
+        turn(reader)
+    append(tmp_path, b"last\n")
+    reader.finish()
+    text = (tmp_path / "rank0.log").read_bytes()
+    assert (text[:6], text[-5:], len(text) < 100_000, reader.dropped_bytes > 100_000) == (b"first\n", b"last\n", True, True)
+    assert f"{reader.dropped_bytes} bytes in all were dropped here" in text.decode()
+    assert (progress.last_step, reader.last_lines()[-1]) == (3, "last")
+
+
+def test_reading_skips_ahead_when_it_is_far_behind(tmp_path: Path) -> None:
+    reader, _, progress = output(tmp_path)
+    append(tmp_path, b"step 1\n" + (b"z" * 99 + b"\n") * 400_000 + b"step 2\n")
+    reader.turn(time.monotonic())
+    reader.finish()
+    assert (progress.first_step, progress.last_step, reader.last_lines()[-1]) == (1, 2, "step 2")
+
+
+def test_a_program_may_truncate_its_own_log(tmp_path: Path) -> None:
+    reader, _, progress = output(tmp_path)
+    append(tmp_path, b"step 1\n" * 50)
+    turn(reader)
+    (tmp_path / "rank0.log").write_bytes(b"step 7\n")
+    turn(reader)
+    assert progress.last_step == 7

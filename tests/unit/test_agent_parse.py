@@ -1,0 +1,74 @@
+"""What counts as a step and a metric in what programs print."""
+
+import math
+
+import pytest
+
+from trainmaster.agent.parse import Parser, sdk_point
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("step 12: loss 0.3", (12, {"loss": 0.3})),
+        ("step 250: train loss 2.5, val loss 2.75", (250, {"train_loss": 2.5, "val_loss": 2.75})),
+        ("iter 40: loss 2.5, time 130.5ms, mfu 1.5%", (40, {"loss": 2.5, "mfu": 1.5})),
+        ("epoch 3/20 val_loss=0.1", (3, {"val_loss": 0.1})),
+        ("Epoch 1 | step 120 | lr: 3e-4 | loss: -1.5", (120, {"lr": 3e-4, "loss": -1.5})),
+        ("[2024-01-01 10:00:00] INFO step=7 acc=3", (7, {"acc": 3.0})),
+        ("Epoch [2/10], Step [300/600], Loss: 0.5", (300, {"Loss": 0.5})),
+        ("global step 9 grad_norm=1e2", (9, {"grad_norm": 100.0})),
+        ("loss 0.25 at step 4", (4, {"loss": 0.25})),
+        ("step 5 took 0.5 s on rank 3", (5, {})),
+        ("step 6", (6, {})),
+        ("max_steps=1000", None),
+        ("step size 0.1", None),
+        ("step 0.1", None),
+        ("epochs = 20", None),
+        ("hello world", None),
+        ("saved 12 files", None),
+        ('{"step": 3, "train/loss": 0.5, "note": "x", "ok": true}', (3, {"train/loss": 0.5})),
+        ('{"epoch": 2, "acc": 1}', (2, {"epoch": 2.0, "acc": 1.0})),
+        ('{"lr": 0.1, "layers": 12}', None),
+        ('{"step": 3, "loss": ', None),
+        ('{"a": {"b": 1}, "step": [1]}', None),
+    ],
+)
+def test_plain_lines(line: str, found: object) -> None:
+    assert Parser(None).parse(line.encode()) == found
+
+
+def test_not_a_number_is_news() -> None:
+    step, values = Parser(None).parse(b"step 3: loss nan") or (None, {})
+    assert (step, list(values), math.isnan(values["loss"])) == (3, ["loss"], True)
+    step, values = Parser(None).parse(b'{"step": 3, "loss": NaN}') or (None, {})
+    assert (step, math.isnan(values["loss"])) == (3, True)
+
+
+def test_epochs_are_no_steps_where_steps_are_named() -> None:
+    parser = Parser(None)
+    lines = [b"epoch 1", b"step 500 loss=1.0", b"epoch 2 val_loss=0.5", b"step 600"]
+    assert [parser.parse(line) for line in lines] == [(1, {}), (500, {"loss": 1.0}), (None, {"val_loss": 0.5}), (600, {})]
+
+
+def test_with_a_pattern_only_what_it_finds_counts() -> None:
+    parser = Parser(r"step (?P<step>\d+): loss (?P<loss>[\d.]+|nan)( acc (?P<acc>\S+))?")
+    found = [parser.parse(line) for line in (b"step 3: loss 0.5 acc 0.75 lr=1.0", b"step 4: loss 0.5", b"step 9 loss=1.0")]
+    assert found == [(3, {"loss": 0.5, "acc": 0.75}), (4, {"loss": 0.5}), None]
+
+
+def test_a_pattern_without_a_step_leaves_the_step_to_the_words() -> None:
+    parser = Parser(r"loss=(?P<loss>\S+)")
+    assert [parser.parse(b"step 3 loss=0.5"), parser.parse(b"epoch 9"), parser.parse(b"loss=x")] == [(3, {"loss": 0.5}), None, (None, {})]
+
+
+def test_binary_lines_and_long_ones_are_survived() -> None:
+    parser = Parser(None)
+    assert parser.parse(b"\xff\xfe step 3: loss 0.5 \x00") == (3, {"loss": 0.5})
+    assert parser.parse(b"step 3 " + b"x" * 100_000) == (3, {})
+
+
+def test_sdk_messages() -> None:
+    message = {"t": "m", "step": 3, "values": {"loss": 1, "flag": True, "text": "x", "huge": 10**400}}
+    assert sdk_point(message) == (3, {"loss": 1.0})
+    assert sdk_point({"t": "m", "step": "3", "values": None}) == (None, {})

@@ -1,0 +1,138 @@
+"""Small rooms of the agent: the command line, the spool, the exit record, ports, reading JSON, packing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from launches import launch
+
+from trainmaster.agent import exit_record, meeting, pack, quick, ranks
+from trainmaster.agent.restore import Restored
+from trainmaster.agent.spool import POINTS_MAX, Outbox
+
+PUT_BACK = Restored("0001-00001", 7, [], "out/my model.pt", None)
+VARIABLE = "$TRAINMASTER_RESUME_ARGUMENTS"
+
+
+@pytest.mark.parametrize(
+    ("command", "shell", "restored", "expected"),
+    [
+        (["python", "t.py"], False, PUT_BACK, ["python", "t.py", "--resume", "out/my model.pt"]),
+        (["python", "t.py"], False, Restored(), ["python", "t.py"]),
+        (["python", VARIABLE, "t.py"], False, PUT_BACK, ["python", "--resume", "out/my model.pt", "t.py"]),
+        (["python", VARIABLE, "t.py"], False, None, ["python", "t.py"]),
+        (["bash", "-c", "python t.py\n"], True, PUT_BACK, ["bash", "-c", "python t.py --resume 'out/my model.pt'"]),
+        (["bash", "-c", f"python t.py {VARIABLE} | tee x"], True, PUT_BACK, ["bash", "-c", f"python t.py {VARIABLE} | tee x"]),
+    ],
+)
+def test_resume_arguments_stand_where_they_belong(
+    tmp_path: Path, command: list[str], shell: bool, restored: Restored | None, expected: list[str]
+) -> None:
+    orders = launch(tmp_path, command=command, shell=shell, resume_arguments="--resume {path}")
+    assert ranks._command(orders, ranks._resume_text(orders, restored)) == expected
+
+
+def test_the_environment_is_as_torchrun_sets_it(tmp_path: Path) -> None:
+    orders = launch(
+        tmp_path, ranks=2, nodes=3, node_index=1, key="digits-1.4/n1", attempt=4, devices=[4, 6], params={"lr": 0.1},
+        environment={"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0"},
+    )  # fmt: skip
+    assert ranks._environment(orders, ranks.Rank(3, "/a"), ("10.0.0.1", 12345)) == {
+        "PATH": "/bin", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "12345", "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "6",
+        "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "TORCHELASTIC_ERROR_FILE": "/a/rank3.error.json", "CUDA_VISIBLE_DEVICES": "4,6",
+        "OMP_NUM_THREADS": "1", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "4", "TRAINMASTER_KEY": "digits-1.4/n1",
+        "TRAINMASTER_CHECKPOINT_DIR": "/a/checkpoints", "TRAINMASTER_SDK": "/a/rank3.sdk", "TRAINMASTER_PARAMS": '{"lr": 0.1}',
+    }  # fmt: skip
+
+
+def test_threads_and_devices_are_left_alone_where_they_should_be(tmp_path: Path) -> None:
+    one = ranks._environment(launch(tmp_path), ranks.Rank(0, "/a"), ("x", 1))
+    assert ("OMP_NUM_THREADS" in one, "CUDA_VISIBLE_DEVICES" in one) == (False, False)
+    many = ranks._environment(launch(tmp_path, ranks=2, devices=[], environment={"OMP_NUM_THREADS": "4"}), ranks.Rank(0, "/a"), ("x", 1))
+    assert (many["OMP_NUM_THREADS"], many["CUDA_VISIBLE_DEVICES"]) == ("4", "")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(json_values)
+def test_reading_json_quickly_is_reading_json(value: object) -> None:
+    assert quick.loads(f" {json.dumps(value)}\n") == value
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a" 1}', "[1] 2", "nul"])
+def test_broken_json_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match="char"):
+        quick.loads(text)
+
+
+def test_reports_stay_until_acknowledged(tmp_path: Path) -> None:
+    outbox = Outbox(str(tmp_path / "spool.jsonl"))
+    sent = [outbox.report("started", restored=None), outbox.report("kept", path="x")]
+    assert (outbox.batch()[0], outbox.empty) == (sent, False)
+    outbox.spool()
+    outbox.spool()
+    assert [json.loads(line) for line in (tmp_path / "spool.jsonl").read_text().splitlines()] == sent
+    outbox.acknowledged(1)
+    assert outbox.batch()[0] == sent[1:]
+    outbox.acknowledged(2)
+    assert (outbox.empty, (tmp_path / "spool.jsonl").exists()) == (True, False)
+
+
+def test_the_oldest_points_go_when_there_are_too_many(tmp_path: Path) -> None:
+    outbox = Outbox(str(tmp_path / "spool.jsonl"))
+    for step in range(POINTS_MAX + 10):
+        outbox.point(0, step, {})
+    first = outbox.batch()[1]
+    assert (first[0][2], outbox.dropped_points) == (10, 10)
+    outbox.point(0, -1, {})
+    outbox.put_back(first)
+    assert (outbox.batch()[1][0][2], outbox.dropped_points) == (11, 11)
+
+
+def test_the_exit_record_takes_the_reserved_place(tmp_path: Path) -> None:
+    exit_record.allocate(str(tmp_path))
+    assert (tmp_path / "exit.part").stat().st_size == exit_record.ALLOCATED_BYTES
+    exit_record.write(str(tmp_path), {"kind": "ended", "ranks": []})
+    assert [path.name for path in tmp_path.iterdir()] == ["exit.json"]
+    assert json.loads((tmp_path / "exit.json").read_bytes()) == {"kind": "ended", "ranks": []}
+
+
+def test_the_shortened_record_fits_the_reserved_place() -> None:
+    rank = {"rank": 0, "last_lines": ["ä" * 1000] * 20, "error": "x" * 4000}
+    entry = {"id": "0001-00001", "digest": "a" * 64, "path": "p" * 200}
+    ended = {"ranks": [rank] * 64, "staged": [entry] * 500, "kept": [entry] * 500, "bad": ["0001-00001"] * 500}
+    data = exit_record._shortened(ended)
+    assert len(data) <= exit_record.ALLOCATED_BYTES
+    assert len(json.loads(data)["ranks"]) == 64
+
+
+def test_a_claimed_port_is_nobody_elses() -> None:
+    claims = [meeting.claim() for _ in range(20)]
+    try:
+        low, high = meeting._range()
+        assert len({claim.port for claim in claims}) == 20
+        assert all(low <= claim.port < high for claim in claims)
+        assert meeting._lock(meeting.CLAIMS % os.getuid(), claims[0].port) is None
+    finally:
+        for claim in claims:
+            claim.release()
+
+
+def test_the_single_file_agent_is_whole_and_reproducible(tmp_path: Path) -> None:
+    target = tmp_path / "agent.pyz"
+    assert (pack.build(str(target)), pack.build(str(target))) == (True, False)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "launch.json").write_text(json.dumps(launch(tmp_path / "d", command=["/bin/true"])))
+    done = subprocess.run([sys.executable, "-I", "-S", str(target), str(tmp_path / "d")], capture_output=True, text=True)
+    record = json.loads((tmp_path / "d" / "exit.json").read_bytes())
+    assert (done.returncode, done.stderr, [rank["exit_code"] for rank in record["ranks"]]) == (0, "", [0])

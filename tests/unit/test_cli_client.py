@@ -1,0 +1,148 @@
+"""The client on its own: what it sends again and what it does not, which errors it raises, which server it finds."""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from contract_server import serving
+
+from trainmaster.client.api import Client
+from trainmaster.client.connection import BY_CODE, Call, Connection, Patience, refusal
+from trainmaster.client.settings import Target, configured
+from trainmaster.errors import (
+    AuthenticationError,
+    ConflictError,
+    NotFoundError,
+    OperationError,
+    StaleAttemptError,
+    UnreachableError,
+    UsageError,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("TRAINMASTER_SERVER", "TRAINMASTER_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+
+def test_a_submit_whose_answer_was_lost_is_sent_again_with_the_same_key() -> None:
+    with serving(lambda _: None if len(server.asked) == 1 else (201, {"id": "digits-14"})) as server:
+        with Client(server.url, "secret") as client:
+            assert client.submit({"spec": {"command": "true"}}) == "digits-14"
+        assert [one.line for one in server.asked] == ["POST /jobs", "POST /jobs"]
+        assert server.asked[0].key == server.asked[1].key is not None
+        assert server.asked[0].authorization == "Bearer secret"
+
+
+def test_what_may_do_something_twice_is_not_sent_again() -> None:
+    with serving(lambda _: None) as server:
+        connection = Connection(server.url, "")
+        with pytest.raises(UnreachableError, match="the connection broke"):
+            connection.json(Call("POST", "/nodes/n0/drain", body=b"{}"))
+        assert len(server.asked) == 1
+
+
+def test_an_idle_connection_that_the_server_closed_is_opened_again_without_a_word() -> None:
+    said: list[str] = []
+    with serving(lambda _: None if len(server.asked) == 2 else (200, {"jobs": []})) as server:
+        connection = Connection(server.url, "", Patience(on_wait=lambda: said.append("away")))
+        answers = [connection.json(Call("GET", "/jobs")) for _ in range(2)]
+    assert (answers, said, len(server.asked)) == ([{"jobs": []}] * 2, [], 3)
+
+
+def test_nobody_listens() -> None:
+    said: list[str] = []
+    with serving(lambda _: (200, {})) as server:
+        pass
+    connection = Connection(server.url, "", Patience(0.3, on_wait=lambda: said.append("away")))
+    with pytest.raises(UnreachableError, match="no server answers at"):
+        connection.json(Call("GET", "/healthz"))
+    hopeless = Connection(server.url, "", Patience(60.0, hope=lambda: False))
+    with pytest.raises(UnreachableError):
+        hopeless.json(Call("GET", "/healthz"))
+    assert said == ["away"]
+
+
+def test_refusals_become_the_errors_of_the_tree() -> None:
+    told = refusal(404, b'{"error":{"code":"not_found","message":"m","hint":"h","details":[],"request_id":"r1"}}', "u")
+    assert (type(told), told.message, told.hint, told.request_id) == (NotFoundError, "m", "h", "r1")
+    assert type(refusal(410, b'{"error":{"code":"stale_attempt","message":"m"}}', "u")) is StaleAttemptError
+    assert [type(refusal(status, b"<html>", "u")) for status in (401, 409, 502)] == [
+        AuthenticationError, ConflictError, OperationError,
+    ]  # fmt: skip
+    assert {"usage", "spec", "not_found", "conflict", "unreachable", "disk_full"} <= BY_CODE.keys()
+
+
+def test_something_else_answers() -> None:
+    with serving(lambda _: (200, b"<html>")) as server, pytest.raises(OperationError, match="is not a Trainmaster server"):
+        Client(server.url).healthz()
+
+
+def test_an_artifact_is_copied_and_paths_are_quoted() -> None:
+    with serving(lambda _: (200, b"\x00\xff" * 5)) as server:
+        sink = io.BytesIO()
+        assert (Client(server.url).artifact("@last", "out/a b#.bin", sink), sink.getvalue()) == (10, b"\x00\xff" * 5)
+    assert server.asked[0].line == "GET /jobs/@last/artifacts/out/a%20b%23.bin"
+
+
+def test_filters_that_were_not_given_are_not_sent() -> None:
+    with serving(lambda _: (200, {"chunks": [], "cursor": "c", "state": "queued", "ended": False})) as server:
+        Client(server.url).logs("a-1", rank=0, attempt=None, wait_s=0.5)
+    assert server.asked[0].line == "GET /jobs/a-1/logs?rank=0&wait_s=0.5"
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_who_names_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert configured() is None
+    own = write(tmp_path / "config/trainmaster/trainmaster.toml", 'server = "http://own:1"\ntoken = "t"\n')
+    assert configured() == Target("http://own:1", "t", str(own))
+    (tmp_path / "project/.git").mkdir(parents=True)
+    (tmp_path / "project/below").mkdir()
+    named = write(tmp_path / "project/pyproject.toml", '[tool.trainmaster]\nserver = "http://project:1/"\n')
+    assert configured(directory=tmp_path / "project/below") == Target("http://project:1", "", str(named))
+    monkeypatch.setenv("TRAINMASTER_SERVER", "http://variable:1")
+    monkeypatch.setenv("TRAINMASTER_TOKEN", "v")
+    assert configured(directory=tmp_path / "project") == Target("http://variable:1", "v", "$TRAINMASTER_SERVER")
+    assert configured("http://said:1") == Target("http://said:1", "v", "--server")
+
+
+def test_a_project_cannot_collect_the_token_of_another_server(tmp_path: Path) -> None:
+    own = 'server = "http://own:1"\ntoken = "t"\n[tokens]\n"http://b:2" = "u"\n'
+    write(tmp_path / "config/trainmaster/trainmaster.toml", own)
+    project = write(tmp_path / "trainmaster.toml", 'server = "http://evil:1"\ntoken = "ignored"\n')
+    assert configured() == Target("http://evil:1", "", str(project))
+    assert configured("http://b:2/") == Target("http://b:2", "u", "--server")
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "config/trainmaster/trainmaster.toml", 'server = "http://own:1"\ntoken = "t"\n', 0o644)
+    with pytest.raises(AuthenticationError, match="can be read by others"):
+        configured()
+
+
+def test_files_that_say_nonsense(tmp_path: Path) -> None:
+    write(tmp_path / "trainmaster.toml", "server = [")
+    with pytest.raises(UsageError, match="cannot be read"):
+        configured()
+    write(tmp_path / "trainmaster.toml", 'server = "host:8000"')
+    with pytest.raises(UsageError, match="is no URL"):
+        configured()
+
+
+def test_no_server_here_and_none_wanted() -> None:
+    with pytest.raises(UnreachableError, match="no server is running") as raised:
+        Client(start=False)
+    assert raised.value.hint == "start one: tm up"
+    assert not os.path.exists(os.environ["TRAINMASTER_HOME"])

@@ -1,0 +1,172 @@
+"""The command line on its own: what it says, where it says it, its exit codes, and what it does not load."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from contract_answers import DETAIL, JOB, TABLE, route
+from contract_server import serving
+
+from trainmaster.cli.app import ALIASES, COMMANDS, run
+
+HEAVY = ("pydantic", "httpx", "rich", "sqlalchemy", "fastapi", "numpy", "asyncio", "yaml")
+Tm = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def tm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> Tm:
+    """Run one command line in this process, against no server of anybody's: exit code, output, other words."""
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TRAINMASTER_SERVER", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: str) -> tuple[int, str, str]:
+        code = run(list(arguments))
+        told = capsysbinary.readouterr()
+        return code, told.out.decode(), told.err.decode()
+
+    return invoke
+
+
+def test_every_command_loads_and_has_help(tm: Tm) -> None:
+    assert {name: tm(name, "--help")[0] for name in COMMANDS} == dict.fromkeys(COMMANDS, 0)
+    assert {ALIASES[alias][0] for alias in ALIASES} <= COMMANDS.keys()
+    code, out, _ = tm()
+    assert code == 0
+    assert all(f"  {name} " in out for name in COMMANDS)
+    assert not any(f"  {alias} " in out for alias in ALIASES)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("shwo digits", "error: there is no command 'shwo'\n  did you mean: tm show\n"),
+        ("squee", "error: there is no command 'squee'\n  did you mean: tm ps\n"),
+        ("xyzzy", "error: there is no command 'xyzzy'\n  all commands: tm --help\n"),
+        ("run", "error: nothing to run\n  tm run train.yaml   or   tm run -- python train.py\n"),
+        ("run --", "error: there is no command behind --\n  tm run -- python train.py\n"),
+        (
+            "run train.py",
+            "error: 'train.py' is no spec file\n"
+            "  a command goes behind --: tm run -- python train.py   a spec file: tm run train.yaml\n",
+        ),
+        (
+            "submit python train.py",
+            "error: 'python' is no spec file\n"
+            "  a command goes behind --: tm submit -- python train.py   a spec file: tm submit train.yaml\n",
+        ),
+        (
+            "run a.yaml -- python x.py",
+            "error: 'a.yaml' stands before -- and a command behind it\n  give a FILE, or a COMMAND behind --\n",
+        ),
+    ],
+)
+def test_what_cannot_be_meant(tm: Tm, line: str, said: str) -> None:
+    assert tm(*line.split()) == (2, "", said)
+
+
+def test_options_of_the_program_in_the_wrong_place(tm: Tm) -> None:
+    code, out, said = tm("run", "--epochs", "3", "train.py")
+    assert (code, out) == (2, "")
+    assert said.endswith("options of your program go behind --: tm run -- python train.py --epochs\n")
+
+
+def test_a_wrong_spec_is_told_by_file_and_line_before_any_server_is_started(tm: Tm, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("command: python train.py\nresources:\n  gpu: 2\n")
+    code, _, said = tm("run", "bad.yaml")
+    assert (code, said.splitlines()[0].startswith("bad.yaml:3:3: resources.gpu: unknown field")) == (2, True)
+    code, out, said = tm("submit", "--json", "--param", "lr", "--", "true")
+    assert (code, out, json.loads(said)["error"]["code"]) == (2, "", "usage")
+    assert not (tmp_path / "home").exists()
+
+
+def test_no_server(tm: Tm) -> None:
+    assert tm("ps") == (7, "", "error: no server is running\n  start one: tm up\n")
+    code, out, said = tm("--json", "ps")
+    assert (code, out) == (7, "")
+    assert json.loads(said)["error"] == {
+        "code": "unreachable", "message": "no server is running", "hint": "start one: tm up", "details": [], "request_id": "",
+    }  # fmt: skip
+    assert tm("down") == (0, "", "no server was running\n")
+
+
+def test_a_list_for_people_and_for_scripts(tm: Tm) -> None:
+    with serving(route) as server:
+        code, out, said = tm("ps", "--server", server.url)
+        assert (code, out.splitlines()[0].split(), said) == (0, ["ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE", "/", "WHY"], "")
+        assert out.splitlines()[1].split()[:6] == ["digits-14", "failed", "1", "120", "loss", "0.25"]
+        assert tm("--server", server.url, "squeue", "-q")[:2] == (0, "digits-14\n")
+        assert json.loads(tm("--server", server.url, "ps", "--json")[1]) == [JOB]
+
+
+def test_one_job_fits_eighty_columns_and_says_all_that_matters(tm: Tm) -> None:
+    with serving(route) as server:
+        code, out, _ = tm("--server", server.url, "show", "@last")
+        assert json.loads(tm("--server", server.url, "show", "@last", "--json")[1]) == DETAIL
+    assert code == 0
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+    for said in (
+        "digits-14  failed after 1 min", "  needs      1 CPU, 2 ranks, at most 1 h", "git 01234567 with changes",
+        "params     lr=0.1", "   1 ░███████████████████████████████████  failed 1 min 1 s on n0",
+        "Metric loss: 0.25 at step 120, best 0.25 at step 120", "step about 100", "Failure: program, rank 1", "  | ValueError: boom", "Note: the program does not load its checkpoint",
+        "Work directory: /home/work/digits-14/n0", "Next: tm logs digits-14   tm get digits-14",
+    ):  # fmt: skip
+        assert said in out
+
+
+def test_reading_one_job(tm: Tm) -> None:
+    with serving(route) as server:
+        assert tm("--server", server.url, "why", "@last")[:2] == (0, "queued, place 3 in the queue: waiting for 2 GPUs\n")
+        assert tm("--server", server.url, "logs", "@last")[:2] == (0, "a\n[1] b\n")
+        assert tm("--server", server.url, "get", "@last")[1].splitlines() == [
+            "PATH       SIZE  SHA-256", "out/a.png  10 B  abababababab",
+        ]  # fmt: skip
+        assert tm("--server", server.url, "nodes")[1].splitlines() == [
+            "NODE  STATE  CPUS FREE  MEMORY FREE      GPUS FREE             JOBS",
+            "n0    up     6 of 8     8 GiB of 16 GiB  0 of 1 h100 stand-in  digits-14",
+        ]
+
+
+def test_how_a_job_ended_is_the_exit_code_of_wait(tm: Tm) -> None:
+    with serving(route) as server:
+        code, out, _ = tm("--server", server.url, "wait", "digits-14")
+    assert (code, out) == (10, "digits-14 failed after 1 min 1 s: rank 1 exited with code 1 (tm show digits-14)\n")
+
+
+def test_all_are_tried_before_a_refusal_is_told(tm: Tm) -> None:
+    with serving(route) as server:
+        assert tm("--server", server.url, "kill", "other-1", "digits-14") == (
+            5,
+            "digits-14 is being cancelled\n",
+            "error: other-1 has ended\nerror: 1 of 2 were refused, first: other-1 has ended\n  h\n",
+        )
+        assert tm("--server", server.url, "show", "nope")[0] == 3
+
+
+def test_a_damaged_artifact_is_not_kept(tm: Tm, tmp_path: Path) -> None:
+    artifact = TABLE["GET /jobs/@last/artifacts/out/a.png"]
+    with serving(lambda asked: artifact if "/artifacts/" in asked.line else route(asked)) as server:
+        code, _, said = tm("--server", server.url, "get", "@last", "out/a.png")
+    assert (code, said.splitlines()[0]) == (1, "error: out/a.png arrived damaged: its digest is not abababababab")
+    assert list(tmp_path.glob("*a.png*")) == []
+
+
+def test_what_only_reads_loads_nothing_heavy(tmp_path: Path) -> None:
+    lines = (["ps"], ["show", "@last"], ["why", "@last"], ["logs", "@last"], ["get", "@last"], ["cancel", "digits-14"],
+             ["wait", "digits-14"], ["--help"])  # fmt: skip
+    probe = f"import sys\nfrom trainmaster.cli.app import run\ncodes = [run(line) for line in {lines!r}]\n"
+    probe += f"sys.stderr.write(repr((codes, sorted(set({HEAVY!r}) & set(sys.modules)))))"
+    with serving(route) as server:
+        environment = {"TRAINMASTER_HOME": str(tmp_path), "TRAINMASTER_SERVER": server.url}
+        done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, env=environment, check=True)
+    assert done.stderr.endswith("([0, 0, 0, 0, 0, 0, 10, 0], [])")
+
+
+def test_the_version_needs_nothing_at_all() -> None:
+    probe = "import sys; sys.argv[1:] = ['--version']\nfrom trainmaster.cli.main import main\nmain()\n"
+    probe += "assert 'click' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "trainmaster 0.1.0\n"

@@ -1,0 +1,131 @@
+"""What is drawn in a terminal: whole pictures, compared character by character."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.cli import curve, table, timeline, words
+
+
+def attempt(number: int, state: str, placed_s: float, **more: object) -> dict[str, object]:
+    base = {"number": number, "state": state, "placed_s": placed_s, "started_s": None, "ended_s": None, "nodes": ["n0"]}
+    return {**base, "resumed_from_step": None, "cause": None, "message": None, **more}
+
+
+def job(*attempts: dict[str, object], ended_s: float | None = None) -> dict[str, object]:
+    return {"id": "digits-1", "created_s": 100.0, "ended_s": ended_s, "attempts": list(attempts)}
+
+
+RESTARTED = job(
+    attempt(1, "restarted", 110.0, started_s=120.0, ended_s=150.0, cause="killed", message="rank 1 was killed by SIGKILL"),
+    attempt(2, "succeeded", 152.0, started_s=155.0, ended_s=200.0, resumed_from_step=120),
+    ended_s=200.0,
+)
+
+
+def test_a_curve_has_its_scale_and_its_steps() -> None:
+    assert curve.draw([(0, 1), (10, 5), (20, 1), (30, 3)], 40, 5) == [
+        "5 ┤           ╭──╮",
+        "4 ┤        ╭──╯  ╰──╮",
+        "3 ┤     ╭──╯        ╰─╮            ╭───",
+        "2 ┤  ╭──╯             ╰──╮    ╭────╯",
+        "1 ┤──╯                   ╰────╯",
+        "  └step 0                            30",
+    ]
+
+
+def test_a_curve_in_plain_ascii() -> None:
+    assert curve.draw([(step, 8.0 - step) for step in range(8)], 24, 4, ascii_only=True) == [
+        "    8 |---.",
+        "5.667 |   '----.",
+        "3.333 |        '----.",
+        "    1 |             '--",
+        "      +step 0         7",
+    ]
+
+
+def test_a_flat_curve_lies_in_the_middle() -> None:
+    assert curve.draw([(0, 2.0), (10, 2.0)], 30, 3) == [
+        "  ┤",
+        "2 ┤──────────────────────────",
+        "  ┤",
+        "  └step 0                  10",
+    ]
+
+
+def test_too_little_for_a_curve_draws_nothing() -> None:
+    assert [curve.draw(points) for points in ([], [(1, 2.0)], [(1, math.nan), (2, 1.0)], [(3, 1.0), (3, 2.0)])] == [[]] * 4
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.floats()), max_size=200).map(lambda points: sorted(points)))
+def test_a_curve_keeps_within_its_columns(points: list[tuple[float, float]]) -> None:
+    assert all(len(line) <= 80 for line in curve.draw(points))
+
+
+def test_attempts_lie_on_one_time_axis() -> None:
+    assert timeline.draw(RESTARTED, 200.0, 20) == [
+        "     0 s       1 min 40 s",
+        "   1   ░░██████            restarted 40 s on n0",
+        "     killed: rank 1 was killed by SIGKILL",
+        "   2           ░█████████  succeeded 48 s on n0",
+        "     resumed from step 120",
+    ]
+
+
+def test_attempts_in_plain_ascii() -> None:
+    assert timeline.draw(RESTARTED, 200.0, 20, timeline.ASCII) == [
+        "     0 s       1 min 40 s",
+        "   1   --######            restarted 40 s on n0",
+        "     killed: rank 1 was killed by SIGKILL",
+        "   2           -#########  succeeded 48 s on n0",
+        "     resumed from step 120",
+    ]
+
+
+def test_an_attempt_that_goes_on_reaches_to_now() -> None:
+    assert timeline.draw(job(attempt(1, "starting", 130.0)), 140.0, 20) == [
+        "     0 s             40 s",
+        "   1                ░░░░░  starting 10 s on n0",
+    ]
+
+
+def test_many_attempts_are_drawn_in_part() -> None:
+    ended = [attempt(n, "restarted", 100.0 + n, started_s=100.0 + n, ended_s=101.0 + n) for n in range(1, 31)]
+    many = job(*ended, ended_s=200.0)
+    lines = timeline.draw(many, 200.0)
+    assert len(lines) == 1 + 3 + 1 + 12
+    assert lines[4] == "  …  15 more (tm show digits-1 --json has all)"
+    assert all(table.width_of(line) <= 80 for line in lines)
+
+
+def test_a_table_fits_its_terminal_by_shortening_words_not_ids() -> None:
+    rows = [["a-1", "running", "10", "n0"], ["digits-14", "queued", "-", "waiting for 2 GPUs on a node that is full"]]
+    assert table.draw(("ID", "STATE", "STEP", "WHY"), rows, 40) == [
+        "ID         STATE    STEP  WHY",
+        "a-1        running    10  n0",
+        "digits-14  queued      -  waiting for 2…",
+    ]
+
+
+def test_a_piped_table_is_whole() -> None:
+    long = "waiting for 2 GPUs on a node " * 20
+    assert table.draw(("ID", "WHY"), [["a-1", long]], None)[1] == f"a-1  {long.strip()}"
+
+
+def test_wide_characters_count_as_two_columns() -> None:
+    assert [table.width_of("学習"), table.fit("学習ジョブ", 7)] == [4, "学習ジ…"]
+
+
+def test_times_as_a_person_says_them() -> None:
+    spans = [0, 0.44, 9.99, 12, 200, 7500, 90000 * 4]
+    assert [words.duration(span) for span in spans] == ["0 s", "0.4 s", "9.9 s", "12 s", "3 min 20 s", "2 h 5 min", "4 d 4 h"]
+    assert [words.ago(then, 1000.0) for then in (None, 1000.5, 999.5, 955.0, 100.0)] == [
+        "-", "just now", "just now", "45 s ago", "15 min ago",
+    ]  # fmt: skip
+
+
+def test_numbers_as_a_person_reads_them() -> None:
+    values = [None, 3.0, 0.023456, 12345.678, math.nan, math.inf]
+    assert [words.number(value) for value in values] == ["-", "3", "0.02346", "1.235e+04", "nan", "inf"]
+    assert [words.size(count) for count in (0, 999, 34_000, 1_234_567_890)] == ["0 B", "999 B", "34 kB", "1.23 GB"]
