@@ -12,6 +12,7 @@ import click
 
 from trainmaster import errors
 from trainmaster.cli.app import ALIASES, tm
+from trainmaster.lifecycle import diagram
 from trainmaster.model.commands import COMMANDS
 from trainmaster.model.events import EVENTS
 from trainmaster.spec.document import schema
@@ -173,7 +174,19 @@ def spec_page() -> str:
     return "\n".join(parts)
 
 
+def life_cycle_page() -> str:
+    """The life cycle: its diagram and the whole matrix, drawn from the table."""
+    return (
+        f"{HEADER}\n# The life cycle\n\n"
+        "A job has few states; what it stops for, why it waits and what became of each attempt are in its value.\n\n"
+        f"```mermaid\n{diagram.mermaid()}```\n\n"
+        "Every event in every state: where it leads, `·` for a race that is expected and changes nothing, blank for what\n"
+        f"cannot happen.\n\n{diagram.matrix()}"
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "life-cycle.md": life_cycle_page,
     "cli.md": cli_page,
     "spec.md": spec_page,
     "errors.md": errors_page,

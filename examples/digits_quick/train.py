@@ -16,7 +16,7 @@ from operator import mul
 from pathlib import Path
 
 STEPS = 400
-BATCH = 96  # per rank
+BATCH = 80  # per rank
 RATE = 0.8
 SAVE_EVERY = 20
 SEED = 20

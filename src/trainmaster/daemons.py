@@ -33,6 +33,8 @@ PROCESSES = ("api", "control")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0  # TERM to KILL
 _LOCK_TIMEOUT_S = 60.0  # another start or stop at work
+_YOUNG_S = 3.0
+_SPAWNER_STARTS_S = 1.0
 _LOOK_S = 0.01
 _OUT_MAX_BYTES = 1024 * 1024
 _SHOWN_LINES = 5
@@ -169,26 +171,32 @@ def stop(home: Home) -> StopReport:
         found = {which: _identity(home, record, which) for which in PROCESSES}
         living = {which: identity for which, identity in found.items() if identity is not None}
         home.server_json.unlink(missing_ok=True)
+        young = "control" in living and _age_s(living["control"][1]) < _YOUNG_S
         killed = _end(living)
-        spawner = _stop_spawner(home)
+        spawner = _stop_spawner(home, young)
     return StopReport((*living, *spawner), killed)
 
 
 def _end(living: dict[str, tuple[int, int]]) -> tuple[str, ...]:
     """TERM, and KILL to those that do not go; returns the latter."""
-    for pid, ticks in living.values():
-        _signal(pid, ticks, signal.SIGTERM)
-    _await(lambda: not any(start_ticks(pid) == ticks for pid, ticks in living.values()), STOP_TIMEOUT_S)
-    stubborn = {which: (pid, ticks) for which, (pid, ticks) in living.items() if start_ticks(pid) == ticks}
-    for pid, ticks in stubborn.values():
-        _signal(pid, ticks, signal.SIGKILL)
-    _await(lambda: not any(start_ticks(pid) == ticks for pid, ticks in stubborn.values()), STOP_TIMEOUT_S)
-    return tuple(stubborn)
+
+    def left() -> dict[str, tuple[int, int]]:
+        return {which: (pid, ticks) for which, (pid, ticks) in living.items() if start_ticks(pid) == ticks}
+
+    stubborn: tuple[str, ...] = ()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        stubborn = tuple(left())
+        for pid, _ in left().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        _await(lambda: not left(), STOP_TIMEOUT_S)
+    return stubborn
 
 
-def _stop_spawner(home: Home) -> tuple[str, ...]:
-    """Ask the spawner to go; no agent depends on it. One that is only starting is waited for."""
+def _stop_spawner(home: Home, young: bool) -> tuple[str, ...]:
+    """Ask the spawner to go; no agent depends on it. One that a `young` control has only just started is waited for."""
     asked: list[int] = []
+    until_s = time.monotonic() + (_SPAWNER_STARTS_S if young else 0.0)
 
     def answered() -> bool:
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -197,9 +205,9 @@ def _stop_spawner(home: Home) -> tuple[str, ...]:
             connection.connect(os.fspath(home.socket("spawner")))
             connection.sendall(b'{"exit": true}\n')
             asked.append(int(json.loads(connection.makefile("rb").readline())["pid"]))
-        return bool(asked) or _lock_holder(home.lock("spawner")) is None
+        return bool(asked) or (time.monotonic() >= until_s and _lock_holder(home.lock("spawner")) is None)
 
-    _await(answered, 2.0)
+    _await(answered, 2 * _SPAWNER_STARTS_S)
     if not asked:
         return ()
     ticks = start_ticks(asked[0])
@@ -223,6 +231,8 @@ def _bring_up(home: Home, dead: Sequence[str], first: bool = True) -> None:
             raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
     except BaseException:
         _end({child.which: (child.pid, child.ticks) for child in children if child.ticks is not None})
+        if len(children) == len(PROCESSES):
+            _stop_spawner(home, young=True)
         raise
     finally:
         for child in children:
@@ -232,12 +242,13 @@ def _bring_up(home: Home, dead: Sequence[str], first: bool = True) -> None:
 def _spawn(home: Home, which: str, first: bool) -> _Child:
     """Start one process, detached: a session of its own, nobody's child, none of our streams."""
     log = home.logs / f"{which}.out"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if _size(log) > _OUT_MAX_BYTES else 0)
     environment = dict(os.environ)
     if not first:
         environment.pop(ENV_FAILPOINT, None)  # it has done its work: it would only kill again
     read, write = os.pipe()
-    out = os.open(log, flags, 0o600)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    if os.fstat(out).st_size > _OUT_MAX_BYTES:
+        os.ftruncate(out, 0)
     argv = [sys.executable, "-P", "-m", "trainmaster.server", which, os.fspath(home.root), "--detach", str(write)]
     try:
         subprocess.run(
@@ -383,14 +394,9 @@ def _lock_holder(path: Path) -> int | None:
     return None
 
 
-def _signal(pid: int, ticks: int | None, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if start_ticks(pid) == ticks:
-            os.kill(pid, number)
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _age_s(ticks: int) -> float:
+    """How long ago a process started, by its start ticks (Linux)."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _last_lines(path: Path) -> str:

@@ -339,10 +339,9 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
         with serving(small / "home") as api:
             first = api.submit()
             ballast = small / "ballast"
-            with ballast.open("wb") as file, contextlib.suppress(OSError):
+            with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(b"x" * 4096)
-                    file.flush()
             big = {"spec": {"command": "true", "tags": {f"t{i}": "x" * 100 for i in range(50)}}}
             answer = refused_sooner_or_later(api, big)
             assert refused(answer)[:2] == (507, "disk_full")

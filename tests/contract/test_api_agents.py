@@ -43,7 +43,7 @@ def reports(api: Api) -> list[AgentReport]:
 def test_only_the_agents_own_credential_is_taken(api: Api) -> None:
     body = {"key": KEY, "reports": [STARTED], "points": [], "heartbeat": None, "wait_s": 0, "orders_seen": 0}
     admin = api.home.token_file.read_text().strip()
-    for given in ("", admin, credential(SECRET, "train-1.2/n0"), credential(b"other", KEY)):
+    for given in ("none", admin, credential(SECRET, "train-1.2/n0"), credential(b"other", KEY)):
         answer = api.http.post("/agent/sync", json=body, headers={"Authorization": f"Bearer {given}"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "authentication")
     assert reports(api) == []

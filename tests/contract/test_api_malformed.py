@@ -5,7 +5,6 @@ import json
 import socket
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -22,7 +22,7 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["cli.md", "spec.md", "errors.md", "events.md"])
+@pytest.mark.parametrize("page", ["cli.md", "spec.md", "errors.md", "events.md", "life-cycle.md"])
 def test_the_reference_is_current(page: str) -> None:
     written = ROOT / "docs" / "reference" / page
     assert written.is_file(), "run `make docs`"

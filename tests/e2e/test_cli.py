@@ -200,7 +200,8 @@ def test_up_and_down(tm: Tm) -> None:
     assert tm("up")[1].startswith("already running: http://")
     process = tm.begin("run", "--name", "stays", "--", "sleep", "60")
     deadline(lambda: [job for job in tm.json("ps") if (job["id"], job["state"]) == ("stays-1", "running")], "the job to run", 20)
-    assert tm("down")[1].startswith("stays-1 runs on, on ")
+    code, out, said = tm("down")
+    assert (code, out.startswith("stays-1 runs on, on ")) == (0, True), said
     _, said = process.communicate(timeout=30)
     assert (process.returncode, said.splitlines()[-2:]) == (
         7, ["error: the server was stopped; its jobs run on", "  start it again: tm up"],

@@ -56,7 +56,7 @@ def judged(place: Path, data: bytes, name: str = "checkpoint") -> formats.Verdic
     return formats.examine(str(place / name))
 
 
-@pytest.mark.parametrize(("kind", "data"), ALL)
+@pytest.mark.parametrize(("kind", "data"), ALL, ids=range(len(ALL)))
 def test_whole_samples_are_proven(tmp_path: Path, kind: str, data: bytes) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(data)
@@ -64,7 +64,7 @@ def test_whole_samples_are_proven(tmp_path: Path, kind: str, data: bytes) -> Non
     assert formats.plausible(str(path), moving=False)
 
 
-@pytest.mark.parametrize(("kind", "data"), ALL)
+@pytest.mark.parametrize(("kind", "data"), ALL, ids=range(len(ALL)))
 def test_no_sample_cut_short_is_proven(tmp_path: Path, kind: str, data: bytes) -> None:
     cuts = sorted({*range(1000), *range(0, len(data), 997), *range(max(0, len(data) - 1000), len(data))} & {*range(len(data))})
     path = tmp_path / "checkpoint"
@@ -77,7 +77,7 @@ def test_no_sample_cut_short_is_proven(tmp_path: Path, kind: str, data: bytes) -
     assert proven == []
 
 
-@pytest.mark.parametrize(("kind", "data"), ALL)
+@pytest.mark.parametrize(("kind", "data"), ALL, ids=range(len(ALL)))
 def test_nothing_may_follow(tmp_path: Path, kind: str, data: bytes) -> None:
     assert judged(tmp_path, data + b"x").format is None
 

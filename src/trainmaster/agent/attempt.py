@@ -55,7 +55,7 @@ class Attempt:
         self._outputs = [RankOutput(rank, pattern, log_max_bytes, self._progress) for rank in self._ranks]
         self._usage = usage.Usage(None if self._launch["cgroup"] else self._launch["memory_bytes"])
         self._devices = usage.Devices(self._launch["devices"])
-        self._gathering = Gathering(self._launch, start.collector, start.wake)
+        self._gathering = Gathering(start, self._progress)
         self._recorder = tree.Recorder(os.path.join(start.directory, names.TREE))
         self._orders = Orders(start, self._sync)
         self._stopping = Stopping()
@@ -73,9 +73,7 @@ class Attempt:
         if self._ranks:
             self._watch()
             self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
-            for output in self._outputs:
-                output.finish()
-            self._messages()
+            self._last_read()
             self._commit()
         self._end.peak_memory_bytes = self._usage.peak_bytes
         ended = outcome.ended(self._start, self._end, self._outputs, self._progress)
@@ -111,7 +109,7 @@ class Attempt:
             self._tell(now_s)
             self._results()
             if all(rank.running for rank in self._ranks):
-                self._gathering.watch(now_s, self._progress.last_step)
+                self._gathering.watch(now_s)
             self._wake.wait(max(0.0, self._due_s(now_s) - time.monotonic()))
 
     def _due_s(self, now_s: float) -> float:
@@ -167,10 +165,21 @@ class Attempt:
             return
         found = False
         for output in self._outputs:
-            found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
+            try:
+                found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
+            except OSError as error:  # the training must not end for a log that cannot be read
+                sys.stderr.write(f"rank {output.rank.number}: its output cannot be read: {error}\n")
         self._messages()
         self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
         self._output_due_s = time.monotonic() + self._output_every_s
+
+    def _last_read(self) -> None:
+        for output in self._outputs:
+            try:
+                output.finish()
+            except OSError as error:
+                sys.stderr.write(f"rank {output.rank.number}: the end of its output cannot be read: {error}\n")
+        self._messages()
 
     def _messages(self) -> None:
         for output in self._outputs:
@@ -212,7 +221,7 @@ class Attempt:
     def _commit(self) -> None:
         """Look for checkpoints once more and keep the artifacts; given up at the end of a grace."""
         began_s = time.monotonic()
-        self._gathering.finish(self._progress.last_step)
+        self._gathering.finish()
         while not self._gathering.idle:
             now_s = time.monotonic()
             grace_s = self._orders.take(now_s)

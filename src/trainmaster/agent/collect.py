@@ -24,7 +24,7 @@ import time
 
 TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
 if TYPE_CHECKING:
-    from typing import AbstractSet, Any, Dict, List, Optional, Tuple
+    from typing import AbstractSet, Any, Callable, Dict, List, Optional, Tuple
 
     from trainmaster.agent.found import Candidate, Shape, State
     from trainmaster.agent.globs import Glob
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
     Staged = Dict[str, Any]
+    StepAt = Callable[[float], Optional[int]]  # the last step named by a time in seconds since the epoch
 
 QUIET_S = 0.5  # between two looks that prove a file finished
 _LACKING_QUIET_S = 20.0  # when names are missing that the checkpoint before had
@@ -94,9 +95,10 @@ class Collector:
         if candidate.many:
             self._shape = candidate.shape
 
-    def scan(self, last_step: Optional[int], running: bool, open_files: AbstractSet[Tuple[int, int]]) -> List[Staged]:
+    def scan(self, step_at: StepAt, running: bool, open_files: AbstractSet[Tuple[int, int]]) -> List[Staged]:
         """Look once and stage what is whole and new, lowest step first. Raises nothing for a file system's errors.
 
+        `step_at` gives a step to what names none: approximate, the last one told before the files were written.
         `open_files`: (device, inode) of what the ranks have open, learned before the call; `running`: every rank was
         still alive after that was learned (a dead writer has nothing open, and what it left is not finished).
         """
@@ -109,7 +111,7 @@ class Collector:
         for candidate in found:
             evidence = self._evidence(candidate, running, open_files)
             if evidence is not None:
-                staged += self._stage(self._glob, candidate, evidence, last_step)
+                staged += self._stage(self._glob, candidate, evidence, step_at)
         return staged
 
     def sdk_checkpoint(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Staged]:
@@ -200,11 +202,12 @@ class Collector:
         except OSError:
             return False
 
-    def _stage(self, glob: Glob, candidate: Candidate, evidence: str, last_step: Optional[int]) -> List[Staged]:
+    def _stage(self, glob: Glob, candidate: Candidate, evidence: str, step_at: StepAt) -> List[Staged]:
         from trainmaster.agent import stage, wholeness  # noqa: PLC0415  # hashing: only where there is something to stage
 
         check = wholeness.Whole(glob, candidate, evidence == "format")
-        step, work = last_step if candidate.step is None else candidate.step, self._launch["work"]
+        work = self._launch["work"]
+        step = step_at(candidate.written_s) if candidate.step is None else candidate.step
         sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
         content = stage.Content("glob", step, candidate.step is None, 1, list(candidate.directories), sources)
         try:

@@ -60,10 +60,10 @@ def _shortened(ended: dict[str, Any]) -> bytes:
 
     data = b""
     for lines, width in _WORDS:
-        ranks = [
-            {**rank, "last_lines": [line[:width] for line in rank["last_lines"][-lines:]], "error": (rank["error"] or "")[:width]}
-            for rank in ended["ranks"]
-        ]
+        ranks = []
+        for rank in ended["ranks"]:
+            last = [line[:width] for line in rank["last_lines"][-lines:]]
+            ranks.append({**rank, "last_lines": last, "error": (rank["error"] or "")[:width] or None})
         few = {name: ended[name][-lines * 8 :] for name in ("staged", "kept", "bad")}
         data = json.dumps({**ended, **few, "ranks": ranks}).encode()
         if len(data) <= ALLOCATED_BYTES:

@@ -31,6 +31,11 @@ class Candidate(NamedTuple):
         return (-1 if self.step is None else self.step, max(signed[3] for _, signed in self.state))
 
     @property
+    def written_s(self) -> float:
+        """When the youngest of its files was last written, in seconds since the epoch."""
+        return max(signed[3] for _, signed in self.state) / 1e9
+
+    @property
     def shape(self) -> Shape:
         """The names of its files with digits left out, equal ones counted: what a later checkpoint should have too."""
         counts: Dict[str, int] = {}

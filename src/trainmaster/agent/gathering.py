@@ -11,14 +11,15 @@ from collections import deque
 
 from trainmaster.agent import keep
 from trainmaster.agent.tree import descendants, open_for_writing
+from trainmaster.wire.processes import start_ticks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
     from trainmaster.agent.collect import Collector
-    from trainmaster.agent.wake import Wake
-    from trainmaster.wire.launch import Launch
+    from trainmaster.agent.progress import Progress
+    from trainmaster.agent.starting import Start
 
 _SCAN_S = 0.5
 _SCAN_MAX_S = 15.0
@@ -28,20 +29,22 @@ _SHARE = 5  # a scan that takes t seconds is followed by 5 t of rest
 class Gathering:
     """Work goes in by the methods, results come out of `results` as ("staged" | "kept", fields)."""
 
-    def __init__(self, launch: Launch, collector: Optional[Collector], wake: Wake) -> None:
-        self._launch = launch
-        self._collector = collector
-        self._wake = wake
+    def __init__(self, start: Start, progress: Progress) -> None:
+        self._launch = start.launch
+        self._collector = start.collector
+        self._wake = start.wake
+        self._ranks = start.ranks
+        self._progress = progress
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._busy = 0
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
 
-    def watch(self, now_s: float, last_step: Optional[int]) -> None:
+    def watch(self, now_s: float) -> None:
         """Look for checkpoints when it is time for it again; while every rank runs."""
         if self._collector is not None and self._busy == 0 and now_s >= self._next_scan_s:
-            self._put("scan", last_step)
+            self._put("scan")
 
     def message(self, rank: int, message: dict[str, Any]) -> None:
         """Take an SDK message: a checkpoint or an artifact."""
@@ -50,10 +53,10 @@ class Gathering:
         elif message.get("t") == "a" and isinstance(message.get("path"), str):
             self._put("artifact", message)
 
-    def finish(self, last_step: Optional[int]) -> None:
+    def finish(self) -> None:
         """Look once more, after every rank has ended, and keep the artifacts."""
         if self._collector is not None:
-            self._put("last", last_step)
+            self._put("last")
         if self._launch["artifacts"]:
             self._put("artifacts")
 
@@ -88,10 +91,12 @@ class Gathering:
     def _do(self, what: str, *work: Any) -> None:
         if what == "scan":
             assert self._collector is not None
-            self._staged(self._collector.scan(work[0], True, open_for_writing(descendants(os.getpid()))))
+            open_files = open_for_writing(descendants(os.getpid()))
+            if all(rank.running and start_ticks(rank.pid) is not None for rank in self._ranks):  # else a dead writer's look closed
+                self._staged(self._collector.scan(self._progress.step_at, True, open_files))
         elif what == "last":
             assert self._collector is not None
-            self._staged(self._collector.scan(work[0], False, set()))
+            self._staged(self._collector.scan(self._progress.step_at, False, set()))
         elif what == "checkpoint":
             rank, message = work
             step = message.get("step")

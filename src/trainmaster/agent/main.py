@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 
 from trainmaster.agent import exit_record, kernel
 from trainmaster.agent.quick import loads, read_json
@@ -49,6 +50,8 @@ def run(directory: str) -> int:
 
 
 def _live(directory: str) -> None:
+    with suppress(PermissionError):  # whoever started us did it already
+        os.setsid()
     wake = Wake()
     wake.install()
     launch = read_json(os.path.join(directory, names.LAUNCH))

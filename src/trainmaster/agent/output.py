@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ _SHOWN_MAX = 1000  # bytes of a line among the last ones
 _CHUNK = 262144
 _BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which reading skips ahead
 _BEHIND_KEPT = 256 * 1024
+_FINISH_S = 1.0  # for what is unread when the rank has ended; then only its last bytes are
 _LOG_KEPT = 1024 * 1024  # of a log's beginning when it is cut
 _PUNCH = 16 * 1024 * 1024
 
@@ -139,7 +141,7 @@ class RankOutput:
         found = False
         while self._log.waiting():
             found = True
-            self._take(self._lines.feed(self._log.read()))
+            self._take(self._lines.feed(self._read(self._log)))
             if time.monotonic() > until_s:
                 break
         if self._log.waiting() > _BEHIND_MAX:
@@ -149,10 +151,11 @@ class RankOutput:
 
     def finish(self) -> None:
         """Read the rest, after the rank and all its kin have ended."""
-        if self._log.waiting() > _BEHIND_MAX:
-            self._skip()
+        until_s = time.monotonic() + _FINISH_S
         while self._log.waiting():
-            self._take(self._lines.feed(self._log.read()))
+            if self._log.waiting() > (_BEHIND_MAX if time.monotonic() < until_s else _BEHIND_KEPT):
+                self._skip()
+            self._take(self._lines.feed(self._read(self._log)))
         self._take(self._lines.finish())
         self._cut()
         while self._turn_sdk(time.monotonic() + 60.0):
@@ -168,6 +171,12 @@ class RankOutput:
     def last_lines(self) -> list[str]:
         """The last lines it printed."""
         return self._lines.last()
+
+    def _read(self, tail: Tail) -> bytes:
+        """One chunk. What it says was written by the file's modification time, looked at after it."""
+        data = tail.read()
+        self._progress.written_s = os.fstat(tail.descriptor).st_mtime
+        return data
 
     def _take(self, lines: list[bytes]) -> None:
         if self._parses:
@@ -191,14 +200,15 @@ class RankOutput:
         self.dropped_bytes += size - kept
         notice = (f"\n[trainmaster: this log reached its limit of {self._log_max_bytes} bytes; "
                   f"{self.dropped_bytes} bytes in all were dropped here, after the first {kept}]\n").encode()  # fmt: skip
-        os.write(self._log.descriptor, notice)
-        self._log.offset = kept + len(notice)
+        with contextlib.suppress(OSError):  # the disk is full to the last byte: the cut itself matters more
+            os.write(self._log.descriptor, notice)
+        self._log.offset = min(os.fstat(self._log.descriptor).st_size, kept + len(notice))
 
     def _turn_sdk(self, until_s: float) -> bool:
         found = False
         while self._sdk.waiting():
             found = True
-            lines = (self._sdk_rest + self._sdk.read()).split(b"\n")
+            lines = (self._sdk_rest + self._read(self._sdk)).split(b"\n")
             self._sdk_rest = lines.pop()
             for line in lines:
                 self._sdk_line(line)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
     from trainmaster.agent.spool import Outbox
+
+_KEPT = 2048  # steps remembered with their time: the last minutes, however fast they come
+_ANY_STEP = float("inf")
 
 
 class Progress:
@@ -15,8 +20,16 @@ class Progress:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._told = False
+        self._seen: list[tuple[float, float]] = []  # ascending; another thread reads what it finds here
         self.first_step: Optional[int] = None
         self.last_step: Optional[int] = None
+        self.written_s = 0.0  # seconds since the epoch: when what is being read was written, set by who reads
+
+    def step_at(self, time_s: float) -> Optional[int]:
+        """The last step named by `time_s` (seconds since the epoch); None when there was none yet. Any thread may ask."""
+        seen = self._seen
+        index = bisect_right(seen, (time_s, _ANY_STEP))
+        return int(seen[index - 1][1]) if index else None
 
     def printed(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """A line of a rank's output."""
@@ -30,6 +43,7 @@ class Progress:
         if step is not None and not self._told:
             self._told = True
             self.first_step = None
+            self._seen = []
         self._step(step)
         if values:
             self._outbox.point(rank, step, values)
@@ -39,3 +53,14 @@ class Progress:
             self.last_step = step
             if self.first_step is None:
                 self.first_step = step
+            self._remember(step)
+
+    def _remember(self, step: int) -> None:
+        if self._seen and self._seen[-1][0] == self.written_s:
+            self._seen[-1] = (self.written_s, step)
+            return
+        if self._seen and self._seen[-1][0] > self.written_s:  # the clock was set back
+            self._seen = [entry for entry in self._seen if entry[0] < self.written_s]
+        self._seen.append((self.written_s, step))
+        if len(self._seen) > 2 * _KEPT:
+            self._seen = self._seen[-_KEPT:]

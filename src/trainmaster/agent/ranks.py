@@ -100,6 +100,7 @@ def start_all(launch: Launch, directory: str, restored: Optional[Restored], meet
 
 def _start(rank: Rank, launch: Launch, argv: list[str], environment: dict[str, str], descriptors: tuple[int, int]) -> int:
     """Fork one rank; returns a pipe that ends empty when the program runs, and tells why when it does not."""
+    os.close(os.open(rank.sdk_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     log = os.open(rank.log_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     reader, writer = os.pipe()
     parent = os.getpid()

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 POINTS_MAX = 100_000  # waiting; the oldest are dropped beyond
-BATCH_MAX = 2000  # points of one request
+BATCH_MAX = 2000  # points of one request, and
+BATCH_VALUES_MAX = 20_000  # their values, whichever is fewer
 
 
 class Outbox:
@@ -56,8 +57,10 @@ class Outbox:
             self.waiting.clear()
             reports = list(self._reports)
         points: list[tuple[float, int, Optional[int], dict[str, float]]] = []
-        while self._points and len(points) < BATCH_MAX:
+        values = 0
+        while self._points and len(points) < BATCH_MAX and values < BATCH_VALUES_MAX:
             points.append(self._points.popleft())
+            values += len(points[-1][3])
         if self._points:
             self.waiting.set()
         return reports, points

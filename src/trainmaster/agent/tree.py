@@ -106,7 +106,7 @@ class Recorder:
     """Appends "pid start_ticks" of every process seen to a file, so that others can clean up after a dead agent."""
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._path = path
         self._present: set[int] = set()
 
     def note(self, pids: list[int]) -> None:
@@ -120,6 +120,13 @@ class Recorder:
         self._present = set(pids)
         if lines:
             try:
-                os.write(self._file, "".join(lines).encode())
+                self._append("".join(lines).encode())
             except OSError:
                 self._present.clear()  # a full disk: tried again at the next look
+
+    def _append(self, data: bytes) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, data)
+        finally:
+            os.close(descriptor)

@@ -34,7 +34,7 @@ def _build() -> dict[tuple[State, type], Row]:
 
     def rows(states: tuple[State, ...], event: type, do: Handler, *to: State) -> None:
         for state in states:
-            table[state, event] = Row(do, to or (state,))
+            table[state, event] = Row(do, tuple(dict.fromkeys(to)) or (state,))
 
     rows(_WAITING, ev.Held, transitions.hold, held)
     table |= _race(_LIVE, ev.Held, "it started before the hold was taken up")
@@ -49,10 +49,9 @@ def _build() -> dict[tuple[State, type], Row]:
     rows((starting,), ev.NodeStarted, transitions.start_node, starting, running)
     rows((stopping,), ev.NodeStarted, transitions.start_node, stopping)
     table |= _race((running,), ev.NodeStarted, "told twice")
-    rows((starting, running), ev.NodeLost, transitions.lose_node, stopping, starting, running)
-    rows((stopping,), ev.NodeLost, transitions.lose_node, stopping)
-    rows((starting, running), ev.NodeEnded, transitions.end_node, starting, running, stopping)
-    rows((stopping,), ev.NodeEnded, transitions.end_node, stopping)
+    for live in _LIVE:
+        rows((live,), ev.NodeLost, transitions.lose_node, live, stopping)
+        rows((live,), ev.NodeEnded, transitions.end_node, live, stopping)
     rows(_LIVE, ev.CheckpointStaged, keeping.stage_checkpoint)
     rows((*_WAITING, *_LIVE, *_ENDED), ev.CheckpointDeleted, keeping.delete_checkpoint)
     rows(_LIVE, ev.ArtifactKept, keeping.keep_artifact)

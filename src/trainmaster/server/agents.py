@@ -88,7 +88,9 @@ def _whole(value: Mapping[str, Any], field: str) -> int | None:
 
 def _objects(body: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
     """A list of objects, empty when absent. Raises: UsageError."""
-    found = body.get(field) or []
+    found = body.get(field)
+    if found is None:
+        return []
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise UsageError(f"{field} must be a list of objects")
     return found

@@ -50,7 +50,7 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
         ended = job is not None and job.state.ended
         files = query.files(desk, job_id, cursor.first)
         live = None if ended else job.attempt.number if job is not None and job.attempt is not None else 1
-        chunks = await asyncio.to_thread(ranklogs.read_new, files, cursor, live)
+        chunks = await asyncio.to_thread(ranklogs.read_new, files, cursor, live, query.wait_s > 0)
         if live is not None:
             ranklogs.pass_over(files, cursor, live)
         over = ended and ranklogs.at_end(files, cursor)

@@ -71,7 +71,10 @@ class Cursor:
             return cls()
         try:
             packed = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
-            first, offsets = json.loads(zlib.decompressobj().decompress(packed, _CURSOR_MAX_BYTES))
+            unpacker = zlib.decompressobj()
+            first, offsets = json.loads(unpacker.decompress(packed, _CURSOR_MAX_BYTES))
+            if not unpacker.eof:
+                raise ValueError("it is not whole")
             return cls(int(first), {str(name): max(0, int(offset)) for name, offset in offsets.items()})
         except (ValueError, TypeError, AttributeError, zlib.error) as error:
             raise UsageError("after is no cursor of this server", "give the `cursor` of the last answer, or nothing") from error
@@ -92,20 +95,22 @@ def rank_files(home: Home, job: str, first: int, attempt: int | None, rank: int 
     return sorted(found)
 
 
-def read_new(files: list[RankFile], cursor: Cursor, live: int | None) -> list[Chunk]:
+def read_new(files: list[RankFile], cursor: Cursor, live: int | None, follow: bool = False) -> list[Chunk]:
     """What is new, up to the limits; moves `cursor` on. `live` is the attempt that still writes, if one does.
 
-    Files are read in order, each to its end before the next, as far as one answer goes.
+    Files are read in order, each to its end before the next; to `follow`, a piece of each.
     """
     chunks, left = [], ANSWER_MAX_BYTES
     for file in files:
-        if left <= 0:
-            break
-        text, offset = _read(file, cursor.offsets.get(file.name, 0), min(left, CHUNK_MAX_BYTES), live)
+        limit = min(left, CHUNK_MAX_BYTES) if follow else left
+        begin = cursor.offsets.get(file.name, 0)
+        text, offset = _read(file, begin, limit, live)
         cursor.offsets[file.name] = offset
+        left -= max(0, offset - begin)
         if text:
             chunks.append(Chunk(file.attempt, file.rank, text))
-            left -= len(text)
+        if left <= 0 or (text and not follow and limit - (offset - begin) < 4):  # there may be more of this one
+            break
     return chunks
 
 
@@ -162,6 +167,8 @@ def _tail_offset(path: str, lines: int) -> int:
         with open(path, "rb") as log:
             end = position = log.seek(0, os.SEEK_END)
             counted = 0
+            if lines == 0:
+                return end
             while position > 0:
                 start = max(0, position - _TAIL_BLOCK_BYTES)
                 log.seek(start)
