@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -83,8 +83,7 @@ class _Child:
     pipe: int
     log: Path
     said: bytes = b""
-    pid: int = 0
-    ticks: int | None = None
+    identity: tuple[int, int] | None = None
     error: dict[str, str] = field(default_factory=dict)
 
 
@@ -133,17 +132,17 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
         settings = home.read_json(home.settings_json) or {}
         _check_failpoint(options.failpoints or bool(settings.get("failpoints")))
         dead = [which for which in PROCESSES if not alive(home, which)]
-        if options.given() and options.given() != settings:
-            if len(dead) < len(PROCESSES) and any(settings.get(k) != v for k, v in options.given().items()):
-                raise ConflictError(f"a server with other settings runs on {home.root}", "stop it first: tm down")
-            if len(dead) == len(PROCESSES):
-                write_atomic(home.settings_json, json.dumps(options.given()).encode())
+        said, all_dead = options.given(), len(dead) == len(PROCESSES)
+        if not all_dead and any(settings.get(name) != value for name, value in said.items()):
+            raise ConflictError(f"a server with other settings runs on {home.root}", "stop it first: tm down")
+        if said and all_dead:
+            write_atomic(home.settings_json, json.dumps(said).encode())
         (home.root / "stopping").unlink(missing_ok=True)
         _bring_up(home, dead)
         info = running(home)
     if info is None:
         raise OperationError(f"the server on {home.root} came up and went away again", f"see {home.logs}")
-    return ServerInfo(info.url, info.pids, info.version, tuple(dead))
+    return replace(info, started=tuple(dead))
 
 
 def revive(home: Home, which: str) -> bool:
@@ -230,7 +229,7 @@ def _bring_up(home: Home, dead: Sequence[str], first: bool = True) -> None:
         if first and not _await(lambda: _healthy(home), max(1.0, deadline_s - time.monotonic())):
             raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
     except BaseException:
-        _end({child.which: (child.pid, child.ticks) for child in children if child.ticks is not None})
+        _end({child.which: child.identity for child in children if child.identity is not None})
         if len(children) == len(PROCESSES):
             _stop_spawner(home, young=True)
         raise
@@ -275,7 +274,7 @@ def _listen(children: Sequence[_Child]) -> None:
         for line in lines:
             said = json.loads(line)
             if "pid" in said:
-                child.pid, child.ticks = said["pid"], said["start_ticks"]
+                child.identity = (said["pid"], said["start_ticks"])
             else:
                 child.error = said
         if not data:
@@ -323,8 +322,7 @@ def _prepare(home: Home) -> None:
         if owner != os.geteuid():
             raise OperationError(f"{home.root} belongs to {_user(owner)}, not to {_user(os.geteuid())}", hint)
         home.logs.mkdir(mode=0o700, exist_ok=True)
-        with open(home.lock("up"), "a"):
-            pass
+        home.lock("up").touch()
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageError(f"{home.root} is no directory: {error.filename} is a file", hint) from error
     except OSError as error:
@@ -334,10 +332,9 @@ def _prepare(home: Home) -> None:
 
 
 def _user(uid: int) -> str:
-    try:
+    with contextlib.suppress(KeyError):
         return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
+    return f"user {uid}"
 
 
 @contextlib.contextmanager
@@ -400,7 +397,6 @@ def _age_s(ticks: int) -> float:
 
 
 def _last_lines(path: Path) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return "\n".join(path.read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
-    except OSError:
-        return ""
+    return ""

@@ -77,11 +77,11 @@ def train(orders: Any, argv: list[str], lives_s: float, enough: int = 1000) -> t
     try:
         end_s = time.monotonic() + lives_s
         while time.monotonic() < end_s and len(staged) < enough and process.poll() is None:
-            staged += made.scan(None, True, open_files(process.pid))
+            staged += made.scan(lambda _: None, True, open_files(process.pid))
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    staged += made.scan(None, False, set())
+    staged += made.scan(lambda _: None, False, set())
     made.close()
     return staged, made
 

@@ -32,7 +32,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def collector(orders: Launch) -> Collector:
     made = Collector(orders)
     made.prime()
-    made.scan(None, True, frozenset())  # from here on the kernel's notices are taken
+    made.scan(lambda _: None, True, frozenset())  # from here on the kernel's notices are taken
     return made
 
 
@@ -41,7 +41,7 @@ def brief(staged: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def look(made: Collector, running: bool = True, opened: frozenset[Any] = frozenset()) -> list[tuple[Any, ...]]:
-    return brief(made.scan(7, running, opened))
+    return brief(made.scan(lambda _: 7, running, opened))
 
 
 def wait_quiet() -> None:
@@ -61,7 +61,7 @@ def test_a_file_proven_by_its_format_counts_at_once_and_once(tmp_path: Path) -> 
     made = collector(orders)
     data = pickle.dumps({"step": 25})
     path = write(tmp_path / "work" / "out" / "step_00000025.pkl", data)
-    staged = made.scan(24, True, frozenset())
+    staged = made.scan(lambda _: 24, True, frozenset())
     assert brief(staged) == [("0001-00001", 25, False, 1, len(data))]
     assert (staged[0]["parts_expected"], len(staged[0]["digest"])) == (1, 64)
     assert manifest(orders["checkpoint_store"], "0001-00001") == {
@@ -245,10 +245,10 @@ made = Collector(orders); made.prime()
 (root / "work" / "c_1.pkl").write_bytes(pickle.dumps(os.urandom(40000)))
 os.utime(root / "work" / "c_1.pkl", (1, 1))
 filler = root / "small" / "filler"; filler.write_bytes(b"x" * 30000)
-first = made.scan(1, True, frozenset())
+first = made.scan(lambda _: 1, True, frozenset())
 left = tree(root / "small")
 filler.unlink()
-second = made.scan(1, True, frozenset())
+second = made.scan(lambda _: 1, True, frozenset())
 print([first, made.full, made.races, sorted(left), [one["id"] for one in second]])
 """
     (tmp_path / "small").mkdir()

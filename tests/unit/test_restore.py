@@ -22,7 +22,7 @@ def committed(root: Path, path: str, files: dict[str, bytes]) -> list[ResumePoin
     points: list[ResumePoint] = []
     for name, data in files.items():
         os.utime(write(root / "work" / name, data), (1000 + len(points), 1000 + len(points)))
-        staged = made.scan(7, True, frozenset())
+        staged = made.scan(lambda _: 7, True, frozenset())
         assert [one["files"] for one in staged] == [1]
         points.insert(0, resume_point(orders["checkpoint_store"], staged[0]))
     return points
@@ -140,14 +140,14 @@ def test_directories_are_put_back_whole(tmp_path: Path) -> None:
     work, made = tmp_path / "work", Collector(orders)
     (work / "out").mkdir(parents=True)
     made.prime()
-    made.scan(None, True, frozenset())
+    made.scan(lambda _: None, True, frozenset())
     write(work / "part" / "model.bin", "weights")
     write(work / "part" / "deep" / "rng.bin", "rng")
     (work / "part" / "none").mkdir()
     os.chmod(work / "part" / "model.bin", 0o600)
     os.utime(work / "part", (1, 1))
     (work / "part").rename(work / "out" / "ckpt-40")
-    staged = deadline(lambda: made.scan(None, True, frozenset()) or None, "the directory renamed into place")
+    staged = deadline(lambda: made.scan(lambda _: None, True, frozenset()) or None, "the directory renamed into place")
     points = [resume_point(orders["checkpoint_store"], staged[0])]
     whole = {"out/ckpt-40/deep/rng.bin": "rng", "out/ckpt-40/model.bin": "weights", "out/ckpt-40/none": "/"}
     expected = Restored("0001-00001", 40, [], "out/ckpt-40", str(work / "out" / "ckpt-40"))

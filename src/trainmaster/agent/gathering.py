@@ -92,7 +92,8 @@ class Gathering:
         if what == "scan":
             assert self._collector is not None
             open_files = open_for_writing(descendants(os.getpid()))
-            if all(rank.running and start_ticks(rank.pid) is not None for rank in self._ranks):  # else a dead writer's look closed
+            # Learned of a dead writer it would say that what it left is closed, so finished.
+            if all(rank.running and start_ticks(rank.pid) is not None for rank in self._ranks):
                 self._staged(self._collector.scan(self._progress.step_at, True, open_files))
         elif what == "last":
             assert self._collector is not None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _KEPT = 2048  # steps remembered with their time: the last minutes, however fast they come
 _ANY_STEP = float("inf")
+_CLOCK_SET_BACK_S = 10.0  # what was remembered before is of no use then
 
 
 class Progress:
@@ -59,8 +60,10 @@ class Progress:
         if self._seen and self._seen[-1][0] == self.written_s:
             self._seen[-1] = (self.written_s, step)
             return
-        if self._seen and self._seen[-1][0] > self.written_s:  # the clock was set back
-            self._seen = [entry for entry in self._seen if entry[0] < self.written_s]
+        if self._seen and self._seen[-1][0] > self.written_s:
+            if self._seen[-1][0] - self.written_s < _CLOCK_SET_BACK_S:
+                return  # another rank's log, read a little later: the ranks of a gang go in step
+            self._seen = []
         self._seen.append((self.written_s, step))
         if len(self._seen) > 2 * _KEPT:
             self._seen = self._seen[-_KEPT:]

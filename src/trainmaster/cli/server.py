@@ -53,6 +53,7 @@ def down(session: Session, cancelling: bool) -> None:
             _end_all(client, session)
         left = [job for state in _LIVE for job in client.jobs(all=1, state=state)]
         client.close()
+    out.note(f"DEBUG {running} {left} {[(j['id'], j['state'], j['reason'], j['attempt']) for j in session.client().jobs()] if running else 0} {home.server_json.exists()} ")
     report = daemons.stop(home)
     _tell(session, left, report)
     if not report.stopped:

@@ -1,7 +1,7 @@
 """The life cycle as a Mermaid diagram and as a matrix, both drawn from the table."""
 
 from trainmaster.lifecycle.table import TABLE
-from trainmaster.model.events import EVENTS, JobEvent
+from trainmaster.model.events import EVENTS, JobEvent, Submitted
 from trainmaster.model.job import State
 
 
@@ -20,9 +20,9 @@ def mermaid() -> str:
 def matrix() -> str:
     """Every pair: where it leads, `·` where it is an expected race, blank where it cannot happen (Markdown)."""
     job_events = [cls for cls in EVENTS.values() if cls in JobEvent.__args__]
-    lines = ["| | " + " | ".join(State) + " |", "|---" * (len(State) + 1) + "|"]
+    lines = ["| | (new) | " + " | ".join(State) + " |", "|---" * (len(State) + 2) + "|"]
     for event in job_events:
-        cells = []
+        cells = ["queued, held" if event is Submitted else ""]
         for state in State:
             row = TABLE.get((state, event))
             cells.append("" if row is None else "·" if row.race else ", ".join(row.to))

@@ -175,15 +175,23 @@ def last_step(job: Job, points: Points) -> int | None:
 def notes(attempts: Sequence[Attempt]) -> list[str]:
     """What a person should know, in sentences."""
     told = []
+    first = {attempt.number: _first_step(attempt) for attempt in attempts}
+    beginnings = (first[attempt.number] for attempt in attempts if attempt.restored is None)
+    beginning = next((step for step in beginnings if step is not None), 1)
     for attempt in attempts:
-        first = [node.outcome.first_step for node in attempt.nodes if node.outcome is not None]
-        steps = [step for step in first if step is not None]
-        if attempt.resumed_from_step is not None and steps and min(steps) < attempt.resumed_from_step:
+        resumed, began = attempt.resumed_from_step, first[attempt.number]
+        if resumed is not None and began is not None and began <= beginning < resumed:
             told.append(
-                f"attempt {attempt.number} got its checkpoint of step {attempt.resumed_from_step} back and began again at step "
-                f"{min(steps)}: the program does not load it; see checkpoint.resume_arguments"
+                f"attempt {attempt.number} got its checkpoint of step {resumed} back and began again at step {began}: "
+                "the program does not load it; see checkpoint.resume_arguments"
             )
     return told
+
+
+def _first_step(attempt: Attempt) -> int | None:
+    """The first step the program named in this attempt."""
+    steps = [node.outcome.first_step for node in attempt.nodes if node.outcome is not None]
+    return min((step for step in steps if step is not None), default=None)
 
 
 def node_view(node: Node, jobs: Sequence[Job]) -> View:

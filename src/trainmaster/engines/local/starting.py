@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trainmaster.agent.pack import build
 from trainmaster.engines.local.attempts import Identity
 from trainmaster.engines.local.code_version import version
-from trainmaster.engines.local.zipapp import build
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
 from trainmaster.wire import names, processes
@@ -66,7 +66,7 @@ class Starter:
         with self._lock:
             if not self._zipapp_built:
                 try:
-                    build(self._home.agent_zipapp)
+                    build(str(self._home.agent_zipapp))
                 except OSError as error:
                     where = f"check {self._home.root}"
                     raise OperationError(f"the agent's file could not be written: {error}", where) from error
