@@ -170,7 +170,8 @@ def stop(home: Home) -> StopReport:
         found = {which: _identity(home, record, which) for which in PROCESSES}
         living = {which: identity for which, identity in found.items() if identity is not None}
         home.server_json.unlink(missing_ok=True)
-        young = "control" in living and _age_s(living["control"][1]) < _YOUNG_S
+        young_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * os.sysconf("SC_CLK_TCK")
+        young = "control" in living and living["control"][1] > young_ticks
         killed = _end(living)
         spawner = _stop_spawner(home, young)
     return StopReport((*living, *spawner), killed)
@@ -389,11 +390,6 @@ def _lock_holder(path: Path) -> int | None:
                 if any(a.startswith(b"trainmaster.") for a in argv) and os.fsencode(path.parent) in argv:
                     return int(fields[4])
     return None
-
-
-def _age_s(ticks: int) -> float:
-    """How long ago a process started, by its start ticks (Linux)."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _last_lines(path: Path) -> str:

@@ -20,6 +20,7 @@ from trainmaster.model.commands import CancelJob, SetNodeState
 from trainmaster.model.job import Action, Cause, Failure, Ledger, Outcome, RankEnd, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, Origin
+from trainmaster.server import jobs
 from trainmaster.wire.code import digest
 
 ALLOCATION = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
@@ -147,6 +148,15 @@ def test_pages_and_filters_hold_waiting_and_recorded_jobs_alike(api: Api) -> Non
     assert ids(state=["held", "queued"], all=1, limit=1) == ["c-1", "a-2", "b-1", "a-1"]
     assert ids(project="vision") == ["a-2"]
     assert ids(experiment="a") == ["a-2", "a-1"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
+def test_all_jobs_come_however_many_pages_they_are(api: Api, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(jobs, "_PAGE", 2)
+    ids = [api.submit() for _ in range(count)]
+    if count > 2:
+        api.take_up()
+    assert [row["id"] for row in api.get("/jobs", all=1)["jobs"]] == ids[::-1]
 
 
 def test_show_tells_attempts_checkpoints_artifacts_and_that_a_program_does_not_load(api: Api) -> None:

@@ -129,3 +129,7 @@ def test_numbers_as_a_person_reads_them() -> None:
     values = [None, 3.0, 0.023456, 12345.678, math.nan, math.inf]
     assert [words.number(value) for value in values] == ["-", "3", "0.02346", "1.235e+04", "nan", "inf"]
     assert [words.size(count) for count in (0, 999, 34_000, 1_234_567_890)] == ["0 B", "999 B", "34 kB", "1.23 GB"]
+
+
+def test_what_a_program_printed_cannot_take_over_the_terminal() -> None:
+    assert words.printable("loss\t\x1b[31m1\x07 学é\n") == "loss\t\\x1b[31m1\\x07 学é\n"

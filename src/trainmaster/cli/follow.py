@@ -32,7 +32,7 @@ class LiveLine:
     def draw(self, text: str, now_s: float) -> None:
         """Show `text`, a few times a second at most."""
         if self._on and text != self._shown and now_s - self._drawn_s >= _DRAW_S:
-            sys.stderr.write("\r\x1b[K" + text)
+            sys.stderr.write("\r\x1b[K" + words.printable(text))
             sys.stderr.flush()
             self._shown, self._drawn_s = text, now_s
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from trainmaster.cli import words
 from trainmaster.cli.table import draw
 
 _COLOURS = {"succeeded": "32", "running": "36", "failed": "31", "lost": "31", "cancelled": "33", "stopping": "33", "held": "33"}
@@ -28,8 +29,12 @@ class Output:
         """Columns of the terminal; None where the output is piped and nothing is shortened."""
         return shutil.get_terminal_size((80, 24)).columns if self.terminal else None
 
-    def data(self, text: str) -> None:
-        """A line of what was asked for."""
+    def data(self, text: str, state: str = "") -> None:
+        """A line of what was asked for; the word `state` in it is coloured where colours are wanted."""
+        text = words.printable(text)
+        colour = _COLOURS.get(state) if self._colour else None
+        if colour is not None:
+            text = text.replace(state, f"\x1b[{colour}m{state}\x1b[0m", 1)
         sys.stdout.write((text if self.unicode else text.translate(_PLAIN)) + "\n")
 
     def raw(self, text: str) -> None:
@@ -59,16 +64,12 @@ class Output:
         lines = draw(headers, rows, self.width)
         self.data(lines[0])
         for line, row in zip(lines[1:], rows, strict=True):
-            self.data(line if state is None else self.coloured(line, row[state]))
-
-    def coloured(self, line: str, state: str) -> str:
-        """`line` with the word `state` in its colour, where colours are wanted."""
-        colour = _COLOURS.get(state) if self._colour else None
-        return line.replace(state, f"\x1b[{colour}m{state}\x1b[0m", 1) if colour else line
+            self.data(line, "" if state is None else row[state])
 
 
 def tell(text: str, file: TextIO) -> None:
     """A line in whatever encoding `file` has."""
+    text = words.printable(text)
     encoding = (file.encoding or "utf-8").lower()
     if not encoding.startswith("utf"):
         text = text.translate(_PLAIN)

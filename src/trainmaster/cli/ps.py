@@ -15,12 +15,12 @@ _HEADERS = ("ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE / WHY")
 
 @click.command()
 @click.option("-a", "--all", "everything", is_flag=True, help="All jobs, not the newest 50 only.")
-@click.option("--state", help="Only jobs in this state.")
+@click.option("--state", multiple=True, help="Only jobs in this state; may be said several times.")
 @click.option("--project", help="Only jobs of this project.")
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, help="How many.", show_default=True)
 @quiet_option
 @remote
-def ps(session: Session, everything: bool, state: str | None, project: str | None, limit: int) -> None:
+def ps(session: Session, everything: bool, state: tuple[str, ...], project: str | None, limit: int) -> None:
     """List jobs, newest first."""
     query = JobFilter(limit=limit, all=int(everything))
     if state:

@@ -6,7 +6,7 @@ import click
 
 from trainmaster import daemons
 from trainmaster.cli.session import Session, quiet_option, remote
-from trainmaster.client.api import Client, JobFilter, Row
+from trainmaster.client.api import Client, Row
 from trainmaster.client.settings import configured
 from trainmaster.errors import ConflictError, UsageError
 from trainmaster.home import Home
@@ -51,9 +51,8 @@ def down(session: Session, cancelling: bool) -> None:
         client = session.client()
         if cancelling:
             _end_all(client, session)
-        left = [job for state in _LIVE for job in client.jobs(all=1, state=state)]
+        left = client.jobs(all=1, state=_LIVE)
         client.close()
-    out.note(f"DEBUG {running} {left} {[(j['id'], j['state'], j['reason'], j['attempt']) for j in session.client().jobs()] if running else 0} {home.server_json.exists()} ")
     report = daemons.stop(home)
     _tell(session, left, report)
     if not report.stopped:
@@ -77,13 +76,12 @@ def _tell(session: Session, left: list[Row], report: daemons.StopReport) -> None
 def _end_all(client: Client, session: Session) -> None:
     """Cancel every job that has not ended, and see them end. Raises: WaitTimeoutError when one does not."""
     asked = []
-    for state in ("queued", "held", *_LIVE):
-        for job in client.jobs(**JobFilter(all=1, state=state)):
-            try:
-                asked.append(str(client.cancel(job["id"], "tm down --cancel")["id"]))
-            except ConflictError:
-                continue  # it ended by itself meanwhile
-            session.out.note(f"cancelling {job['id']}")
+    for job in client.jobs(all=1, state=("held", "queued", *_LIVE)):
+        try:
+            asked.append(str(client.cancel(job["id"], "tm down --cancel")["id"]))
+        except ConflictError:
+            continue  # it ended by itself meanwhile
+        session.out.note(f"cancelling {job['id']}")
     until_s = time.monotonic() + _CANCEL_S
     for id in asked:
         client.wait(id, max(0.0, until_s - time.monotonic()))

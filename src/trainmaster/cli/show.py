@@ -1,5 +1,6 @@
 """`tm show`: everything about one job, drawn so that it can be read in a plain terminal of 80 columns."""
 
+import textwrap
 import time
 from typing import Any
 
@@ -9,7 +10,6 @@ from trainmaster.cli import curve, timeline, words
 from trainmaster.cli.output import Output
 from trainmaster.cli.progress import chosen, values_of
 from trainmaster.cli.session import Session, remote
-from trainmaster.cli.table import fit
 
 _WIDTH = 80
 _CHECKPOINTS = 5
@@ -35,7 +35,7 @@ def show(session: Session, job: str, metric: str | None) -> None:
     name = name or (None if metric else chosen(values, None)[0])
     points = client.metrics(found["id"], name).get(name, []) if name else []
     for line in head(found, time.time()):
-        out.data(out.coloured(line, found["state"]))
+        out.data(line, found["state"])
     for line in body(found, time.time(), (name, [(step, value) for step, value in points if value is not None]), out):
         out.data(line)
 
@@ -45,7 +45,7 @@ def head(job: dict[str, Any], now_s: float) -> list[str]:
     spec, origin, code, need = job["spec"], job["origin"], job["code"], job["spec"]["resources"]
     lines = [f"{job['id']}  {job['state']}{_since(job, now_s)}"]
     if job["reason"] and job["state"] not in ("running", "succeeded") and not job["failure"]:
-        lines += [f"  {line}" for line in str(job["reason"]).splitlines()]
+        lines += _wrapped(str(job["reason"]), "  ")
     gpus = f"{need['gpus']} × {need['gpu_kind'] or 'GPU'}, " if need["gpus"] else ""
     each = f"{gpus}{need['cpus']:g} CPU, {words.plural(need['ranks'], 'rank')}"
     resources = f"{need['nodes']} nodes, each {each}" if need["nodes"] > 1 else each
@@ -76,7 +76,15 @@ def _since(job: dict[str, Any], now_s: float) -> str:
 
 
 def _field(name: str, value: str) -> list[str]:
-    return [fit(f"  {name:<11}{' '.join(value.split())}", 2 * _WIDTH)] if value else []
+    return _wrapped(value, f"  {name:<11}", " " * 13) if value else []
+
+
+def _wrapped(text: str, first: str, rest: str = "") -> list[str]:
+    """`text` in lines of 80 columns; words longer than that (paths) stay whole, to be copied."""
+    return textwrap.wrap(
+        " ".join(text.split()), _WIDTH, initial_indent=first, subsequent_indent=rest or first, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def body(job: dict[str, Any], now_s: float, series: tuple[str | None, list[tuple[float, float]]], out: Output) -> list[str]:
@@ -127,12 +135,12 @@ def _failure(job: dict[str, Any]) -> list[str]:
     if not failure or job["state"] == "succeeded":
         return []
     rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
-    lines = ["", f"Failure: {failure['cause'].replace('_', ' ')}{rank}", f"  {failure['message']}"]
+    lines = ["", f"Failure: {failure['cause'].replace('_', ' ')}{rank}", *_wrapped(failure["message"], "  ")]
     return [*lines, *(f"  | {line}" for line in failure["last_lines"])]
 
 
 def _rest(job: dict[str, Any]) -> list[str]:
-    lines = [f"Note: {note}" for note in job["notes"]]
+    lines = [line for note in job["notes"] for line in _wrapped(note, "Note: ", "      ")]
     lines += [f"Work directory: {directory}" for directory in job["work"]]
     following = job["state"] not in ("succeeded", "failed", "cancelled")
     next_command = f"tm logs {job['id']}{' -f' if following else ''}"

@@ -62,6 +62,13 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
+def printable(text: str) -> str:
+    """`text` without what would move a terminal's cursor or change its colours; line ends and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 def plural(count: int, noun: str) -> str:
     """`1 file`, `3 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -26,7 +26,7 @@ class JobFilter(TypedDict, total=False):
 
     limit: int
     all: int  # 1: every job, not the newest `limit` only
-    state: str
+    state: str | Sequence[str]
     project: str
     experiment: str
     before: int

@@ -157,7 +157,7 @@ class Connection:
         if call.key is not None:
             headers["Idempotency-Key"] = call.key
         query = {name: value for name, value in call.query.items() if value is not None}
-        target = self._prefix + call.path + ("?" + urlencode(query) if query else "")
+        target = self._prefix + call.path + ("?" + urlencode(query, doseq=True) if query else "")
         self._http.request(call.method, target, call.body, headers)
         return self._http.getresponse()
 

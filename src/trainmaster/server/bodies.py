@@ -28,11 +28,16 @@ class Json(Response):
         super().__init__(content, status_code, headers)
 
     def render(self, content: Any) -> bytes:
-        """Compact JSON; a number JSON does not know becomes null."""
-        try:
-            return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-        except ValueError:
-            return json.dumps(finite(content), ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        """See `encode`."""
+        return encode(content)
+
+
+def encode(content: Any) -> bytes:
+    """Compact JSON; a number JSON does not know becomes null, half a character '?'."""
+    try:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(finite(content), ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 def finite(value: Any) -> Any:

@@ -4,6 +4,7 @@ Law: the inbox is read before the projections, so that a row taken up in between
 """
 
 from dataclasses import dataclass
+from itertools import islice
 
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job
@@ -26,28 +27,33 @@ def find(desk: Runtime, ref: str) -> Found:
 
     Raises: NotFoundError, ConflictError (several ids begin so), UsageError.
     """
-    events = desk.services.events
-    rows = desk.services.inbox.pending(events.head().inbox_cursor)
-    submits = [row for row in rows if isinstance(row.command, SubmitJob)]
-    job_id = events.resolve(ref, [(job.id, job.spec.name) for job in map(pending_job, submits)])
+    events, rows = desk.services.events, desk.waiting.rows()
+    submits = {row.job: row for row in rows if isinstance(row.command, SubmitJob)}
+    job_id = ref if ref in submits else events.resolve(ref, [_named(row) for row in submits.values()])
     mine = tuple(row for row in rows if row.job == job_id)
-    job = events.job(job_id) or next(pending_job(row) for row in submits if row.job == job_id)
+    job = events.job(job_id) or pending_job(submits[job_id])
     return Found(job, pending_reason(job, mine), mine)
 
 
 def page(desk: Runtime, query: JobQuery) -> list[Found]:
     """Jobs, newest first, those not taken up yet among them."""
-    events = desk.services.events
-    rows = desk.services.inbox.pending(events.head().inbox_cursor)
-    recorded = events.jobs(query)
+    rows = desk.waiting.rows()
+    recorded = desk.services.events.jobs(query)
     known = {job.id for job in recorded}
-    about: dict[str, list[InboxRow]] = {}
-    for row in rows:
-        about.setdefault(row.job, []).append(row)
-    newest = sorted((row for row in rows if isinstance(row.command, SubmitJob)), key=lambda row: row.seq, reverse=True)
-    waiting = [job for job in map(pending_job, newest) if job.id not in known and _asked_for(job, query)]
+    fresh = (pending_job(row) for row in reversed(rows) if isinstance(row.command, SubmitJob) and row.job not in known)
+    waiting = islice((job for job in fresh if _asked_for(job, query)), query.limit)
     jobs = sorted([*waiting, *recorded], key=lambda job: job.seq, reverse=True)[: query.limit]
-    return [Found(job, pending_reason(job, about.get(job.id, ()))) for job in jobs]
+    about: dict[str, list[InboxRow]] = {job.id: [] for job in jobs}
+    for row in rows:
+        if row.job in about:
+            about[row.job].append(row)
+    return [Found(job, pending_reason(job, about[job.id])) for job in jobs]
+
+
+def _named(row: InboxRow) -> tuple[str, str]:
+    """A waiting submit's id and name."""
+    assert isinstance(row.command, SubmitJob)
+    return row.job, row.command.spec.name
 
 
 def _asked_for(job: Job, query: JobQuery) -> bool:

@@ -17,6 +17,7 @@ from trainmaster.server.auth import Tokens
 from trainmaster.server.follow import Bells, ControlWaker, Follower
 from trainmaster.server.ingest import GroupWriter
 from trainmaster.server.services import Services
+from trainmaster.server.waiting import Waiting
 
 _log = logging.getLogger("trainmaster.api")
 
@@ -46,6 +47,7 @@ class Runtime:
         self.follower = Follower(home.socket("api.wake"), services.events, self._changed)
         self.rows: GroupWriter[NewRow, str] = GroupWriter(services.inbox.accept, self.waker.wake)
         self.samples: GroupWriter[Sample, int] = GroupWriter(self._write_samples, lambda: None)
+        self.waiting = Waiting(services.inbox, services.events)
         self._jobs: dict[str, tuple[float, Job]] = {}
         self._nodes: tuple[float, list[Node]] | None = None
         self._fences: dict[str, int] = {}

@@ -1,0 +1,110 @@
+"""What the gathering hands to the collector: looks only while every writer lived, steps by the time of the file."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from launches import launch, write
+from waiting import deadline
+
+from trainmaster.agent import collect, gathering
+from trainmaster.agent.collect import Collector
+from trainmaster.agent.gathering import Gathering
+from trainmaster.agent.output import RankOutput
+from trainmaster.agent.progress import Progress
+from trainmaster.agent.ranks import Rank
+from trainmaster.agent.spool import Outbox
+from trainmaster.agent.starting import Start
+from trainmaster.agent.wake import Wake
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits that law needs, shorter: the rules are the same."""
+    monkeypatch.setattr(collect, "QUIET_S", 0.02)
+    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(gathering, "_SCAN_S", 0.03)
+
+
+def begun(root: Path, pid: int, pattern: str) -> tuple[Gathering, Progress]:
+    """A gathering whose only rank is the process `pid`."""
+    start = Start(str(root), launch(root, checkpoint_path=pattern), Wake())
+    rank = Rank(0, str(root))
+    rank.pid, rank.running = pid, True
+    start.ranks = [rank]
+    start.collector = Collector(start.launch)
+    progress = Progress(Outbox(str(root / "spool.jsonl")))
+    return Gathering(start, progress), progress
+
+
+def looks(it: Gathering, count: int) -> None:
+    """Let it look `count` times."""
+    for _ in range(count):
+        look(it, it._next_scan_s)
+
+
+def look(it: Gathering, due_s: float) -> None:
+    """Let it look once, when it is due."""
+    deadline(lambda: it.watch(time.monotonic()) or not it.idle or it._next_scan_s != due_s, "a look to begin", every_s=0.002)
+    deadline(lambda: it.idle, "a look to end", every_s=0.002)
+
+
+def test_no_look_counts_once_a_rank_is_dead(tmp_path: Path) -> None:
+    """A file without a format, half written by a rank that was killed: closed only because its writer is dead."""
+    writer = subprocess.Popen(["sleep", "60"])
+    it, _ = begun(tmp_path, writer.pid, "model_*.txt")
+    looks(it, 1)
+    write(tmp_path / "work" / "model_40.txt", "only half of i")
+    looks(it, 1)
+    writer.kill()
+    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)  # dead, and not taken back by anybody yet
+    looks(it, 3)
+    assert list(it.results) == []
+    it.finish()
+    deadline(lambda: it.idle, "the last look")
+    assert list(it.results) == []
+    writer.wait()
+
+
+def test_a_checkpoint_that_names_no_step_gets_the_one_printed_before_it_was_written(tmp_path: Path) -> None:
+    it, progress = begun(tmp_path, os.getpid(), "ckpt.json")
+    output = RankOutput(Rank(0, str(tmp_path)), None, 1 << 30, progress)
+    log = tmp_path / "rank0.log"
+    for step, written_s in ((10, 1_000_000_000.0), (20, 1_000_000_001.0), (30, 1_000_000_002.0)):
+        with log.open("a") as file:
+            file.write(f"step {step} loss 0.5\n")
+        os.utime(log, (written_s, written_s))
+        output.turn(time.monotonic() + 10)
+    checkpoint = write(tmp_path / "work" / "ckpt.json", '{"w": 1}')
+    os.utime(checkpoint, (1_000_000_001.5, 1_000_000_001.5))
+    looks(it, 1)
+    deadline(lambda: bool(it.results), "the checkpoint")
+    assert [(kind, fields["step"], fields["approximate"]) for kind, fields in it.results] == [("staged", 20, True)]
+    assert (progress.last_step, progress.step_at(999_999_999.0), progress.step_at(2e9)) == (30, None, 30)
+
+
+def test_steps_are_remembered_by_time(tmp_path: Path) -> None:
+    progress = Progress(Outbox(str(tmp_path / "spool.jsonl")))
+    for number in range(10_000):
+        progress.written_s = 100.0 + number
+        progress.printed(0, number, {})
+    assert (progress.step_at(100.0 + 9_000), progress.step_at(100.0 + 9_999.5), progress.step_at(1e9)) == (9_000, 9_999, 9_999)
+    assert progress.step_at(101.0) is None  # too long ago
+    progress.written_s -= 1.0  # another rank's log, written a little earlier
+    progress.printed(1, 9_998, {})
+    assert progress.step_at(1e9) == 9_999
+    progress.written_s = 50.0  # the clock was set back
+    progress.printed(0, 10_000, {})
+    assert (progress.step_at(49.0), progress.step_at(51.0)) == (None, 10_000)
+
+
+def test_steps_told_outrank_printed_ones(tmp_path: Path) -> None:
+    progress = Progress(Outbox(str(tmp_path / "spool.jsonl")))
+    progress.written_s = 10.0
+    progress.printed(0, 500, {})
+    progress.written_s = 11.0
+    progress.reported(0, 3, {})
+    progress.printed(0, 600, {})
+    assert (progress.first_step, progress.last_step, progress.step_at(10.5), progress.step_at(12.0)) == (3, 3, None, 3)
