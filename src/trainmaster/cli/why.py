@@ -14,5 +14,6 @@ def why(session: Session, job: str) -> None:
     if out.json:
         out.value(answer)
         return
-    place = f", place {answer['position']} in the queue" if answer["position"] is not None else ""
+    told = answer["position"] is None or "in the queue" in answer["reason"]
+    place = "" if told else f", place {answer['position']} in the queue"
     out.data(f"{answer['state']}{place}" + (f": {answer['reason']}" if answer["reason"] else ""))

@@ -40,7 +40,10 @@ class Actor:
 
     def _stop(self, effect: Stop) -> None:
         passing("engine.stop.before")
-        self.engine.stop(effect.key, effect.grace_s)
+        try:
+            self.engine.stop(effect.key, effect.grace_s)
+        except OperationError as error:  # a full disk: state alone calls for it again at the next beat
+            _log.error("%s %s", error.message, error.hint)
         passing("engine.stop.after")
 
     def _launch(self, key: AgentKey, world: World) -> None:
@@ -51,6 +54,5 @@ class Actor:
         try:
             self.engine.submit(Submission(key, job, self.credential(key)))
         except OperationError as error:
-            self.engine.stop(key, 0.0)  # proof that it will not start after all
-            self.failed_launches.append((key, f"{error.message} {error.hint}".strip()))
+            self._give_up(key, f"{error.message} {error.hint}".strip())
         passing("engine.submit.after")

@@ -49,7 +49,8 @@ def first_failing(outcomes: list[Outcome]) -> RankEnd | None:
 def _over_memory(outcome: Outcome) -> Failure:
     limit = _gib(outcome.memory_limit_bytes or 0)
     worst = max(outcome.ranks, key=lambda r: (r.peak_memory_bytes, -r.rank), default=None)
-    message = f"used {_gib(outcome.peak_memory_bytes)} of memory; its limit is {limit} per node: use less, or raise resources.memory (--memory)"
+    used, hint = _gib(outcome.peak_memory_bytes), "use less, or raise resources.memory (--memory)"
+    message = f"used {used} of memory; its limit is {limit} per node: {hint}"
     return Failure(Cause.OUT_OF_MEMORY, message) if worst is None else _of_rank(Cause.OUT_OF_MEMORY, message, worst)
 
 

@@ -28,13 +28,13 @@ class Fault:
         return place + field + self.message
 
 
-def spec_error(faults: Iterable[Fault]) -> SpecError:
+def spec_error(faults: Iterable[Fault], hint: str = "`tm schema` lists every field.") -> SpecError:
     """The error that tells all of `faults`, in the order of the file."""
     ordered = sorted(faults, key=lambda f: (f.line or 0, f.column or 0))
     lines = [str(fault) for fault in ordered[:FAULTS_MAX]]
     if len(ordered) > FAULTS_MAX:
         lines.append(f"and {len(ordered) - FAULTS_MAX} more")
-    return SpecError("\n".join(lines), "`tm schema` lists every field.", [asdict(f) for f in ordered[:FAULTS_MAX]])
+    return SpecError("\n".join(lines), hint, [asdict(f) for f in ordered[:FAULTS_MAX]])
 
 
 def describe(value: object) -> str:
