@@ -119,11 +119,14 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        os.write(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, path)
+        with os.fdopen(descriptor, "wb") as file:  # one `os.write` may write a part only, where the disk is nearly full
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -132,16 +132,17 @@ def test_a_drained_node_gets_nothing_until_it_is_resumed(tm: Tm) -> None:
 
 
 def test_a_lost_node_s_job_starts_elsewhere(tm: Tm) -> None:
+    tm.ok("nodes", "drain", "node0")
     job = tm.submit("--name", "lost", "--gpus", "1", "--", "if [ $TRAINMASTER_ATTEMPT = 1 ]; then sleep 60; fi")
-    node = tm.state(job, "running")["nodes"][0]
+    assert tm.state(job, "running")["nodes"] == ["node1"]
     rank = deadline(lambda: ranks_of(job).get(0), "its rank")
-    tm.ok("nodes", "lost", node)
-    shown = tm.ended(job)
-    tm.ok("nodes", "resume", node)
+    tm.ok("nodes", "resume", "node0")
+    tm.ok("nodes", "lost", "node1")
     gone(rank)
-    other = {"node0": "node1", "node1": "node0"}[node]
-    assert attempts(shown, "state", "cause", "nodes") == [("restarted", "agent_lost", [node]), ("succeeded", None, [other])]
-    assert shown["attempts"][0]["message"] == f"admin says that {node} is lost"
+    shown = tm.ended(job)
+    tm.ok("nodes", "resume", "node1")
+    assert attempts(shown, "state", "cause", "nodes") == [("restarted", "agent_lost", ["node1"]), ("succeeded", None, ["node0"])]
+    assert shown["attempts"][0]["message"] == "admin says that node1 is lost"
 
 
 def test_a_job_that_ignores_term_is_killed_at_the_end_of_its_grace(tm: Tm, stubborn: tuple[str, float]) -> None:

@@ -1,5 +1,6 @@
 """Running effects against the world. Each is idempotent under its key, so running one twice is harmless."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from trainmaster.model.job import State
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Engine, Submission
 from trainmaster.wire.failpoint import passing
+
+_log = logging.getLogger("trainmaster.control")
 
 
 @dataclass(slots=True)
@@ -56,3 +59,12 @@ class Actor:
         except OperationError as error:
             self._give_up(key, f"{error.message} {error.hint}".strip())
         passing("engine.submit.after")
+
+    def _give_up(self, key: AgentKey, why: str) -> None:
+        """Make sure that it will not start after all, and only then say that it failed."""
+        try:
+            self.engine.stop(key, 0.0)
+        except OperationError as error:  # a full disk: state alone calls for the launch again at the next beat
+            _log.error("%s; %s %s", why, error.message, error.hint)
+            return
+        self.failed_launches.append((key, why))

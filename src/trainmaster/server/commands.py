@@ -27,7 +27,7 @@ async def cancel(request: Request, ref: Ref) -> bodies.Json:
     desk, reason = runtime.of(request), await asked(request)
     found = await run_in_threadpool(find, desk, ref)
     if found.job.state in (State.SUCCEEDED, State.FAILED):
-        raise ConflictError(f"{found.job.id} has already {found.job.state.value}")
+        raise ConflictError(f"{found.job.id} has already {found.job.state.value}", f"see how: tm show {found.job.id}")
     if found.job.state is State.CANCELLED:
         return bodies.Json({"id": found.job.id, "state": found.job.state.value}, 202)
     return await _take(request, found, CancelJob(found.job.id, runtime.user(request), reason))

@@ -1,5 +1,6 @@
 """Jobs, attempts, nodes and events as JSON values: pure, and the one place that decides how they look outside."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,6 +16,7 @@ View = dict[str, Any]
 Points = Mapping[str, tuple[int | None, float, float]]  # metric name -> step, value, time_s
 
 WAITING = "waiting for the control process"
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _AFTER = {Action.RESTART: "restarted", Action.REQUEUE: "requeued"}
 
 
@@ -97,7 +99,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
             name: {"step": step, "value": value, "time_s": time_s} for name, (step, value, time_s) in sorted(points.items())
         },
         "work": list(work),
-        "notes": notes(numbered),
+        "notes": [*notes(numbered), *failure_notes(job)],
     }
 
 
@@ -186,6 +188,19 @@ def notes(attempts: Sequence[Attempt]) -> list[str]:
                 "the program does not load it; see checkpoint.resume_arguments"
             )
     return told
+
+
+def failure_notes(job: Job) -> list[str]:
+    """What to do about a failure whose last lines name it."""
+    lines = job.failure.last_lines if job.failure is not None else ()
+    missing = next((found[1] for found in map(_NO_MODULE.match, reversed(lines)) if found), None)
+    if missing is None:
+        return []
+    python = job.spec.environment.python or "the Python that ran it"
+    return [
+        f"{python} has no module {missing!r}: install it there, or name another Python (--python); "
+        "a file of your own is not copied if git ignores it"
+    ]
 
 
 def _first_step(attempt: Attempt) -> int | None:

@@ -55,11 +55,17 @@ class Attempts:
         return self._home.attempt(key.job, key.attempt, key.node_index)
 
     def create(self, key: AgentKey, launch: Launch) -> Path:
-        """Write the orders, indexed as live first, so that an agent that runs is always found."""
+        """Write the orders, indexed as live first, so that an agent that runs is always found.
+
+        Not synced: they outlive this process, and after the machine's own crash a launch is made again from its event.
+        """
         directory = self._directory_made(key)
         self._home.live.mkdir(mode=0o700, exist_ok=True)
         (self._home.live / _marker(key)).touch(mode=0o600)
-        write_atomic(directory / names.LAUNCH, json.dumps(launch, ensure_ascii=False).encode())
+        part = directory / f"{names.LAUNCH}.{os.getpid()}.part"
+        part.touch(mode=0o600)  # it holds a credential
+        part.write_bytes(json.dumps(launch, ensure_ascii=False).encode())
+        part.replace(directory / names.LAUNCH)
         return directory
 
     def launched_s_ago(self, key: AgentKey) -> float | None:

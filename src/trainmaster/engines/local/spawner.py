@@ -45,6 +45,7 @@ def main(root: str) -> int:
     os.chdir("/")
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # agents that end leave no zombies
     code = version()
     agent.preload()
     path = home.socket("spawner")
@@ -134,24 +135,11 @@ def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:
 
 
 def _fork_agent(directory: str) -> int:
-    """Fork twice, so that the agent is init's child and nobody's; returns its pid."""
-    reader, writer = os.pipe()
-    middle = os.fork()
-    if middle == 0:
-        try:
-            pid = os.fork()
-            if pid == 0:
-                _become_agent(directory)
-            os.write(writer, str(pid).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as pipe:
-        answer = pipe.read(32)
-    os.waitpid(middle, 0)
-    if not answer:
-        raise OSError("the agent could not be forked")
-    return int(answer)
+    """The agent's pid. It is ours until we end and init's from then on; nobody waits for it."""
+    pid = os.fork()
+    if pid == 0:
+        _become_agent(directory)
+    return pid
 
 
 def _become_agent(directory: str) -> NoReturn:
@@ -160,6 +148,7 @@ def _become_agent(directory: str) -> NoReturn:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _streams(os.path.join(directory, names.AGENT_LOG))
         os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
         code = agent.run(directory)
