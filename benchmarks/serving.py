@@ -1,48 +1,41 @@
-"""A real server of its own for each measurement: a fresh home, both processes, and nothing left behind."""
+"""What the benchmarks of scale share: a home whose jobs are ended fast however many wait, its processes, sleeping jobs."""
 
 import os
-import shutil
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import common
+
 from trainmaster import daemons
 from trainmaster.client.api import Client
 from trainmaster.home import Home
-from trainmaster.wire.names import ENV_FAILPOINT
 
 ORIGIN = {"user": "benchmark", "variables": {"PATH": os.environ.get("PATH", os.defpath)}}
-END_TIMEOUT_S = 120.0
+WAIT_S = 120.0
 LIVE = ("starting", "running", "stopping")
 
 
 @contextmanager
 def fresh_home() -> Iterator[Home]:
-    """An empty home on a real disk, removed afterwards with whatever still runs on it."""
-    os.environ.pop(ENV_FAILPOINT, None)
-    root = Path(tempfile.mkdtemp(prefix="trainmaster-benchmark-"))
-    home = Home(root / "home")
-    try:
-        yield home
-    finally:
-        if home.root.exists():
-            end(home)
-        shutil.rmtree(root, ignore_errors=True)
+    """An empty home, removed afterwards with whatever still runs on it."""
+    with common.scratch() as root:
+        home = common.own_home(root)
+        try:
+            yield home
+        finally:
+            if home.events_db.exists():
+                end(home)
 
 
 def start(home: Home) -> Client:
     """Bring the server up; a client of it."""
-    return connect(daemons.start(home), home)
-
-
-def connect(info: daemons.ServerInfo, home: Home) -> Client:
-    """A client of this very server, whatever the environment names."""
-    return Client(info.url, home.token_file.read_text().strip())
+    daemons.start(home)
+    return Client(start=False)
 
 
 def submission(command: str, **spec: Any) -> dict[str, Any]:
@@ -50,12 +43,12 @@ def submission(command: str, **spec: Any) -> dict[str, Any]:
     return {"spec": {"command": command, **spec}, "origin": ORIGIN, "code": {}}
 
 
-def wait_for(what: str, question: Callable[[], bool], timeout_s: float = END_TIMEOUT_S, every_s: float = 0.05) -> None:
-    """Ask until it is so. Raises: SystemExit when it does not come to be."""
+def wait_for(what: str, question: Callable[[], bool], timeout_s: float = WAIT_S, every_s: float = 0.05) -> None:
+    """Ask until it is so. Raises: RuntimeError when it does not come to be."""
     end_s = time.monotonic() + timeout_s
     while not question():
         if time.monotonic() > end_s:
-            raise SystemExit(f"waited {timeout_s:g} s for {what}")
+            raise RuntimeError(f"waited {timeout_s:g} s for {what}")
         time.sleep(every_s)
 
 
@@ -65,10 +58,12 @@ def in_state(client: Client, *states: str) -> list[dict[str, Any]]:
 
 
 def end(home: Home) -> None:
-    """Start nothing more, end what runs, stop the server."""
+    """Place nothing more, end what runs, stop the server; what only waits is left as it is."""
     with start(home) as client:
         for node in client.nodes():
             client.set_node(node["name"], "drain", "the measurement is over")
+        drained = {"drained"}
+        wait_for("the nodes to be drained", lambda: {node["state"] for node in client.nodes()} <= drained)
         wait_for("no job to be starting", lambda: not client.jobs(state="starting", limit=1))
         for job in in_state(client, "running"):
             client.cancel(job["id"])
@@ -91,8 +86,7 @@ def occupy(client: Client, count: int, witness: Path) -> list[str]:
     """`count` running jobs that each write the pid of their rank and then sleep; their ids once all of them run."""
     witness.mkdir(parents=True, exist_ok=True)
     command = f'echo $$ >>"{witness}/$TRAINMASTER_JOB"; exec sleep 600'
-    jobs = [submission(command, name="sleeper", resources={"cpus": 0.01}) for _ in range(count)]
-    ids = client.submit_batch(jobs)
+    ids = client.submit_batch([submission(command, name="sleeper", resources={"cpus": 0.01})] * count)
     wait_for(f"{count} jobs to run", lambda: len(in_state(client, "running")) >= count)
-    wait_for("their ranks to say so", lambda: len(list(witness.iterdir())) >= count)
+    wait_for("their ranks to say so", lambda: sum(path.stat().st_size > 0 for path in witness.iterdir()) >= count)
     return ids

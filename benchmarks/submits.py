@@ -1,36 +1,44 @@
-"""Durable submits through REST, while control runs its cycles over a queue of 1,000 jobs.
+"""Durable submits through REST, while control runs its cycles over a queue of 1,000 jobs. Goals: 500/s, 3,000/s in a batch.
 
-Every submit is one whole request of the Python client, acknowledged only after its fsync. Eight clients are eight
-processes on this same machine, which therefore also pays for them. `--quick` only shows that it works.
+Every submit is one request of the Python client, acknowledged only after its fsync. The clients are processes of this same
+machine, which therefore pays for them too; what they submit joins the queue.
 """
 
 import multiprocessing as mp
 import os
-import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import common
 import serving
 
 from trainmaster.client.api import Client
-from trainmaster.home import Home
 
-QUEUED = 1000
-SINGLE_GOAL, BATCH_GOAL = 500.0, 3000.0  # submits per second
+QUEUED, QUICK_QUEUED = 1000, 50
+BATCH, QUICK_BATCH = 1000, 50
+CLIENTS = 8
+SECONDS, QUICK_SECONDS = 4.0, 0.5
+SPEC: dict[str, Any] = {"name": "train", "tags": {"owner": "team-a"}, "params": {"lr": 0.001}, "checkpoint": {"path": "out/*.pt"}}
 
 
-def fsync_ms(directory: Path, count: int = 50) -> float:
-    """What the disk takes for one durable write of 4 KiB: no submit alone can be faster."""
-    times = []
-    with tempfile.TemporaryFile(dir=directory) as file:
+def one() -> dict[str, Any]:
+    """A submission as people make them."""
+    return serving.submission("python train.py --lr 0.001", **SPEC)
+
+
+def fsyncs(directory: Path, count: int) -> list[float]:
+    """Seconds for one durable write of 4 KiB: no single submit can be faster."""
+    taken = []
+    with tempfile.NamedTemporaryFile(dir=directory) as file:
         for _ in range(count):
             began_s = time.perf_counter()
             file.write(bytes(4096))
             file.flush()
             os.fsync(file.fileno())
-            times.append(time.perf_counter() - began_s)
-    return 1000 * statistics.median(times)
+            taken.append(time.perf_counter() - began_s)
+    return taken
 
 
 def fill_queue(client: Client, count: int) -> None:
@@ -38,58 +46,83 @@ def fill_queue(client: Client, count: int) -> None:
     cpus = sum(node["cpus"] for node in client.nodes())
     client.submit(serving.submission("exec sleep 3600", name="holder", resources={"cpus": cpus}))
     serving.wait_for("the holder to run", lambda: len(client.jobs(state="running")) == 1)
-    client.submit_batch([serving.submission("true", name="waiting") for _ in range(count)])
+    client.submit_batch([serving.submission("true", name="waiting")] * count)
     serving.wait_for("the queue", lambda: len(client.jobs(state="queued", all=1)) == count)
 
 
-def submit_for(url: str, token: str, until_s: float, latencies: "mp.Queue[list[float]]") -> None:
-    """One client process: submit until the time is over."""
+def submit_for(seconds: float, gate: Any, answers: Any) -> None:
+    """One client process: once all are there, submit until the time is over."""
     taken = []
-    body = serving.submission("python train.py --lr 0.001", name="train", tags={"owner": "team-a"}, params={"lr": 0.001})
-    with Client(url, token) as client:
-        while time.monotonic() < until_s:
-            began_s = time.perf_counter()
-            client.submit(body)
-            taken.append(time.perf_counter() - began_s)
-    latencies.put(taken)
+    with Client(start=False) as client:
+        client.healthz()
+        gate.wait()
+        began_s = now_s = time.monotonic()
+        while now_s < began_s + seconds:
+            client.submit(one())
+            before_s, now_s = now_s, time.monotonic()
+            taken.append(now_s - before_s)
+    answers.put((taken, began_s, now_s))
 
 
-def singles(home: Home, client: Client, clients: int, seconds: float) -> tuple[float, list[float]]:
-    """Submits per second of so many clients together, and what each submit took."""
-    token = home.token_file.read_text().strip()
+def together(clients: int, seconds: float) -> tuple[float, list[float]]:
+    """Submits per second of so many clients together, and the seconds that each submit took."""
     context = mp.get_context("fork")
-    latencies: mp.Queue[list[float]] = context.Queue()
-    began_s = time.monotonic()
-    arguments = (client.url, token, began_s + seconds, latencies)
-    processes = [context.Process(target=submit_for, args=arguments) for _ in range(clients)]
+    answers, gate = context.Queue(), context.Barrier(clients)
+    processes = [context.Process(target=submit_for, args=(seconds, gate, answers)) for _ in range(clients)]
     for process in processes:
         process.start()
-    taken = [latency for _ in processes for latency in latencies.get()]
-    elapsed_s = time.monotonic() - began_s
+    told = [answers.get() for _ in processes]
     for process in processes:
         process.join()
+    taken = [latency_s for latencies, _, _ in told for latency_s in latencies]
+    elapsed_s = max(ended_s for _, _, ended_s in told) - min(began_s for _, began_s, _ in told)
     return len(taken) / elapsed_s, taken
 
 
-def batches(client: Client, size: int) -> float:
+def batch(client: Client, size: int) -> float:
     """Submits per second of one batch."""
-    jobs = [serving.submission("python train.py --lr 0.001", name="train", params={"lr": 0.001, "n": n}) for n in range(size)]
+    jobs = [one() for _ in range(size)]
     began_s = time.perf_counter()
     client.submit_batch(jobs)
     return size / (time.perf_counter() - began_s)
 
+
+def rate(value: float) -> str:
+    """Per second, to read."""
+    return f"{value:,.0f}/s"
+
+
 def main() -> None:
-    import sys
-    quick = "--quick" in sys.argv
+    """Measure, print, keep."""
+    options = common.options(__doc__ or "", n=5, quick_n=1)
+    report = common.Report("submits", "Durable submits over a queue of jobs", options)
+    quick = options.quick
+    queued, size, seconds = (QUICK_QUEUED, QUICK_BATCH, QUICK_SECONDS) if quick else (QUEUED, BATCH, SECONDS)
+    rows, rates = [], {}
     with serving.fresh_home() as home, serving.start(home) as client:
-        fill_queue(client, QUEUED if not quick else 50)
-        print("fsync", fsync_ms(home.root))
-        for clients in (1, 8):
-            rates = []
-            for _ in range(3):
-                rate, taken = singles(home, client, clients, 3.0)
-                rates.append(rate)
-                print(clients, rate, statistics.median(taken)*1e3, sorted(taken)[int(.99*len(taken))]*1e3)
-        for _ in range(5): print("batch", batches(client, 1000))
+        written = fsyncs(home.root, 5 if quick else 100)
+        fill_queue(client, queued)
+        together(1, 0.2)  # warm
+        for clients in (1, CLIENTS):
+            told = [together(clients, seconds) for _ in range(options.n)]
+            rates[clients] = [each for each, _ in told]
+            latencies = [latency_s for _, taken in told for latency_s in taken]
+            report.keep(f"{clients} clients: submits a second", rates[clients])
+            report.keep(f"{clients} clients: seconds of each submit", latencies)
+            p50, p99 = common.median(latencies), common.percentile(latencies, 0.99)
+            rows.append([f"{clients} client{'s' * (clients > 1)}, one at a time", rate(common.median(rates[clients])), common.ms(p50), common.ms(p99)])
+        batched = [batch(client, size) for _ in range(2 * options.n)]
+        left = len(client.jobs(state="queued", all=1))
+    took = [size / each for each in batched]
+    rows.append([f"1 client, batches of {size:,}", rate(common.median(batched)), common.ms(common.median(took)), common.ms(max(took))])
+    report.keep("batches: submits a second", batched)
+    report.keep("fsync of 4 KiB: seconds", written)
+    report.table(["submits", "median", "p50 of a request", "p99"], rows)
+    report.say(f"The queue held {queued:,} jobs at first and {left:,} or more at the end. A bare fsync takes {common.ms(common.median(written))}.")
+    report.goal(f"{CLIENTS} clients", common.median(rates[CLIENTS]), 500.0, at_least=True, show=rate)
+    report.goal(f"batches of {size:,}", common.median(batched), 3000.0, at_least=True, show=rate)
+    report.finish()
+
+
 if __name__ == "__main__":
     main()

@@ -21,7 +21,7 @@ from trainmaster.control.wake import DatagramWaker, poke
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.engines.local.starting import start_spawner
-from trainmaster.errors import ConflictError
+from trainmaster.errors import ConflictError, UsageError
 from trainmaster.home import Home, write_atomic
 from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
@@ -115,7 +115,7 @@ def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
             loop.probe = True
         waker.wake()
 
-    engine = LocalEngine(home, LocalSettings.of(home.read_json(home.settings_json) or {}), agent_ended)
+    engine = LocalEngine(home, _settings(home), agent_ended)
     actor = Actor(engine, FsBlobs(home.blobs), lambda key: credential(secret, key))
     api_socket = home.socket("api.wake")
     clock = SteadyClock(events.load_live().last_now_s)
@@ -123,6 +123,18 @@ def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
     loop = ControlLoop(events, inbox, actor, POLICIES["fifo"], clock, lambda: poke(api_socket), Random())
     loops.append(loop)
     return loop
+
+
+def _settings(home: Home) -> LocalSettings:
+    """What `tm up` was told. Raises: UsageError for a file that cannot be understood: it is not ignored."""
+    settings = home.read_json(home.settings_json)
+    hint = "correct it, or remove it and say it again: tm up --nodes N --gpus-per-node N"
+    if settings is None and home.settings_json.exists():
+        raise UsageError(f"{home.settings_json} is not a JSON object", hint)
+    try:
+        return LocalSettings.of(settings or {})
+    except ValueError as error:
+        raise UsageError(f"{home.settings_json}: {error}", hint) from error
 
 
 def replay_report(home: Home) -> list[str]:

@@ -181,6 +181,19 @@ def test_without_a_server_it_is_exit_7(tm: Tm, tmp_path: Path) -> None:
     assert not elsewhere.home.root.exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"), [('{"nodes": 2', " is not a JSON object"), ('{"nodes": "two"}', ": nodes is 'two', not a number")]
+)
+def test_settings_that_cannot_be_understood_are_said_and_not_ignored(tmp_path: Path, text: str, words: str) -> None:
+    tm = Tm(tmp_path)
+    tm.home.root.mkdir(mode=0o700)
+    tm.home.settings_json.write_text(text)
+    said = tm("up")
+    hint = "  correct it, or remove it and say it again: tm up --nodes N --gpus-per-node N\n"
+    assert said.refusal == (2, f"error: {tm.home.settings_json}{words}\n{hint}")
+    assert tm("ps").code == 7
+
+
 def test_a_wrong_token_is_exit_4(tm: Tm) -> None:
     url = json.loads(tm.home.server_json.read_text())["url"]
     environment = {**tm.environment, "TRAINMASTER_HOME": "/nonexistent", "TRAINMASTER_TOKEN": "wrong"}

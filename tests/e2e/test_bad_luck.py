@@ -22,10 +22,12 @@ done = json.loads(path.read_text())["step"] if path.exists() else 0
 for step in range(done + 1, 31):
     print(f"step {step}: loss {1 / step:.3f}", flush=True)
     pathlib.Path("part").write_text(json.dumps({"step": step}))
+    if os.environ["TRAINMASTER_ATTEMPT"] == "2":
+        break
     os.rename("part", path)
-    while step == 8 and os.environ["TRAINMASTER_ATTEMPT"] == "1":
+    while step == 8:
         time.sleep(0.1)
-    time.sleep(0.15 if step < 8 else 0.0)
+    time.sleep(0.15)
 """
 
 
@@ -186,10 +188,14 @@ def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
         waiting = tm.submit("--name", "waiting", "--cpus", str(os.cpu_count()), "--", "echo done")
         ballast = small / "ballast"
         fill(ballast)
-        refused = deadline(lambda: (said := tm("submit", "--name", "refused", "--", "echo x")).code and said, "a refusal", 20)
-        assert refused.code == 1
-        assert refused.err.startswith("error: ")
-        assert "full" in refused.err or "space" in refused.err, refused.err
+        accepted = []
+        while (said := tm("submit", "-q", "--name", "more", "--", "echo x")).code == 0:
+            accepted.append(said.out.strip())  # what was free within the store's own files
+            fill(ballast)
+        words = "no space left for"
+        assert (said.code, words in said.err) == (1, True), said
+        assert (refused := tm("cancel", waiting)).code == 1
+        assert words in refused.err, refused
         fill(ballast)
         gate.unlink()
         record = tm.home.attempt(running, 1, 0) / "exit.json"
@@ -198,9 +204,8 @@ def test_a_full_disk_is_said_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
         listed = {job["id"]: job["state"] for job in tm.json("ps")}
         assert listed[waiting] == "queued"
         ballast.unlink()
-        assert [tm.ended(job)["state"] for job in (running, waiting)] == ["succeeded", "succeeded"]
+        assert {tm.ended(job)["state"] for job in (running, waiting, *accepted)} == {"succeeded"}
         assert tm.ended(tm.submit("--name", "again", "--", "echo y"))["state"] == "succeeded"
         assert tm.ok("logs", running).splitlines()[0] == "step 1: loss 0.5"
-        assert "refused" not in {job["name"] for job in tm.json("ps", "--all")}
-        said = tm("doctor", "--replay")
-        assert said.code == 0, said.out
+        assert sorted(job["id"] for job in tm.json("ps", "--all")) == sorted([running, waiting, *accepted, "again-1"])
+        assert "\nok     replay " in tm("doctor", "--replay").out

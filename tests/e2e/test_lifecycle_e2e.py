@@ -148,7 +148,9 @@ def test_a_lost_node_s_job_starts_elsewhere(tm: Tm) -> None:
 def test_a_job_that_ignores_term_is_killed_at_the_end_of_its_grace(tm: Tm, stubborn: tuple[str, float]) -> None:
     job, since_s = stubborn
     if time.monotonic() < since_s + 25.0:
-        assert tm.show(job)["state"] == "stopping"
+        stopping = tm.show(job)
+        assert (stopping["state"], stopping["reason"]) == ("stopping", "cancelled by admin")
+        assert stopping["notes"] == ["it was told to save and end; what still runs 30 s after that is killed"]
     shown = tm.ended(job, timeout_s=45.0)
     assert attempts(shown, "state", "cause") == [("cancelled", "cancelled")]
     assert 29.0 < shown["ended_s"] - shown["attempts"][0]["started_s"] < 40.0

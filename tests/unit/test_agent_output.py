@@ -104,6 +104,17 @@ def test_a_log_is_held_at_its_limit(tmp_path: Path) -> None:
     assert (progress.last_step, reader.last_lines()[-1]) == (3, "last")
 
 
+def test_a_log_cut_at_its_end_keeps_its_last_lines(tmp_path: Path) -> None:
+    reader, _, _ = output(tmp_path, log_max_bytes=100_000)
+    append(tmp_path, b"first\n" + b"".join(b"line %d\n" % number for number in range(20_000)))
+    reader.finish()
+    lines = (tmp_path / "rank0.log").read_bytes().splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith(b"[trainmaster:"))
+    assert (lines[0], lines[-1], sum(map(len, lines)) < 60_000) == (b"first", b"line 19999", True)
+    assert lines[at + 1 :] == [b"line %d" % number for number in range(20_000 - len(lines) + at + 1, 20_000)]
+    assert len(lines) - at > 1000
+
+
 def test_reading_skips_ahead_when_it_is_far_behind(tmp_path: Path) -> None:
     reader, _, progress = output(tmp_path)
     append(tmp_path, b"step 1\n" + (b"z" * 99 + b"\n") * 400_000 + b"step 2\n")

@@ -125,8 +125,8 @@ def test_reading_one_job(tm: Tm) -> None:
             "PATH       SIZE  SHA-256", "out/a.png  10 B  abababababab",
         ]  # fmt: skip
         assert tm("--server", server.url, "nodes")[1].splitlines() == [
-            "NODE  STATE  CPUS FREE  MEMORY FREE      GPUS FREE             JOBS",
-            "n0    up     6 of 8     8 GiB of 16 GiB  0 of 1 h100 stand-in  digits-14",
+            "NODE  STATE  CPUS FREE  MEMORY FREE      GPUS FREE               JOBS",
+            "n0    up     6 of 8     8 GiB of 16 GiB  0 of 1 h100 (stand-in)  digits-14",
         ]
 
 

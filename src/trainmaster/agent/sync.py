@@ -83,7 +83,8 @@ class Sync:
         try:
             reports, points = self.outbox.batch()
             now = time.monotonic()
-            due = now - self._heartbeat_s >= _HEARTBEAT_S and self.heartbeat is not None
+            ending = self._closing.is_set()  # the record of the end says more than a heartbeat
+            due = now - self._heartbeat_s >= _HEARTBEAT_S and self.heartbeat is not None and not ending
             request = self._request(reports, 0.0, self.heartbeat(False) if due and self.heartbeat else None)
             request["points"] = [
                 {"rank": rank, "step": step, "values": values, "age_s": round(now - at, 3)} for at, rank, step, values in points

@@ -69,8 +69,13 @@ def _list(session: Session) -> None:
         out.table(_HEADERS, [_row(node) for node in found], state=1)
 
 
+def _kind(device: Row) -> str:
+    kind = str(device["kind"])
+    return f"{kind} (stand-in)" if device["stand_in"] and kind != "stand-in" else kind
+
+
 def _row(node: Row) -> list[str]:
-    free, kinds = node["free"], sorted({device["kind"] + (" stand-in" * device["stand_in"]) for device in node["devices"]})
+    free, kinds = node["free"], sorted({_kind(device) for device in node["devices"]})
     gpus = f"{len(free['devices'])} of {len(node['devices'])} {', '.join(kinds)}" if node["devices"] else "none"
     memory = f"{words.memory(free['memory_bytes'])} of {words.memory(node['memory_bytes'])}"
     state = node["state"] + (f": {node['state_reason']}" if node["state_reason"] else "")

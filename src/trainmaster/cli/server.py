@@ -31,7 +31,21 @@ def up(session: Session, host: str | None, port: int | None, **declared: int | b
         return
     what = "started" if len(info.started) == len(daemons.PROCESSES) else "revived" if info.started else "already running"
     out.data(f"{what}: {info.url}")
+    virtual = declared_nodes(home)
+    if virtual:
+        out.note(virtual)
     out.note(f"its files: {home.root}\nnext: tm run -- python train.py   tm nodes   tm down")
+
+
+def declared_nodes(home: Home) -> str:
+    """What is not real about this server's nodes, in a sentence; empty when they are."""
+    settings = home.read_json(home.settings_json) or {}
+    nodes, gpus = settings.get("nodes"), settings.get("gpus_per_node")
+    if nodes is None and gpus is None:
+        return ""
+    count = nodes or 1
+    devices = f" with {gpus} stand-in GPUs each" if gpus else ""
+    return f"{count} virtual node{'s' * (count != 1)}{devices}: declared for trying things out, all on this machine"
 
 
 @click.command()

@@ -1,65 +1,136 @@
-"""From an agent's report (JSON of `wire.messages`) to the event it stands for. Pure."""
+"""From an agent's report (JSON of `wire.messages`) to the event it stands for. Pure.
 
-from collections.abc import Mapping
-from typing import Any, cast
+Every value is checked before it becomes part of an event: what is recorded must be readable for ever.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.events import ArtifactKept, CheckpointStaged, JobEvent, NodeEnded, NodeStarted, RendezvousChosen
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Outcome, RankEnd
 
+_WHOLE_MAX = 10**300  # beyond it a number is no size, step or code of anything
+_STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one part of a blob's name
+
+
+def number_of(report: Mapping[str, object]) -> int:
+    """The report's number; 0 for one that an exit record repeats without. Raises: ValueError."""
+    return _whole(report, "n") if "n" in report else 0
+
 
 def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
     """The event, or None for a report that is not one (a kind of a newer agent).
 
-    Raises: KeyError, TypeError or ValueError for a malformed report; the caller drops it with a word.
+    Raises: KeyError or ValueError for a malformed report; the caller drops it with a word.
     """
-    body = cast(Mapping[str, Any], report)
-    n = int(body.get("n", 0))
-    match body["kind"]:
+    n = number_of(report)
+    match report["kind"]:
         case "started":
-            return NodeStarted(key.attempt, key.node_index, body["restored"], body["step"], tuple(body["bad"]), n)
+            restored, step = _text_or_none(report, "restored"), _whole_or_none(report, "step")
+            return NodeStarted(key.attempt, key.node_index, restored, step, _texts(report, "bad"), n)
         case "rendezvous":
-            return RendezvousChosen(key.attempt, str(body["address"]), int(body["port"]))
+            return RendezvousChosen(key.attempt, _text(report, "address"), _whole(report, "port"))
         case "staged":
-            part = Part(key.node_index, str(body["digest"]), int(body["files"]), int(body["bytes"]))
-            return CheckpointStaged(
-                key.attempt, str(body["id"]), body["step"], part, int(body["parts_expected"]), bool(body["approximate"]), n
-            )
+            part = Part(key.node_index, _text(report, "digest"), _whole(report, "files"), _whole(report, "bytes"))
+            step, parts = _whole_or_none(report, "step"), _whole(report, "parts_expected")
+            return CheckpointStaged(key.attempt, _stored(report, "id"), step, part, parts, _truth(report, "approximate"), n)
         case "kept":
-            artifact = Artifact(str(body["path"]), str(body["digest"]), int(body["bytes"]), key.attempt)
+            artifact = Artifact(_text(report, "path"), _stored(report, "digest"), _whole(report, "bytes"), key.attempt)
             return ArtifactKept(key.attempt, key.node_index, artifact, n)
         case "ended":
-            return NodeEnded(key.attempt, key.node_index, outcome_of(body))
+            return NodeEnded(key.attempt, key.node_index, outcome_of(report))
         case _:
             return None
 
 
-def outcome_of(body: Mapping[str, Any]) -> Outcome:
-    """The outcome in an `Ended` report or an exit record."""
+def outcome_of(body: Mapping[str, object]) -> Outcome:
+    """The outcome in an `Ended` report. Raises: KeyError, ValueError."""
     return Outcome(
-        ranks=tuple(rank_end_of(r) for r in body["ranks"]),
-        launch_error=body["launch_error"],
-        over_memory=bool(body["over_memory"]),
-        memory_limit_bytes=body["memory_limit_bytes"],
-        peak_memory_bytes=int(body["peak_memory_bytes"]),
-        port_in_use=bool(body["port_in_use"]),
-        last_step=body["last_step"],
-        first_step=body["first_step"],
-        ran_s=float(body["ran_s"]),
+        ranks=tuple(_rank_end_of(rank) for rank in _objects(body, "ranks")),
+        launch_error=_text_or_none(body, "launch_error"),
+        over_memory=_truth(body, "over_memory"),
+        memory_limit_bytes=_whole_or_none(body, "memory_limit_bytes"),
+        peak_memory_bytes=_whole(body, "peak_memory_bytes"),
+        port_in_use=_truth(body, "port_in_use"),
+        last_step=_whole_or_none(body, "last_step"),
+        first_step=_whole_or_none(body, "first_step"),
+        ran_s=_number(body, "ran_s"),
     )
 
 
-def rank_end_of(body: Mapping[str, Any]) -> RankEnd:
-    """How one rank ended."""
+def _rank_end_of(body: Mapping[str, object]) -> RankEnd:
     return RankEnd(
-        rank=int(body["rank"]),
-        exit_code=body["exit_code"],
-        signal=body["signal"],
-        stopped_by_us=bool(body["stopped_by_us"]),
-        ended_after_s=float(body["ended_after_s"]),
-        last_lines=tuple(body["last_lines"]),
-        error=body["error"],
-        peak_memory_bytes=int(body["peak_memory_bytes"]),
-        cpu_s=float(body["cpu_s"]),
+        rank=_whole(body, "rank"),
+        exit_code=_whole_or_none(body, "exit_code"),
+        signal=_whole_or_none(body, "signal"),
+        stopped_by_us=_truth(body, "stopped_by_us"),
+        ended_after_s=_number(body, "ended_after_s"),
+        last_lines=_texts(body, "last_lines"),
+        error=_text_or_none(body, "error"),
+        peak_memory_bytes=_whole(body, "peak_memory_bytes"),
+        cpu_s=_number(body, "cpu_s"),
     )
+
+
+def _whole(body: Mapping[str, object], name: str) -> int:
+    found = body[name]
+    if isinstance(found, bool) or not isinstance(found, int) or abs(found) > _WHOLE_MAX:
+        raise ValueError(f"{name} is no whole number")
+    return found
+
+
+def _whole_or_none(body: Mapping[str, object], name: str) -> int | None:
+    return None if body[name] is None else _whole(body, name)
+
+
+def _number(body: Mapping[str, object], name: str) -> float:
+    found = body[name]
+    return found if isinstance(found, float) else float(_whole(body, name))
+
+
+def _truth(body: Mapping[str, object], name: str) -> bool:
+    found = body[name]
+    if not isinstance(found, bool):
+        raise ValueError(f"{name} is neither true nor false")
+    return found
+
+
+def _text(body: Mapping[str, object], name: str) -> str:
+    found = body[name]
+    if not isinstance(found, str):
+        raise ValueError(f"{name} is no text")
+    return found
+
+
+def _stored(body: Mapping[str, object], name: str) -> str:
+    found = _text(body, name)
+    if _STORED.match(found) is None:
+        raise ValueError(f"{name} names nothing in the store")
+    return found
+
+
+def _text_or_none(body: Mapping[str, object], name: str) -> str | None:
+    return None if body[name] is None else _text(body, name)
+
+
+def _list(body: Mapping[str, object], name: str) -> Sequence[object]:
+    found = body[name]
+    if not isinstance(found, list | tuple):
+        raise ValueError(f"{name} is no list")
+    return found
+
+
+def _texts(body: Mapping[str, object], name: str) -> tuple[str, ...]:
+    found = _list(body, name)
+    if not all(isinstance(text, str) for text in found):
+        raise ValueError(f"{name} holds what is no text")
+    return tuple(str(text) for text in found)
+
+
+def _objects(body: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    found = [item for item in _list(body, name) if isinstance(item, Mapping)]
+    if len(found) != len(_list(body, name)):
+        raise ValueError(f"{name} holds what is no object")
+    return found

@@ -61,6 +61,14 @@ class AgentReport:
     report: dict[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A row that this version cannot read: of a newer one, or damaged. Never accepted, only drained and passed over."""
+
+    type: str
+    fault: str
+
+
 Command = SubmitJob | CancelJob | HoldJob | ReleaseJob | SetNodeState | AgentReport
 COMMANDS: dict[str, type] = {
     cls.__name__: cls for cls in (SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, AgentReport)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainmaster.model.commands import Command
+from trainmaster.model.commands import Command, Unreadable
 from trainmaster.model.events import Event
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Node
@@ -105,7 +105,7 @@ class InboxRow:
     key: str  # idempotency key
     job: str
     received_s: float
-    command: Command
+    command: Command | Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,11 @@ class Inbox(Protocol):
         ...
 
     def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
-        """Rows in order after the cursor."""
+        """Rows in order after the cursor; one that cannot be read is `Unreadable`, and no reason to raise."""
         ...
 
     def pending(self, after_seq: int, job: str | None = None) -> list[InboxRow]:
-        """Rows of commands (not reports) that control has not taken up yet."""
+        """Rows of commands (not reports) that control has not taken up yet, without those that cannot be read."""
         ...
 
     def trim(self, taken_seq: int, now_s: float) -> None:

@@ -32,20 +32,22 @@ def cycle(snapshot: Snapshot, policy: Policy, carry: Carry) -> tuple[Plan, Carry
     free = free_nodes(snapshot.nodes, snapshot.held)
     placements: list[Placement] = []
     refusals: dict[str, Refusal] = {}
-    misfits: set[Resources] = set()
+    misfits: dict[Resources, Refusal] = {}
     for job in ordered(snapshot, policy):
-        ask = job.spec.resources
         if job.not_before_s > snapshot.now_s:
             refusals[job.id] = _BACKOFF
             continue
-        allocation = None if ask in misfits else policy.place(ask, free)
-        if allocation is not None:
-            placements.append(Placement(job.id, allocation))
-            continue
-        misfits.add(ask)
-        if ask not in carry.refusals:
-            carry.refusals[ask] = refusal(ask, snapshot.nodes)
-        refusals[job.id] = carry.refusals[ask]
+        ask = job.spec.resources
+        refused = misfits.get(ask)  # the one look-up that a long queue costs: hashing a request is dear
+        if refused is None:
+            allocation = policy.place(ask, free)
+            if allocation is not None:
+                placements.append(Placement(job.id, allocation))
+                continue
+            if ask not in carry.refusals:
+                carry.refusals[ask] = refusal(ask, snapshot.nodes)
+            refused = misfits[ask] = carry.refusals[ask]
+        refusals[job.id] = refused
     return Plan(tuple(placements), refusals, policy.depth(snapshot), policy.name), carry
 
 

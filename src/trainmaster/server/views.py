@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from trainmaster.lifecycle.effects import GRACE_S
 from trainmaster.model.checkpoints import Artifact, Checkpoint
 from trainmaster.model.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
-from trainmaster.model.job import Action, Attempt, Job, State
+from trainmaster.model.job import Action, Attempt, Job, State, StopFor
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import InboxRow
 
@@ -99,7 +100,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
             name: {"step": step, "value": value, "time_s": time_s} for name, (step, value, time_s) in sorted(points.items())
         },
         "work": list(work),
-        "notes": [*notes(numbered), *failure_notes(job)],
+        "notes": [*notes(numbered), *advice(job)],
     }
 
 
@@ -190,8 +191,10 @@ def notes(attempts: Sequence[Attempt]) -> list[str]:
     return told
 
 
-def failure_notes(job: Job) -> list[str]:
-    """What to do about a failure whose last lines name it."""
+def advice(job: Job) -> list[str]:
+    """What to expect of a stop, what to do about a failure whose last lines name it."""
+    if job.state is State.STOPPING and job.stopping_for is not StopFor.FAILURE:
+        return [f"it was told to save and end; what still runs {GRACE_S:.0f} s after that is killed"]
     lines = job.failure.last_lines if job.failure is not None else ()
     missing = next((found[1] for found in map(_NO_MODULE.match, reversed(lines)) if found), None)
     if missing is None:

@@ -14,7 +14,7 @@ _WRAPPERS = frozenset(("env", "exec", "nohup", "time", "bash", "sh", "cd", "expo
 
 def default_name(command: str | Sequence[str]) -> str:
     """The script's name: `python train.py` → `train`, `python -m pkg.mod` → `mod`, else the program's, else `job`."""
-    words = _words(command) if isinstance(command, str) else list(command)
+    words = _words(command) if isinstance(command, str) else _unwrapped(command)
     script = next((word for word in words if word.endswith(".py") and not word.startswith("-")), None)
     if script is None and "-m" in words[:-1]:
         script = words[words.index("-m") + 1].rpartition(".")[2]
@@ -26,6 +26,13 @@ def default_name(command: str | Sequence[str]) -> str:
 
 def _may_be_program(word: str) -> bool:
     return not (_ASSIGNMENT.match(word) or word in _WRAPPERS or word in _SEPARATORS or word.startswith("-"))
+
+
+def _unwrapped(argv: Sequence[str]) -> list[str]:
+    """The words of argv, of the line itself where argv only hands a line to a shell."""
+    if posixpath.basename(argv[0]) in ("bash", "sh") and "-c" in argv[:-1]:
+        return _words(argv[argv.index("-c") + 1])
+    return list(argv)
 
 
 def _words(line: str) -> list[str]:

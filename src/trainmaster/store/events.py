@@ -23,6 +23,7 @@ _UPSERT_JOB = upsert(_job, ["id"])
 _UPSERT_ATTEMPT = upsert(_attempt, ["job", "number"])
 _UPSERT_NODE = upsert(_node, ["name"])
 _UPSERT_HEAD = upsert(_head, ["id"])
+_SELECT_HEAD = select(_head.c.last_seq, _head.c.last_now_s, _head.c.last_hash, _head.c.inbox_cursor).where(_head.c.id == 1)
 
 
 class ChainRow(NamedTuple):
@@ -154,9 +155,7 @@ class SqlEventStore(JobFinder):
 
 
 def _read_head(connection: Connection) -> Head:
-    row = connection.execute(
-        select(_head.c.last_seq, _head.c.last_now_s, _head.c.last_hash, _head.c.inbox_cursor).where(_head.c.id == 1)
-    ).one_or_none()
+    row = connection.execute(_SELECT_HEAD).one_or_none()
     return Head(0, 0.0, GENESIS, 0) if row is None else Head(*row)
 
 

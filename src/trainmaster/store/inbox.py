@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, select
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select
 
 from trainmaster.model.commands import AgentReport, Command, SetNodeState, SubmitJob
 from trainmaster.model.ids import AgentKey, job_id
@@ -23,6 +23,7 @@ _ROWS = ""  # the counter of the rows themselves; no experiment is called so
 _inbox, _counter = schema.inbox, schema.counter
 _ALL = (_inbox.c.seq, _inbox.c.key, _inbox.c.job, _inbox.c.received_s, _inbox.c.type, _inbox.c.data)
 _SET_COUNTER = upsert(_counter, ["name"])
+_DRAIN = select(*_ALL).where(_inbox.c.seq > bindparam("after")).order_by(_inbox.c.seq).limit(bindparam("most"))
 
 
 class SqlInbox:
@@ -61,9 +62,8 @@ class SqlInbox:
 
     def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
         """See the port."""
-        query = select(*_ALL).where(_inbox.c.seq > after_seq).order_by(_inbox.c.seq).limit(limit)
         with self._database.reading() as connection:
-            return _rows(connection, query)
+            return _rows(connection, _DRAIN, {"after": after_seq, "most": limit})
 
     def pending(self, after_seq: int, job: str | None = None) -> list[InboxRow]:
         """See the port."""
@@ -125,10 +125,10 @@ def _values(row: NewRow, command: Command, seq: int) -> dict[str, object]:
     }
 
 
-def _rows(connection: Connection, query: Select[Any]) -> list[InboxRow]:
+def _rows(connection: Connection, query: Select[Any], values: Mapping[str, int] | None = None) -> list[InboxRow]:
     return [
         InboxRow(seq, key, job, received_s, load_command(kind, data))
-        for seq, key, job, received_s, kind, data in connection.execute(query)
+        for seq, key, job, received_s, kind, data in connection.execute(query, values)
     ]
 
 

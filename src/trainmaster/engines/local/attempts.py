@@ -63,8 +63,9 @@ class Attempts:
         self._home.live.mkdir(mode=0o700, exist_ok=True)
         (self._home.live / _marker(key)).touch(mode=0o600)
         part = directory / f"{names.LAUNCH}.{os.getpid()}.part"
-        part.touch(mode=0o600)  # it holds a credential
-        part.write_bytes(json.dumps(launch, ensure_ascii=False).encode())
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds a credential
+        with open(descriptor, "wb") as file:
+            file.write(json.dumps(launch, ensure_ascii=False).encode())
         part.replace(directory / names.LAUNCH)
         return directory
 

@@ -6,6 +6,15 @@ from typing import Any
 from trainmaster.home import Home
 from trainmaster.wire import names
 
+_KINDS: dict[str, tuple[type, ...]] = {
+    "nodes": (int,),
+    "gpus_per_node": (int,),
+    "cpus_per_node": (int, float),
+    "gpu_kind": (str,),
+    "log_max_bytes": (int,),
+    "grace_s": (int, float),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
@@ -20,8 +29,13 @@ class LocalSettings:
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> "LocalSettings":
-        """Those of the server's settings that are the engine's."""
-        return cls(**{f.name: settings[f.name] for f in fields(cls) if f.name in settings})
+        """Those of the server's settings that are the engine's. Raises: ValueError for a value of another kind."""
+        given = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
+        for name, value in given.items():
+            kinds = _KINDS[name]
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise ValueError(f"{name} is {value!r}, not {'a text' if kinds == (str,) else 'a number'}")
+        return cls(**given)
 
     @property
     def virtual(self) -> bool:
