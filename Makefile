@@ -1,4 +1,4 @@
-# Everything a fresh checkout needs: git, make and python3-venv. Only `.venv` is written to.
+# Everything a fresh checkout needs: git, make and python3-venv. Only `.venv` is written to (`bench`: `.venv-peers` too).
 #
 #   make venv         .venv with `tm` in it
 #   make demo-quick   kill -9 a run and its server, resume both, compare every loss (no torch, under a minute)
@@ -34,7 +34,7 @@ lint: $(STAMPS)/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(STAMPS)/base
+bench: $(STAMPS)/demo $(STAMPS)/peers
 	$(BIN)/python benchmarks/run.py
 
 docs: $(STAMPS)/base
@@ -56,6 +56,11 @@ $(STAMPS)/base: $(STAMPS)/python pyproject.toml constraints.txt
 
 $(STAMPS)/demo: $(STAMPS)/base
 	$(INSTALL) -e '.[demo]'
+	@touch $@
+
+$(STAMPS)/peers: $(STAMPS)/python benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install -r benchmarks/peers.txt
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/base

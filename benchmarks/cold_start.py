@@ -26,8 +26,9 @@ def ours(root: Path) -> float:
     home, mark = common.own_home(root), root / "mark"
     try:
         began_s = time.monotonic()
-        tm = [str(Path(sys.executable).with_name("tm")), "run", "--workdir", str(work)]
-        done = subprocess.run([*tm, "--", sys.executable, "-c", common.MARK, str(mark)], capture_output=True, text=True, check=False)
+        tm = [str(Path(sys.executable).with_name("tm")), "run", "--workdir", str(work), "--"]
+        program = [sys.executable, "-c", common.MARK, str(mark)]
+        done = subprocess.run([*tm, *program], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"tm run exited {done.returncode}:\n{done.stdout}{done.stderr}")
         return common.await_mark(mark) - began_s

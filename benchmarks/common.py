@@ -23,7 +23,7 @@ from trainmaster import __version__, daemons
 from trainmaster.client.api import ENDED, Client
 from trainmaster.home import Home
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("TRAINMASTER_BENCH_RESULTS") or Path(__file__).parent / "results")
 CLEAR = ("TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TRAINMASTER_FAILPOINT")
 
 # The program whose first line is timed: it writes down when it got there, on the clock that all processes share.
@@ -113,7 +113,8 @@ class Report:
         memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
         machine = f"{os.cpu_count()} × {_processor()}, {memory}, {platform.system()} {platform.release()}"
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        about = f"Machine: {machine}; {load}.\nVersions: {versions}.\nn = {self.options.n}{' (--quick)' if self.options.quick else ''}."
+        n = f"{self.options.n}{' (--quick)' if self.options.quick else ''}"
+        about = f"Machine: {machine}; {load}.\nVersions: {versions}.\nn = {n}."
         print("\n\n".join([f"## {self.title}", about, *self._parts]), flush=True)
         RESULTS.mkdir(exist_ok=True)
         raw = {"machine": machine, "load": load, "versions": self.versions, "samples": self._raw, "goals": self._goals}
@@ -159,9 +160,8 @@ def own_home(root: Path) -> Home:
 
 def end_server(home: Home) -> None:
     """End what runs, then the server."""
-    subprocess.run(
-        [sys.executable, "-m", "trainmaster", "down", "--cancel"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
-    )
+    down = [sys.executable, "-m", "trainmaster", "down", "--cancel"]
+    subprocess.run(down, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     daemons.stop(home)
 
 

@@ -6,6 +6,7 @@ Each peer is asked in the way its own documentation shows, with what makes it fa
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -99,7 +100,8 @@ class TorchX:
     def start(self, argv: list[str], mark: str) -> float:
         began_s = time.monotonic()
         role = self._role(name="bench", image=str(self._directory), entrypoint=argv[0], args=argv[1:])
-        handle = self._runner.run(self._app(name="bench", roles=[role]), scheduler="local_cwd", cfg={"log_dir": str(self._directory)})
+        app, settings = self._app(name="bench", roles=[role]), {"log_dir": str(self._directory)}
+        handle = self._runner.run(app, scheduler="local_cwd", cfg=settings)
         self._runner.wait(handle, wait_interval=0.05)
         return began_s
 
@@ -117,8 +119,9 @@ class Ray:
         from ray.job_submission import JobSubmissionClient  # noqa: PLC0415
 
         port = free_port()
-        command = ["ray", "start", "--head", "--block", f"--num-cpus={AT_A_TIME}", f"--port={free_port()}", "--disable-usage-stats",
-                   f"--dashboard-port={port}", f"--temp-dir={directory}"]  # fmt: skip
+        ports = [f"--port={free_port()}", f"--dashboard-port={port}"]
+        rest = [f"--num-cpus={AT_A_TIME}", "--disable-usage-stats", f"--temp-dir={directory}"]
+        command = ["ray", "start", "--head", "--block", *ports, *rest]
         self._head = subprocess.Popen(command, stdout=sys.stderr, stderr=sys.stderr)
         until_s = time.monotonic() + 120
         while True:
@@ -154,8 +157,6 @@ class Ray:
 
 def line(argv: list[str]) -> str:
     """One line for a shell."""
-    import shlex  # noqa: PLC0415
-
     return shlex.join(argv)
 
 

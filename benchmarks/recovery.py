@@ -19,6 +19,7 @@ from pathlib import Path
 
 import common
 import peer_driver
+import peers
 import psutil
 
 from trainmaster.client import submission
@@ -74,7 +75,8 @@ def ours(client: Client, name: str, root: Path) -> tuple[float, int]:
     journal = root / "journal"
     shutil.copytree(PROGRAMS, root / "work")
     options: submission.Options = {
-        "workdir": str(root / "work"), "ranks": RANKS, "cpus": 1, "checkpoint": NAMES[name], "env": {"STEPS_JOURNAL": str(journal)},
+        "workdir": str(root / "work"), "ranks": RANKS, "cpus": 1, "checkpoint": NAMES[name],
+        "env": {"STEPS_JOURNAL": str(journal)},
     }  # fmt: skip
     job = submission.send(client, submission.draft_command([sys.executable, name], options))
     both_step(journal, [], FIRST_STEPS)
@@ -94,7 +96,8 @@ def torchrun(name: str, root: Path) -> float:
     """The same under torchrun."""
     journal = root / "journal"
     shutil.copytree(PROGRAMS, root / "work")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=3", name]
+    options = ["--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=3"]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, name]
     with started([command], root, [{}]):
         both_step(journal, [], FIRST_STEPS)
         killed_s, were = kill_one(journal)
@@ -110,8 +113,8 @@ def bare(name: str, root: Path) -> float:
     command = [sys.executable, name]
     with started([command] * RANKS, root, ranks):
         _, before = both_step(journal, [], FIRST_STEPS)
-    for rank in ranks:
-        rank["MASTER_PORT"] = str(peer_driver.free_port()) if rank is ranks[0] else ranks[0]["MASTER_PORT"]
+    port = str(peer_driver.free_port())
+    ranks = [{**rank, "MASTER_PORT": port} for rank in ranks]
     began_s = time.monotonic()
     with started([command] * RANKS, root, ranks):
         return both_step(journal, [step.pid for step in before])[0] - began_s
@@ -130,18 +133,18 @@ def started(commands: Sequence[list[str]], root: Path, environments: Sequence[di
     try:
         yield
     finally:
-        children = [child for head in family if head.poll() is None for child in psutil.Process(head.pid).children(recursive=True)]
+        alive = [psutil.Process(head.pid) for head in family if head.poll() is None]
+        children = [child for process in alive for child in process.children(recursive=True)]
         for head in family:
             head.kill()
             head.wait()
-        for child in children:
-            if child.is_running():
-                child.kill()
+        peers.end(children)
 
 
 def measure(report: common.Report, client: Client, name: str, root: Path) -> tuple[list[list[str]], float]:
     """The rows of one program, and what ours takes beyond a bare start."""
-    options, samples = report.options, {"bare": [], "Trainmaster": [], "torchrun": []}  # type: dict[str, list[float]]
+    options = report.options
+    samples: dict[str, list[float]] = {"bare": [], "Trainmaster": [], "torchrun": []}
     with_torchrun = options.peers and importlib.util.find_spec("torch") is not None
     resumed = []
     bare(name, fresh(root / name))  # its files are in memory from here on
@@ -164,7 +167,8 @@ def measure(report: common.Report, client: Client, name: str, root: Path) -> tup
             missing = "not asked" if importlib.util.find_spec("torch") else "not installed"
             rows.append([f"{name}: {who}", missing, "", "", "", ""])
         elif who == "bare":
-            rows.append([f"{name}: bare start and restore", str(len(taken)), common.ms(middle[who]), common.ms(max(taken)), "", ""])
+            figures = [common.ms(value) for value in (middle[who], max(taken))]
+            rows.append([f"{name}: bare start and restore", str(len(taken)), *figures, "", ""])
         else:
             figures = [common.ms(value) for value in (middle[who], max(taken), beyond[who])]
             rows.append([f"{name}: {who}", str(len(taken)), *figures, common.ratio(beyond[who], beyond["Trainmaster"])])
@@ -186,8 +190,8 @@ def main() -> None:
     beyond: dict[str, float] = {}
     with common.scratch() as root, common.server(root) as client:
         for name in NAMES:
-            if name == "ddp_steps.py" and not torch:
-                rows.append([f"{name}: torch", "not installed", "", "", "", ""])
+            if name == "ddp_steps.py" and (options.quick or not torch):
+                rows.append([f"{name}: all", "not in --quick" if torch else "not installed", "", "", "", ""])
                 continue
             more, beyond[name] = measure(report, client, name, root)
             rows += more

@@ -87,7 +87,8 @@ def main() -> None:
     heads = [head for program in PROGRAMS for head in (f"`{program}`", "of ours")]
     report.table(["run by", "jobs", *heads], rows)
     report.say(
-        "HyperQueue runs them as the tasks of one job, submitit as functions (for `true`, one that calls it), Ray as jobs of one CPU."
+        "HyperQueue runs them as the tasks of one job, submitit as functions (for `true`, one that calls it), "
+        "Ray as jobs of one CPU."
     )
     for program, (_, limit) in PROGRAMS.items():
         rate = rates[OURS, program]

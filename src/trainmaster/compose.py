@@ -21,7 +21,7 @@ from trainmaster.control.wake import DatagramWaker, poke
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.engines.local.starting import start_spawner
-from trainmaster.errors import ConflictError, UsageError
+from trainmaster.errors import ConflictError, OperationError, UsageError
 from trainmaster.home import Home, write_atomic
 from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
@@ -94,7 +94,10 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     loop = build_control(home, waker)
-    start_spawner(home)  # warm by the time the first job comes
+    try:
+        start_spawner(home)  # warm by the time the first job comes
+    except (OSError, OperationError) as error:
+        _log.warning("no spawner could be started, agents start by exec: %s", error)
     loop.load()
     loop.tick(loop.clock.now_s())
     started()

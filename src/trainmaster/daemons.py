@@ -11,7 +11,6 @@ import fcntl
 import http.client
 import json
 import os
-import pwd
 import select
 import signal
 import socket
@@ -321,7 +320,7 @@ def _prepare(home: Home) -> None:
         home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = home.root.stat().st_uid
         if owner != os.geteuid():
-            raise OperationError(f"{home.root} belongs to {_user(owner)}, not to {_user(os.geteuid())}", hint)
+            raise OperationError(f"{home.root} belongs to {account_name(owner)}, not to {account_name(os.geteuid())}", hint)
         home.logs.mkdir(mode=0o700, exist_ok=True)
         home.lock("up").touch()
     except (FileExistsError, NotADirectoryError) as error:
@@ -330,12 +329,6 @@ def _prepare(home: Home) -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFullError(f"no space left for {home.root}", "free some space, or " + hint) from error
         raise OperationError(f"{home.root} cannot be written: {error.strerror}", hint) from error
-
-
-def _user(uid: int) -> str:
-    with contextlib.suppress(KeyError):
-        return pwd.getpwuid(uid).pw_name
-    return f"user {uid}"
 
 
 @contextlib.contextmanager

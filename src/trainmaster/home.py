@@ -1,4 +1,4 @@
-"""Where everything of one server lies: the layout of `TRAINMASTER_HOME`, and nothing but the layout.
+"""Where everything of one server lies, and whose it is: the layout of `TRAINMASTER_HOME`, and nothing but the layout.
 
 Standard library only: the command line reads it before anything heavy is loaded.
 """
@@ -6,6 +6,7 @@ Standard library only: the command line reads it before anything heavy is loaded
 import hashlib
 import json
 import os
+import pwd
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,13 +98,20 @@ class Home:
         return self.root / "work" / job / node
 
     def socket(self, name: str) -> Path:
-        """A Unix socket (`api`, `spawner`, `control.wake`, `api.wake`): in the home unless its path would be too long."""
+        """A Unix socket (`api`, `spawner`, `control.wake`, `api.wake`): in the home unless its path would be too long.
+
+        Then in the first of `$XDG_RUNTIME_DIR`, `$TMPDIR` and `/tmp` where it is not.
+        """
         path = self.root / f"{name}.sock"
         if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
             return path
-        runtime = os.environ.get("XDG_RUNTIME_DIR") or os.path.join(tempfile.gettempdir(), f"trainmaster-{os.getuid()}")
-        short = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
-        return Path(runtime) / f"tm-{short}-{name}.sock"
+        digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+        private = f"trainmaster-{os.getuid()}"
+        given = os.environ.get("XDG_RUNTIME_DIR")
+        places = [Path(given)] if given else []
+        places += [Path(directory, private) for directory in (tempfile.gettempdir(), "/tmp")]
+        found = [place / f"tm-{digest}-{name}.sock" for place in places]
+        return next((path for path in found if len(os.fsencode(path)) <= _SOCKET_PATH_MAX), found[-1])
 
     def read_json(self, path: Path) -> dict[str, Any] | None:
         """A JSON file of ours; None when it is absent or half-written."""
@@ -112,6 +120,15 @@ class Home:
         except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
+
+
+def account_name(uid: int | None = None) -> str:
+    """The name of an account, of the one this process runs as if none is given; `user 1000` where it has none."""
+    uid = os.getuid() if uid is None else uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container's user without an entry
+        return f"user {uid}"
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:

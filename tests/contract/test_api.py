@@ -102,7 +102,7 @@ def test_the_same_key_never_makes_a_second_job(api: Api) -> None:
     cancels = [api.http.post("/jobs/train-2/cancel", headers={"Idempotency-Key": "k"}).json() for _ in range(2)]
     assert cancels == [{"id": "train-2", "state": "queued"}] * 2  # a key counts per verb and object
     rows = api.services.inbox.drain(0, 100)
-    assert [row.command for row in rows if isinstance(row.command, CancelJob)] == [CancelJob("train-2", "admin")]
+    assert [row.command for row in rows if isinstance(row.command, CancelJob)] == [CancelJob("train-2", account_name())]
 
 
 def test_a_batch_is_all_or_nothing(api: Api) -> None:
@@ -255,13 +255,13 @@ def test_commands_wait_behind_their_submit_and_are_seen(api: Api) -> None:
     assert api.get(f"/jobs/{job}")["reason"] == "cancel requested"
     rows = api.services.inbox.drain(0, 10)
     assert [type(row.command).__name__ for row in rows] == ["SubmitJob", "HoldJob", "ReleaseJob", "CancelJob"]
-    assert rows[-1].command == CancelJob(job, "admin", "mistake")
+    assert rows[-1].command == CancelJob(job, account_name(), "mistake")
 
 
 def test_an_ended_job_is_cancelled_no_more(api: Api) -> None:
     first, second = api.submit(), api.submit()
     api.take_up()
-    api.control.record(first, ev.CancelRequested("admin"))
+    api.control.record(first, ev.CancelRequested("ada"))
     assert api.get(f"/jobs/{first}")["state"] == "cancelled"
     assert api.http.post(f"/jobs/{first}/cancel").json() == {"id": first, "state": "cancelled"}
     assert refused(api.http.post(f"/jobs/{first}/hold"))[:2] == (409, "conflict")
@@ -281,7 +281,7 @@ def test_nodes_show_what_is_free(api: Api) -> None:
     ]  # fmt: skip
     answer = api.http.post("/nodes/node0/drain", json={"reason": "fan"})
     assert (answer.status_code, answer.json()) == (202, {"name": "node0", "state": "drained"})
-    assert api.services.inbox.drain(0, 10)[-1].command == SetNodeState("node0", NodeState.DRAINED, "admin", "fan")
+    assert api.services.inbox.drain(0, 10)[-1].command == SetNodeState("node0", NodeState.DRAINED, account_name(), "fan")
     assert refused(api.http.post("/nodes/node9/lost"))[:2] == (404, "not_found")
 
 

@@ -96,7 +96,7 @@ def test_cancel_lets_a_program_save(tm: Tm) -> None:
     deadline(lambda: "ready" in tm.ok("logs", job), "the trap to be set")
     tm.ok("cancel", job, "--reason", "wrong data")
     shown = tm.ended(job)
-    assert attempts(shown, "state", "cause", "message") == [("cancelled", "cancelled", "cancelled by admin: wrong data")]
+    assert attempts(shown, "state", "cause", "message") == [("cancelled", "cancelled", f"cancelled by {ME}: wrong data")]
     assert tm.ok("logs", job).splitlines()[-1] == "saved"
     assert tm.ok("cancel", job) == f"{job} is being cancelled\n"  # again: no harm
     assert ranks_of(job) == {}
@@ -109,7 +109,7 @@ def test_a_queued_job_says_why_it_waits_and_can_be_cancelled_or_held(tm: Tm) -> 
     why = f"queued: {waiting} is number 1 in the queue, waiting for 1 GPU, 1 CPU: other jobs hold what it needs (free now: "
     deadline(lambda: tm.ok("why", waiting).startswith(why), "the reason", every_s=0.1)
     assert tm.ok("hold", held, "--reason", "not yet") == f"{held} is held; let it go: tm release {held}\n"
-    assert tm.state(held, "held")["reason"] == "held by admin: not yet"
+    assert tm.state(held, "held")["reason"] == f"held by {ME}: not yet"
     tm.ok("cancel", waiting)
     assert attempts(tm.state(waiting, "cancelled"), "number") == []
     tm.ok("cancel", holder)
@@ -142,14 +142,14 @@ def test_a_lost_node_s_job_starts_elsewhere(tm: Tm) -> None:
     shown = tm.ended(job)
     tm.ok("nodes", "resume", "node1")
     assert attempts(shown, "state", "cause", "nodes") == [("restarted", "agent_lost", ["node1"]), ("succeeded", None, ["node0"])]
-    assert shown["attempts"][0]["message"] == "admin says that node1 is lost"
+    assert shown["attempts"][0]["message"] == f"{ME} says that node1 is lost"
 
 
 def test_a_job_that_ignores_term_is_killed_at_the_end_of_its_grace(tm: Tm, stubborn: tuple[str, float]) -> None:
     job, since_s = stubborn
     if time.monotonic() < since_s + 25.0:
         stopping = tm.show(job)
-        assert (stopping["state"], stopping["reason"]) == ("stopping", "cancelled by admin")
+        assert (stopping["state"], stopping["reason"]) == ("stopping", f"cancelled by {ME}")
         assert stopping["notes"] == ["it was told to save and end; what still runs 30 s after that is killed"]
     shown = tm.ended(job, timeout_s=45.0)
     assert attempts(shown, "state", "cause") == [("cancelled", "cancelled")]

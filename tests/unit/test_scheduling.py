@@ -84,11 +84,21 @@ def words(asked: Job, *machines: Node, held: dict[str, Allocation] | None = None
 
 def test_every_refusal_says_what_is_asked_and_what_stands_against_it() -> None:
     held = {"y-1": Allocation((NodeShare("a", "127.0.0.1", 4.0),))}
-    assert words(job(1, gpus=8), node("a", gpus=2)) == "asks for 8 GPUs, 1 CPU on one node; the largest has 2 GPUs, 4 CPUs, 8.0 GiB"
-    assert words(job(1, gpus=1, gpu_kind="a100"), node("a", gpus=2)) == "asks for GPUs of kind a100; there are h100"
+    assert words(job(1, gpus=8), node("a", gpus=2)) == "asks for 8 GPUs, 1 CPU on one node; no node has more than 2 GPUs"
+    assert words(job(1, cpus=9, memory_bytes=2**42), node("a"), node("b")) == (
+        "asks for 9 CPUs, 4 TiB of memory on one node; no node has more than 4 CPUs, 8 GiB of memory"
+    )
+    assert words(job(1, gpus=1, cpus=6), node("a", gpus=1), node("b", 8.0)) == (
+        "asks for 1 GPU, 6 CPUs on one node; no node has all of it"
+    )
+    assert words(job(1, gpus=1, gpu_kind="a100"), node("a", gpus=2)) == "asks for GPUs of kind a100; those here are of kind h100"
+    assert words(job(1, gpus=1, gpu_kind="a100"), node("a")) == "asks for GPUs of kind a100; there are none"
     assert words(job(1, nodes=3), node("a"), node("b")) == "asks for 3 nodes with 1 CPU; there are 2 such nodes"
     assert words(job(1), node("a"), held=held) == "waiting for 1 CPU: other jobs hold what it needs"
     assert words(job(1), node("a", state=NodeState.DRAINED)) == "waiting for 1 CPU: a is drained"
+    assert words(job(1, nodes=2), node("a"), node("b", state=NodeState.GONE)) == (
+        "asks for 2 nodes with 1 CPU; there is 1 such node"
+    )
     assert words(job(1, not_before_s=130.0), node("a")) == "waiting before the next restart (back-off)"
 
 

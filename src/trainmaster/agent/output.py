@@ -27,7 +27,7 @@ _BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which reading skips ahead
 _BEHIND_KEPT = 256 * 1024
 _FINISH_S = 1.0  # for what is unread when the rank has ended; then only its last bytes are
 _LOG_KEPT = 1024 * 1024  # of a log's beginning when it is cut
-_END_KEPT = 256 * 1024  # and of its end, once nobody writes to it any more
+_END_KEPT = 256 * 1024  # and of its end
 _PUNCH = 16 * 1024 * 1024
 
 
@@ -158,7 +158,7 @@ class RankOutput:
                 self._skip()
             self._take(self._lines.feed(self._read(self._log)))
         self._take(self._lines.finish())
-        self._cut(_END_KEPT)
+        self._cut()
         while self._turn_sdk(time.monotonic() + 60.0):
             pass
         if self._log.skipped_bytes:
@@ -190,17 +190,17 @@ class RankOutput:
         self._take(self._lines.finish())
         self._log.skip(_BEHIND_KEPT)
 
-    def _cut(self, end_bytes: int = 0) -> None:
-        """Hold the log at its limit: the beginning stays, the middle is given up, and that is said.
+    def _cut(self) -> None:
+        """Hold the log at its limit: beginning and end stay, the middle is given up, and that is said.
 
-        Up to `end_bytes` of its end stay too; only once nobody writes to it, or they may get out of order.
+        What is written at this very moment may be lost with the middle, or stand before the notice.
         """
         size = os.fstat(self._log.descriptor).st_size
         if size <= self._log_max_bytes:
             return
         kept = min(_LOG_KEPT, self._log_max_bytes // 4)
         self._log.skip(0)
-        end = self._end(size, min(end_bytes, self._log_max_bytes // 4))
+        end = self._end(size, min(_END_KEPT, self._log_max_bytes // 4))
         os.ftruncate(self._log.descriptor, kept)
         self.dropped_bytes += size - kept - len(end)
         notice = (f"\n[trainmaster: this log reached its limit of {self._log_max_bytes} bytes; "

@@ -2,11 +2,11 @@
 
 import os
 import platform
-import pwd
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainmaster.home import account_name
 from trainmaster.model.spec import Origin
 
 RECORDED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TZ")
@@ -17,7 +17,7 @@ def origin(workdir: Path, git: tuple[str | None, bool] = (None, False), environm
     environment = os.environ if environment is None else environment
     commit, dirty = git
     return Origin(
-        user=_user(environment),
+        user=account_name(),
         host=socket.gethostname(),
         directory=os.path.abspath(workdir),
         python=platform.python_version(),
@@ -25,13 +25,6 @@ def origin(workdir: Path, git: tuple[str | None, bool] = (None, False), environm
         git_commit=commit,
         git_dirty=dirty,
     )
-
-
-def _user(environment: Mapping[str, str]) -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container's user without an entry
-        return environment.get("USER") or str(os.getuid())
 
 
 def _is_text(value: str) -> bool:

@@ -25,6 +25,7 @@ class Actor:
     credential: Callable[[AgentKey], str]
     failed_launches: list[tuple[AgentKey, str]] = field(default_factory=list)
     deleted: list[DeleteCheckpoint] = field(default_factory=list)
+    _undeletable: set[DeleteCheckpoint] = field(default_factory=set)  # complained about already
 
     def run(self, effects: list[Effect], world: World) -> None:
         """Stops first: what is to make room makes room before anything new starts."""
@@ -35,11 +36,21 @@ class Actor:
             match effect:
                 case Launch(key):
                     self._launch(key, world)
-                case DeleteCheckpoint(job, checkpoint):
-                    self.blobs.delete_tree(f"checkpoints/{job}/{checkpoint}")
-                    self.deleted.append(effect)
+                case DeleteCheckpoint():
+                    self._delete(effect)
                 case Stop():
                     pass
+
+    def _delete(self, effect: DeleteCheckpoint) -> None:
+        try:
+            self.blobs.delete_tree(f"checkpoints/{effect.job}/{effect.checkpoint}")
+        except OSError as error:  # a store that is away or read-only: state alone calls for it again at the next beat
+            if effect not in self._undeletable:
+                _log.error("checkpoint %s of %s cannot be removed yet: %s", effect.checkpoint, effect.job, error)
+            self._undeletable.add(effect)
+            return
+        self._undeletable.discard(effect)
+        self.deleted.append(effect)
 
     def _stop(self, effect: Stop) -> None:
         passing("engine.stop.before")

@@ -1,14 +1,16 @@
 """The control loop: one tick observes, records, decides, commits and only then acts."""
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Protocol
 
 from trainmaster.control import decide, observe
 from trainmaster.control.act import Actor
 from trainmaster.control.world import Batch, World
-from trainmaster.errors import DiskFullError
+from trainmaster.errors import DiskFullError, OperationError
 from trainmaster.lifecycle.effects import DeleteCheckpoint, Effect, Launch, Stop
 from trainmaster.lifecycle.invariants import violations
 from trainmaster.lifecycle.pending import pending
@@ -16,7 +18,7 @@ from trainmaster.model.events import CheckpointDeleted, NodeEnded, NodeLost, Nod
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import NodePhase, Outcome
 from trainmaster.ports.clock import Clock, Waker
-from trainmaster.ports.engine import Phase
+from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import EventStore, Inbox
 from trainmaster.scheduling.cycle import Carry
 from trainmaster.scheduling.policy import Policy
@@ -60,7 +62,10 @@ class ControlLoop:
         for key, seen in self.actor.engine.observe(None).items():
             if key not in known and seen.phase in (Phase.RUNNING, Phase.LOST):
                 _log.warning("%s runs but is not on record as live: stopping it", key)
-                self.actor.engine.stop(key, 0.0)
+                try:
+                    self.actor.engine.stop(key, 0.0)
+                except OperationError as error:  # a full disk: no reason not to observe
+                    _log.error("%s %s", error.message, error.hint)
 
     def run(self, waker: Waker, keep_running: "Running") -> None:
         """Tick until told to end."""
@@ -71,21 +76,22 @@ class ControlLoop:
         """One turn; returns how long the next may wait, in seconds."""
         batch = Batch(self.world, now_s)
         cursor = self.world.inbox_cursor
+        seen = self._look(now_s)  # before the inbox is read: of an agent seen dead every report that was accepted is in it
         rows = self.inbox.drain(cursor, DRAIN)
         for row in rows:
-            word = observe.take(batch, row)
-            if word is not None:
-                _log.warning("%s", word)
+            _heed(f"inbox row {row.seq}", partial(observe.take, batch, row))
             self.world.inbox_cursor = row.seq
         self._take_results(batch)
-        repeated = self._observe(batch)
+        repeated = self._take_seen(batch, seen) if len(rows) < DRAIN else []
         limit_s = decide.enforce_limits(batch)
         decide.settle(batch, self.rng)
         self._plan(batch)
         if not self._commit(batch, cursor):
             return BEAT_S
+        self.actor.failed_launches, self.actor.deleted = [], []  # on record now
         self.actor.run(batch.effects + repeated, self.world)
-        if len(rows) == DRAIN or self.actor.failed_launches or self.actor.deleted or self.probe:
+        self.probe = self.probe or len(rows) == DRAIN  # what was seen was not taken
+        if self.probe or self.actor.failed_launches or self.actor.deleted:
             return 0.0
         return self._next_wait_s(now_s, limit_s)
 
@@ -95,22 +101,23 @@ class ControlLoop:
             batch.record(key.job, NodeEnded(key.attempt, key.node_index, Outcome(lost=True, launch_error=why)))
         for effect in self.actor.deleted:
             batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
-        self.actor.failed_launches, self.actor.deleted = [], []
 
-    def _observe(self, batch: Batch) -> list[Effect]:
-        """Ask the engine at the slow beat or when an agent's end was noticed; returns effects that are to be repeated."""
-        beat = batch.now_s >= self._next_beat_s
+    def _look(self, now_s: float) -> Mapping[AgentKey, Observation]:
+        """Ask the engine at the slow beat, or when an agent's end was noticed."""
+        if now_s < self._next_beat_s and not self.probe:
+            return {}
+        self.probe = False
+        keys = self._live_keys()
+        return self.actor.engine.observe(keys) if keys else {}
+
+    def _take_seen(self, batch: Batch, seen: Mapping[AgentKey, Observation]) -> list[Effect]:
+        """Record what the engine saw, once the whole inbox is taken; returns effects that are to be repeated."""
         if batch.now_s >= self._next_inventory_s:
             observe.take_inventory(batch, self.actor.engine.inventory())
             self._next_inventory_s, self._queue_changed = batch.now_s + INVENTORY_S, True
-        if not beat and not self.probe:
-            return []
-        self.probe = False
-        keys = self._live_keys()
-        seen = self.actor.engine.observe(keys) if keys else {}
         for key, observation in seen.items():
-            observe.take_observation(batch, key, observation)
-        if not beat:
+            _heed(f"what is seen of {key}", partial(observe.take_observation, batch, key, observation))
+        if batch.now_s < self._next_beat_s:
             return []
         self._next_beat_s = batch.now_s + BEAT_S
         self._queue_changed = True  # back-offs end by time alone
@@ -172,6 +179,17 @@ class Running(Protocol):
     """Whether the loop should go on."""
 
     def __call__(self) -> bool: ...
+
+
+def _heed(what: str, take: Callable[[], str | None]) -> None:
+    """Take one piece of news. Whatever is wrong with it, it must not keep the others from being taken."""
+    try:
+        word = take()
+    except Exception:  # noqa: BLE001 - the loop's own last resort: one poisoned row would otherwise end it at every start
+        _log.exception("passed over %s", what)
+        return
+    if word is not None:
+        _log.warning("%s", word)
 
 
 def _undone(effect: Effect, absent: set[AgentKey], alive: set[AgentKey]) -> bool:

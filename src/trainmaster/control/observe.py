@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trainmaster.control.reports import event_of
+from trainmaster.control.reports import event_of, number_of
 from trainmaster.control.world import Batch
 from trainmaster.model import commands as cmd
 from trainmaster.model import events as ev
@@ -29,6 +29,8 @@ def take(batch: Batch, row: InboxRow) -> str | None:
             set_node_state(batch, name, ev.NodeStateSet(name, state, by, reason))
         case cmd.AgentReport(key, report):
             return take_report(batch, AgentKey.parse(key), report)
+        case cmd.Unreadable(kind, fault):
+            return f"inbox row {row.seq}: passed over a {kind} that this version cannot read: {fault}"
     return None
 
 
@@ -36,7 +38,7 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
     """Record an agent's report unless it is stale, told before, or malformed (then the word says so)."""
     try:
         event = event_of(key, report)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         return f"{key}: dropped a malformed report ({type(error).__name__}: {error})"
     job = batch.world.jobs.get(key.job)
     if event is None or job is None or job.attempt is None or job.attempt.number != key.attempt:
@@ -44,7 +46,7 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
     if key.node_index >= len(job.attempt.nodes):
         return f"{key}: no such node in this attempt"
     numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept)
-    if numbered and int(str(report.get("n", 0))) <= job.attempt.nodes[key.node_index].reports:
+    if numbered and number_of(report) <= job.attempt.nodes[key.node_index].reports:
         return None
     batch.record(key.job, event)
     return None
@@ -65,35 +67,51 @@ def set_node_state(batch: Batch, name: str, event: ev.NodeStateSet) -> None:
 
 
 def take_inventory(batch: Batch, inventory: Iterable[Node]) -> None:
-    """Record nodes that are new or changed."""
-    for node in inventory:
-        known = batch.world.nodes.get(node.name)
-        if known is None or replace(known, state=node.state, state_reason=node.state_reason) != node:
+    """Record nodes that are new, changed, back, or no longer there: those get nothing new, and what they run goes on."""
+    present = {node.name: node for node in inventory}
+    for name, node in present.items():
+        known = batch.world.nodes.get(name)
+        back = known is not None and known.state is NodeState.GONE
+        if known is None or back or replace(known, state=node.state, state_reason=node.state_reason) != node:
             batch.record_cluster(ev.NodeSeen(node))
+    for name, known in list(batch.world.nodes.items()):
+        if known.state is NodeState.UP and name not in present:
+            batch.record_cluster(ev.NodeStateSet(name, NodeState.GONE, "the inventory"))
 
 
-def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> None:
-    """Record what the engine proves of one agent of a live attempt. Unknown changes nothing."""
+def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | None:
+    """Record what the engine proves of one agent of a live attempt. Unknown changes nothing.
+
+    Returns a word about what had to be dropped.
+    """
     job = batch.world.jobs.get(key.job)
     if job is None or job.attempt is None or job.attempt.number != key.attempt or not job.state.live:
-        return
+        return None
     node = job.attempt.nodes[key.node_index]
     if node.phase is NodePhase.ENDED:
-        return
+        return None
+    word = None
     host = job.attempt.allocation.shares[key.node_index].node
     evidence = seen.evidence or f"the agent on {host} is gone without an exit record"
     match seen.phase:
         case Phase.ENDED if seen.outcome is not None:
-            for report in seen.reports:
-                take_report(batch, key, report)
+            word = _take_reports(batch, key, seen)
             batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, seen.outcome))
         case Phase.LOST:
             if not node.lost:
                 batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, evidence))
         case Phase.GONE:
+            word = _take_reports(batch, key, seen)
             if not node.lost:
                 batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, evidence))
             outcome = seen.outcome or Outcome(lost=True)
             batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, outcome))
         case _:
             pass
+    return word
+
+
+def _take_reports(batch: Batch, key: AgentKey, seen: Observation) -> str | None:
+    """Record what an agent left on disk; returns the words about what had to be dropped."""
+    words = [take_report(batch, key, report) for report in seen.reports]
+    return "; ".join(word for word in words if word is not None) or None

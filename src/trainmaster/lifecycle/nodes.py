@@ -4,13 +4,20 @@ from dataclasses import replace
 
 from trainmaster.lifecycle.machine import TransitionError
 from trainmaster.model.events import NodeSeen, NodeStateSet
-from trainmaster.model.nodes import Node
+from trainmaster.model.nodes import Node, NodeState
 
 
 def apply_node(node: Node | None, event: NodeSeen | NodeStateSet) -> Node:
     """The node after `event`. Raises: TransitionError for a state set on a node nobody has seen."""
     if isinstance(event, NodeSeen):
-        return event.node if node is None else replace(event.node, state=node.state, state_reason=node.state_reason)
+        if node is None or node.state is NodeState.GONE:
+            return event.node
+        return replace(event.node, state=node.state, state_reason=node.state_reason)
     if node is None:
         raise TransitionError(f"the state of {event.name} was set before it was seen")
-    return replace(node, state=event.state, state_reason=f"{event.by}: {event.reason}" if event.reason else event.by)
+    return replace(node, state=event.state, state_reason="" if event.state is NodeState.UP else _said(event))
+
+
+def _said(event: NodeStateSet) -> str:
+    """To be read behind the state: `drained by ada: new disk`."""
+    return f"by {event.by}" + (f": {event.reason}" if event.reason else "")

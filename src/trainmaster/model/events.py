@@ -157,7 +157,7 @@ class NodeSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeStateSet:
-    """A person drained, resumed or declared lost a node (not a job's event)."""
+    """A person drained, resumed or declared lost a node, or its engine no longer has it (not a job's event)."""
 
     name: str
     state: NodeState

@@ -9,7 +9,8 @@ class NodeState(StrEnum):
 
     UP = "up"
     DRAINED = "drained"  # finishes what it runs, gets nothing new
-    LOST = "lost"  # a person or the engine says it is gone
+    LOST = "lost"  # a person says that nothing runs there any more
+    GONE = "gone"  # its engine no longer has it; what still runs there goes on
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One key's phase; `outcome` with ENDED; `reports` are the agent's reports that its exit record repeats."""
+    """One key's phase; `outcome` with ENDED. `reports`, in the order they were made, are those that an exit record
+    repeats (ENDED), or that a dead agent had kept for a server that did not answer (GONE).
+    """
 
     phase: Phase
     outcome: Outcome | None = None

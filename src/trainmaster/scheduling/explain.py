@@ -12,7 +12,7 @@ def refusal(ask: Resources, nodes: tuple[Node, ...]) -> Refusal:
     lacking = impossible(ask, nodes)
     if lacking is not None:
         return Refusal("impossible", lacking)
-    able = [n for n in nodes if whole(n).fits(ask)]
+    able = [n for n in nodes if whole(n).fits(ask) and n.state is not NodeState.GONE]
     up = [n for n in able if n.state is NodeState.UP]
     if len(up) < ask.nodes:
         away = ", ".join(f"{n.name} is {n.state}" for n in able if n.state is not NodeState.UP)
@@ -21,35 +21,54 @@ def refusal(ask: Resources, nodes: tuple[Node, ...]) -> Refusal:
 
 
 def impossible(ask: Resources, nodes: tuple[Node, ...]) -> str | None:
-    """Why no state of these nodes could ever hold the request; None when one could."""
+    """Why no state of these nodes could ever hold the request; None when one could. Those that are gone do not count."""
+    nodes = tuple(n for n in nodes if n.state is not NodeState.GONE)
     able = [n for n in nodes if whole(n).fits(ask)]
     if len(able) >= ask.nodes:
         return None
     if able:
-        return f"asks for {ask.nodes} nodes with {per_node(ask)}; there are {len(able)} such nodes"
+        there = "is 1 such node" if len(able) == 1 else f"are {len(able)} such nodes"
+        return f"asks for {ask.nodes} nodes with {per_node(ask)}; there {there}"
     if not nodes:
         return f"asks for {per_node(ask)}; there are no nodes"
     if ask.gpu_kind is not None and not any(d.kind == ask.gpu_kind for n in nodes for d in n.devices):
         kinds = sorted({d.kind for n in nodes for d in n.devices})
-        return f"asks for GPUs of kind {ask.gpu_kind}; there are " + (", ".join(kinds) if kinds else "no GPUs")
-    return f"asks for {per_node(ask)} on one node; the largest has {largest(nodes)}"
+        here = f"those here are of kind {', '.join(kinds)}" if kinds else "there are none"
+        return f"asks for GPUs of kind {ask.gpu_kind}; {here}"
+    return f"asks for {per_node(ask)} on one node; {_too_much(ask, nodes)}"
 
 
-def largest(nodes: tuple[Node, ...]) -> str:
-    """The most that one node has of each."""
-    gpus, cpus = max(len(n.devices) for n in nodes), max(n.cpus for n in nodes)
-    return f"{gpus} GPU{'s' * (gpus != 1)}, {cpus:g} CPUs, {max(n.memory_bytes for n in nodes) / 2**30:.1f} GiB"
+def _too_much(ask: Resources, nodes: tuple[Node, ...]) -> str:
+    """Of what no node has enough."""
+    gpus = max(sum(ask.gpu_kind in (None, d.kind) for d in n.devices) for n in nodes)
+    cpus, memory = max(n.cpus for n in nodes), max(n.memory_bytes for n in nodes)
+    most = [_gpus(gpus, ask.gpu_kind)] if gpus < ask.gpus else []
+    most += [_cpus(cpus)] if cpus < ask.cpus else []
+    most += [_memory(memory)] if memory < (ask.memory_bytes or 0) else []
+    return f"no node has more than {', '.join(most)}" if most else "no node has all of it"
 
 
 def per_node(ask: Resources) -> str:
     """What one member of the gang asks for."""
     words = []
     if ask.gpus:
-        words.append(f"{ask.gpus} {ask.gpu_kind + ' ' if ask.gpu_kind else ''}GPU{'s' * (ask.gpus != 1)}")
-    words.append(f"{ask.cpus:g} CPU{'s' * (ask.cpus != 1)}")
+        words.append(_gpus(ask.gpus, ask.gpu_kind))
+    words.append(_cpus(ask.cpus))
     if ask.memory_bytes:
-        words.append(f"{ask.memory_bytes / 2**30:.1f} GiB of memory")
+        words.append(_memory(ask.memory_bytes))
     return ", ".join(words)
+
+
+def _gpus(count: int, kind: str | None) -> str:
+    return f"{count} {kind + ' ' if kind else ''}GPU{'s' * (count != 1)}"
+
+
+def _cpus(count: float) -> str:
+    return f"{count:g} CPU{'s' * (count != 1)}"
+
+
+def _memory(count: int) -> str:
+    return (f"{count / 2**40:.4g} TiB" if count >= 2**40 else f"{count / 2**30:.4g} GiB") + " of memory"
 
 
 def describe(ask: Resources) -> str:

@@ -4,6 +4,7 @@ With `--detach` it leaves its parent at once and tells over the pipe FD who it i
 pipe stays open while it lives.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(pipe, False)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.umask(0o077)
+    gc.disable()  # until all is loaded (`process.settle`): an eighth of the start
 
     from trainmaster.server.process import run  # noqa: PLC0415  after the fork: it takes a third of a second
 

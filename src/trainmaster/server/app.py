@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from trainmaster import __version__
+from trainmaster.model.nodes import NodeState
 from trainmaster.server import agents, bodies, code, commands, errors, jobs, logs, nodes, schemas, submit
 from trainmaster.server.door import Door
 from trainmaster.server.runtime import Runtime
@@ -53,7 +54,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     @app.get("/healthz", summary="Whether the server is up", tags=["server"], **described)
     def healthz() -> bodies.Json:
         """Needs no token. `control` is true once the control process lives and knows its nodes."""
-        known = len(services.events.nodes())
+        known = sum(node.state is not NodeState.GONE for node in services.events.nodes())
         return bodies.Json(
             {"status": "ok", "version": __version__, "api": True, "control": control_ready(), "nodes": known}
         )

@@ -12,9 +12,7 @@ import time
 from typing import Any
 
 from trainmaster.errors import AuthenticationError
-from trainmaster.home import Home, write_atomic
-
-_ADMIN = "admin"
+from trainmaster.home import Home, account_name, write_atomic
 
 
 def credential(secret: bytes, key: str) -> str:
@@ -44,7 +42,7 @@ class Tokens:
         self._known: list[tuple[str, bytes]] = []
 
     def ensure_admin(self) -> None:
-        """See to it that the token in `home.token_file` is known here; make one at the first start."""
+        """See to it that the token in `home.token_file` is known here, as this account's; make one at the first start."""
         try:
             token = self._home.token_file.read_text().strip()
         except FileNotFoundError:
@@ -55,13 +53,13 @@ class Tokens:
         rows: list[dict[str, Any]] = (self._home.read_json(self._path) or {}).get("tokens", [])
         digest = hashlib.sha256(token.encode()).hexdigest()
         if all(row["sha256"] != digest for row in rows):
-            rows.append({"name": _ADMIN, "sha256": digest, "created_s": time.time()})
+            rows.append({"name": account_name(), "sha256": digest, "created_s": time.time()})
             write_atomic(self._path, json.dumps({"tokens": rows}, indent=1).encode(), 0o600)
 
     def owner(self, token: str | None) -> str:
         """The name under which `token` acts. Raises: AuthenticationError."""
         if token is None:
-            raise AuthenticationError("this needs a token", "send 'Authorization: Bearer <token>'")
+            raise AuthenticationError("this needs a token", "send 'Authorization: Bearer <token>'; see the file `token` of the server")
         self._refresh()
         digest = hashlib.sha256(token.encode(errors="replace")).hexdigest().encode()
         found = None

@@ -40,7 +40,7 @@ async def hold(request: Request, ref: Ref) -> bodies.Json:
     found = await run_in_threadpool(find, desk, ref)
     if found.job.state not in (State.QUEUED, State.HELD):
         raise ConflictError(f"{found.job.id} is {found.job.state.value}; only a waiting job can be held")
-    return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason or "held by a person"))
+    return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason))
 
 
 @router.post("/jobs/{ref}/release", summary="Release a held job", **_ASKING)

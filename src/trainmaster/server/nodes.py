@@ -25,10 +25,11 @@ _ASKING = schemas.asking(schemas.Asked, schemas.NodeTaken)
 
 @router.get("/nodes", summary="List nodes", response_model=None, responses=schemas.answers(schemas.NodeList))
 def list_nodes(request: Request) -> bodies.Json:
-    """Each node with what is free of it and the jobs it runs."""
+    """Each node with what is free of it and the jobs it runs; one that is gone as long as jobs run there."""
     events = runtime.of(request).services.events
     live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
-    return bodies.Json({"nodes": [views.node_view(node, live) for node in events.nodes()]})
+    seen = [views.node_view(node, live) for node in events.nodes()]
+    return bodies.Json({"nodes": [node for node in seen if node["jobs"] or node["state"] != NodeState.GONE.value]})
 
 
 @router.post("/nodes/{name}/drain", summary="Give a node nothing new", **_ASKING)

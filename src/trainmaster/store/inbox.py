@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select
 
-from trainmaster.model.commands import AgentReport, Command, SetNodeState, SubmitJob
+from trainmaster.model.commands import AgentReport, Command, SetNodeState, SubmitJob, Unreadable
 from trainmaster.model.ids import AgentKey, job_id
 from trainmaster.ports.store import InboxRow, NewRow
 from trainmaster.store import schema
@@ -71,7 +71,7 @@ class SqlInbox:
         if job is not None:
             query = query.where(_inbox.c.job == job)
         with self._database.reading() as connection:
-            return _rows(connection, query)
+            return [row for row in _rows(connection, query) if not isinstance(row.command, Unreadable)]
 
     def trim(self, taken_seq: int, now_s: float) -> None:
         """See the port."""
@@ -127,9 +127,17 @@ def _values(row: NewRow, command: Command, seq: int) -> dict[str, object]:
 
 def _rows(connection: Connection, query: Select[Any], values: Mapping[str, int] | None = None) -> list[InboxRow]:
     return [
-        InboxRow(seq, key, job, received_s, load_command(kind, data))
+        InboxRow(seq, key, job, received_s, _command(kind, data))
         for seq, key, job, received_s, kind, data in connection.execute(query, values)
     ]
+
+
+def _command(kind: str, data: str) -> Command | Unreadable:
+    """One row that cannot be read must not keep those behind it from being taken up."""
+    try:
+        return load_command(kind, data)
+    except ValueError as error:
+        return Unreadable(kind, str(error).splitlines()[0])  # the further lines may quote the row
 
 
 def _jobs_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, str]:

@@ -75,7 +75,7 @@ class Attempts:
             written_s = (self.directory(key) / names.LAUNCH).stat().st_mtime
         except OSError:
             return None
-        return max(0.0, time.time() - written_s)  # a clock set back counts as just now
+        return abs(time.time() - written_s)  # of a clock set back too it is long ago: a second agent would find the lock
 
     def identity(self, key: AgentKey) -> Identity | None:
         """The agent that took the lock; None when there is no record of one."""
@@ -97,11 +97,12 @@ class Attempts:
     def tombstone(self, key: AgentKey) -> Tombstone | None:
         """The stop that was ordered, if any."""
         record = self._home.read_json(self.directory(key) / names.STOP)
-        if record is None:
-            return None
-        return Tombstone(
-            float(record.get("grace_s", 0.0)), float(record.get("since_monotonic_s", 0.0)), str(record.get("boot_id", ""))
-        )
+        try:
+            return None if record is None else Tombstone(
+                float(record["grace_s"]), float(record["since_monotonic_s"]), str(record["boot_id"])
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError):
+            return Tombstone(0.0, 0.0, "")  # it was ordered; how, is not known any more
 
     def bury(self, key: AgentKey, grace_s: float) -> tuple[Tombstone, bool]:
         """Order the stop durably, unless one as early is ordered already; returns it, and whether it is news."""
@@ -133,11 +134,18 @@ class Attempts:
     def tree(self, key: AgentKey) -> dict[int, int]:
         """pid -> start ticks of every process the agent ever saw in its ranks' trees (of its boot)."""
         try:
-            lines = (self.directory(key) / names.TREE).read_text().splitlines()
+            lines = (self.directory(key) / names.TREE).read_bytes().splitlines()
         except OSError:
             return {}
         pairs = (line.split() for line in lines)
         return {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit()}
+
+    def spool(self, key: AgentKey) -> bytes:
+        """The reports that the agent made durable while no server answered, as it wrote them."""
+        try:
+            return (self.directory(key) / names.SPOOL).read_bytes()
+        except OSError:
+            return b""
 
     def log(self, key: AgentKey) -> str:
         """What the agent itself said."""

@@ -1,5 +1,8 @@
-"""An agent's exit record as the core's values: `wire.messages.Ended` to `Outcome` and to the reports it repeats."""
+"""What an agent left on disk as the core's values: its exit record (`wire.messages.Ended`), and the spool of one that
+was killed before it wrote any.
+"""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +25,7 @@ def outcome(ended: Mapping[str, Any]) -> Outcome:
 
 
 def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
-    """What the record repeats of earlier reports, in the order they were made: started, staged, kept."""
+    """What the record repeats of earlier reports, in the order they were made. Raises: KeyError, TypeError, ValueError."""
     started: list[Mapping[str, object]] = []
     if ended["ranks"] and ended["launch_error"] is None:
         started.append(
@@ -34,7 +37,20 @@ def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
                 "bad": list(ended["bad"]),
             }
         )
-    return (*started, *ended["staged"], *ended["kept"])
+    told = [*ended["staged"], *ended["kept"]]
+    return (*started, *sorted(told, key=lambda report: int(report["n"])))
+
+
+def spooled(data: bytes) -> tuple[Mapping[str, object], ...]:
+    """The reports of a dead agent that no server acknowledged; its end tore the last line, a full disk perhaps others."""
+    found = {}
+    for line in data.splitlines():
+        try:
+            report = json.loads(line)
+            found[int(report["n"])] = report
+        except (ValueError, TypeError, KeyError):
+            continue
+    return tuple(found[n] for n in sorted(found) if found[n].get("kind") != "ended")
 
 
 def _rank(rank: Mapping[str, Any]) -> RankEnd:

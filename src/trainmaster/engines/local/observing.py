@@ -81,7 +81,7 @@ class Observer:
         if ended is not None:
             return ended
         if agent.boot != processes.boot_id():
-            return Observation(Phase.GONE, evidence="the machine was started again since")
+            return self._gone(key, "the machine was started again since")
         return None
 
     def _ended(self, key: AgentKey) -> Observation | None:
@@ -90,7 +90,7 @@ class Observer:
             return None
         try:
             outcome, reports = exits.outcome(record), exits.reports(record)
-        except (KeyError, TypeError, ValueError):
+        except (ArithmeticError, LookupError, TypeError, ValueError):
             return None  # not whole, so no evidence; what the process table says stands
         agent = self.agent(key)
         if agent is not None and agent.boot == processes.boot_id():
@@ -118,7 +118,7 @@ class Observer:
     def _dead(self, keys: Sequence[AgentKey]) -> dict[AgentKey, Observation]:
         try:
             left = leftovers.find([self.tree(key) for key in keys])
-        except OSError as error:
+        except (OSError, ValueError) as error:
             return {key: Observation(Phase.UNKNOWN, evidence=f"/proc cannot be read: {error}") for key in keys}
         seen = {}
         for key in keys:
@@ -126,5 +126,9 @@ class Observer:
             if count:
                 seen[key] = Observation(Phase.LOST, evidence=f"the agent is gone; {count} of its processes still run")
             else:
-                seen[key] = Observation(Phase.GONE, evidence="the agent is gone; nothing of it runs")
+                seen[key] = self._gone(key, "the agent is gone; nothing of it runs")
         return seen
+
+    def _gone(self, key: AgentKey, evidence: str) -> Observation:
+        """What it had told and no server acknowledged is still true."""
+        return Observation(Phase.GONE, reports=exits.spooled(self._attempts.spool(key)), evidence=evidence)

@@ -1,0 +1,101 @@
+"""The api process: uvicorn on a TCP port for people and on a Unix socket for agents. Control loads nothing of this."""
+
+import asyncio
+import fcntl
+import resource
+import socket
+from contextlib import suppress
+from types import FrameType
+from typing import TextIO
+
+import uvicorn
+
+from trainmaster import __version__, compose, daemons
+from trainmaster.errors import ConflictError
+from trainmaster.home import Home
+from trainmaster.server.app import create_app
+from trainmaster.server.listening import bind_tcp, bind_unix, url_of
+from trainmaster.server.process import settle
+from trainmaster.server.runtime import Runtime
+from trainmaster.server.services import Services
+from trainmaster.server.watch import watch
+
+_KEEP_ALIVE_S = 75
+_FAREWELL_S = 3  # how long a stop waits for answers still being given
+
+
+def api_main(home: Home, detached: bool) -> int:
+    """Serve until told to end. Raises: ConflictError, OperationError, DiskFullError."""
+    lock = _hold(home)
+    settings = home.read_json(home.settings_json) or {}
+    tcp = bind_tcp(home, settings.get("host"), settings.get("port"))
+    unix = bind_unix(home.socket("api"))
+    stores = compose.open_api(home)
+    secret = compose.server_secret(home)
+    services = Services(home, stores.inbox, stores.events, stores.metrics, stores.blobs, secret)
+    app = create_app(services, lambda: daemons.ready(home, "control"))
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_FAREWELL_S,
+    )
+    _raise_descriptor_limit()
+    server = ApiServer(config, home, app.state.runtime, detached)
+    server.run(sockets=[tcp, unix])
+    lock.close()
+    return 0 if server.started else 1
+
+
+class ApiServer(uvicorn.Server):
+    """Uvicorn that enters itself into `server.json` once it listens, and lets go of whoever waits when it ends."""
+
+    def __init__(self, config: uvicorn.Config, home: Home, runtime: Runtime, detached: bool) -> None:
+        super().__init__(config)
+        self._home = home
+        self._runtime = runtime
+        self._detached = detached
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say so."""
+        assert sockets is not None
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        settle()
+        await asyncio.to_thread(daemons.announce, self._home, "api", __version__, url_of(sockets[0]))
+        if self._detached:
+            watch(self._home, "control")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """TERM or INT."""
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._runtime.bells.close)
+
+
+def _hold(home: Home) -> TextIO:
+    """The lock of the api process. Raises: ConflictError."""
+    lock = home.lock("api").open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise ConflictError(f"another api process runs on {home.root}", "stop it with: tm down") from None
+    return lock
+
+
+def _raise_descriptor_limit() -> None:
+    """Every agent and every follower holds a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536
+    if soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

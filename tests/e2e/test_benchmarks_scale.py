@@ -1,0 +1,35 @@
+"""The benchmarks of scale run from end to end and leave nothing behind; their figures are not looked at here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+NAMES = ("submits", "listing", "memory", "sdk_report", "adoption", "survival")
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Command lines that name `directory`, or were started from a process that did."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        said = [*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()]
+        if any(str(directory) in word for word in said):
+            found.append(" ".join(process.info["cmdline"] or []))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_quick(name: str, tmp_path: Path) -> None:
+    program = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    result = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.startswith("## "), result.stdout
+    for words in ("Machine: ", "Versions: trainmaster ", "n = ", "\nGoal: "):
+        assert words in result.stdout, result.stdout
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []

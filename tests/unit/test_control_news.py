@@ -1,0 +1,328 @@
+"""What control is told, good and bad: nothing that was accepted is lost, and no piece of news ends the loop."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from trainmaster.blobs.fs import FsBlobs
+from trainmaster.control.act import Actor
+from trainmaster.control.loop import DRAIN, ControlLoop
+from trainmaster.control.world import World
+from trainmaster.engines.local import exits
+from trainmaster.engines.simulated.engine import SimulatedEngine
+from trainmaster.engines.simulated.scripts import ended_report
+from trainmaster.errors import DiskFullError, OperationError
+from trainmaster.home import Home
+from trainmaster.model.commands import AgentReport, CancelJob, Command, SubmitJob
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Cause, Job, Outcome, RankEnd, State
+from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin
+from trainmaster.ports.engine import Observation, Phase, Submission
+from trainmaster.ports.store import NewEvent, NewRow
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.store.engine import Database
+from trainmaster.store.events import SqlEventStore
+from trainmaster.store.inbox import SqlInbox
+from trainmaster.store.migrate import migrate
+
+KEY = AgentKey("train-1", 1, 0)
+DIGEST = "d" * 64
+STARTED = {"kind": "started", "restored": None, "step": None, "bad": []}
+ENDED = ended_report(9, Outcome(ranks=(RankEnd(0, signal=9),)))
+
+
+def staged(step: object = 5, **more: object) -> dict[str, object]:
+    told = {"id": f"0001-{step}", "step": step, "digest": DIGEST, "files": 1, "bytes": 10, "parts_expected": 1}
+    return {"kind": "staged", **told, "approximate": False, **more}
+
+
+def kept(path: str = "a.png", **more: object) -> dict[str, object]:
+    return {"kind": "kept", "path": path, "digest": DIGEST, "bytes": 10, **more}
+
+
+@dataclass
+class Clock:
+    time_s: float = 1000.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+
+class Engine(SimulatedEngine):
+    """The simulated engine, whose observations a test may put in place of the truth, and whose verbs may fail."""
+
+    says: dict[AgentKey, Observation] = {}
+    just_before: Callable[[], None] | None = None  # runs before an observation
+    broken: Exception | None = None
+
+    def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
+        if self.just_before is not None:
+            self.just_before()
+        return super().observe(keys) | {key: seen for key, seen in self.says.items() if keys is None or key in keys}
+
+    def submit(self, submission: Submission) -> None:
+        if self.broken is not None:
+            raise self.broken
+        super().submit(submission)
+
+    def stop(self, key: AgentKey, grace_s: float) -> None:
+        if self.broken is not None:
+            raise self.broken
+        super().stop(key, grace_s)
+
+
+class Events(SqlEventStore):
+    """The event store on a disk that is full when a test says so."""
+
+    full = False
+
+    def append(self, now_s: float, events: Sequence[NewEvent], jobs: Mapping[str, Job], *rest: object) -> int:
+        if self.full:
+            raise DiskFullError("no space left")
+        return super().append(now_s, events, jobs, *rest)  # type: ignore[arg-type]
+
+
+@dataclass
+class Server:
+    """Control over real stores, an engine in memory, and a hand that writes into the inbox as the api does."""
+
+    home: Home
+    clock: Clock = field(default_factory=Clock)
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        migrate(self.home)
+        self.inbox, self.events = SqlInbox(self.home.inbox_db), Events(self.home.events_db)
+        self.engine = Engine(Random(1), self.clock)
+        self.engine.says = {}
+        self.start()
+
+    def start(self) -> None:
+        """Control, as after a crash."""
+        actor = Actor(self.engine, FsBlobs(self.home.blobs), str)
+        self.loop = ControlLoop(self.events, self.inbox, actor, POLICIES["fifo"], self.clock, lambda: None, Random(1))
+        self.loop.load()
+
+    def ask(self, *commands: Command) -> None:
+        rows = [NewRow(f"row-{self.rows + n}", one, self.clock.time_s) for n, one in enumerate(commands)]
+        self.rows += len(rows)
+        self.inbox.accept(rows)
+
+    def submit(self, **spec: object) -> None:
+        self.ask(SubmitJob("", replace(JobSpec("true", "train", experiment="train"), **spec), Origin(), CodeCopy()))  # type: ignore[arg-type]
+
+    def tell(self, *reports: dict[str, object], key: AgentKey = KEY) -> None:
+        self.ask(*(AgentReport(str(key), report) for report in reports))
+
+    def tick(self, seconds: float = 1.0) -> None:
+        self.clock.time_s += seconds
+        while self.loop.tick(self.clock.time_s) == 0.0:
+            pass
+
+    def job(self, name: str = "train-1") -> Job:
+        """As a fresh control process would load it; what is in memory must be equal."""
+        assert World.of(self.events.load_live()) == self.loop.world
+        job = self.events.job(name)
+        assert job is not None
+        return job
+
+    def running(self, **spec: object) -> None:
+        """One job whose ranks run, for a minute."""
+        self.submit(**spec)
+        self.tick()
+        self.tell({**STARTED, "n": 1})
+        self.tick()
+        assert self.job().state is State.RUNNING
+
+    def damage(self, statement: str) -> None:
+        """Write into the inbox's file past its store."""
+        database = Database("inbox", self.home.inbox_db)
+        with database.writing() as connection:
+            connection.exec_driver_sql(statement)
+        database.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(Home(tmp_path))
+
+
+NESTED: object = 1
+for _ in range(240):
+    NESTED = [NESTED]
+
+MALFORMED: list[dict[str, object]] = [
+    {**STARTED, "n": 2, "restored": ["x"]},
+    {**STARTED, "n": 2, "restored": "0001-1", "step": 1.5},
+    {**STARTED, "n": 2, "bad": 7},
+    staged("epoch", n=2),
+    staged(True, n=2),
+    staged(n=2, id="../../../etc"),
+    staged(n=2, bytes=None),
+    staged(n=[2]),
+    kept(n=2, path=None),
+    kept(n=2, digest="../x"),
+    {"kind": "rendezvous", "n": 2, "address": "127.0.0.1", "port": "many"},
+    {**ENDED, "last_step": "last"},
+    {**ENDED, "memory_limit_bytes": "much", "over_memory": True},
+    {**ENDED, "ranks": [{**ENDED["ranks"][0], "signal": ["SIGKILL"]}]},  # type: ignore[index]
+    {**ENDED, "ranks": {}},
+    {"n": 2},
+    {"kind": ["ended"], "n": 2},
+]
+
+
+@pytest.mark.parametrize("report", MALFORMED)
+def test_a_malformed_report_is_passed_over_with_a_word(
+    server: Server, report: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    server.running()
+    server.tell(report, staged(n=3))
+    server.tick()
+    assert ([c.step for c in server.job().checkpoints], server.job().state) == ([5], State.RUNNING)
+    server.start()  # what is on record can be loaded
+    if report.get("kind") != ["ended"]:
+        assert "malformed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE inbox SET type = 'Teleport' WHERE type = 'CancelJob'",
+        "UPDATE inbox SET data = '{\"job\": ' WHERE type = 'CancelJob'",
+        "UPDATE inbox SET data = '{}' WHERE type = 'CancelJob'",
+    ],
+)
+def test_a_row_that_cannot_be_read_does_not_block_those_behind_it(
+    server: Server, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.submit()
+    server.ask(CancelJob("train-1", "ann"))
+    server.submit()
+    server.damage(damage)
+    assert [row.job for row in server.inbox.pending(0)] == ["train-1", "train-2"]
+    server.tick()
+    assert (server.job().state, server.job("train-2").state) == (State.STARTING, State.STARTING)
+    assert "that this version cannot read" in caplog.text
+
+
+def test_a_report_nested_too_deep_to_be_read_again_is_passed_over(server: Server) -> None:
+    server.running()
+    server.tell({**kept(n=2), "more": NESTED}, staged(n=3))
+    server.tick()
+    assert [c.step for c in server.job().checkpoints] == [5]
+
+
+def test_an_exit_record_repeats_its_reports_in_the_order_they_were_made(server: Server) -> None:
+    """While the api was away: an artifact, then a checkpoint, then the end."""
+    server.running()
+    record = {**ENDED, "n": 0, "staged": [staged(n=3)], "kept": [kept(n=2), kept("b.png", n=4)]}
+    server.engine.says[KEY] = Observation(Phase.ENDED, exits.outcome(record), exits.reports(record))
+    server.tick()
+    job = server.job()
+    assert ([a.path for a in job.artifacts], [c.step for c in job.checkpoints]) == (["a.png", "b.png"], [5])
+
+
+def test_garbage_in_an_exit_record_is_no_end_of_the_loop(server: Server) -> None:
+    server.running()
+    reports: tuple[object, ...] = (7, {"n": 1.5, "kind": "kept"}, staged("x", n=2), staged(n=3))
+    server.engine.says[KEY] = Observation(Phase.ENDED, Outcome(ranks=(RankEnd(0, exit_code=0),)), reports)  # type: ignore[arg-type]
+    server.tick()
+    server.tick()
+    assert server.job().state in (State.RUNNING, State.SUCCEEDED)
+
+
+def test_what_a_dead_agent_had_spooled_is_taken(server: Server) -> None:
+    server.running()
+    server.tell(staged(4, n=2))
+    spool = b'{"kind": "staged", "n": 2}\n{"kind": "staged", "n": 3, "id"' + b"\n"
+    told = exits.spooled(spool + b"\xff\n" + _line(staged(n=4)) + _line({**ENDED, "n": 5}))
+    server.engine.says[KEY] = Observation(Phase.GONE, reports=told)
+    server.tick()
+    job = server.job()
+    assert [c.step for c in job.checkpoints] == [4, 5]
+    assert job.attempt is not None
+    assert job.attempt.resume == ("0001-5", "0001-4")
+
+
+def _line(report: dict[str, object]) -> bytes:
+    import json  # noqa: PLC0415
+
+    return json.dumps(report).encode() + b"\n"
+
+
+def test_a_report_accepted_before_its_agent_died_is_not_passed_over(server: Server) -> None:
+    """It came after control had read the inbox, and the agent was dead when control looked a moment later."""
+    server.running()
+
+    def accepted_and_killed() -> None:
+        if KEY not in server.engine.says:
+            server.tell(staged(n=2))
+            server.engine.says[KEY] = Observation(Phase.GONE)
+
+    server.engine.just_before = accepted_and_killed
+    server.tick()
+    server.tick()
+    assert [c.step for c in server.job().checkpoints] == [5]
+
+
+def test_an_end_is_taken_only_after_a_whole_backlog_of_reports(server: Server) -> None:
+    """Control was down; more was accepted than one tick takes, and the agent is dead meanwhile."""
+    server.running()
+    server.tell(*(kept(f"{n}.png", n=n) for n in range(2, DRAIN + 2)), staged(n=DRAIN + 2))
+    server.engine.says[KEY] = Observation(Phase.GONE)
+    server.start()
+    server.tick()
+    job = server.job()
+    assert (len(job.artifacts), [c.step for c in job.checkpoints]) == (DRAIN, [5])
+    assert job.attempt is not None
+    assert job.attempt.number == 2
+
+
+def test_a_checkpoint_that_cannot_be_removed_is_tried_again(server: Server, tmp_path: Path) -> None:
+    blobs = server.loop.actor.blobs
+    server.running(checkpoint=CheckpointSpec(keep=1))
+
+    class Away(FsBlobs):
+        def delete_tree(self, prefix: str) -> None:
+            raise PermissionError(1, "not ours", prefix)
+
+    server.loop.actor.blobs = Away(server.home.blobs)
+    server.tell(staged(1, n=2), staged(2, n=3))
+    server.tick()
+    server.tick()
+    assert server.job().deleting == ("0001-1",)
+    server.loop.actor.blobs = blobs
+    server.tick()
+    assert server.job().deleting == ()
+
+
+def test_on_a_full_disk_the_result_of_a_launch_is_kept_for_later(server: Server) -> None:
+    server.submit()
+    server.engine.broken = OperationError("no fork")
+    stop = server.engine.stop
+    server.engine.stop = lambda key, grace_s: None  # type: ignore[method-assign]
+    server.clock.time_s += 1.0
+    server.loop.tick(server.clock.time_s)
+    server.events.full = True
+    for _ in range(3):
+        server.tick()
+    assert server.job().state is State.STARTING
+    server.events.full, server.engine.broken, server.engine.stop = False, None, stop  # type: ignore[method-assign]
+    server.tick()
+    failure = server.events.attempts("train-1")[0].failure
+    assert failure is not None
+    assert (failure.cause, failure.message) == (Cause.LAUNCH, "could not be started: no fork")
+
+
+def test_a_full_disk_does_not_keep_control_from_starting(server: Server) -> None:
+    server.running()
+    stray = AgentKey("train-1", 7, 0)
+    server.engine.says[stray] = Observation(Phase.RUNNING)
+    server.engine.broken = OperationError("the stop could not be written")
+    server.start()
+    assert server.job().state is State.RUNNING

@@ -1,0 +1,36 @@
+"""Where a server's files lie: sockets whose path the kernel would not take."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from trainmaster.home import Home
+
+LONG = "/" + "/".join(["deep" * 8] * 4)
+
+
+def short(root: Path) -> str:
+    return f"tm-{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}-control.wake.sock"
+
+
+@pytest.mark.parametrize(
+    ("root", "runtime", "temporary", "expected"),
+    [
+        ("/var/lib/trainmaster", "/run/user/7", "/scratch", "/var/lib/trainmaster/control.wake.sock"),
+        (LONG, "/run/user/7", "/scratch", f"/run/user/7/{short(Path(LONG))}"),
+        (LONG, None, "/scratch", f"/scratch/trainmaster-{os.getuid()}/{short(Path(LONG))}"),
+        (LONG, LONG, "/scratch", f"/scratch/trainmaster-{os.getuid()}/{short(Path(LONG))}"),
+        (LONG, None, LONG, f"/tmp/trainmaster-{os.getuid()}/{short(Path(LONG))}"),
+    ],
+)
+def test_a_socket_lies_where_its_path_is_short_enough(
+    root: str, runtime: str | None, temporary: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    if runtime is not None:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    monkeypatch.setattr(tempfile, "tempdir", temporary)
+    assert str(Home(Path(root)).socket("control.wake")) == expected
