@@ -78,14 +78,13 @@ def main() -> None:
             raise SystemExit("a rank is another process than before")
         if set(attempts) != {1} or len(before) != running:
             raise SystemExit(f"a job was restarted: {attempts}")
-    for words, samples in (("an empty start", empty), ("the server answers", answered), ("all adopted", taken)):
+    rows = []
+    for words, samples in (("it is up, nothing to adopt", empty), ("it answers", answered), ("all are adopted", taken)):
         report.keep(f"{words}: seconds", samples)
-    rows = [
-        [words, common.ms(common.median(samples)), common.ms(max(samples)), common.ratio(common.median(samples), common.median(empty))]
-        for words, samples in (("started, nothing to adopt", empty), ("the server answers", answered), ("all adopted", taken))
-    ]
+        middle = common.median(samples)
+        rows.append([words, common.ms(middle), common.ms(max(samples)), common.ratio(middle, common.median(empty))])
     report.table(["from the start until", "median", "worst", "of an empty start"], rows)
-    report.say(f"All {running} ranks are the same processes as before {options.n} kills, and every job is in its first attempt.")
+    report.say(f"After {options.n} kills all {running} ranks are the same processes, and every job is in its first attempt.")
     report.goal("all adopted, median", common.median(taken), GOAL_S)
     report.finish()
 

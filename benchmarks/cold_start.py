@@ -42,8 +42,8 @@ def ray(root: Path) -> float:
     mark, port = root / "mark", peer_driver.free_port()
     ports = [f"--port={peer_driver.free_port()}", f"--dashboard-port={port}"]
     head = [peers.tool("ray"), "start", "--head", *ports, "--disable-usage-stats", f"--temp-dir={root / 'ray'}"]
-    program = shlex.join([sys.executable, "-c", common.MARK, str(mark)])
-    submit = [peers.tool("ray"), "job", "submit", f"--address=http://127.0.0.1:{port}", "--", program]
+    program = [sys.executable, "-c", common.MARK, str(mark)]
+    submit = [peers.tool("ray"), "job", "submit", f"--address=http://127.0.0.1:{port}", "--", *program]
     environment = {**os.environ, "PATH": f"{peers.VENV / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     try:
         began_s = time.monotonic()

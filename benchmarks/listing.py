@@ -15,8 +15,15 @@ import serving
 
 JOBS, QUICK_JOBS = 100_000, 1000
 PROCESSES, QUICK_PROCESSES = 20, 2
-HEAVY = ("alembic", "fastapi", "fsspec", "httpx", "numpy", "pydantic", "rich", "sqlalchemy", "starlette", "torch", "uvicorn", "yaml")
-PS = "import sys\nfrom trainmaster.cli.app import run\ncode = run(['ps', '-q'])\nprint(*(name for name in {names!r} if name in sys.modules))"
+HEAVY = (
+    "alembic", "fastapi", "fsspec", "httpx", "numpy", "pydantic", "rich", "sqlalchemy", "starlette", "torch", "uvicorn", "yaml",
+)  # fmt: skip
+LOADED = f"""
+import sys
+from trainmaster.cli.app import run
+run(["ps", "-q"])
+print(*(name for name in {HEAVY!r} if name in sys.modules))
+"""
 
 
 def questions(jobs: int) -> dict[str, dict[str, Any]]:
@@ -35,8 +42,8 @@ def questions(jobs: int) -> dict[str, dict[str, Any]]:
 
 def heavy_imports() -> list[str]:
     """What `tm ps` loads that it should not."""
-    program = PS.format(names=HEAVY)
-    result = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    command = [sys.executable, "-c", LOADED]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     return result.stdout.splitlines()[-1].split()
 
 

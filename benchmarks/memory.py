@@ -66,7 +66,8 @@ def main() -> None:
     totals = [sum(samples[i][0] for samples in weighed.values()) for i in range(options.n)]
     total_rss = sum(common.median([rss for _, rss in samples]) for samples in weighed.values())
     rows.append(["**server**", str(len(weighed)), megabytes(common.median(totals)), megabytes(total_rss)])
-    rows.append(["agents", str(len(of_agents)), megabytes(sum(p for p, _ in of_agents)), megabytes(sum(r for _, r in of_agents))])
+    pss, rss = (sum(sample[i] for sample in of_agents) for i in (0, 1))
+    rows.append(["agents", str(len(of_agents)), megabytes(pss), megabytes(rss)])
     report.table(["process", "how many", "PSS", "RSS"], rows)
     report.goal("all processes of the server, PSS", common.median(totals), GOAL_BYTES, show=megabytes)
     report.finish()

@@ -16,7 +16,10 @@ import serving
 
 BLOCK_S, QUICK_BLOCK_S = 3.0, 0.3
 PROGRAM = Path(__file__).parent / "programs" / "reporting.py"
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)
+T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093,
+)  # by degrees of freedom, from 1; fmt: skip
 T_LARGE = 2.086  # from 20 degrees of freedom on: a little too wide, never too narrow
 
 
@@ -57,11 +60,12 @@ def main() -> None:
     report.keep("processor seconds of a block without", told["without"])
     report.keep("seconds of one report, means of 50", told["costs"])
     cost, worst = common.median(told["costs"]), common.percentile(told["costs"], 0.99)
+    within = f"{percent(mean - half)} to {percent(mean + half)}"
     report.table(
         ["figure", "median", "mean", "95 % interval or p99"],
         [
             ["one report of two values", microseconds(cost), microseconds(statistics.mean(told["costs"])), microseconds(worst)],
-            ["processor time added", percent(common.median(added)), percent(mean), f"{percent(mean - half)} to {percent(mean + half)}"],
+            ["processor time added", percent(common.median(added)), percent(mean), within],
         ],
     )
     arrived = ", ".join(f"{name} {count}" for name, count in sorted(seen.items()))

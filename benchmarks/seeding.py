@@ -32,7 +32,7 @@ _EXPERIMENTS = tuple(f"experiment{n}" for n in range(21))
 _FAILED_EVERY, _CANCELLED_EVERY = 13, 53  # no common factor: every filter finds some of each
 _ORIGIN = Origin(
     "ann", "laptop", "/home/ann/project", "3.11.7",
-    {"PATH": "/home/ann/project/.venv/bin:/usr/local/bin:/usr/bin:/bin", "VIRTUAL_ENV": "/home/ann/project/.venv", "LANG": "C.UTF-8"},
+    {"PATH": "/home/ann/project/.venv/bin:/usr/bin:/bin", "VIRTUAL_ENV": "/home/ann/project/.venv", "LANG": "C.UTF-8"},
     "1f0c3a5b7d9e2468ace013579bdf02468ace1357", True,
 )  # fmt: skip
 _CODE = CodeCopy("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", 42, 381_204)
@@ -60,7 +60,7 @@ class _Transaction:
 
 
 def seed(home: Home, count: int, seed: int = 0) -> None:
-    """Give an empty home `count` finished jobs, with their metrics; the server must not run. Linear; about a millisecond a job."""
+    """Give an empty home `count` finished jobs, with their metrics; the server must not run. About a millisecond a job."""
     migrate(home)
     rng, numbers, spacing_s = Random(seed), Counter[str](), 30.0
     began_s = time.time() - 60.0 - spacing_s * count

@@ -20,7 +20,12 @@ QUEUED, QUICK_QUEUED = 1000, 50
 BATCH, QUICK_BATCH = 1000, 50
 CLIENTS = 8
 SECONDS, QUICK_SECONDS = 4.0, 0.5
-SPEC: dict[str, Any] = {"name": "train", "tags": {"owner": "team-a"}, "params": {"lr": 0.001}, "checkpoint": {"path": "out/*.pt"}}
+SPEC: dict[str, Any] = {
+    "name": "train",
+    "tags": {"owner": "team-a"},
+    "params": {"lr": 0.001},
+    "checkpoint": {"path": "out/*.pt"},
+}
 
 
 def one() -> dict[str, Any]:
@@ -96,31 +101,33 @@ def main() -> None:
     """Measure, print, keep."""
     options = common.options(__doc__ or "", n=5, quick_n=1)
     report = common.Report("submits", "Durable submits over a queue of jobs", options)
-    quick = options.quick
-    queued, size, seconds = (QUICK_QUEUED, QUICK_BATCH, QUICK_SECONDS) if quick else (QUEUED, BATCH, SECONDS)
+    queued, size, seconds = (QUICK_QUEUED, QUICK_BATCH, QUICK_SECONDS) if options.quick else (QUEUED, BATCH, SECONDS)
     rows, rates = [], {}
+
+    def row(words: str, each: list[float], latencies: list[float]) -> None:
+        report.keep(f"{words}: submits a second", each)
+        report.keep(f"{words}: seconds of each request", latencies)
+        p50, p99 = common.median(latencies), common.percentile(latencies, 0.99)
+        rows.append([words, rate(common.median(each)), common.ms(p50), common.ms(p99)])
+        rates[words] = common.median(each)
+
+    one_client, all_clients, batched = "1 client, one at a time", f"{CLIENTS} clients, one at a time", f"batches of {size:,}"
     with serving.fresh_home() as home, serving.start(home) as client:
-        written = fsyncs(home.root, 5 if quick else 100)
+        written = fsyncs(home.root, 5 if options.quick else 100)
         fill_queue(client, queued)
         together(1, 0.2)  # warm
-        for clients in (1, CLIENTS):
+        for words, clients in ((one_client, 1), (all_clients, CLIENTS)):
             told = [together(clients, seconds) for _ in range(options.n)]
-            rates[clients] = [each for each, _ in told]
-            latencies = [latency_s for _, taken in told for latency_s in taken]
-            report.keep(f"{clients} clients: submits a second", rates[clients])
-            report.keep(f"{clients} clients: seconds of each submit", latencies)
-            p50, p99 = common.median(latencies), common.percentile(latencies, 0.99)
-            rows.append([f"{clients} client{'s' * (clients > 1)}, one at a time", rate(common.median(rates[clients])), common.ms(p50), common.ms(p99)])
-        batched = [batch(client, size) for _ in range(2 * options.n)]
+            row(words, [each for each, _ in told], [latency_s for _, taken in told for latency_s in taken])
+        each = [batch(client, size) for _ in range(2 * options.n)]
+        row(batched, each, [size / one for one in each])
         left = len(client.jobs(state="queued", all=1))
-    took = [size / each for each in batched]
-    rows.append([f"1 client, batches of {size:,}", rate(common.median(batched)), common.ms(common.median(took)), common.ms(max(took))])
-    report.keep("batches: submits a second", batched)
     report.keep("fsync of 4 KiB: seconds", written)
     report.table(["submits", "median", "p50 of a request", "p99"], rows)
-    report.say(f"The queue held {queued:,} jobs at first and {left:,} or more at the end. A bare fsync takes {common.ms(common.median(written))}.")
-    report.goal(f"{CLIENTS} clients", common.median(rates[CLIENTS]), 500.0, at_least=True, show=rate)
-    report.goal(f"batches of {size:,}", common.median(batched), 3000.0, at_least=True, show=rate)
+    fsync = common.ms(common.median(written))
+    report.say(f"The queue held {queued:,} jobs at first and {left:,} or more at the end. A bare fsync takes {fsync}.")
+    report.goal(all_clients, rates[all_clients], 500.0, at_least=True, show=rate)
+    report.goal(batched, rates[batched], 3000.0, at_least=True, show=rate)
     report.finish()
 
 

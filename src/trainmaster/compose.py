@@ -6,12 +6,13 @@ import hmac
 import logging
 import secrets
 import signal
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from random import Random
 from types import FrameType
-from typing import cast
+from typing import TextIO, cast
 
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.control.act import Actor
@@ -37,6 +38,7 @@ from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import replay, verify_chain
 
+_LOCK_S = 1.0
 _log = logging.getLogger("trainmaster.control")
 
 
@@ -74,16 +76,29 @@ def server_secret(home: Home) -> bytes:
     return home.secret_file.read_bytes()
 
 
+def hold_alone(home: Home, which: str) -> TextIO:
+    """The lock of one of the server's processes. One killed a moment ago may need another to let go of it: its threads
+    end one by one, and it counts as dead from the first. Raises: ConflictError when another process holds it.
+    """
+    lock = home.lock(which).open("a")
+    deadline_s = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                lock.close()
+                raise ConflictError(f"another {which} process runs on {home.root}", "stop it with: tm down") from None
+        time.sleep(0.01)
+
+
 def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     """The control process: alone under its lock, until TERM. `started` is called once the inventory is on record.
 
     Raises: ConflictError when another control process has this home.
     """
-    lock = home.lock("control").open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConflictError(f"another control process runs on {home.root}", "stop it with `tm down`") from None
+    lock = hold_alone(home, "control")
     ending: list[int] = []
     waker = DatagramWaker(home.socket("control.wake"))
 

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
-from trainmaster.home import Home, write_atomic
+from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.wire.names import ENV_FAILPOINT
 from trainmaster.wire.processes import own_identity, same_process, start_ticks
 
@@ -265,7 +265,10 @@ def _spawn(home: Home, which: str, first: bool) -> _Child:
 
 def _listen(children: Sequence[_Child]) -> None:
     """Hear what those being started say; for a moment at most. Raises: the error with which one of them ended."""
-    readable, _, _ = select.select([child.pipe for child in children], [], [], _LOOK_S)
+    poll = select.poll()  # `select.select` refuses numbers over 1,024, and the api that revives control may have them
+    for child in children:
+        poll.register(child.pipe, select.POLLIN)
+    readable = [descriptor for descriptor, _ in poll.poll(_LOOK_S * 1000)]
     for child in children:
         if child.pipe not in readable:
             continue

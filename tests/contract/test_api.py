@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from api_server import NODE, Api, serving
 
+from trainmaster.home import account_name
 from trainmaster.model import events as ev
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.commands import CancelJob, SetNodeState

@@ -179,9 +179,14 @@ def test_after_a_reboot_what_has_no_record_is_gone(world: LocalWorld) -> None:
     path = Attempts(world.home).directory(submission.key) / names.AGENT
     record = path.read_text()
     path.write_text(json.dumps(json.loads(record) | {"boot_id": "an earlier one"}))
+    path.with_name(names.SPOOL).write_text('{"kind": "kept", "n": 2}\n{"kind": "staged", "n": 1}\n{"kind": "sta')
     fresh = world.restart()
     assert fresh.observe([submission.key]) == {
-        submission.key: Observation(Phase.GONE, evidence="the machine was started again since")
+        submission.key: Observation(
+            Phase.GONE,
+            reports=({"kind": "staged", "n": 1}, {"kind": "kept", "n": 2}),  # what no server had acknowledged
+            evidence="the machine was started again since",
+        )
     }
     path.write_text(record)
     world.restart()

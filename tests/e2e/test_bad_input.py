@@ -100,10 +100,10 @@ def test_a_wrong_option_is_exit_2(tm: Tm, arguments: list[str], words: str) -> N
 def test_an_impossible_request_is_refused_at_submit(tm: Tm) -> None:
     hint = "  ask for less; `tm nodes` lists what there is\n"
     for arguments, words in (
-        (["--gpus", "3"], "the job asks for 3 GPUs, 1 CPU on one node; the largest has 2 GPUs, 2 CPUs, "),
-        (["--gpus", "h100:1"], "the job asks for GPUs of kind h100; there are stand-in\n"),
+        (["--gpus", "3"], "the job asks for 3 GPUs, 1 CPU on one node; no node has more than 2 GPUs\n"),
+        (["--gpus", "h100:1"], "the job asks for GPUs of kind h100; those here are of kind stand-in\n"),
         (["--nodes", "3", "--gpus", "1"], "the job asks for 3 nodes with 1 GPU, 1 CPU; there are 2 such nodes\n"),
-        (["--memory", "64TiB"], "the job asks for 1 CPU, 65536.0 GiB of memory on one node; the largest has 2 GPUs, 2 CPUs, "),
+        (["--memory", "64TiB"], "the job asks for 1 CPU, 64 TiB of memory on one node; no node has more than "),
     ):
         said = tm("run", *arguments, "--", "true")
         assert said.code == 6

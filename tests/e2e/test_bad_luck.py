@@ -80,7 +80,7 @@ def test_a_half_written_checkpoint_is_no_checkpoint(tm: Tm) -> None:
     )
     tm.file("half.py", code)
     job = tm.submit("--name", "half", "--checkpoint", "ckpt.json", "--", "python", "half.py")
-    work = Path(deadline(lambda: tm.show(job)["work"], "a work directory", every_s=0.1)[0])
+    work = Path(deadline(lambda: tm.show(job)["work"] or None, "a work directory", every_s=0.1)[0])
     deadline(lambda: (work / "torn").exists(), "the torn file", 20, 0.1)
     kill(ranks_of(job)[0])
     shown = tm.ended(job)

@@ -25,11 +25,11 @@ def processes_of(directory: Path) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_quick(name: str, tmp_path: Path) -> None:
     program = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "TRAINMASTER_BENCH_RESULTS": str(tmp_path / "results")}
     result = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.startswith("## "), result.stdout
     for words in ("Machine: ", "Versions: trainmaster ", "n = ", "\nGoal: "):
         assert words in result.stdout, result.stdout
     assert processes_of(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "results"]

@@ -9,8 +9,10 @@ import pytest
 from running import Tm, agent_of, attempts, gone, kill, ranks_of, server
 from waiting import deadline
 
+from trainmaster.home import account_name
 from trainmaster.wire.processes import start_ticks
 
+ME = account_name()
 STUBBORN = "trap '' TERM; echo ready; while true; do sleep 0.2; done"
 
 
@@ -98,7 +100,7 @@ def test_cancel_lets_a_program_save(tm: Tm) -> None:
     shown = tm.ended(job)
     assert attempts(shown, "state", "cause", "message") == [("cancelled", "cancelled", f"cancelled by {ME}: wrong data")]
     assert tm.ok("logs", job).splitlines()[-1] == "saved"
-    assert tm.ok("cancel", job) == f"{job} is being cancelled\n"  # again: no harm
+    assert tm.ok("cancel", job) == f"{job} was cancelled before\n"
     assert ranks_of(job) == {}
 
 
@@ -106,7 +108,7 @@ def test_a_queued_job_says_why_it_waits_and_can_be_cancelled_or_held(tm: Tm) -> 
     holder = tm.submit("--name", "holder", "--nodes", "2", "--gpus", "2", "--", "sleep", "60")
     tm.state(holder, "running")
     waiting, held = (tm.submit("--name", name, "--gpus", "1", "--", "echo ran") for name in ("waiting", "held"))
-    why = f"queued: {waiting} is number 1 in the queue, waiting for 1 GPU, 1 CPU: other jobs hold what it needs (free now: "
+    why = f"{waiting} is number 1 in the queue, waiting for 1 GPU, 1 CPU: other jobs hold what it needs (free now: "
     deadline(lambda: tm.ok("why", waiting).startswith(why), "the reason", every_s=0.1)
     assert tm.ok("hold", held, "--reason", "not yet") == f"{held} is held; let it go: tm release {held}\n"
     assert tm.state(held, "held")["reason"] == f"held by {ME}: not yet"

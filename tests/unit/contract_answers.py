@@ -40,7 +40,7 @@ TABLE: dict[str, Answer] = {
     "GET /jobs/@last": (200, DETAIL),
     "GET /jobs/digits-14": (200, DETAIL),
     "GET /jobs/digits-14/metrics?name=loss": (200, {"series": {"loss": [[0, 1.0], [60, 0.5], [120, 0.25]]}}),
-    "GET /jobs/@last/why": (200, {"reason": "waiting for 2 GPUs", "position": 3, "state": "queued"}),
+    "GET /jobs/@last/why": (200, {"id": "digits-14", "reason": "waiting for 2 GPUs", "position": 3, "state": "queued"}),
     "GET /jobs/digits-14/logs?rank=0&attempt=1": (200, {"chunks": [{"attempt": 1, "rank": 0, "text": "a\n"}], "cursor": "c"}),
     "GET /jobs/digits-14/logs?rank=0&attempt=1&after=c": (200, {"chunks": [], "cursor": "c"}),
     "GET /jobs/digits-14/logs?rank=1&attempt=1": (200, {"chunks": [{"attempt": 1, "rank": 1, "text": "b\n"}], "cursor": "c"}),

@@ -115,6 +115,16 @@ def test_a_log_cut_at_its_end_keeps_its_last_lines(tmp_path: Path) -> None:
     assert len(lines) - at > 1000
 
 
+def test_what_was_unread_when_a_log_was_cut_is_read_as_far_as_it_is_kept(tmp_path: Path) -> None:
+    reader, outbox, progress = output(tmp_path, log_max_bytes=100_000)
+    append(tmp_path, b"step 1: loss 1.5\n" + b"x" * 99 + b"\n" + b"y" * 600_000 + b"\nstep 9: loss 0.25\nlast\n")
+    reader.turn(time.monotonic())
+    reader.finish()
+    assert points(outbox) == [(0, 1, {"loss": 1.5}), (0, 9, {"loss": 0.25})]
+    assert (progress.last_step, reader.last_lines()[-2:]) == (9, ["step 9: loss 0.25", "last"])
+    assert (tmp_path / "rank0.log").read_bytes().endswith(b"\nstep 9: loss 0.25\nlast\n")
+
+
 def test_reading_skips_ahead_when_it_is_far_behind(tmp_path: Path) -> None:
     reader, _, progress = output(tmp_path)
     append(tmp_path, b"step 1\n" + (b"z" * 99 + b"\n") * 400_000 + b"step 2\n")

@@ -57,6 +57,13 @@ def test_with_a_pattern_only_what_it_finds_counts() -> None:
     assert found == [(3, {"loss": 0.5, "acc": 0.75}), (4, {"loss": 0.5}), None]
 
 
+def test_a_step_beyond_all_counting_is_none() -> None:
+    """The server takes 64 bits: one such step would have every later request of the agent refused."""
+    parser = Parser(r"t=(?P<step>\S+) loss=(?P<loss>\S+)")
+    found = [parser.parse(line) for line in (b"t=1e30 loss=0.5", b"t=nan loss=0.5", b"t=-inf loss=0.5", b"t=7 loss=0.5")]
+    assert found == [(None, {"loss": 0.5})] * 3 + [(7, {"loss": 0.5})]
+
+
 def test_a_pattern_without_a_step_leaves_the_step_to_the_words() -> None:
     parser = Parser(r"loss=(?P<loss>\S+)")
     assert [parser.parse(b"step 3 loss=0.5"), parser.parse(b"epoch 9"), parser.parse(b"loss=x")] == [(3, {"loss": 0.5}), None, (None, {})]

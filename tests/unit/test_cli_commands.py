@@ -11,6 +11,9 @@ from contract_answers import DETAIL, JOB, TABLE, route
 from contract_server import serving
 
 from trainmaster.cli.app import ALIASES, COMMANDS, run
+from trainmaster.cli.why import sentence
+from trainmaster.client.api import STATES
+from trainmaster.model.job import State
 
 HEAVY = ("pydantic", "httpx", "rich", "sqlalchemy", "fastapi", "numpy", "asyncio", "yaml")
 Tm = Callable[..., tuple[int, str, str]]
@@ -58,6 +61,9 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
             "error: 'python' is no spec file\n"
             "  a command goes behind --: tm submit -- python train.py   a spec file: tm submit train.yaml\n",
         ),
+        ("run --nodes", "error: option '--nodes' requires an argument\n  its options: tm run --help\n"),
+        ("ps --stat queued", "error: there is no option '--stat'; did you mean '--state'?\n  its options: tm ps --help\n"),
+        ("show", "error: missing argument 'JOB'\n  its options: tm show --help\n"),
         (
             "run a.yaml -- python x.py",
             "error: 'a.yaml' stands before -- and a command behind it\n  give a FILE, or a COMMAND behind --\n",
@@ -68,10 +74,28 @@ def test_what_cannot_be_meant(tm: Tm, line: str, said: str) -> None:
     assert tm(*line.split()) == (2, "", said)
 
 
+def test_a_line_for_a_shell_without_its_dashes(tm: Tm) -> None:
+    assert tm("run", "python3 train.py") == (
+        2, "", "error: 'python3 train.py' is no spec file\n"
+        "  a command goes behind --: tm run -- python3 train.py   a spec file: tm run train.yaml\n",
+    )  # fmt: skip
+
+
+def test_a_misspelt_option_of_run_may_be_the_program_s_or_ours(tm: Tm) -> None:
+    assert tm("run", "--gpu", "2", "--", "true") == (
+        2, "", "error: there is no option '--gpu'; did you mean '--gpus'?\n"
+        "  options of your program go behind --: tm run -- python train.py --gpu\n",
+    )  # fmt: skip
+
+
 def test_options_of_the_program_in_the_wrong_place(tm: Tm) -> None:
     code, out, said = tm("run", "--epochs", "3", "train.py")
     assert (code, out) == (2, "")
     assert said.endswith("options of your program go behind --: tm run -- python train.py --epochs\n")
+
+
+def test_the_states_that_may_be_asked_for_are_all_there_are() -> None:
+    assert STATES == tuple(State)
 
 
 def test_a_wrong_spec_is_told_by_file_and_line_before_any_server_is_started(tm: Tm, tmp_path: Path) -> None:
@@ -112,28 +136,52 @@ def test_one_job_fits_eighty_columns_and_says_all_that_matters(tm: Tm) -> None:
         "digits-14  failed after 1 min", "  needs      1 CPU, 2 ranks, at most 1 h", "git 01234567 with changes",
         "params     lr=0.1", "   1 ░███████████████████████████████████  failed 1 min 1 s on n0",
         "Metric loss: 0.25 at step 120, best 0.25 at step 120", "step about 100", "Failure: program, rank 1", "  | ValueError: boom", "Note: the program does not load its checkpoint",
-        "Work directory: /home/work/digits-14/n0", "Next: tm logs digits-14   tm get digits-14",
+        "Work directory: /home/work/digits-14/n0", "Next: tm logs digits-14   tm get digits-14 out/a.png",
     ):  # fmt: skip
         assert said in out
 
 
 def test_reading_one_job(tm: Tm) -> None:
     with serving(route) as server:
-        assert tm("--server", server.url, "why", "@last")[:2] == (0, "queued, place 3 in the queue: waiting for 2 GPUs\n")
+        assert tm("--server", server.url, "why", "@last")[:2] == (0, "digits-14 is queued: waiting for 2 GPUs\n")
         assert tm("--server", server.url, "logs", "@last")[:2] == (0, "a\n[1] b\n")
         assert tm("--server", server.url, "get", "@last")[1].splitlines() == [
             "PATH       SIZE  SHA-256", "out/a.png  10 B  abababababab",
         ]  # fmt: skip
         assert tm("--server", server.url, "nodes")[1].splitlines() == [
-            "NODE  STATE  CPUS FREE  MEMORY FREE      GPUS FREE               JOBS",
-            "n0    up     6 of 8     8 GiB of 16 GiB  0 of 1 h100 (stand-in)  digits-14",
+            "NODE  STATE  CPUS FREE  MEMORY FREE  GPUS FREE               JOBS",
+            "n0    up     6 of 8     8 of 16 GiB  0 of 1 h100 (stand-in)  digits-14",
         ]
+
+
+def test_logs_of_what_there_is_not(tm: Tm) -> None:
+    with serving(route) as server:
+        said = [tm("--server", server.url, "logs", "@last", *more) for more in (["--rank", "2"], ["--attempt", "4"])]
+    assert said == [
+        (2, "", "error: digits-14 has no rank 2\n  it has ranks 0 to 1\n"),
+        (2, "", "error: digits-14 has had no attempt 4\n  it has had 1\n"),
+    ]
+
+
+def test_why_in_one_sentence() -> None:
+    def of(state: str, reason: str) -> str:
+        return sentence({"id": "x-1", "state": state, "reason": reason, "position": None})
+
+    assert [
+        of("queued", "x-1 is number 2 in the queue, waiting for 1 GPU"), of("queued", "cancel requested"),
+        of("running", "running"), of("held", "held by ada: not yet"), of("cancelled", "cancelled by ada"),
+        of("failed", "rank 0 exited with code 1"), of("stopping", "cancelled by ada"),
+    ] == [
+        "x-1 is number 2 in the queue, waiting for 1 GPU", "x-1 is queued: cancel requested",
+        "x-1 is running", "x-1 is held by ada: not yet", "x-1 was cancelled by ada",
+        "x-1 has failed: rank 0 exited with code 1", "x-1 is stopping: cancelled by ada",
+    ]  # fmt: skip
 
 
 def test_how_a_job_ended_is_the_exit_code_of_wait(tm: Tm) -> None:
     with serving(route) as server:
         code, out, _ = tm("--server", server.url, "wait", "digits-14")
-    assert (code, out) == (10, "digits-14 failed after 1 min 1 s: rank 1 exited with code 1 (tm show digits-14)\n")
+    assert (code, out) == (10, "digits-14 failed after 1 min: rank 1 exited with code 1 (tm show digits-14)\n")
 
 
 def test_all_are_tried_before_a_refusal_is_told(tm: Tm) -> None:

@@ -1,6 +1,6 @@
 """What control is told, good and bad: nothing that was accepted is lost, and no piece of news ends the loop."""
 
-import logging
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,13 +55,14 @@ class Clock:
 class Engine(SimulatedEngine):
     """The simulated engine, whose observations a test may put in place of the truth, and whose verbs may fail."""
 
-    says: dict[AgentKey, Observation] = {}
-    just_before: Callable[[], None] | None = None  # runs before an observation
-    broken: Exception | None = None
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(Random(1), clock)
+        self.says: dict[AgentKey, Observation] = {}
+        self.just_before: Callable[[], None] = lambda: None  # runs before an observation
+        self.broken: Exception | None = None
 
     def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
-        if self.just_before is not None:
-            self.just_before()
+        self.just_before()
         return super().observe(keys) | {key: seen for key, seen in self.says.items() if keys is None or key in keys}
 
     def submit(self, submission: Submission) -> None:
@@ -97,8 +98,7 @@ class Server:
     def __post_init__(self) -> None:
         migrate(self.home)
         self.inbox, self.events = SqlInbox(self.home.inbox_db), Events(self.home.events_db)
-        self.engine = Engine(Random(1), self.clock)
-        self.engine.says = {}
+        self.engine = Engine(self.clock)
         self.start()
 
     def start(self) -> None:
@@ -250,8 +250,6 @@ def test_what_a_dead_agent_had_spooled_is_taken(server: Server) -> None:
 
 
 def _line(report: dict[str, object]) -> bytes:
-    import json  # noqa: PLC0415
-
     return json.dumps(report).encode() + b"\n"
 
 

@@ -110,11 +110,38 @@ def test_a_checkpoint_of_several_parts_is_committed_by_the_last() -> None:
     assert ([(c.id, c.bytes) for c in job.checkpoints], job.staged) == ([("s", 150)], ())
 
 
+def test_parts_that_will_never_be_whole_are_given_up() -> None:
+    """Once every node is past their step, and at the end of their attempt: their bytes would stay for ever."""
+    torn, whole = staged("s1", 1, parts_expected=2), [staged("s2", 2, parts_expected=2, report=n) for n in (1, 2)]
+    whole[1] = replace(whole[1], part=Part(1, "e" * 64, 1, 1))
+    later = staged("s3", 3, parts_expected=2)
+    job, effects = history(*running(torn, later, *whole))
+    assert ([c.id for c in job.checkpoints], [c.id for c in job.staged]) == (["s2"], ["s3"])
+    assert (job.deleting, effects) == (("s1",), [DeleteCheckpoint("x-1", "s1")])
+    ends = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED))
+    for verdict in (RESTART, SUCCESS, Verdict(Action.REQUEUE, State.QUEUED, "away")):
+        job, effects = history(*running(later, *ends, ev.AttemptEnded(1, verdict)))
+        assert (job.staged, job.deleting, effects) == ((), ("s3",), [DeleteCheckpoint("x-1", "s3")])
+        assert set(effects) <= set(pending(job))
+
+
 def test_a_checkpoint_found_corrupt_is_no_longer_good() -> None:
     second = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
     started = ev.NodeStarted(2, 0, restored="c1", step=1, bad=("c2",))
     job, _ = history(*running(staged("c1", 1), staged("c2", 2), *second, started))
     assert ([c.id for c in job.good_checkpoints], job.attempt and job.attempt.resumed_from_step) == (["c1"], 1)
+
+
+def test_a_gang_never_runs_from_different_checkpoints() -> None:
+    """Each node has a part of its own; of `c2` node 1 found its part corrupt and put the one before back."""
+    second = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
+    begun = running(staged("c1", 1), staged("c2", 2), *second, ev.NodeStarted(2, 0, restored="c2", step=2))
+    job, effects = history(*begun, ev.NodeStarted(2, 1, restored="c1", step=1, bad=("c2",)))
+    assert (job.state, job.reason) == (State.STOPPING, "its nodes put different checkpoints back")
+    assert effects == [Stop(key(0, 2), FAILURE_GRACE_S), Stop(key(1, 2), FAILURE_GRACE_S)]
+    assert [c.id for c in job.good_checkpoints] == ["c1"]
+    job, _ = history(*begun, ev.NodeStarted(2, 1, restored="c2", step=2))
+    assert job.state is State.RUNNING
 
 
 def test_the_matrix_is_total_over_what_can_come_at_any_time() -> None:

@@ -54,6 +54,23 @@ def test_a_flat_curve_lies_in_the_middle() -> None:
     ]
 
 
+def test_a_scale_is_of_what_is_drawn() -> None:
+    spike = [(step, 90.0 if step == 500 else 2.0 - step / 500) for step in range(1001)]
+    assert [line.split(" ┤")[0].strip() for line in curve.draw(spike, 40, 3)[:3]] == ["4.398", "2.205", "0.012"]
+    assert curve.draw([(0, 0.3), (1, 0.2), (2, 0.1), (3, 0.1 - 0.3 + 0.2)], 40, 4)[3].startswith("  0 ┤")
+
+
+def test_a_failed_job_s_last_attempt_leaves_the_failure_to_the_job() -> None:
+    first = attempt(1, "restarted", 110.0, started_s=120.0, ended_s=150.0, cause="killed", message="by SIGKILL")
+    last = attempt(2, "failed", 152.0, started_s=155.0, ended_s=200.0, cause="program", message="exited with code 1")
+    assert timeline.draw({**job(first, last, ended_s=200.0), "state": "failed"}, 200.0, 60) == [
+        "     0 s   1 min 40 s",
+        "   1   ░█████          restarted 40 s on n0",
+        "     killed: by SIGKILL",
+        "   2         ░███████  failed 48 s on n0",
+    ]
+
+
 def test_too_little_for_a_curve_draws_nothing() -> None:
     assert [curve.draw(points) for points in ([], [(1, 2.0)], [(1, math.nan), (2, 1.0)], [(3, 1.0), (3, 2.0)])] == [[]] * 4
 
@@ -64,7 +81,7 @@ def test_a_curve_keeps_within_its_columns(points: list[tuple[float, float]]) -> 
 
 
 def test_attempts_lie_on_one_time_axis() -> None:
-    assert timeline.draw(RESTARTED, 200.0, 20) == [
+    assert timeline.draw(RESTARTED, 200.0, 64) == [
         "     0 s       1 min 40 s",
         "   1   ░░██████            restarted 40 s on n0",
         "     killed: rank 1 was killed by SIGKILL",
@@ -74,7 +91,7 @@ def test_attempts_lie_on_one_time_axis() -> None:
 
 
 def test_attempts_in_plain_ascii() -> None:
-    assert timeline.draw(RESTARTED, 200.0, 20, timeline.ASCII) == [
+    assert timeline.draw(RESTARTED, 200.0, 64, timeline.ASCII) == [
         "     0 s       1 min 40 s",
         "   1   --######            restarted 40 s on n0",
         "     killed: rank 1 was killed by SIGKILL",
@@ -84,7 +101,7 @@ def test_attempts_in_plain_ascii() -> None:
 
 
 def test_an_attempt_that_goes_on_reaches_to_now() -> None:
-    assert timeline.draw(job(attempt(1, "starting", 130.0)), 140.0, 20) == [
+    assert timeline.draw(job(attempt(1, "starting", 130.0)), 140.0, 64) == [
         "     0 s             40 s",
         "   1                ░░░░░  starting 10 s on n0",
     ]
@@ -108,6 +125,29 @@ def test_a_table_fits_its_terminal_by_shortening_words_not_ids() -> None:
     ]
 
 
+def test_a_narrow_terminal_loses_the_spare_columns_before_anything_is_cut() -> None:
+    rows = [["digits-14", "succeeded", "loss 0.25", "n0"], ["x-1", "failed", "-", "rank 0 exited with code 1"]]
+    headers = ("ID", "STATE", "METRIC", "WHERE")
+    assert table.draw(headers, rows, 41, spare=(2,)) == [
+        "ID         STATE      METRIC     WHERE",
+        "digits-14  succeeded  loss 0.25  n0",
+        "x-1        failed     -          rank 0…",
+    ]
+    assert table.draw(headers, rows, 40, spare=(2,)) == [
+        "ID         STATE      WHERE",
+        "digits-14  succeeded  n0",
+        "x-1        failed     rank 0 exited wit…",
+    ]
+
+
+def test_a_column_without_any_number_is_flush_left() -> None:
+    assert table.draw(("ID", "STEP", "TRY"), [["a", "-", "-"], ["b", "-", "12"]], None) == [
+        "ID  STEP  TRY",
+        "a   -       -",
+        "b   -      12",
+    ]
+
+
 def test_a_piped_table_is_whole() -> None:
     long = "waiting for 2 GPUs on a node " * 20
     assert table.draw(("ID", "WHY"), [["a-1", long]], None)[1] == f"a-1  {long.strip()}"
@@ -118,8 +158,10 @@ def test_wide_characters_count_as_two_columns() -> None:
 
 
 def test_times_as_a_person_says_them() -> None:
-    spans = [0, 0.44, 9.99, 12, 200, 7500, 90000 * 4]
-    assert [words.duration(span) for span in spans] == ["0 s", "0.4 s", "9.9 s", "12 s", "3 min 20 s", "2 h 5 min", "4 d 4 h"]
+    spans = [0, 0.44, 9.99, 12, 200, 7500, 90000 * 4, 2.04]
+    assert [words.duration(span) for span in spans] == [
+        "under 0.1 s", "0.4 s", "9.9 s", "12 s", "3 min 20 s", "2 h 5 min", "4 d 4 h", "2 s",
+    ]  # fmt: skip
     assert [words.ago(then, 1000.0) for then in (None, 1000.5, 999.5, 955.0, 100.0)] == [
         "-", "just now", "just now", "45 s ago", "15 min ago",
     ]  # fmt: skip
@@ -128,6 +170,7 @@ def test_times_as_a_person_says_them() -> None:
 def test_numbers_as_a_person_reads_them() -> None:
     values = [None, 3.0, 0.023456, 12345.678, math.nan, math.inf]
     assert [words.number(value) for value in values] == ["-", "3", "0.02346", "1.235e+04", "nan", "inf"]
+    assert [words.memory_of(part, 2**34) for part in (2**34, 3 * 2**32)] == ["16 of 16 GiB", "12 of 16 GiB"]
     assert [words.size(count) for count in (0, 999, 34_000, 1_234_567_890)] == ["0 B", "999 B", "34 kB", "1.23 GB"]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli.follow import ended_line, summary
+from trainmaster.cli.follow import ended_line, summary, waiting_line
 from trainmaster.cli.output import Output
 from trainmaster.cli.progress import Meter, chosen, line, total_steps, values_of
 from trainmaster.cli.stream import LogPrinter
@@ -50,6 +50,15 @@ def test_which_metric_is_shown() -> None:
         ("loss", 0.1), ("accuracy", 0.9), (None, None), (None, None),
     ]  # fmt: skip
     assert values_of({"metrics": {"a": 1.0, "b": {"step": 1, "value": 2.0, "time_s": 0.0}}}) == {"a": 1.0, "b": 2.0}
+
+
+def test_why_it_waits_is_said_once() -> None:
+    said = [("queued", "waiting for 1 GPU"), ("held", "held at submit"), ("held", "not yet")]
+    assert [waiting_line({"id": "x-1", "state": state}, reason) for state, reason in said] == [
+        "queued: waiting for 1 GPU",
+        "held at submit; let it go: tm release x-1",
+        "held: not yet; let it go: tm release x-1",
+    ]
 
 
 def test_the_end_of_an_attempt_in_one_line() -> None:

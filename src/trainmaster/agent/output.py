@@ -198,8 +198,7 @@ class RankOutput:
         size = os.fstat(self._log.descriptor).st_size
         if size <= self._log_max_bytes:
             return
-        kept = min(_LOG_KEPT, self._log_max_bytes // 4)
-        self._log.skip(0)
+        kept, unread = min(_LOG_KEPT, self._log_max_bytes // 4), self._log.waiting()
         end = self._end(size, min(_END_KEPT, self._log_max_bytes // 4))
         os.ftruncate(self._log.descriptor, kept)
         self.dropped_bytes += size - kept - len(end)
@@ -207,7 +206,11 @@ class RankOutput:
                   f"{self.dropped_bytes} bytes in all were dropped here, after the first {kept}]\n").encode()  # fmt: skip
         with contextlib.suppress(OSError):  # the disk is full to the last byte: the cut itself matters more
             os.write(self._log.descriptor, notice + end)
-        self._log.offset = min(os.fstat(self._log.descriptor).st_size, kept + len(notice) + len(end))
+        if unread > len(end):
+            self._take(self._lines.finish())
+            self._log.skipped_bytes += unread - len(end)
+        there = min(os.fstat(self._log.descriptor).st_size, kept + len(notice) + len(end))
+        self._log.offset = max(kept, there - min(unread, len(end)))
 
     def _end(self, size: int, count: int) -> bytes:
         """The log's last `count` bytes, from the beginning of a line where there is one."""

@@ -7,7 +7,6 @@ JSON objects with a step, and plain lines that carry a step or an epoch ("step 1
 from __future__ import annotations
 
 import json
-import math
 import re
 
 TYPE_CHECKING = False
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 LINE_MAX = 4096  # bytes of a line that are looked at: a pattern may be slow on long ones
 
+_STEP_MAX = 1e15  # beyond it nothing counts steps, and the server would refuse the whole request
 _STEP_KEYS = ("step", "global_step", "iteration", "iter")
 _STEP = re.compile(
     r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*[:=#]?\s*\[?\s*(\d{1,15})(?!\.?\d)", re.IGNORECASE
@@ -65,7 +65,7 @@ class Parser:
         text = groups.pop("step", None)
         step = _number(text)
         values = {name: value for name, value in ((name, _number(text)) for name, text in groups.items()) if value is not None}
-        return (int(step) if step is not None and math.isfinite(step) else self._step(line)), values
+        return (int(step) if step is not None and abs(step) < _STEP_MAX else self._step(line)), values
 
     def _by_json(self, line: bytes) -> Found:
         try:
@@ -128,4 +128,4 @@ def _number_like(value: object) -> bool:
 
 
 def _whole(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15 and value == int(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _STEP_MAX and value == int(value)

@@ -12,7 +12,7 @@ import click
 
 from trainmaster import __version__
 from trainmaster.cli.output import tell
-from trainmaster.cli.session import Session, json_option, server_option
+from trainmaster.cli.session import Session, json_option, no_such_option, server_option
 from trainmaster.errors import INTERRUPTED_EXIT, TrainmasterError, UsageError
 
 COMMANDS = {
@@ -104,7 +104,7 @@ def run(arguments: list[str]) -> int:
     except TrainmasterError as error:
         return tell_error(error, as_json)
     except click.ClickException as error:
-        return tell_error(_usage(error), as_json)
+        return tell_error(_usage(error, arguments), as_json)
     except (KeyboardInterrupt, click.Abort):
         tell("interrupted; jobs go on without this command", sys.stderr)
         return INTERRUPTED_EXIT
@@ -113,11 +113,13 @@ def run(arguments: list[str]) -> int:
         return 128 + signal.SIGPIPE
 
 
-def _usage(error: click.ClickException) -> UsageError:
+def _usage(error: click.ClickException, arguments: list[str]) -> UsageError:
     """Click's own refusals in our shape."""
     context: Any = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "tm"
-    return UsageError(error.format_message().rstrip("."), f"its options: {path} --help")
+    called = next((f"tm {word}" for word in arguments if word in COMMANDS), "tm")  # the parser names no context
+    path = context.command_path if context is not None else called
+    message = no_such_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
+    return UsageError(message[0].lower() + message[1:], f"its options: {path} --help")
 
 
 def tell_error(error: TrainmasterError, as_json: bool) -> int:

@@ -1,6 +1,6 @@
 """`tm cancel`, `tm hold`, `tm release`: one request per job; all are tried before the first refusal is told."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import click
 
@@ -19,7 +19,8 @@ _reason = click.option("--reason", default="", help="Why; it is shown with the j
 @remote
 def cancel(session: Session, jobs: tuple[str, ...], reason: str) -> None:
     """End jobs, whether they wait or run."""
-    _each(session, jobs, lambda client, ref: client.cancel(ref, reason), "is being cancelled")
+    said = {"cancelled": "was cancelled before"}
+    _each(session, jobs, lambda client, ref: client.cancel(ref, reason), "is being cancelled", said)
 
 
 @click.command()
@@ -41,7 +42,14 @@ def release(session: Session, jobs: tuple[str, ...]) -> None:
     _each(session, jobs, lambda client, ref: client.release(ref), "is released")
 
 
-def _each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], Row], said: str) -> None:
+def _each(
+    session: Session,
+    refs: tuple[str, ...],
+    ask: Callable[[Client, str], Row],
+    said: str,
+    otherwise: Mapping[str, str] | None = None,
+) -> None:
+    """Ask for each, and say so; `otherwise`: what is said in place of `said` of a job in some states."""
     client, out = session.client(), session.out
     done: list[Row] = []
     refused: list[TrainmasterError] = []
@@ -58,7 +66,7 @@ def _each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], 
         if out.quiet:
             out.data(answer["id"])
         elif not out.json:
-            out.data(f"{answer['id']} {said.format(id=answer['id'])}")
+            out.data(f"{answer['id']} {(otherwise or {}).get(answer['state'], said).format(id=answer['id'])}")
     if out.json:
         out.value(done)
     if refused:

@@ -19,9 +19,9 @@ def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8
     if len(finite) < 2 or finite[-1][0] <= finite[0][0]:
         return []
     glyphs = _ASCII if ascii_only else _UNICODE
-    low, high = min(value for _, value in finite), max(value for _, value in finite)
-    labels = [words.number(high - (high - low) * row / (height - 1)) for row in range(height)] if high > low else []
-    labels = labels or [words.number(high) if row == height // 2 else "" for row in range(height)]
+    means = _resample(finite, width)  # the scale is of what is drawn: a lone spike would leave the rest flat
+    low, high = min(means), max(means)
+    labels = _labels(low, high, height)
     margin = max(len(label) for label in labels)
     columns = _resample(finite, width - margin - 3)
     rows = [_row(value, low, high, height) for value in columns]
@@ -30,6 +30,14 @@ def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8
     first, last = words.number(finite[0][0]), words.number(finite[-1][0])
     axis = f"step {first}" + last.rjust(len(columns) - len(first) - 5)
     return [*lines, " " * (margin + 1) + glyphs["base"] + axis]
+
+
+def _labels(low: float, high: float, height: int) -> list[str]:
+    """The scale, top line first."""
+    if high <= low:
+        return [words.number(high) if row == height // 2 else "" for row in range(height)]
+    values = [high - (high - low) * row / (height - 1) for row in range(height)]
+    return [words.number(0.0 if abs(value) < (high - low) * 1e-9 else value) for value in values]
 
 
 def _resample(points: Sequence[tuple[float, float]], width: int) -> list[float]:

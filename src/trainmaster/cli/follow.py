@@ -122,7 +122,7 @@ class Follower:
                 self._told[number - 1] = resumed
         reason = str(self._job["reason"] or "") if self._job["state"] in ("queued", "held") else ""
         if reason and reason != self._reason:
-            lines.append(f"{self._job['state']}: {reason}")
+            lines.append(waiting_line(self._job, reason))
         self._reason = reason
         if lines and not self._out.quiet:
             self._line.clear()
@@ -150,6 +150,12 @@ def ended_line(attempt: Row, step: int | None) -> str:
     where = f"from step {step}" if step is not None else "from the beginning" if attempt["started_s"] else ""
     after = "back in the queue, goes on" if attempt["state"] == "requeued" else "restarting"
     return f"attempt {attempt['number']} ended: {why}; {after} {where}".rstrip()
+
+
+def waiting_line(job: Row, reason: str) -> str:
+    """`queued: waiting for 2 GPUs`, `held by ada: not yet; let it go: tm release digits-14`."""
+    said = reason if reason.startswith(str(job["state"])) else f"{job['state']}: {reason}"
+    return said + (f"; let it go: tm release {job['id']}" if job["state"] == "held" else "")
 
 
 def summary(job: Row) -> str:

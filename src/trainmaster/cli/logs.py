@@ -7,7 +7,8 @@ import click
 
 from trainmaster.cli.session import Session, remote
 from trainmaster.cli.stream import LogPrinter, rank_count
-from trainmaster.client.api import Client, LogFilter, Row, follow
+from trainmaster.client.api import ENDED, Client, LogFilter, Row, follow
+from trainmaster.errors import UsageError
 
 _HOLD_S = 5.0
 
@@ -23,7 +24,10 @@ def logs(session: Session, job: str, following: bool, **which: Any) -> None:
     """What a job printed: all attempts, rank 0 first; with -f as it is printed."""
     client, out = session.client(), session.out
     found = client.persistently(lambda: client.job(job)) if following else client.job(job)
+    _check(found, which["rank"], which["attempt"], following)
     ranks = 1 if which["rank"] is not None else rank_count(found)
+    if not found["attempts"]:
+        out.note(_nothing(found))
     printer = LogPrinter(out, ranks)
     query = LogFilter(rank=which["rank"], attempt=which["attempt"], tail=which["tail"])
     if following:
@@ -39,8 +43,24 @@ def logs(session: Session, job: str, following: bool, **which: Any) -> None:
                 for page in stored(client, found["id"], LogFilter(rank=rank, attempt=attempt)):
                     printer.page(page["chunks"])
     printer.finish()
-    if not found["attempts"] and not following:
-        out.note(f"{found['id']} has not started: tm why {found['id']}")
+
+
+def _check(job: Row, rank: int | None, attempt: int | None, following: bool) -> None:
+    """Raises: UsageError for a rank or an attempt that there is not, rather than showing nothing."""
+    ranks, numbers = rank_count(job), [one["number"] for one in job["attempts"]]
+    if rank is not None and rank >= ranks:
+        has = "rank 0 alone" if ranks == 1 else f"ranks 0 to {ranks - 1}"
+        raise UsageError(f"{job['id']} has no rank {rank}", f"it has {has}")
+    if attempt is not None and attempt not in numbers and not following:
+        had = f"it has had {', '.join(map(str, numbers))}" if numbers else _nothing(job)
+        raise UsageError(f"{job['id']} has had no attempt {attempt}", had)
+
+
+def _nothing(job: Row) -> str:
+    """Why there is no log."""
+    if job["state"] in ENDED:
+        return f"{job['id']} was {job['state']} before it started"
+    return f"{job['id']} has not started: tm why {job['id']}"
 
 
 def stored(client: Client, ref: str, query: LogFilter) -> Iterator[Row]:

@@ -49,7 +49,7 @@ def resume(session: Session, name: str) -> None:
     _set(session, name, "resume", "")
 
 
-@nodes.command()
+@nodes.command(short_help="Say that nothing runs there any more.")
 @click.argument("name")
 @click.option("--reason", default="", help="Why; it is shown with the node.")
 @remote
@@ -77,8 +77,8 @@ def _kind(device: Row) -> str:
 def _row(node: Row) -> list[str]:
     free, kinds = node["free"], sorted({_kind(device) for device in node["devices"]})
     gpus = f"{len(free['devices'])} of {len(node['devices'])} {', '.join(kinds)}" if node["devices"] else "none"
-    memory = f"{words.memory(free['memory_bytes'])} of {words.memory(node['memory_bytes'])}"
-    state = node["state"] + (f": {node['state_reason']}" if node["state_reason"] else "")
+    memory = words.memory_of(free["memory_bytes"], node["memory_bytes"])
+    state = f"{node['state']} {node['state_reason']}".rstrip()
     return [node["name"], state, f"{free['cpus']:g} of {node['cpus']:g}", memory, gpus, ", ".join(node["jobs"]) or "-"]
 
 

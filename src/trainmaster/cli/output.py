@@ -59,9 +59,11 @@ class Output:
             sys.stdout.flush()
             tell(text, sys.stderr)
 
-    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], state: int | None = None) -> None:
-        """Aligned columns; `state` is the column that holds a state, by which lines are coloured."""
-        lines = draw(headers, rows, self.width)
+    def table(
+        self, headers: Sequence[str], rows: Sequence[Sequence[str]], state: int | None = None, spare: Sequence[int] = ()
+    ) -> None:
+        """Aligned columns; `state` is the column that holds a state, by which lines are coloured, `spare` as in `draw`."""
+        lines = draw(headers, rows, self.width, spare)
         self.data(lines[0])
         for line, row in zip(lines[1:], rows, strict=True):
             self.data(line, "" if state is None else row[state])

@@ -8,14 +8,16 @@ import click
 from trainmaster.cli import words
 from trainmaster.cli.progress import chosen, values_of
 from trainmaster.cli.session import Session, quiet_option, remote
-from trainmaster.client.api import JobFilter
+from trainmaster.client.api import STATES, JobFilter
 
 _HEADERS = ("ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE / WHY")
+_STATE = click.Choice(STATES)
+_SPARE = (_HEADERS.index("METRIC"), _HEADERS.index("STEP"), _HEADERS.index("TRY"))  # left out of a narrow terminal
 
 
 @click.command()
 @click.option("-a", "--all", "everything", is_flag=True, help="All jobs, not the newest 50 only.")
-@click.option("--state", multiple=True, help="Only jobs in this state; may be said several times.")
+@click.option("--state", multiple=True, type=_STATE, help="Only jobs in this state; may be said several times.")
 @click.option("--project", help="Only jobs of this project.")
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, help="How many.", show_default=True)
 @quiet_option
@@ -34,10 +36,10 @@ def ps(session: Session, everything: bool, state: tuple[str, ...], project: str 
         for job in jobs:
             out.data(job["id"])
     elif not jobs:
-        out.note("no jobs; submit one: tm run -- python train.py")
+        out.note("no such job; the others: tm ps" if state or project else "no jobs; submit one: tm run -- python train.py")
     else:
         now_s = time.time()
-        out.table(_HEADERS, [row(job, now_s) for job in jobs], state=1)
+        out.table(_HEADERS, [row(job, now_s) for job in jobs], state=1, spare=_SPARE)
         if len(jobs) == limit and not everything:
             out.note(f"the newest {limit}; all of them: tm ps --all")
 

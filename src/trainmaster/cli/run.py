@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from trainmaster.cli.follow import Follower, detached
-from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.cli.session import Session, no_such_option, quiet_option, remote
 from trainmaster.client.submission import Draft, Options, draft_command, draft_file, send
 from trainmaster.errors import INTERRUPTED_EXIT, UsageError
 
@@ -29,7 +29,7 @@ class _Submitting(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             hint = f"options of your program go behind --: tm {ctx.info_name} -- python train.py {error.option_name}"
-            raise UsageError(error.format_message().rstrip("."), hint) from error
+            raise UsageError(no_such_option(error), hint) from error
 
 
 _JOB_OPTIONS = (
@@ -175,6 +175,6 @@ def _no_dashes(verb: str, words: tuple[str, ...]) -> UsageError:
         hint = f"one file: tm {verb} {words[0]}   with parameters: tm {verb} {words[0]} --set lr=1e-4"
         return UsageError(f"{' '.join(words[1:])!r} behind the file {words[0]} means nothing", hint)
     line = " ".join(words)
-    command = f"python {line}" if words[0].endswith(".py") else line
+    command = f"python {line}" if line.split()[0].endswith(".py") else line
     message = f"{words[0]!r} is no spec file"
     return UsageError(message, f"a command goes behind --: tm {verb} -- {command}   a spec file: tm {verb} train.yaml")

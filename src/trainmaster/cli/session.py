@@ -1,5 +1,6 @@
 """What every command shares: its options (`--json`, `-q`, `--server`), its output and its client."""
 
+import difflib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -44,6 +45,12 @@ def _server(context: click.Context, _: click.Parameter, url: str | None) -> None
 json_option = click.option("--json", is_flag=True, expose_value=False, callback=_json, help="Answer in JSON.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_quiet, help="Print ids alone.")
 server_option = click.option("--server", metavar="URL", expose_value=False, callback=_server, help="The server to talk to.")
+
+
+def no_such_option(error: click.NoSuchOption) -> str:
+    """`there is no option '--gpu'; did you mean '--gpus'?`."""
+    near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
+    return f"there is no option {error.option_name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def remote(command: _Command) -> _Command:

@@ -1,5 +1,6 @@
 """`tm show`: everything about one job, drawn so that it can be read in a plain terminal of 80 columns."""
 
+import shlex
 import textwrap
 import time
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import click
 
 from trainmaster.cli import curve, timeline, words
-from trainmaster.cli.output import Output
 from trainmaster.cli.progress import chosen, values_of
 from trainmaster.cli.session import Session, remote
+from trainmaster.client.api import ENDED
 
-_WIDTH = 80
+_WIDTH, _WIDTH_MIN = 80, 40
 _CHECKPOINTS = 5
 _ARTIFACTS = 8
 
@@ -34,18 +35,20 @@ def show(session: Session, job: str, metric: str | None) -> None:
     name, _ = chosen(values, metric or found["spec"]["metrics"]["primary"])
     name = name or (None if metric else chosen(values, None)[0])
     points = client.metrics(found["id"], name).get(name, []) if name else []
-    for line in head(found, time.time()):
+    width = min(_WIDTH, max(_WIDTH_MIN, out.width or _WIDTH))
+    for line in head(found, time.time(), width):
         out.data(line, found["state"])
-    for line in body(found, time.time(), (name, [(step, value) for step, value in points if value is not None]), out):
+    series = (name, [(step, value) for step, value in points if value is not None])
+    for line in body(found, time.time(), series, (width, out.unicode)):
         out.data(line)
 
 
-def head(job: dict[str, Any], now_s: float) -> list[str]:
+def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     """What it is, in few lines."""
     spec, origin, code, need = job["spec"], job["origin"], job["code"], job["spec"]["resources"]
     lines = [f"{job['id']}  {job['state']}{_since(job, now_s)}"]
-    if job["reason"] and job["state"] not in ("running", "succeeded") and not job["failure"]:
-        lines += _wrapped(str(job["reason"]), "  ")
+    if job["reason"] not in ("", job["state"]) and job["state"] not in ("running", "succeeded", "failed"):
+        lines += _wrapped(str(job["reason"]), "  ", width=width)
     gpus = f"{need['gpus']} × {need['gpu_kind'] or 'GPU'}, " if need["gpus"] else ""
     each = f"{gpus}{need['cpus']:g} CPU, {words.plural(need['ranks'], 'rank')}"
     resources = f"{need['nodes']} nodes, each {each}" if need["nodes"] > 1 else each
@@ -56,55 +59,68 @@ def head(job: dict[str, Any], now_s: float) -> list[str]:
     size = f"{words.plural(code['files'], 'file')}, {words.size(code['bytes'])} copied"
     copied = "in place" if code["in_place"] else size
     linked = f", {code['linked']} linked" if code["linked"] else ""
-    return [
-        *lines,
-        *_field("command", job["command"]),
-        *_field("belongs to", f"project {job['project']}, experiment {job['experiment']}, priority {job['priority']}"),
-        *_field("needs", resources + limit),
-        *_field("submitted", f"{words.ago(job['created_s'], now_s)}{by}{git}"),
-        *_field("code", f"{origin['directory'] or '-'} ({copied}{linked})"),
-        *_field("params", ", ".join(f"{key}={value}" for key, value in spec["params"].items())),
-        *_field("tags", ", ".join(f"{key}={value}" for key, value in job["tags"].items())),
-    ]
+    fields = {
+        "command": job["command"],
+        "belongs to": f"project {job['project']}, experiment {job['experiment']}, priority {job['priority']}",
+        "needs": resources + limit,
+        "submitted": f"{words.ago(job['created_s'], now_s)}{by}{git}",
+        "code": f"{origin['directory'] or '-'} ({copied}{linked})",
+        "params": ", ".join(f"{key}={value}" for key, value in spec["params"].items()),
+        "tags": ", ".join(f"{key}={value}" for key, value in job["tags"].items()),
+    }
+    told = [_wrapped(value, f"  {name:<11}", " " * 13, width) for name, value in fields.items() if value]
+    return [*lines, *(line for wrapped in told for line in wrapped)]
 
 
 def _since(job: dict[str, Any], now_s: float) -> str:
+    """How long it has been so; of a job that ended how long it took, and when that was."""
+    first_s = job["started_s"] or job["created_s"]
     if job["ended_s"]:
-        took = words.duration(job["ended_s"] - (job["started_s"] or job["created_s"]))
-        return f" after {took}, {words.ago(job['ended_s'], now_s)}"
-    return f" for {words.duration(max(0.0, now_s - (job['started_s'] or job['created_s'])))}"
+        return f" after {words.duration(job['ended_s'] - first_s)}, {words.ago(job['ended_s'], now_s)}"
+    last = job["attempts"][-1] if job["attempts"] else None
+    if last is None:
+        return f" for {words.duration(max(0.0, now_s - job['created_s']))}"
+    since_s = last["ended_s"] or last["started_s"] or last["placed_s"]
+    preposition = ", after" if job["state"] == "stopping" else " for"
+    number = f" in attempt {last['number']}" if last["number"] > 1 and not last["ended_s"] else ""
+    return f"{preposition} {words.duration(max(0.0, now_s - since_s))}{number}"
 
 
-def _field(name: str, value: str) -> list[str]:
-    return _wrapped(value, f"  {name:<11}", " " * 13) if value else []
-
-
-def _wrapped(text: str, first: str, rest: str = "") -> list[str]:
-    """`text` in lines of 80 columns; words longer than that (paths) stay whole, to be copied."""
+def _wrapped(text: str, first: str, rest: str = "", width: int = _WIDTH) -> list[str]:
+    """`text` in lines of `width` columns; words longer than that (paths) stay whole, to be copied."""
     return textwrap.wrap(
-        " ".join(text.split()), _WIDTH, initial_indent=first, subsequent_indent=rest or first, break_long_words=False,
+        " ".join(text.split()), width, initial_indent=first, subsequent_indent=rest or first, break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
 
 
-def body(job: dict[str, Any], now_s: float, series: tuple[str | None, list[tuple[float, float]]], out: Output) -> list[str]:
-    """Attempts, metric, checkpoints, artifacts, failure, notes and what to type next."""
+def body(
+    job: dict[str, Any], now_s: float, series: tuple[str | None, list[tuple[float, float]]], screen: tuple[int, bool]
+) -> list[str]:
+    """Attempts, metric, checkpoints, artifacts, failure, notes and what to type next; `screen`: columns, unicode or not."""
+    width, unicode = screen
     lines: list[str] = []
     if job["attempts"]:
-        glyphs = timeline.UNICODE if out.unicode else timeline.ASCII
-        lines += ["", "Attempts", *timeline.draw(job, now_s, glyphs=glyphs)]
+        glyphs = timeline.UNICODE if unicode else timeline.ASCII
+        lines += ["", "Attempts", *timeline.draw(job, now_s, width, glyphs)]
     name, points = series
-    drawn = curve.draw(points, _WIDTH, ascii_only=not out.unicode)
     if name is not None and points:
-        pick = min if job["spec"]["metrics"]["mode"] == "min" else max
-        best = pick(points, key=lambda point: point[1])
-        last = points[-1]
-        told = f"{name}: {words.number(last[1])} at step {last[0]:g}, best {words.number(best[1])} at step {best[0]:g}"
-        lines += ["", f"Metric {told}", *drawn]
+        lines += ["", *_metric(job, name, points, width), *curve.draw(points, width, ascii_only=not unicode)]
     others = [f"{key} {words.number(value)}" for key, value in values_of(job).items() if key != name]
     if others:
-        lines += ["", f"Other metrics: {', '.join(others)}"]
-    return [*lines, *_checkpoints(job, now_s), *_artifacts(job), *_failure(job), *_rest(job)]
+        lines += ["", *_wrapped(f"Other metrics: {', '.join(others)}", "", "  ", width)]
+    return [*lines, *_checkpoints(job, now_s), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
+
+
+def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], width: int) -> list[str]:
+    """Where it stands (a restart may have thrown it back) and the best it was."""
+    step, value = points[-1]
+    last = job["metrics"].get(name)
+    if last is not None and last["step"] is not None and last["value"] is not None:
+        step, value = last["step"], last["value"]
+    best = (min if job["spec"]["metrics"]["mode"] == "min" else max)(points, key=lambda point: point[1])
+    told = f"{words.number(value)} at step {step:g}, best {words.number(best[1])} at step {best[0]:g}"
+    return _wrapped(f"Metric {name}: {told}", "", "  ", width)
 
 
 def _checkpoints(job: dict[str, Any], now_s: float) -> list[str]:
@@ -130,20 +146,26 @@ def _artifacts(job: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _failure(job: dict[str, Any]) -> list[str]:
+def _failure(job: dict[str, Any], width: int) -> list[str]:
     failure = job["failure"]
-    if not failure or job["state"] == "succeeded":
+    if not failure or job["state"] != "failed":
         return []
     rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
-    lines = ["", f"Failure: {failure['cause'].replace('_', ' ')}{rank}", *_wrapped(failure["message"], "  ")]
+    lines = ["", f"Failure: {failure['cause'].replace('_', ' ')}{rank}", *_wrapped(failure["message"], "  ", width=width)]
     return [*lines, *(f"  | {line}" for line in failure["last_lines"])]
 
 
-def _rest(job: dict[str, Any]) -> list[str]:
-    lines = [line for note in job["notes"] for line in _wrapped(note, "Note: ", "      ")]
-    lines += [f"Work directory: {directory}" for directory in job["work"]]
-    following = job["state"] not in ("succeeded", "failed", "cancelled")
-    next_command = f"tm logs {job['id']}{' -f' if following else ''}"
+def _rest(job: dict[str, Any], width: int) -> list[str]:
+    """Notes, where its files are, and what to type next."""
+    id, work = job["id"], job["work"]
+    lines = [line for note in job["notes"] for line in _wrapped(note, "Note: ", "      ", width)]
+    if len(work) > 1:
+        lines += ["Work directories", *(f"  {directory}" for directory in work)]
+    else:
+        lines += [f"Work directory: {directory}" for directory in work]
+    commands = [f"tm logs {id}" + ("" if job["state"] in ENDED else " -f")] if job["attempts"] else []
     if job["state"] in ("queued", "held"):
-        next_command = f"tm why {job['id']}"
-    return ["", *lines, f"Next: {next_command}" + (f"   tm get {job['id']}" if job["artifacts"] else "")]
+        commands = [f"tm why {id}", *([f"tm release {id}"] if job["state"] == "held" else [])]
+    commands += [f"tm get {id} {shlex.quote(job['artifacts'][0]['path'])}"] if job["artifacts"] else []
+    lines += [f"Next: {'   '.join(commands)}"] if commands else []
+    return ["", *lines] if lines else []

@@ -26,18 +26,36 @@ def fit(text: str, width: int) -> str:
     return kept.rstrip() + "…"
 
 
-def draw(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Aligned lines. With a `width` the widest columns are shortened until every line fits; None leaves all whole."""
+def draw(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, spare: Sequence[int] = ()
+) -> list[str]:
+    """Aligned lines. With a `width` the last column gives way first, then those of `spare` are left out one by one,
+    then the widest are shortened, until every line fits; None leaves all whole."""
     clean = [[" ".join(cell.split()) for cell in row] for row in rows]
     columns = list(zip(headers, *clean, strict=True))
     widths = [max(width_of(cell) for cell in column) for column in columns]
+    kept = list(range(len(columns)))
     if width is not None:
-        over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-        while over > 0 and max(widths) > _FLOOR:
-            widths[len(widths) - 1 - widths[::-1].index(max(widths))] -= 1  # the last of the widest: words, not ids
+        kept = _kept(widths, width, spare)
+        over = sum(widths[at] for at in kept) + len(_GAP) * (len(kept) - 1) - width
+        give = min(max(0, over), max(0, widths[-1] - _FLOOR))
+        widths[-1], over = widths[-1] - give, over - give
+        while over > 0 and (widest := max(widths[at] for at in kept)) > _FLOOR:
+            widths[max(at for at in kept if widths[at] == widest)] -= 1  # the last of the widest: words, not ids
             over -= 1
-    numeric = [all(_is_number(cell) for cell in column[1:]) and len(column) > 1 for column in columns]
-    return [_line(line, widths, numeric) for line in [list(headers), *clean]]
+    numeric = [_is_numeric(column[1:]) for column in columns]
+    picked = [[line[at] for at in kept] for line in [list(headers), *clean]]
+    return [_line(line, [widths[at] for at in kept], [numeric[at] for at in kept]) for line in picked]
+
+
+def _kept(widths: Sequence[int], width: int, spare: Sequence[int]) -> list[int]:
+    """The columns there is room for beside a short last one; those of `spare` go until there is."""
+    kept = list(range(len(widths)))
+    for at in spare:
+        if sum(widths[i] for i in kept[:-1]) + min(widths[-1], _FLOOR) + len(_GAP) * (len(kept) - 1) <= width:
+            break
+        kept.remove(at)
+    return kept
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
@@ -49,6 +67,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
     return _GAP.join(parts).rstrip()
 
 
-def _is_number(cell: str) -> bool:
-    """Whether it belongs to the right edge of its column."""
-    return cell == "-" or (cell[:1] in "0123456789-+." and cell[-1:].isdigit() and " " not in cell)
+def _is_numeric(cells: Sequence[str]) -> bool:
+    """Whether a column is set flush right: numbers, and `-` where there is none."""
+    told = [cell for cell in cells if cell != "-"]
+    return bool(told) and all(cell[:1] in "0123456789-+." and cell[-1:].isdigit() and " " not in cell for cell in told)

@@ -8,7 +8,8 @@ from trainmaster.cli import words
 from trainmaster.cli.table import fit
 
 _HEAD, _TAIL = 3, 12  # attempts drawn where there are too many
-_LINE = 80
+_BESIDE = 44  # columns beside the bar: the number before it, the end and the nodes behind it
+_BAR_MIN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,18 @@ UNICODE = Glyphs()
 ASCII = Glyphs("-", "#", "...", "x")
 
 
-def draw(job: Mapping[str, Any], now_s: float, bar: int = 36, glyphs: Glyphs = UNICODE) -> list[str]:
-    """One bar of `bar` columns per attempt, from submission to the end or now; below it where it resumed and how it ended."""
+def draw(job: Mapping[str, Any], now_s: float, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
+    """One bar per attempt, from submission to the end or now; below it where it resumed and how it ended.
+
+    Of the last attempt of a job that failed or was cancelled the end is not told: it is the job's own.
+    """
+    bar = max(_BAR_MIN, width - _BESIDE)
     attempts: Sequence[Mapping[str, Any]] = job["attempts"]
     begin_s = float(job["created_s"])
     end_s = max(float(job["ended_s"] or now_s), begin_s + 0.001)
     lines = [_axis(begin_s, end_s, bar)]
+    if job.get("state") in ("failed", "cancelled") and attempts:
+        attempts = [*attempts[:-1], {**attempts[-1], "cause": None}]
     for attempt in attempts[:_HEAD] if len(attempts) > _HEAD + _TAIL else attempts:
         lines += _attempt(attempt, (begin_s, end_s), bar, glyphs)
     if len(attempts) > _HEAD + _TAIL:
@@ -61,7 +68,8 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
     where = ", ".join(attempt.get("nodes") or ())
     took = words.duration(last_s - placed_s)
     head = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']} {took}" + (f" on {where}" if where else "")
-    return [fit(head, _LINE), *(f"     {line}" for line in told(attempt))]
+    width = bar + _BESIDE
+    return [fit(head, width), *(f"     {fit(line, width - 5)}" for line in told(attempt))]
 
 
 def told(attempt: Mapping[str, Any]) -> list[str]:
@@ -73,5 +81,5 @@ def told(attempt: Mapping[str, Any]) -> list[str]:
     if attempt.get("cause"):
         message = str(attempt.get("message") or "").strip()
         cause = str(attempt["cause"]).replace("_", " ")
-        lines.append(fit(f"{cause}: {message}" if message else cause, _LINE - 5))
+        lines.append(f"{cause}: {message}" if message else cause)
     return lines

@@ -55,6 +55,6 @@ def _tell(out: Output, job: Row) -> None:
     elif out.quiet:
         out.data(job["id"])
     else:
-        took = words.duration((job["ended_s"] or 0.0) - job["created_s"])
+        took = words.duration((job["ended_s"] or 0.0) - (job["started_s"] or job["created_s"]))
         reason = f": {job['reason']} (tm show {job['id']})" if job["state"] != "succeeded" and job["reason"] else ""
         out.data(f"{job['id']} {job['state']} after {took}{reason}")

@@ -3,6 +3,7 @@
 import click
 
 from trainmaster.cli.session import Session, remote
+from trainmaster.client.api import Row
 
 
 @click.command()
@@ -14,6 +15,15 @@ def why(session: Session, job: str) -> None:
     if out.json:
         out.value(answer)
         return
-    told = answer["position"] is None or "in the queue" in answer["reason"]
-    place = "" if told else f", place {answer['position']} in the queue"
-    out.data(f"{answer['state']}{place}" + (f": {answer['reason']}" if answer["reason"] else ""))
+    out.data(sentence(answer))
+
+
+def sentence(answer: Row) -> str:
+    """`digits-14 is queued: waiting for 2 GPUs`; a reason that names the job is a sentence already."""
+    id, state, reason = str(answer["id"]), str(answer["state"]), str(answer["reason"])
+    if reason.startswith(f"{id} "):
+        return reason
+    verb = "has" if state in ("succeeded", "failed") else "was" if state == "cancelled" else "is"
+    if not reason or reason.startswith(state):
+        return f"{id} {verb} {reason or state}"
+    return f"{id} {verb} {state}: {reason}"

@@ -6,9 +6,11 @@ _SPANS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d 1 h`."""
+    """`under 0.1 s`, `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d 1 h`."""
+    if seconds < 0.1:
+        return "under 0.1 s"
     if seconds < 10:
-        return f"{max(0.0, math.floor(seconds * 10) / 10):.1f} s" if seconds > 0 else "0 s"
+        return f"{math.floor(seconds * 10) / 10:g} s"
     whole = int(seconds)
     for size, unit, small, small_unit in _SPANS:
         if whole >= size:
@@ -51,6 +53,13 @@ def memory(count: float) -> str:
             return f"{count:.4g} {unit}"
         count /= 1024
     raise AssertionError("unreachable: TiB takes all")
+
+
+def memory_of(part: float, whole: float) -> str:
+    """`21.5 of 64 GiB`: both in the unit of the whole."""
+    told, unit = memory(whole).split()
+    factor = 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
+    return f"{part / factor:.4g} of {told} {unit}"
 
 
 def number(value: float | None) -> str:

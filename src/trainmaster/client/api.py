@@ -16,6 +16,7 @@ from trainmaster.wire.code import Tree
 
 Row = dict[str, Any]
 
+STATES = ("held", "queued", "starting", "running", "stopping", "succeeded", "failed", "cancelled")
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 POLL_S = 20.0  # how long one long poll is held
 _RETRY_S = 0.3

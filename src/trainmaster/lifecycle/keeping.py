@@ -12,7 +12,8 @@ from trainmaster.model.job import Job
 def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     """The last missing part commits the checkpoint; retention then gives up the oldest beyond `keep`.
 
-    Law: the last good checkpoint is never given up, and a corrupt one does not count among those kept.
+    Law: the last good checkpoint is never given up, and a corrupt one does not count among those kept. One of an earlier
+    step that still lacks parts is given up too: every node is past it.
     """
     assert isinstance(event, CheckpointStaged)
     job = _seen(job, event.part.node_index, event.report)
@@ -27,7 +28,9 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     checkpoints = (*(c for c in job.checkpoints if c.id != event.id), replace(whole, committed_s=now_s))
     good = [c.id for c in checkpoints if c.good]
     kept = set(good[-max(1, job.spec.checkpoint.keep) :])
-    given_up = tuple(c.id for c in checkpoints if c.id not in kept)
+    overtaken = [c for c in others if c.step is not None and whole.step is not None and c.step < whole.step]
+    others = tuple(c for c in others if c not in overtaken)
+    given_up = (*(c.id for c in checkpoints if c.id not in kept), *(c.id for c in overtaken))
     job = replace(
         job, staged=others, checkpoints=tuple(c for c in checkpoints if c.id in kept), deleting=(*job.deleting, *given_up)
     )

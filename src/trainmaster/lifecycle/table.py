@@ -46,7 +46,7 @@ def _build() -> dict[tuple[State, type], Row]:
     rows((queued,), ev.Placed, transitions.place, starting)
     rows((starting,), ev.RendezvousChosen, transitions.choose_rendezvous)
     table |= _race((running, stopping), ev.RendezvousChosen, "told twice, or too late to matter")
-    rows((starting,), ev.NodeStarted, transitions.start_node, starting, running)
+    rows((starting,), ev.NodeStarted, transitions.start_node, starting, running, stopping)
     rows((stopping,), ev.NodeStarted, transitions.start_node, stopping)
     table |= _race((running,), ev.NodeStarted, "told twice")
     for live in _LIVE:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S, Effect, Launch, Stop
+from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S, DeleteCheckpoint, Effect, Launch, Stop
 from trainmaster.model.events import (
     AttemptEnded,
     CancelRequested,
@@ -106,16 +106,20 @@ def choose_rendezvous(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The job runs once every agent has its ranks running."""
+    """The job runs once every agent has its ranks running, all of them from the same checkpoint."""
     assert isinstance(event, NodeStarted)
     attempt = live_attempt(job)
     node = attempt.nodes[event.node_index]
     phase = NodePhase.RUNNING if node.phase is NodePhase.LAUNCHING else node.phase
-    attempt = with_node(attempt, event.node_index, replace(node, phase=phase, reports=max(node.reports, event.report)))
+    node = replace(node, phase=phase, reports=max(node.reports, event.report), restored=event.restored)
+    attempt = with_node(attempt, event.node_index, node)
     if event.node_index == 0:
         attempt = replace(attempt, restored=event.restored, resumed_from_step=event.step if event.restored else None)
     checkpoints = tuple(replace(c, good=False) if c.id in event.bad else c for c in job.checkpoints)
     job = replace(job, attempt=attempt, checkpoints=checkpoints)
+    running = [n.restored for n in attempt.nodes if n.phase is NodePhase.RUNNING]
+    if job.state is State.STARTING and len(set(running)) > 1:  # one found its part corrupt, another did not
+        return stop_all(job, StopFor.FAILURE, "its nodes put different checkpoints back", now_s, FAILURE_GRACE_S)
     if job.state is State.STARTING and all(n.phase is not NodePhase.LAUNCHING for n in attempt.nodes):
         started = replace(attempt, started_s=now_s)
         job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
@@ -162,22 +166,23 @@ def order_stop(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The verdict, as recorded, decides where the job goes."""
+    """The verdict, as recorded, decides where the job goes. Checkpoints that lack parts will never have them."""
     assert isinstance(event, AttemptEnded)
     verdict = event.verdict
     attempt = replace(live_attempt(job), ended_s=now_s, verdict=verdict, failure=verdict.failure)
     steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
     newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
+    deletes = tuple(DeleteCheckpoint(job.id, c.id) for c in job.staged)
     ran_s = job.ran_s + (now_s - attempt.started_s if attempt.started_s is not None else 0.0)
     job = replace(
         job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, ran_s=ran_s,
-        failure=verdict.failure, staged=(),
+        failure=verdict.failure, staged=(), deleting=(*job.deleting, *(c.id for c in job.staged)),
     )  # fmt: skip
     if verdict.state.ended:
-        return replace(job, ended_s=now_s), ()
+        return replace(job, ended_s=now_s), deletes
     job = replace(job, queued_s=now_s, not_before_s=now_s + verdict.delay_s)
     if verdict.ledger is Ledger.NONE:
-        return job, ()
+        return job, deletes
     furthest = -1 if job.progress_step is None else job.progress_step
     advanced = newest != job.progress_checkpoint or max(steps, default=-1) > furthest
     return replace(
@@ -187,4 +192,4 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
         progress_step=max(steps, default=job.progress_step),
         progress_checkpoint=newest,
         fruitless_restarts=0 if advanced else job.fruitless_restarts + 1,
-    ), ()
+    ), deletes

@@ -149,6 +149,7 @@ class NodeRun:
     phase: NodePhase = NodePhase.LAUNCHING
     lost: bool = False  # the agent is gone; its ranks may not be yet
     reports: int = 0  # number of its highest report that became an event
+    restored: str | None = None  # id of the checkpoint that it put back
     outcome: Outcome | None = None
 
 

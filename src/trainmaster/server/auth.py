@@ -14,6 +14,8 @@ from typing import Any
 from trainmaster.errors import AuthenticationError
 from trainmaster.home import Home, account_name, write_atomic
 
+_SEND = "send 'Authorization: Bearer <token>'; this machine's own server keeps it in $TRAINMASTER_HOME/token"
+
 
 def credential(secret: bytes, key: str) -> str:
     """What the agent of `key` proves itself with."""
@@ -59,7 +61,7 @@ class Tokens:
     def owner(self, token: str | None) -> str:
         """The name under which `token` acts. Raises: AuthenticationError."""
         if token is None:
-            raise AuthenticationError("this needs a token", "send 'Authorization: Bearer <token>'; see the file `token` of the server")
+            raise AuthenticationError("this needs a token", _SEND)
         self._refresh()
         digest = hashlib.sha256(token.encode(errors="replace")).hexdigest().encode()
         found = None

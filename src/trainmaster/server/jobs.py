@@ -105,7 +105,7 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
         snapshot = Snapshot(time.time(), tuple(events.nodes()), tuple(waiting), held)
         place = 1 + [other.id for other in ordered(snapshot, POLICIES["fifo"])].index(job.id)
         reason = why(job, snapshot, place) if found.reason == job.reason else found.reason
-    return bodies.Json({"reason": reason, "position": place, "state": job.state.value})
+    return bodies.Json({"id": job.id, "reason": reason, "position": place, "state": job.state.value})
 
 
 @router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=schemas.answers(schemas.Series))

@@ -162,6 +162,7 @@ class JobDetail(JobSummary):
 class Why(BaseModel):
     """Why a job waits."""
 
+    id: str
     reason: str
     position: int | None = Field(description="place in the queue, from 1; null when it does not wait")
     state: str

@@ -1,17 +1,14 @@
 """The api process: uvicorn on a TCP port for people and on a Unix socket for agents. Control loads nothing of this."""
 
 import asyncio
-import fcntl
 import resource
 import socket
 from contextlib import suppress
 from types import FrameType
-from typing import TextIO
 
 import uvicorn
 
 from trainmaster import __version__, compose, daemons
-from trainmaster.errors import ConflictError
 from trainmaster.home import Home
 from trainmaster.server.app import create_app
 from trainmaster.server.listening import bind_tcp, bind_unix, url_of
@@ -26,7 +23,7 @@ _FAREWELL_S = 3  # how long a stop waits for answers still being given
 
 def api_main(home: Home, detached: bool) -> int:
     """Serve until told to end. Raises: ConflictError, OperationError, DiskFullError."""
-    lock = _hold(home)
+    lock = compose.hold_alone(home, "api")
     settings = home.read_json(home.settings_json) or {}
     tcp = bind_tcp(home, settings.get("host"), settings.get("port"))
     unix = bind_unix(home.socket("api"))
@@ -79,17 +76,6 @@ class ApiServer(uvicorn.Server):
         super().handle_exit(sig, frame)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._runtime.bells.close)
-
-
-def _hold(home: Home) -> TextIO:
-    """The lock of the api process. Raises: ConflictError."""
-    lock = home.lock("api").open("a")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise ConflictError(f"another api process runs on {home.root}", "stop it with: tm down") from None
-    return lock
 
 
 def _raise_descriptor_limit() -> None:

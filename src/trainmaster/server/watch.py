@@ -50,6 +50,8 @@ def _sleep_while_alive(home: Home, other: str) -> None:
             continue
         try:
             if daemons.alive(home, other):
-                select.select([descriptor], [], [])
+                poll = select.poll()  # `select.select` refuses numbers over 1,024
+                poll.register(descriptor, select.POLLIN)
+                poll.poll()
         finally:
             os.close(descriptor)

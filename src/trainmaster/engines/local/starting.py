@@ -110,7 +110,9 @@ def stop_spawner(home: Home) -> None:
     except OSError:
         return
     try:
-        select.select([descriptor], [], [], _CONNECT_S)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(_CONNECT_S * 1000)
     finally:
         os.close(descriptor)
 
