@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,15 +44,21 @@ class Trainmaster:
         self.environment = {**os.environ, "TRAINMASTER_HOME": str(home), "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
         self.command = shutil.which("tm", path=self.environment["PATH"]) or fail("there is no `tm`; run `make venv` first")
 
-    def run(self, *arguments: str, timeout_s: float = 180) -> None:
-        """Run a command before the reader's eyes."""
+    def run(self, *arguments: str, timeout_s: float = 180, shown: int | None = None) -> None:
+        """Run a command before the reader's eyes; of its output the first `shown` lines, None for all."""
         print(f"$ tm {' '.join(arguments)}", flush=True)
-        try:
-            result = subprocess.run([self.command, *arguments], env=self.environment, timeout=timeout_s, check=False)
-        except subprocess.TimeoutExpired:
+        output = None if shown is None else subprocess.PIPE
+        with subprocess.Popen([self.command, *arguments], env=self.environment, stdout=output, text=True) as process:
+            late = threading.Timer(timeout_s, process.kill)
+            late.start()
+            for number, line in enumerate(process.stdout or ()):
+                if shown is not None and number <= shown:
+                    print(line.rstrip() if number < shown else "…", flush=True)
+        late.cancel()
+        if process.returncode == -signal.SIGKILL:
             fail(f"`tm {' '.join(arguments)}` took longer than {timeout_s:g} s")
-        if result.returncode != 0:
-            fail(f"`tm {' '.join(arguments)}` exited {result.returncode}")
+        if process.returncode != 0:
+            fail(f"`tm {' '.join(arguments)}` exited {process.returncode}")
 
     def read(self, *arguments: str) -> str:
         """The standard output of a command."""
@@ -153,7 +160,7 @@ def demo(tm: Trainmaster, directory: Path) -> None:
     spec = str((directory / "train.yaml").relative_to(ROOT))
 
     say("an undisturbed run, as the reference")
-    tm.run("run", spec)
+    tm.run("run", spec, shown=3)
     reference = json.loads(tm.read("ps", "--json"))[0]["id"]
 
     say("the same again; half-way, kill -9 one rank and the whole control plane")

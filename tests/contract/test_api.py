@@ -239,10 +239,8 @@ def test_why_says_the_reason_and_the_place_in_the_queue(api: Api) -> None:
     urgent = api.submit(resources={"cpus": 4}, priority=5)
     api.take_up()
     why = {job: api.get(f"/jobs/{job}/why") for job in (*ids, urgent)}
-    assert {job: (answer["position"], answer["state"]) for job, answer in why.items()} == {
-        urgent: (1, "queued"),
-        ids[0]: (2, "queued"),
-        ids[1]: (3, "queued"),
+    assert {job: (answer["id"], answer["position"], answer["state"]) for job, answer in why.items()} == {
+        job: (job, place, "queued") for place, job in enumerate([urgent, *ids], 1)
     }
     assert "number 3 in the queue" in why[ids[1]]["reason"]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,6 +206,18 @@ def test_a_launch_that_no_agent_came_of_is_unknown_then_absent(world: LocalWorld
     world.engine().submit(submission)
     await_running(world, submission.key)
     stop_until_over(world, submission.key, 5.0)
+
+
+def test_what_runs_on_without_its_records_is_found_and_ended_by_a_stop(world: LocalWorld) -> None:
+    submission = world.submission(Behaviour.STUBBORN)
+    world.engine().submit(submission)
+    await_running(world, submission.key)
+    shutil.rmtree(Attempts(world.home).directory(submission.key))
+    world.restart()
+    assert phase(world, submission.key) is Phase.ABSENT
+    world.engine().stop(submission.key, 30.0)
+    assert phase(world, submission.key) is Phase.LOST
+    stop_until_over(world, submission.key, 0.0)
 
 
 def test_the_cost_of_finding_all_is_that_of_the_living(world: LocalWorld) -> None:

@@ -208,6 +208,16 @@ def test_what_the_job_writes_is_no_part_of_it(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_what_may_be_code_and_is_left_out_is_said(tmp_path: Path) -> None:
+    root = write(tmp_path / "p", dict.fromkeys(("a.py", "b.py", "c.py", "d.py", "out/old.png", "w.pt"), ""))
+    assert gather(root, own=["*.py", "out/*.png"]).notes == (
+        "not copied, since '*.py' says that the job writes it: a.py, b.py, c.py and 1 more",
+    )
+    root = repository(tmp_path / "r", {"a.py": "", "out/model.py": ""})
+    write(root, {"out/old.py": ""})
+    assert gather(root, own=["out/*.py"]).notes == ("not copied, since 'out/*.py' says that the job writes it: out/model.py",)
+
+
 def test_digests_are_remembered_only_while_nothing_changed(tmp_path: Path, own_cache: Path) -> None:
     root = write(tmp_path / "p", {"a.py": "old", "b.py": "b"})
     old = 1_700_000_000_000_000_000

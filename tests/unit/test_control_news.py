@@ -281,6 +281,14 @@ def test_an_end_is_taken_only_after_a_whole_backlog_of_reports(server: Server) -
     assert job.attempt.number == 2
 
 
+def test_an_agent_whose_records_are_gone_does_not_run_for_ever(server: Server) -> None:
+    server.running()
+    server.engine.says[KEY] = Observation(Phase.ABSENT)
+    server.tick()
+    job = server.job()
+    assert (job.state, job.reason) == (State.STOPPING, "the agent's records on sim0 are gone")
+
+
 def test_a_checkpoint_that_cannot_be_removed_is_tried_again(server: Server, tmp_path: Path) -> None:
     blobs = server.loop.actor.blobs
     server.running(checkpoint=CheckpointSpec(keep=1))

@@ -168,8 +168,8 @@ RECORD = {
          "error": "boom", "peak_memory_bytes": 7, "cpu_s": 1.5},
     ],
     "launch_error": None, "over_memory": True, "memory_limit_bytes": 100, "peak_memory_bytes": 90, "port_in_use": False,
-    "last_step": 12, "first_step": 2, "ran_s": 4.0, "staged": [{"kind": "staged", "id": "c1"}],
-    "kept": [{"kind": "kept", "path": "x"}], "restored": "c0", "restored_step": 1, "bad": ["c9"],
+    "last_step": 12, "first_step": 2, "ran_s": 4.0, "staged": [{"kind": "staged", "n": 2, "id": "c1"}],
+    "kept": [{"kind": "kept", "n": 3, "path": "x"}], "restored": "c0", "restored_step": 1, "bad": ["c9"],
 }  # fmt: skip
 
 
@@ -180,8 +180,8 @@ def test_an_exit_record_is_told_whole() -> None:
     )  # fmt: skip
     assert exits.reports(RECORD) == (
         {"kind": "started", "n": 0, "restored": "c0", "step": 1, "bad": ["c9"]},
-        {"kind": "staged", "id": "c1"},
-        {"kind": "kept", "path": "x"},
+        {"kind": "staged", "n": 2, "id": "c1"},
+        {"kind": "kept", "n": 3, "path": "x"},
     )
 
 

@@ -256,6 +256,8 @@ def _explain(answer: str, argv: list[str], launch: Launch) -> str:
         return f"command not found: {line}; `{program}` is not on the PATH {launch['environment'].get('PATH', '')!r}; {hint}"
     if int(number) == 2 and os.path.exists(path):
         return f"could not start `{line}`: the interpreter in the first line of {program} is missing; install or correct it"
+    if int(number) == 2 and os.path.isabs(program):
+        return f"command not found: {line}; there is no {program}; check the path"
     if int(number) == 2:
         return f"command not found: {line}; no {program} in {launch['work']}; check the path, and that git does not ignore it"
     if int(number) == 13:

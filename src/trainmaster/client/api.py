@@ -10,7 +10,7 @@ from urllib.parse import quote
 from trainmaster.client import embedded
 from trainmaster.client.connection import RESTART_S, Call, Connection, Patience, Sink
 from trainmaster.client.settings import Target, configured
-from trainmaster.errors import UnreachableError, WaitTimeoutError
+from trainmaster.errors import UnreachableError, UsageError, WaitTimeoutError
 from trainmaster.home import Home
 from trainmaster.wire.code import Tree
 
@@ -250,4 +250,6 @@ def follow(client: Client, ref: str, **query: Unpack[LogFilter]) -> Iterator[Row
 
 
 def _job(ref: str, *rest: str) -> str:
+    if not ref:
+        raise UsageError("the job's name is empty", "name an id, a unique prefix of one, a name, @last or @last-failed")
     return "/".join(("/jobs", quote(ref, safe="@"), *rest))

@@ -52,18 +52,20 @@ def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = ())
         raise OperationError(f"the work directory {root} is not a directory", "Name it with --workdir or `workdir:`.")
     limits = limits or Limits()
     listing = list_directory(root, limits)
-    _set_own_aside(root, listing, [Glob(pattern, root) for pattern in own])
+    _set_own_aside(root, listing, {pattern: Glob(pattern, root) for pattern in own})
     collected = _Collected(root, listing, limits)
     collected.add_files()
     collected.add_links()
     return collected.gathered()
 
 
-def _set_own_aside(root: str, listing: Listing, globs: list[Glob]) -> None:
+def _set_own_aside(root: str, listing: Listing, own: dict[str, Glob]) -> None:
     """Take out what the job writes; a linked directory on the way to it is linked piece by piece instead."""
+    globs = list(own.values())
     if not globs:
         return
     homes = {os.path.relpath(glob.prefix, root) for glob in globs} - {"."}
+    listing.notes += _own_notes(root, listing, own)
     listing.files = {
         path
         for path in listing.files
@@ -80,6 +82,18 @@ def _set_own_aside(root: str, listing: Listing, globs: list[Glob]) -> None:
         else:
             kept.add(path)
     listing.links = kept
+
+
+def _own_notes(root: str, listing: Listing, own: dict[str, Glob]) -> list[str]:
+    """A word for each glob of what the job writes that takes out what may well be code: tracked, or beside it."""
+    notes = []
+    for pattern, glob in own.items():
+        wide = os.path.relpath(glob.prefix, root) == "."
+        taken = sorted(p for p in listing.files if glob.owns(p) and (wide or (listing.git and p not in listing.untracked)))
+        if taken:
+            more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
+            notes.append(f"not copied, since {pattern!r} says that the job writes it: {', '.join(taken[:3])}{more}")
+    return notes
 
 
 def _lies_in(path: str, homes: Iterable[str]) -> bool:

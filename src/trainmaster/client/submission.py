@@ -163,7 +163,7 @@ def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text:
         own = [glob for glob in (draft.spec.checkpoint.path, *draft.spec.artifacts, *state) if glob]
         gathered = gather(draft.directory, own=own)
         for note in gathered.notes:
-            if not any(note.startswith(f"{place}/") for place in state):
+            if not any(note.startswith(f"{place}/") or f" {place!r} " in note for place in state):
                 say(note)
         code, git = copy_code(client, gathered, say), (gathered.git_commit, gathered.git_dirty)
     place = asdict(origin(draft.directory, git))

@@ -106,6 +106,8 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
                 batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, evidence))
             outcome = seen.outcome or Outcome(lost=True)
             batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, outcome))
+        case Phase.ABSENT if node.phase is NodePhase.RUNNING and not node.lost:
+            batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, f"the agent's records on {host} are gone"))
         case _:
             pass
     return word

@@ -57,7 +57,8 @@ def bind_unix(path: Path) -> socket.socket:
 def prepare_directory(path: Path) -> None:
     """The directory of a socket, which may lie outside the home. Raises: OperationError when it is another's."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.parent.stat().st_uid != os.geteuid():
+    # Of a link too: whoever owns it could lead agents, and what they prove themselves with, to a socket of his own.
+    if {path.parent.stat().st_uid, path.parent.lstat().st_uid} != {os.geteuid()}:
         hint = "set XDG_RUNTIME_DIR, or choose a shorter TRAINMASTER_HOME"
         raise OperationError(f"{path.parent} belongs to another user", hint)
 

@@ -106,7 +106,7 @@ class Observer:
         if self._watcher.watching(key) or self._attempts.lock_holder(key) is not None:
             return Observation(Phase.UNKNOWN, evidence="its agent is starting")
         if self._attempts.tombstone(key) is not None:
-            return Observation(Phase.GONE, evidence="stopped before it was started")
+            return None  # it was stopped before it was started, or somebody removed its records
         if launched_s_ago is None:
             return Observation(Phase.ABSENT)
         if launched_s_ago < LAUNCH_S:

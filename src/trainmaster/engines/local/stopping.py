@@ -35,9 +35,7 @@ class Stopper:
             self._asked.pop(key, None)
         left_s = stone.due_s(time.monotonic(), processes.boot_id())
         agent = self._observer.agent(key)
-        if agent is None:
-            return  # none yet: one that comes finds the tombstone
-        if not agent.alive:
+        if agent is None or not agent.alive:  # of none yet there is nothing: one that comes finds the tombstone
             self._end_tree(key, left_s)
         elif left_s + HANG_S <= 0:
             leftovers.send(agent.pid, agent.ticks, signal.SIGKILL)

@@ -44,7 +44,9 @@ class _Agent:
     term_s: float | None = None
     kill_s: float | None = None
     outcome: Outcome | None = None
-    told: list[Mapping[str, object]] = field(default_factory=list)
+    told: list[Mapping[str, object]] = field(default_factory=list)  # the script's reports, as they were sent
+    sent: int = 0  # number of its last report
+    arrived_s: float = 0.0  # when what it said last arrives: one connection, so nothing overtakes
 
     def end_s(self) -> tuple[float, int | None]:
         """When its ranks end as things stand, and the signal of ours that ends them."""
@@ -195,8 +197,7 @@ class SimulatedEngine:
         if agent.agent_alive:
             for after_s, report in agent.script.reports[len(agent.told) :]:
                 if agent.starts_s + after_s <= min(now_s, end_s):
-                    agent.told.append(report)
-                    self._send(key, agent.starts_s + after_s, report)
+                    agent.told.append(self._send(key, agent.starts_s + after_s, report))
         if end_s <= now_s:
             agent.ranks_alive = False
             if agent.agent_alive:
@@ -205,16 +206,19 @@ class SimulatedEngine:
                 )
                 self._send(key, end_s, ended_report(0, agent.outcome))
 
-    def _send(self, key: AgentKey, at_s: float, report: Mapping[str, object]) -> None:
-        """Put a report into the mail; its number counts up over the world, which is enough to be idempotent."""
+    def _send(self, key: AgentKey, at_s: float, report: Mapping[str, object]) -> Mapping[str, object]:
+        """Put a report into the mail under its agent's next number; returns it as it was sent."""
+        agent = self._agents[key]
+        agent.sent += 1
         self._numbers += 1
-        numbered = {**report, "n": self._numbers}
+        numbered = {**report, "n": agent.sent}
         held_s = self._rng.uniform(0.0, self.faults.late_s) if self._rng.random() < self.faults.late else 0.0
-        arrives_s = max(at_s + held_s, self._silent_until_s.get(self._node(self._agents[key]), 0.0))
-        self._mail.append((arrives_s, self._numbers, key, numbered))
+        agent.arrived_s = max(at_s + held_s, self._silent_until_s.get(self._node(agent), 0.0), agent.arrived_s)
+        self._mail.append((agent.arrived_s, self._numbers, key, numbered))
         if self._rng.random() < self.faults.duplicate:
-            again_s = arrives_s + self._rng.uniform(0.0, self.faults.late_s)
+            again_s = agent.arrived_s + self._rng.uniform(0.0, self.faults.late_s)
             self._mail.append((again_s, self._numbers, key, numbered))
+        return numbered
 
     def _look(self, key: AgentKey) -> Observation:
         agent = self._agents.get(key)
@@ -231,7 +235,10 @@ class SimulatedEngine:
             return Observation(Phase.UNKNOWN, evidence="launched just now")
         if agent.agent_alive:
             return Observation(Phase.RUNNING)
-        return Observation(Phase.LOST if agent.ranks_alive else Phase.GONE, evidence="the agent is gone")
+        if agent.ranks_alive:
+            return Observation(Phase.LOST, evidence="the agent is gone")
+        spooled = tuple(report for report in agent.told if any(mail[2:] == (key, report) for mail in self._mail))
+        return Observation(Phase.GONE, reports=spooled, evidence="the agent is gone")
 
     def _node(self, agent: _Agent) -> str:
         assert agent.submission.job.attempt is not None

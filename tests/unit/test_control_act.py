@@ -1,0 +1,68 @@
+"""Effects on a world that refuses them: nothing ends the loop, and nothing is called failed that may still start."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from trainmaster.blobs.fs import FsBlobs
+from trainmaster.control.act import Actor
+from trainmaster.control.world import World
+from trainmaster.engines.simulated.engine import SimulatedEngine
+from trainmaster.errors import OperationError
+from trainmaster.lifecycle.effects import Launch, Stop
+from trainmaster.model.ids import AgentKey
+from trainmaster.ports.engine import Submission
+from trainmaster.testing.builders import job, placed
+
+KEY = AgentKey("train-1", 1, 0)
+FULL = OperationError("no space", "free some")
+
+
+@dataclass
+class Clock:
+    time_s: float = 1000.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+
+@dataclass
+class Disk:
+    """Which verbs it is too full for."""
+
+    refuses: set[str] = field(default_factory=set)
+
+
+class Engine(SimulatedEngine):
+    """The simulated engine on a disk that may be full."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(Random(1), Clock())
+        self.disk = disk
+
+    def submit(self, submission: Submission) -> None:
+        if "submit" in self.disk.refuses:
+            raise FULL
+        super().submit(submission)
+
+    def stop(self, key: AgentKey, grace_s: float) -> None:
+        if "stop" in self.disk.refuses:
+            raise FULL
+        super().stop(key, grace_s)
+
+
+def test_a_launch_failed_only_if_it_surely_will_not_start(tmp_path: Path) -> None:
+    disk, world = Disk({"submit", "stop"}), World()
+    world.jobs[KEY.job] = placed(job())
+    actor = Actor(Engine(disk), FsBlobs(tmp_path), str)
+    actor.run([Launch(KEY)], world)
+    assert actor.failed_launches == []  # state alone calls for it again
+    disk.refuses = {"submit"}
+    actor.run([Launch(KEY)], world)
+    assert actor.failed_launches == [(KEY, "no space free some")]
+
+
+def test_a_stop_that_cannot_be_written_does_not_end_the_loop(tmp_path: Path) -> None:
+    actor = Actor(Engine(Disk({"stop"})), FsBlobs(tmp_path), str)
+    actor.run([Stop(KEY, 30.0)], World())
+    assert actor.failed_launches == []
