@@ -141,8 +141,8 @@ def scratch() -> Iterator[Path]:
 def server(root: Path, **declared: float) -> Iterator[Client]:
     """A server of this benchmark's own, with what `tm up` may declare; gone afterwards, with all its jobs."""
     home = own_home(root)
-    daemons.start(home, daemons.Options(**declared))  # type: ignore[arg-type]
     try:
+        daemons.start(home, daemons.Options(**declared))  # type: ignore[arg-type]
         with Client(start=False) as client:
             yield client
     finally:

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 BENCHMARKS = (
-    "start_latency", "cold_start", "throughput", "recovery", "submits", "listing", "memory", "sdk_report", "adoption", "survival",
+    "start_latency", "cold_start", "throughput", "recovery", "submits",
+    "listing", "memory", "sdk_report", "adoption", "survival",
 )  # fmt: skip
 
 
@@ -21,7 +22,8 @@ def main() -> int:
         if name not in BENCHMARKS:
             arguments.error(f"there is no benchmark {name}; there are {', '.join(BENCHMARKS)}")
         script = Path(__file__).with_name(f"{name}.py")
-        failed = subprocess.run([sys.executable, script, *(["--quick"] if options.quick else [])], check=False).returncode or failed
+        command = [sys.executable, script, *(["--quick"] if options.quick else [])]
+        failed = subprocess.run(command, check=False).returncode or failed
     return failed
 
 

@@ -19,17 +19,20 @@ from trainmaster.wire.failpoint import POINTS
 from trainmaster.wire.names import ENV_FAILPOINT
 
 INSTANTS, QUICK_INSTANTS = 200, 3
-JOBS, QUICK_JOBS = 150, 6
+JOBS, QUICK_JOBS = 200, 6
+PAUSE_S, QUICK_PAUSE_S = 1.0, 0.1  # between submits, so that they go on for about as long as the kills
 QUICK_POINTS = ("inbox.commit.after", "event.commit.after")
 CHECKPOINTING = """for i in 1 2 3 4; do echo "{\\"step\\": $i}" | tee ckpt.part; mv ckpt.part ckpt.json; sleep 0.7; done"""
 FAILPOINT_JOBS = 4
 
 
 def at_random(instants: int, jobs: int, seed: int) -> tuple[list[str], Counter[str]]:
-    """(problems, kills by process) of one trial; its jobs run for as long as the kills go on."""
+    """(problems, kills by process) of one trial whose submits go on for about as long as its kills."""
     with serving.fresh_home() as home:
-        trial = Survival(home, jobs=jobs, body="sleep 1.5" if instants > QUICK_INSTANTS else "sleep 0.2")
-        problems = trial.run(instants, random.Random(seed), timeout_s=600.0)
+        quick = instants == QUICK_INSTANTS
+        body, pause_s = ("sleep 0.2", QUICK_PAUSE_S) if quick else ("sleep 1.5", PAUSE_S)
+        trial = Survival(home, jobs=jobs, body=body, pause_s=pause_s)
+        problems = trial.run(instants, random.Random(seed), timeout_s=900.0)
         daemons.stop(home)
         return problems + replay_report(home), Counter(trial.kills)
 

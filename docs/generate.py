@@ -41,7 +41,7 @@ def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, 
             raise SystemExit(f"`{context.command_path} {name}` is listed but cannot be loaded: {error}") from error
         if command is None:
             raise SystemExit(f"`{context.command_path} {name}` is listed and is no command")
-        inside = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
+        inside = click.Context(command, info_name=name, parent=context)
         yield inside.command_path, command, inside
         if isinstance(command, click.Group):
             yield from commands(command, inside)
@@ -49,7 +49,7 @@ def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, 
 
 def cli_page() -> str:
     """The command line: each command's own help."""
-    top = click.Context(tm, info_name="tm", terminal_width=100, max_content_width=100)
+    top = click.Context(tm, info_name="tm", terminal_width=100, **tm.context_settings)
     parts = [
         HEADER,
         "# The command line\n\n"

@@ -79,7 +79,7 @@ class Agent:
     def pid_of(self, name: str) -> int:
         """A process number that the program wrote to a file of its work directory."""
         path = self.directory / "work" / name
-        return int(deadline(lambda: path.exists() and path.read_text().strip(), f"the number in {name}"))
+        return int(deadline(lambda: (path.exists() and path.read_text().strip()) or None, f"the number in {name}"))
 
     def recorded(self) -> list[tuple[int, int]]:
         """(pid, start ticks) of every process in tree.pids."""

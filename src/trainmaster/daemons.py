@@ -137,7 +137,7 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
         if said and all_dead:
             write_atomic(home.settings_json, json.dumps(said).encode())
         (home.root / "stopping").unlink(missing_ok=True)
-        _bring_up(home, dead)
+        _bring_up(home, PROCESSES)
         info = running(home)
     if info is None:
         raise OperationError(f"the server on {home.root} came up and went away again", f"see {home.logs}")
@@ -214,14 +214,15 @@ def _stop_spawner(home: Home, young: bool) -> tuple[str, ...]:
     return ("spawner",)
 
 
-def _bring_up(home: Home, dead: Sequence[str], first: bool = True) -> None:
-    """Start these processes side by side and wait for all; what was started is ended again when one fails."""
+def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
+    """Start those that are dead, or die meanwhile, and wait for all; what was started is ended again when one fails."""
     children: list[_Child] = []
     try:
-        children.extend(_spawn(home, which, first) for which in dead)
-        wanted = PROCESSES if first else tuple(dead)
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not all(ready(home, which) for which in wanted):
+            started = {child.which for child in children}
+            dead = [which for which in wanted if which not in started and not alive(home, which)]
+            children.extend(_spawn(home, which, first) for which in dead)
             _listen(children)
             if time.monotonic() > deadline_s:
                 silent = next(which for which in wanted if not ready(home, which))
@@ -263,15 +264,16 @@ def _spawn(home: Home, which: str, first: bool) -> _Child:
     return _Child(which, read, log)
 
 
-def _listen(children: Sequence[_Child]) -> None:
-    """Hear what those being started say; for a moment at most. Raises: the error with which one of them ended."""
+def _listen(children: list[_Child]) -> None:
+    """Hear what those being started say; for a moment at most. Raises: the error with which one of them ended.
+
+    One that found another before it, left behind by a start that was killed, is let go of: that other may serve yet.
+    """
     poll = select.poll()  # `select.select` refuses numbers over 1,024, and the api that revives control may have them
     for child in children:
         poll.register(child.pipe, select.POLLIN)
     readable = [descriptor for descriptor, _ in poll.poll(_LOOK_S * 1000)]
-    for child in children:
-        if child.pipe not in readable:
-            continue
+    for child in [child for child in children if child.pipe in readable]:
         data = os.read(child.pipe, 65536)
         *lines, child.said = (child.said + data).split(b"\n")
         for line in lines:
@@ -280,8 +282,11 @@ def _listen(children: Sequence[_Child]) -> None:
                 child.identity = (said["pid"], said["start_ticks"])
             else:
                 child.error = said
-        if not data:
+        if not data and child.error.get("code") != ConflictError.code:
             raise _failure(child)
+        if not data:
+            os.close(child.pipe)
+            children.remove(child)
 
 
 def _failure(child: _Child) -> TrainmasterError:

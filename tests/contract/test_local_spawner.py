@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from local_world import LocalWorld, with_spawner
 
+from trainmaster.agent.tree import children
 from trainmaster.engines.local import starting
 from trainmaster.errors import OperationError
 from trainmaster.ports.engine import Phase
@@ -83,6 +84,22 @@ def test_a_spawner_goes_with_its_socket(tmp_path: Path) -> None:
     starting.stop_spawner(made.home)
     eventually(made, lambda: processes.start_ticks(pid) is None, "it is gone")
     assert not made.home.socket("spawner").exists()
+    made.close()
+
+
+def test_an_agent_that_ends_leaves_no_zombie_and_one_that_runs_outlives_its_spawner(tmp_path: Path) -> None:
+    made = with_spawner(tmp_path / "home")
+    spawner = spawner_pid(made)
+    over, running = made.submission(Behaviour.SUCCEEDS), made.submission(Behaviour.RUNS, "train-2")
+    for each in (running, over):
+        made.engine().submit(each)
+    assert await_over(made, over.key).phase is Phase.ENDED
+    await_running(made, running.key)
+    eventually(made, lambda: children(spawner) == [made.agent(running.key)], "only the one that runs is left")
+    starting.stop_spawner(made.home)
+    eventually(made, lambda: processes.start_ticks(spawner) is None, "it is gone")
+    assert phase(made, running.key) is Phase.RUNNING
+    stop_until_over(made, running.key, 5.0)
     made.close()
 
 

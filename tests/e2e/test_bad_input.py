@@ -168,8 +168,8 @@ def test_commands_that_come_too_late_are_conflicts(tm: Tm) -> None:
     job = tm.submit("--name", "later", "--", "true")
     assert tm.ended(job)["state"] == "succeeded"
     assert tm("cancel", job).refusal == (5, f"error: {job} has already succeeded\n  see how: tm show {job}\n")
-    assert tm("hold", job).refusal == (5, f"error: {job} is succeeded; only a waiting job can be held\n")
-    assert tm("release", job).refusal == (5, f"error: {job} is succeeded, not held\n")
+    assert tm("hold", job).refusal == (5, f"error: {job} has succeeded; only a waiting job can be held\n")
+    assert tm("release", job).refusal == (5, f"error: {job} has succeeded, so it is not held\n")
     assert tm("get", job, "plot.png").refusal == (3, f"error: {job} has no artifact 'plot.png'\n  list them: tm get {job}\n")
 
 

@@ -25,6 +25,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     daemons.stop(home)
 
 
+@pytest.mark.timeout(300)  # each of the twenty is followed by a start, on a machine that may be busy
 def test_twenty_random_instants(home: Home) -> None:
     trial = Survival(home, jobs=50)
     assert trial.run(20, random.Random(20)) == []

@@ -95,7 +95,7 @@ def test_options_of_the_program_in_the_wrong_place(tm: Tm) -> None:
 
 
 def test_the_states_that_may_be_asked_for_are_all_there_are() -> None:
-    assert STATES == tuple(State)
+    assert tuple(State) == STATES
 
 
 def test_a_wrong_spec_is_told_by_file_and_line_before_any_server_is_started(tm: Tm, tmp_path: Path) -> None:

@@ -271,6 +271,8 @@ def test_a_file_that_changes_before_it_is_sent(tmp_path: Path) -> None:
 
 
 def test_no_such_directory(tmp_path: Path) -> None:
+    with pytest.raises(TooLargeError, match="which is the whole machine"):
+        gather(Path("/"))
     with pytest.raises(OperationError, match="is not a directory"):
         gather(tmp_path / "none")
 

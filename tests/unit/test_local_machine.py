@@ -25,6 +25,7 @@ KEY = AgentKey("train-1", 2, 0)
 
 def test_this_machine_is_one_node() -> None:
     (node,) = inventory.nodes(LocalSettings())
+    assert inventory.nodes(LocalSettings(nodes=0)) == [node]
     assert (node.name, node.host, node.virtual, node.engine) == (socket.gethostname(), socket.gethostname(), False, "local")
     assert (node.cpus, node.boot_id) == (float(len(os.sched_getaffinity(0))), processes.boot_id())
     assert 0 < node.memory_bytes <= inventory.memory_bytes()

@@ -23,7 +23,10 @@ from trainmaster.model.job import (
 )
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin, Restarts
+from trainmaster.recovery.classify import raised
 from trainmaster.recovery.verdict import BACKOFF_MAX_S, backoff_s, judge
+
+TRACEBACK = "Traceback (most recent call last):"
 
 
 def ended(*outcomes: Outcome, number: int = 1, **more: object) -> Job:
@@ -88,8 +91,26 @@ def test_each_end_has_its_verdict(job: Job, expected: tuple[object, ...]) -> Non
 def test_a_failure_shows_its_last_lines_and_says_why_it_was_not_restarted() -> None:
     failure = judge(ended(of(FAILED)), Random(0)).failure
     assert failure is not None
-    assert failure.message == "rank 0 exited with code 1; not restarted: it made no progress"
+    assert failure.message == "rank 0 exited with code 1: ValueError: 3; not restarted: it made no progress"
     assert failure.last_lines == ("Traceback", "ValueError: 3")
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((TRACEBACK, '  File "x.py", line 1', "    import y", "ImportError: no y", "bye"), "ImportError: no y"),
+        ((TRACEBACK, "    a", "KeyError: 1", "", "During handling", TRACEBACK, "    b", "x.Boom: 2", "more of it"), "x.Boom: 2"),
+        ((f"[rank1]: {TRACEBACK}", "[rank1]:     a", "[rank1]: StopIteration"), "StopIteration"),
+        ((TRACEBACK, "    assert x", "AssertionError"), "AssertionError"),
+        (("    deep", "ValueError: the traceback's head is cut off"), "ValueError: the traceback's head is cut off"),
+        (("ValueError: told, and dealt with", "bye"), None),
+        ((TRACEBACK, "    x"), None),
+        (("MyError: " + "x" * 300,), "MyError: " + "x" * 150 + "…"),
+        ((), None),
+    ],
+)  # fmt: skip
+def test_the_exception_that_ended_a_program(lines: tuple[str, ...], expected: str | None) -> None:
+    assert raised(lines) == expected
 
 
 def test_the_ledger_of_program_restarts_is_bounded() -> None:

@@ -160,7 +160,7 @@ def test_wide_characters_count_as_two_columns() -> None:
 def test_times_as_a_person_says_them() -> None:
     spans = [0, 0.44, 9.99, 12, 200, 7500, 90000 * 4, 2.04]
     assert [words.duration(span) for span in spans] == [
-        "under 0.1 s", "0.4 s", "9.9 s", "12 s", "3 min 20 s", "2 h 5 min", "4 d 4 h", "2 s",
+        "less than 0.1 s", "0.4 s", "9.9 s", "12 s", "3 min 20 s", "2 h 5 min", "4 d 4 h", "2 s",
     ]  # fmt: skip
     assert [words.ago(then, 1000.0) for then in (None, 1000.5, 999.5, 955.0, 100.0)] == [
         "-", "just now", "just now", "45 s ago", "15 min ago",

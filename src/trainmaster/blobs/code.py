@@ -9,6 +9,7 @@ import io
 import re
 import zipfile
 import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -22,6 +23,8 @@ _PATH_MAX = 4096  # bytes
 _NAME_MAX = 255
 _FILE_MAX_BYTES = 2**40
 _CHUNK = 1024 * 1024
+_PUTS = 4  # at once: each waits for the disk, and the disk takes several together
+_HELD_BYTES = 32 * 1024 * 1024  # unpacked and not yet stored
 _FIELDS = {
     "file": {"path", "type", "sha256", "mode", "bytes"},
     "symlink": {"path", "type", "target"},
@@ -77,11 +80,25 @@ def store_zip(blobs: Blobs, source: bytes | BinaryIO, limits: ZipLimits | None =
         with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
             members = archive.infolist()
             _check_members(members, limits)
-            for member in members:
-                blobs.put(object_name(member.filename), _read(archive, member, limits))
+            with ThreadPoolExecutor(_PUTS, "code") as pool:
+                held, storing = 0, list[Future[None]]()
+                for member in members:
+                    if held + member.file_size > _HELD_BYTES:
+                        held = _settle(storing)
+                    held += member.file_size
+                    storing.append(pool.submit(blobs.put, object_name(member.filename), _read(archive, member, limits)))
+                _settle(storing)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(f"the upload is not a readable zip: {error}") from error
     return len(members)
+
+
+def _settle(storing: list[Future[None]]) -> int:
+    """Wait until all are stored, and forget them: no bytes are held any more. Raises: what a put raises."""
+    for one in storing:
+        one.result()
+    storing.clear()
+    return 0
 
 
 def _check_members(members: list[zipfile.ZipInfo], limits: ZipLimits) -> None:

@@ -13,7 +13,7 @@ import click
 from trainmaster import __version__
 from trainmaster.cli.output import tell
 from trainmaster.cli.session import Session, json_option, no_such_option, server_option
-from trainmaster.errors import INTERRUPTED_EXIT, TrainmasterError, UsageError
+from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
 
 COMMANDS = {
     "run": ("trainmaster.cli.run:run", "Submit a job and follow it to its end."),
@@ -111,6 +111,8 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has somewhere to go
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        return tell_error(OperationError(f"{error.filename}: {error.strerror}" if error.filename else str(error)), as_json)
 
 
 def _usage(error: click.ClickException, arguments: list[str]) -> UsageError:

@@ -18,7 +18,7 @@ _CANCEL_S = 120.0  # ranks get 30 s of grace
 @click.command()
 @click.option("--host", help="Address to listen on; default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: a free one.")
-@click.option("--nodes", type=click.IntRange(1), help="Declare so many nodes on this machine.")
+@click.option("--nodes", type=click.IntRange(0), help="Declare so many virtual nodes on this machine; 0: itself, as it is.")
 @click.option("--gpus-per-node", type=click.IntRange(0), help="Declare so many stand-in GPUs on each.")
 @click.option("--failpoints", is_flag=True, help="Let $TRAINMASTER_FAILPOINT kill the server (tests only).")
 @remote
@@ -41,11 +41,12 @@ def declared_nodes(home: Home) -> str:
     """What is not real about this server's nodes, in a sentence; empty when they are."""
     settings = home.read_json(home.settings_json) or {}
     nodes, gpus = settings.get("nodes"), settings.get("gpus_per_node")
-    if nodes is None and gpus is None:
+    if not nodes and gpus is None:
         return ""
     count = nodes or 1
     devices = f" with {gpus} stand-in GPUs each" if gpus else ""
-    return f"{count} virtual node{'s' * (count != 1)}{devices}: declared for trying things out, all on this machine"
+    declared = f"{count} virtual node{'s' * (count != 1)}{devices}, declared for trying things out"
+    return f"{declared}; for this machine as it is: tm down, then tm up --nodes 0"
 
 
 @click.command()

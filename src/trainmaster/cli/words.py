@@ -6,9 +6,9 @@ _SPANS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def duration(seconds: float) -> str:
-    """`under 0.1 s`, `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d 1 h`."""
+    """`less than 0.1 s`, `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d 1 h`."""
     if seconds < 0.1:
-        return "under 0.1 s"
+        return "less than 0.1 s"
     if seconds < 10:
         return f"{math.floor(seconds * 10) / 10:g} s"
     whole = int(seconds)

@@ -48,6 +48,11 @@ def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = ())
     Raises: TooLargeError with the biggest paths, OperationError when there is no such directory.
     """
     root = os.path.abspath(workdir)
+    if root == "/":
+        raise TooLargeError(
+            "the work directory is /, which is the whole machine",
+            "Go to the program's own directory, name it with --workdir, or use --in-place.",
+        )
     if not os.path.isdir(root):
         raise OperationError(f"the work directory {root} is not a directory", "Name it with --workdir or `workdir:`.")
     limits = limits or Limits()

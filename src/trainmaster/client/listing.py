@@ -228,22 +228,20 @@ def _is_data(directory: _Directory) -> bool:
 def _scan(root: str, path: str, limits: Limits) -> _Directory:
     result = _Directory(path)
     try:
-        entries = os.scandir(f"{root}/{path}" if path else root)
-    except OSError as error:
+        with os.scandir(f"{root}/{path}" if path else root) as entries:
+            for entry in entries:
+                name = f"{path}/{entry.name}" if path else entry.name
+                if entry.name in JUNK or entry.name.endswith((".pyc", ".pyo")):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    result.directories.append(name)
+                    continue
+                _place(result, name, entry, limits)
+                if len(result.files) + len(result.large) > limits.files:
+                    result.whole = False
+                    break
+    except OSError as error:  # in the middle too: some of /proc can be opened and not be read
         result.notes.append(f"{path or '.'}: not copied: {error.strerror}")
-        return result
-    with entries:
-        for entry in entries:
-            name = f"{path}/{entry.name}" if path else entry.name
-            if entry.name in JUNK or entry.name.endswith((".pyc", ".pyo")):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                result.directories.append(name)
-                continue
-            _place(result, name, entry, limits)
-            if len(result.files) + len(result.large) > limits.files:
-                result.whole = False
-                break
     return result
 
 

@@ -28,13 +28,19 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     checkpoints = (*(c for c in job.checkpoints if c.id != event.id), replace(whole, committed_s=now_s))
     good = [c.id for c in checkpoints if c.good]
     kept = set(good[-max(1, job.spec.checkpoint.keep) :])
-    overtaken = [c for c in others if c.step is not None and whole.step is not None and c.step < whole.step]
+    overtaken = [c for c in others if _overtaken(c, whole)]
     others = tuple(c for c in others if c not in overtaken)
     given_up = (*(c.id for c in checkpoints if c.id not in kept), *(c.id for c in overtaken))
     job = replace(
         job, staged=others, checkpoints=tuple(c for c in checkpoints if c.id in kept), deleting=(*job.deleting, *given_up)
     )
     return job, tuple(DeleteCheckpoint(job.id, id) for id in given_up)
+
+
+def _overtaken(staged: Checkpoint, whole: Checkpoint) -> bool:
+    if staged.step is None or whole.step is None:
+        return False
+    return staged.step < whole.step and staged.parts_expected <= whole.parts_expected
 
 
 def delete_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -1,5 +1,8 @@
 """From how the agents' parts ended to one cause: structured signals only, the earliest failing rank wins."""
 
+import re
+from collections.abc import Sequence
+
 from trainmaster.model.job import Attempt, Cause, Failure, Outcome, RankEnd
 
 SIGNAL_NAMES = {
@@ -7,6 +10,11 @@ SIGNAL_NAMES = {
     10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ",
 }  # fmt: skip
 _OWN_DOING = {4, 6, 7, 8, 11}  # ILL ABRT BUS FPE SEGV: a program does these to itself
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?\Z")  # the line behind a traceback, which is the first without indentation
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*)?\Z")  # one that speaks for itself
+_OF_RANK = re.compile(r"\[rank\d+\]: ")  # put before each line by torch
+_RAISED_MAX = 160  # characters
 _EXPLAINS_WITHIN_S = 1.0  # a rank killed within this time of the first failure explains it: the others of a gang follow
 
 
@@ -60,12 +68,22 @@ def _gib(count: int) -> str:
 
 def _of_end(rank: RankEnd) -> Failure:
     if rank.signal is None:
-        said = f": {rank.error}" if rank.error else ""
-        return _of_rank(Cause.PROGRAM, f"rank {rank.rank} exited with code {rank.exit_code}{said}", rank)
+        said = rank.error or raised(rank.last_lines)
+        told = f"rank {rank.rank} exited with code {rank.exit_code}" + (f": {said}" if said else "")
+        return _of_rank(Cause.PROGRAM, told, rank)
     name = SIGNAL_NAMES.get(rank.signal, f"signal {rank.signal}")
     if rank.signal in _OWN_DOING:
         return _of_rank(Cause.CRASH, f"rank {rank.rank} crashed with {name}", rank)
     return _of_rank(Cause.KILLED, f"rank {rank.rank} was killed by {name}, not by us", rank)
+
+
+def raised(last_lines: Sequence[str]) -> str | None:
+    """The exception that ended a Python program, from the end of its last traceback: `ValueError: boom`."""
+    lines = [_OF_RANK.sub("", line, count=1) for line in last_lines]
+    begun = max((at for at, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=None)
+    after, shape = (lines[begun + 1 :], _RAISED) if begun is not None else (lines[-1:], _ERROR)
+    found = next((line for line in after if shape.match(line)), None)
+    return found if found is None or len(found) <= _RAISED_MAX else found[: _RAISED_MAX - 1] + "…"
 
 
 def _of_rank(cause: Cause, message: str, rank: RankEnd) -> Failure:

@@ -7,7 +7,7 @@ from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import ConflictError
 from trainmaster.model.commands import CancelJob, Command, HoldJob, ReleaseJob
-from trainmaster.model.job import State
+from trainmaster.model.job import Job, State
 from trainmaster.ports.store import NewRow
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.jobs import Ref
@@ -39,7 +39,7 @@ async def hold(request: Request, ref: Ref) -> bodies.Json:
     desk, reason = runtime.of(request), await asked(request)
     found = await run_in_threadpool(find, desk, ref)
     if found.job.state not in (State.QUEUED, State.HELD):
-        raise ConflictError(f"{found.job.id} is {found.job.state.value}; only a waiting job can be held")
+        raise ConflictError(f"{_standing(found.job)}; only a waiting job can be held")
     return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason))
 
 
@@ -50,8 +50,14 @@ async def release(request: Request, ref: Ref) -> bodies.Json:
     found = await run_in_threadpool(find, desk, ref)
     holding = any(isinstance(row.command, HoldJob) for row in found.pending)
     if found.job.state is not State.HELD and not holding:
-        raise ConflictError(f"{found.job.id} is {found.job.state.value}, not held")
+        raise ConflictError(f"{_standing(found.job)}, so it is not held")
     return await _take(request, found, ReleaseJob(found.job.id, runtime.user(request)))
+
+
+def _standing(job: Job) -> str:
+    """`digits-14 is running`, `digits-14 has succeeded`."""
+    verb = {State.SUCCEEDED: "has", State.FAILED: "has", State.CANCELLED: "was"}.get(job.state, "is")
+    return f"{job.id} {verb} {job.state.value}"
 
 
 async def asked(request: Request) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster import __version__, compose, daemons
-from trainmaster.errors import TrainmasterError
+from trainmaster.errors import ConflictError, TrainmasterError
 from trainmaster.home import Home
 from trainmaster.server.listening import prepare_directory
 from trainmaster.server.watch import watch
@@ -44,12 +44,21 @@ def run(which: str, root: str, pipe: int | None) -> int:
 def _control(home: Home, detached: bool) -> int:
     def started() -> None:
         settle()
+        refuse_stopped(home, detached)
         daemons.announce(home, "control", __version__)
         if detached:
             watch(home, "api")
 
     prepare_directory(home.socket("control.wake"))
     return compose.control_main(home, started)
+
+
+def refuse_stopped(home: Home, detached: bool) -> None:
+    """One that was still on its way when the server was stopped ends by itself; called with its lock held, so that either
+    it sees the mark or the stop sees the lock. Raises: ConflictError.
+    """
+    if detached and (home.root / "stopping").exists():
+        raise ConflictError("the server was stopped meanwhile", "start it again: tm up")
 
 
 def settle() -> None:

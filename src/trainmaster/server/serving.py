@@ -12,7 +12,7 @@ from trainmaster import __version__, compose, daemons
 from trainmaster.home import Home
 from trainmaster.server.app import create_app
 from trainmaster.server.listening import bind_tcp, bind_unix, url_of
-from trainmaster.server.process import settle
+from trainmaster.server.process import refuse_stopped, settle
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.services import Services
 from trainmaster.server.watch import watch
@@ -24,6 +24,7 @@ _FAREWELL_S = 3  # how long a stop waits for answers still being given
 def api_main(home: Home, detached: bool) -> int:
     """Serve until told to end. Raises: ConflictError, OperationError, DiskFullError."""
     lock = compose.hold_alone(home, "api")
+    refuse_stopped(home, detached)
     settings = home.read_json(home.settings_json) or {}
     tcp = bind_tcp(home, settings.get("host"), settings.get("port"))
     unix = bind_unix(home.socket("api"))

@@ -180,6 +180,12 @@ class MetricsFields(_Section):
     mode: ModeWord = Field(default="min", description="Whether smaller or larger is better.")
 
 
+def _absent(section: type[_Section]) -> Callable[[], Any]:
+    """A section that nobody wrote, made once: nobody changes it, and making it anew is half of a validation."""
+    value = section.model_construct()
+    return lambda: value
+
+
 class JobFields(_Section):
     """A training job. Every field is optional but the command."""
 
@@ -189,17 +195,17 @@ class JobFields(_Section):
     priority: Priority = Field(default=0, description="Higher goes first.", examples=[10])
     command: Command = Field(description="A line for bash, or a list of arguments.", examples=["python train.py --epochs 20"])
     workdir: Workdir = Field(default=".", description="Directory that is copied at submit.", examples=["."])
-    resources: ResourcesFields = Field(default_factory=ResourcesFields.model_construct, description="What the job needs.")
+    resources: ResourcesFields = Field(default_factory=_absent(ResourcesFields), description="What the job needs.")
     time_limit: Duration = Field(
         default=None, description="Longest time it may run, over all attempts.", examples=["12h", "1h30m", 90]
     )
     checkpoint: Annotated[CheckpointFields, BeforeValidator(_inside("path", (str,)))] = Field(
-        default_factory=CheckpointFields.model_construct,
+        default_factory=_absent(CheckpointFields),
         description="Where checkpoints appear.",
         examples=["out/ckpt*.pt", {"path": "out/ckpt*.pt", "keep": 3}],
     )
     restarts: Annotated[RestartsFields, BeforeValidator(_inside("program", (int, float)))] = Field(
-        default_factory=RestartsFields.model_construct,
+        default_factory=_absent(RestartsFields),
         description="How often to try again.",
         examples=[3, {"program": 3, "infrastructure": 20}],
     )
@@ -210,7 +216,7 @@ class JobFields(_Section):
         default_factory=dict, description="Recorded, and given as TRAINMASTER_PARAMS.", examples=[{"lr": 3e-4}]
     )
     metrics: MetricsFields = Field(
-        default_factory=MetricsFields.model_construct, description="Metrics without changing the program."
+        default_factory=_absent(MetricsFields), description="Metrics without changing the program."
     )
     tags: dict[str, Tag] = Field(default_factory=dict, description="Texts to find the job by.", examples=[{"owner": "team-a"}])
     artifacts: list[Glob] = Field(

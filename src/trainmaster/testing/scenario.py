@@ -5,28 +5,30 @@ dying included; then the faults stop, and every job must end.
 """
 
 import random
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from trainmaster.blobs.fs import FsBlobs
 from trainmaster.control.act import Actor
 from trainmaster.control.loop import ControlLoop
 from trainmaster.control.world import World
 from trainmaster.engines.simulated.engine import SimulatedEngine
-from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
+from trainmaster.engines.simulated.scripts import Faults, SimulatedCrash
 from trainmaster.home import Home
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model.commands import AgentReport, CancelJob, Command, HoldJob, ReleaseJob, SubmitJob
+from trainmaster.model.events import ArtifactKept, CheckpointStaged
 from trainmaster.model.job import Job, State
-from trainmaster.model.spec import CodeCopy, JobSpec, Origin, Resources, Restarts
-from trainmaster.ports.engine import Submission
+from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources, Restarts
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.store.events import SqlEventStore
-from trainmaster.store.inbox import SqlInbox
+from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import replay, verify_chain
+from trainmaster.testing.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script, garbage
 
 CALM = Faults()
+Told = tuple[str, str, int]  # job, checkpoint's id or artifact's path, node index
 WILD = Faults(unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_crash=0.1)
 
 
@@ -41,12 +43,6 @@ class VirtualClock:
         return self.time_s
 
 
-def any_script(submission: Submission, rng: random.Random) -> Script:
-    """A program of random length and end; some ignore TERM."""
-    exits = rng.choices([(0, None), (1, None), (0, 9), (0, 11)], [6, 1, 2, 1])[0]
-    return Script(rng.uniform(0.1, 40.0), exits[0], exits[1], rng.choice([0.5, 0.5, None]))
-
-
 @dataclass(slots=True)
 class Scenario:
     """One history. `home` is an empty directory on a fast disk."""
@@ -55,12 +51,15 @@ class Scenario:
     seed: int
     faults: Faults = WILD
     crash_after_commit: float = 0.05  # control dies between its commit and its effects
+    full: float = 0.05  # a commit finds the disk full
+    refuses: float = 0.3  # the blob store does not remove what it should
     crashes: int = 0
     rng: random.Random = field(init=False)
     clock: VirtualClock = field(default_factory=VirtualClock)
     engine: SimulatedEngine = field(init=False)
-    inbox: SqlInbox = field(init=False)
-    events: SqlEventStore = field(init=False)
+    inbox: BusyInbox = field(init=False)
+    events: UnrulyEvents = field(init=False)
+    blobs: UnrulyBlobs = field(init=False)
     loop: ControlLoop = field(init=False)
     submitted: list[str] = field(default_factory=list)
 
@@ -69,12 +68,14 @@ class Scenario:
         self.home.root.mkdir(parents=True, exist_ok=True)
         migrate(self.home)
         self.engine = SimulatedEngine(self.rng, self.clock, any_script, self.faults)
-        self.inbox, self.events = SqlInbox(self.home.inbox_db), SqlEventStore(self.home.events_db)
+        self.inbox = BusyInbox(self.home.inbox_db, self._deliver)
+        self.events = UnrulyEvents(self.home.events_db, self.rng, self.full)
+        self.blobs = UnrulyBlobs(self.home.blobs, self.rng, self.refuses)
         self._start_control()
 
     def _start_control(self) -> None:
         """A fresh control process over the same world, as after `kill -9`."""
-        actor = Actor(self.engine, FsBlobs(self.home.blobs), str)
+        actor = Actor(self.engine, self.blobs, str)
         self.loop = ControlLoop(self.events, self.inbox, actor, POLICIES["fifo"], self.clock, self._committed, self.rng)
         self.loop.load()
 
@@ -88,11 +89,13 @@ class Scenario:
             self._disturb(jobs)
             self._step(self.rng.expovariate(1.0))
         self.engine.faults, self.crash_after_commit = CALM, 0.0
+        self.events.full, self.blobs.refuses = 0.0, 0.0
         for job_id in self.submitted:
             self._ask(ReleaseJob(job_id, "calm"))
         deadline_s = self.clock.time_s + 40_000.0
         while self.unfinished() and self.clock.time_s < deadline_s:
             self._step(min(1.0, (self.engine.next_s() or self.clock.time_s + 1.0) - self.clock.time_s + 0.001))
+        self._step(1.0)  # one beat more: what is still to be removed is
 
     def unfinished(self) -> list[str]:
         """Jobs that are accepted and not over."""
@@ -109,12 +112,17 @@ class Scenario:
         node = self.rng.choice(self.engine.nodes).name
         if self.rng.random() < 0.03:
             self.engine.partition(node, self.rng.uniform(1.0, 60.0))
-        if self.rng.random() < 0.01:
+        if self.rng.random() < 0.03:
             self.engine.reboot(node)
+        if self.rng.random() < 0.05 and self.engine.starts:
+            self._ask(garbage(self.rng.choice(list(self.engine.starts)), self.rng))
+        if self.rng.random() < 0.02:
+            self.inbox.trim(self.events.head().inbox_cursor, self.clock.time_s)
 
     def _submit(self) -> None:
         ask = Resources(nodes=self.rng.choice([1, 1, 2]), gpus=self.rng.choice([0, 1, 4, 8]), ranks=self.rng.choice([1, 2]))
         spec = JobSpec("work", experiment="sim", priority=self.rng.randint(-1, 1), resources=ask, restarts=Restarts(2, 50))
+        spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])))
         row = NewRow(f"submit-{len(self.submitted)}", SubmitJob("", spec, Origin(), CodeCopy()), self.clock.time_s, "sim")
         ids = self.inbox.accept([row])
         if self.rng.random() < 0.2:
@@ -125,14 +133,10 @@ class Scenario:
         self.inbox.accept([NewRow(f"ask-{self.rng.random()}", command, self.clock.time_s)])
 
     def _step(self, seconds: float) -> None:
-        """Let time pass, deliver what agents said, tick; a crash of control is followed by a fresh one."""
+        """Let time pass, tick; what agents said comes before it or in its midst. A fresh control follows one that died."""
         self.clock.time_s += max(seconds, 0.001)
-        rows = [
-            NewRow(f"{key}:{report['n']}", AgentReport(str(key), dict(report)), self.clock.time_s)
-            for key, report in self.engine.due_reports()
-        ]
-        if rows:
-            self.inbox.accept(rows)
+        if self.rng.random() < 0.3:
+            self._deliver()
         self.loop.probe = self.loop.probe or self.rng.random() < 0.3
         try:
             while self.loop.tick(self.clock.now_s()) == 0.0:
@@ -140,6 +144,15 @@ class Scenario:
         except SimulatedCrash:
             self.crashes += 1
             self._start_control()
+
+    def _deliver(self) -> None:
+        """The api takes what agents said."""
+        rows = [
+            NewRow(f"{key}:{report['n']}", AgentReport(str(key), dict(report)), self.clock.time_s)
+            for key, report in self.engine.due_reports()
+        ]
+        if rows:
+            self.inbox.accept(rows)
 
     def problems(self) -> list[str]:
         """Every law this history broke."""
@@ -152,7 +165,36 @@ class Scenario:
         jobs = self.events.jobs(JobQuery(limit=10_000))
         if sorted(job.id for job in jobs) != sorted(self.submitted):
             found.append("the accepted jobs are not the jobs on record")
+        told, recorded = Counter(self._told()), Counter(self._recorded())
+        found += [f"{what} was told and not recorded" for what in told - recorded]
+        found += [f"{what} was recorded more often than told" for what in recorded - told]
+        for job in jobs:
+            found += self._bytes_problems(job, {id for name, id, _ in told if name == job.id})
         return found + [f"{j.id} succeeded without a clean end" for j in jobs if j.state is State.SUCCEEDED and not _earned(j)]
+
+
+    def _told(self) -> Iterator[Told]:
+        """Every checkpoint's part and artifact that an agent ever told of."""
+        for key, report in self.engine.told():
+            yield key.job, str(report.get("id") or report.get("path")), key.node_index
+
+    def _recorded(self) -> Iterator[Told]:
+        """The same, of those that became events."""
+        for row in self.events.chain(0, 1_000_000):
+            match load_event(row.type, row.data) if row.type in ("CheckpointStaged", "ArtifactKept") else None:
+                case CheckpointStaged(id=id, part=part):
+                    yield row.job or "", id, part.node_index
+                case ArtifactKept(node_index=node_index, artifact=artifact):
+                    yield row.job or "", artifact.path, node_index
+
+    def _bytes_problems(self, job: Job, told: set[str]) -> list[str]:
+        """Laws of retention: what a job keeps is there, what it gave up is not, and nothing is forgotten."""
+        removed = {name.rpartition("/")[2] for name in self.blobs.removed if name.startswith(f"checkpoints/{job.id}/")}
+        kept = {checkpoint.id for checkpoint in job.checkpoints}
+        known = {artifact.path for artifact in job.artifacts}
+        found = [f"{job.id} keeps {id}, which was removed" for id in kept & removed]
+        found += [f"{job.id} neither keeps nor removed {id}" for id in told - kept - removed - known]
+        return found + [f"{job.id} still deletes {id}" for id in job.deleting]
 
 
 def _earned(job: Job) -> bool:

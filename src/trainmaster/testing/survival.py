@@ -50,6 +50,7 @@ class Survival:
     body: str = "sleep 0.05"
     options: daemons.Options = field(default_factory=daemons.Options)
     spec: dict[str, Any] = field(default_factory=dict)
+    pause_s: float = 0.0  # between two submits: as long as they go on, kills fall among them
     cancelled: int = 0  # further jobs, which are cancelled as soon as they are acknowledged
     acknowledged: dict[str, str] = field(default_factory=dict)  # idempotency key -> job id
     kills: list[str] = field(default_factory=list)
@@ -60,14 +61,19 @@ class Survival:
         return self.home.root / "witnesses"
 
     def run(self, instants: int, rng: random.Random, timeout_s: float = 240.0) -> list[str]:
-        """Submit, kill at `instants` random instants, wait for the end; returns every law that was broken."""
+        """Submit, kill at `instants` random instants, wait for the end; returns every law that was broken.
+
+        At each instant one process at least is killed: what is dead by then is brought back first, as a person would.
+        """
         self.witnesses.mkdir(parents=True, exist_ok=True)
         daemons.start(self.home, self.options)
         submitter = threading.Thread(target=self._submit, daemon=True)
         submitter.start()
         for _ in range(instants):
             time.sleep(rng.uniform(0.02, 0.4))
-            self._kill(rng.choice([("api",), ("control",), ("api", "control")]))
+            which = rng.choice([("api",), ("control",), ("api", "control")])
+            while not self._kill(which):
+                self._revive()
         submitter.join(timeout_s)
         ended = self._await_end(time.monotonic() + timeout_s)
         return self.problems(ended)
@@ -87,6 +93,7 @@ class Survival:
             spec = {"command": command, "name": "w", "resources": {"cpus": 0.25}, **self.spec}
             submission = {"spec": spec, "origin": {"variables": {"PATH": os.defpath}}, "code": {}}
             self.acknowledged[key] = self._persist(lambda client: client.submit(submission, key))  # noqa: B023
+            time.sleep(self.pause_s)
             if cancel:
                 self._cancel(self.acknowledged[key])
 
@@ -114,13 +121,16 @@ class Survival:
         except TrainmasterError:
             time.sleep(0.2)
 
-    def _kill(self, which: Sequence[str]) -> None:
+    def _kill(self, which: Sequence[str]) -> bool:
+        """Kill those of `which` that serve; whether there was one."""
+        before = len(self.kills)
         record = self.home.read_json(self.home.server_json) or {}
         for name in which:
             pid, ticks = record.get("pids", {}).get(name), record.get("ticks", {}).get(name)
             if pid is not None and start_ticks(pid) == ticks:
                 os.kill(pid, signal.SIGKILL)
                 self.kills.append(name)
+        return len(self.kills) > before
 
     def _await_end(self, deadline_s: float) -> dict[str, dict[str, Any]]:
         """All jobs on record once the acknowledged ones have ended, or at the deadline as they are."""

@@ -20,7 +20,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 class LocalSettings:
     """`tm up`'s options. With `nodes` or `gpus_per_node` the nodes are virtual: declared, sharing this machine."""
 
-    nodes: int | None = None
+    nodes: int | None = None  # 0: none are declared
     gpus_per_node: int | None = None  # stand-in devices of each virtual node
     cpus_per_node: float | None = None  # default: the machine's, for each virtual node
     gpu_kind: str = "stand-in"  # kind of the stand-in devices
@@ -40,7 +40,7 @@ class LocalSettings:
     @property
     def virtual(self) -> bool:
         """Whether the nodes are declared rather than found."""
-        return self.nodes is not None or self.gpus_per_node is not None
+        return bool(self.nodes) or self.gpus_per_node is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,10 @@ class SimulatedEngine:
         self._mail = [mail for mail in self._mail if mail[0] > now_s]
         return [(key, report) for _, _, key, report in due]
 
+    def told(self) -> list[tuple[AgentKey, Mapping[str, object]]]:
+        """The truth: every checkpoint and artifact that an agent ever told of."""
+        return [(key, report) for key, agent in self._agents.items() for report in agent.told]
+
     def next_s(self) -> float | None:
         """When something happens next, for a clock that jumps; None when nothing will."""
         times = [mail[0] for mail in self._mail]

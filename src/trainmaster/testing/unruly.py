@@ -1,0 +1,102 @@
+"""The stores of a simulated world as they are on a bad day: a full disk, a store that refuses, an api that goes on
+writing while control works, rows nobody can read.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from trainmaster.blobs.fs import FsBlobs
+from trainmaster.engines.simulated.scripts import Script
+from trainmaster.errors import DiskFullError
+from trainmaster.model.commands import AgentReport
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job
+from trainmaster.model.nodes import Node
+from trainmaster.ports.engine import Submission
+from trainmaster.ports.store import InboxRow, NewEvent
+from trainmaster.store.events import SqlEventStore
+from trainmaster.store.inbox import SqlInbox
+
+_DIGEST = "0" * 64
+
+
+class UnrulyEvents(SqlEventStore):
+    """The event log on a disk that is full at times; `full` is how often, between 0 and 1."""
+
+    def __init__(self, path: Path, rng: random.Random, full: float) -> None:
+        super().__init__(path)
+        self.full = full
+        self._rng = rng
+
+    def append(
+        self, now_s: float, events: Sequence[NewEvent], jobs: Mapping[str, Job], nodes: Sequence[Node], inbox_cursor: int
+    ) -> int:
+        """Raises: DiskFullError."""
+        if self._rng.random() < self.full:
+            raise DiskFullError("no space left for the events: nothing was written")
+        return super().append(now_s, events, jobs, nodes, inbox_cursor)
+
+
+class BusyInbox(SqlInbox):
+    """An inbox into which the api writes right after control has read it."""
+
+    def __init__(self, path: Path, meanwhile: Callable[[], None]) -> None:
+        super().__init__(path)
+        self._meanwhile = meanwhile
+
+    def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
+        """What is there now; more comes before the caller is done with it."""
+        rows = super().drain(after_seq, limit)
+        self._meanwhile()
+        return rows
+
+
+class UnrulyBlobs(FsBlobs):
+    """A blob store that refuses to remove something at times, and remembers what it removed."""
+
+    def __init__(self, root: Path, rng: random.Random, refuses: float) -> None:
+        super().__init__(root)
+        self.refuses = refuses
+        self.removed: set[str] = set()
+        self._rng = rng
+
+    def delete_tree(self, prefix: str) -> None:
+        """Raises: PermissionError."""
+        if self._rng.random() < self.refuses:
+            raise PermissionError(13, "not now", prefix)
+        super().delete_tree(prefix)
+        self.removed.add(prefix)
+
+
+def any_script(submission: Submission, rng: random.Random) -> Script:
+    """A program of random length and end, with checkpoints and artifacts; some ignore TERM."""
+    exits = rng.choices([(0, None), (1, None), (0, 9), (0, 11)], [6, 1, 2, 1])[0]
+    runs_s = rng.uniform(0.1, 40.0)
+    times = sorted(rng.uniform(0.0, runs_s) for _ in range(rng.choice([0, 0, 2, 5])))
+    reports = tuple((after_s, _report(submission, step, rng)) for step, after_s in enumerate(times, 1))
+    return Script(runs_s, exits[0], exits[1], rng.choice([0.5, 0.5, None]), reports)
+
+
+def _report(submission: Submission, step: int, rng: random.Random) -> dict[str, object]:
+    """A checkpoint of this node alone, this node's part of one of the whole gang, or an artifact."""
+    key, gang = submission.key, submission.job.spec.resources.nodes
+    if rng.random() < 0.3:
+        name = f"{key.attempt}-{key.node_index}-{step}.png"
+        return {"kind": "kept", "path": name, "digest": _DIGEST, "bytes": 1}
+    own = {"id": f"{key.attempt:04d}-{key.node_index}{step:04d}", "parts_expected": 1}
+    shared = {"id": f"{key.attempt:04d}-s{step}", "parts_expected": gang}
+    told = {"kind": "staged", "step": step, "approximate": False, "digest": _DIGEST, "files": 1, "bytes": 1}
+    return {**told, **(own if rng.random() < 0.5 else shared)}
+
+
+def garbage(key: AgentKey, rng: random.Random) -> AgentReport:
+    """What no agent says: half-made, of other types, of a newer version."""
+    reports: list[dict[str, object]] = [
+        {"kind": "started", "n": 2, "restored": [], "step": "x", "bad": None},
+        {"kind": "staged", "n": "7", "id": "../x"},
+        {"kind": "ended", "n": 3, "ranks": [{}]},
+        {"kind": "dreamt", "n": 4},
+        {"n": None},
+    ]
+    return AgentReport(str(key), rng.choice(reports))
