@@ -208,8 +208,9 @@ def main() -> None:
     try:
         demo(tm, ROOT / "examples" / example)
     except BaseException:
+        # Its words are kept back: where ours were piped to a reader that is gone, they would end it too early.
+        subprocess.run([tm.command, "down", "--cancel"], env=tm.environment, timeout=60, check=False, capture_output=True)
         print(f"\nthe demo's state stays in {home.relative_to(ROOT)} for a look; its server is stopped", file=sys.stderr)
-        subprocess.run([tm.command, "down", "--cancel"], env=tm.environment, timeout=60, check=False, stdout=sys.stderr)
         raise
     shutil.rmtree(home)
     with contextlib.suppress(OSError):  # another demo's state lies there

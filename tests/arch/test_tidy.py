@@ -17,6 +17,7 @@ DEPTH = 2
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 MAY_CATCH_ALL = {  # the loop and the entry points: the last place that can still say what happened
     "agent/__main__.py",
+    "agent/gathering.py",  # the loop of the thread that moves bytes
     "control/loop.py",
     "server/process.py",
 }

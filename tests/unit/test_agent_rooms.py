@@ -88,6 +88,18 @@ def test_reports_stay_until_acknowledged(tmp_path: Path) -> None:
     assert (outbox.empty, (tmp_path / "spool.jsonl").exists()) == (True, False)
 
 
+def test_while_the_server_is_away_a_report_is_durable_at_once(tmp_path: Path) -> None:
+    """The agent may be killed before the next try to send, which comes seconds later."""
+    outbox = Outbox(str(tmp_path / "spool.jsonl"))
+    sent = [outbox.report("started", restored=None)]
+    outbox.spool()
+    sent.append(outbox.report("staged", id="0001-1"))
+    assert [json.loads(line) for line in (tmp_path / "spool.jsonl").read_text().splitlines()] == sent
+    outbox.acknowledged(2)
+    outbox.report("staged", id="0001-2")
+    assert not (tmp_path / "spool.jsonl").exists()
+
+
 def test_the_oldest_points_go_when_there_are_too_many(tmp_path: Path) -> None:
     outbox = Outbox(str(tmp_path / "spool.jsonl"))
     for step in range(POINTS_MAX + 10):

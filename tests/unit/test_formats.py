@@ -123,6 +123,16 @@ def test_the_rest_proves_nothing(tmp_path: Path, name: str, data: bytes) -> None
     assert judged(tmp_path, data, name).format is None
 
 
+@pytest.mark.parametrize("offset", [2**62, 2**63, 2**64 - 1])
+def test_lengths_beyond_all_files_are_no_errors(tmp_path: Path, offset: int) -> None:
+    """A flipped bit in a length may say anything; the thread that looks must survive it."""
+    locator = b"PK\x06\x07" + struct.pack("<LQL", 0, offset, 1)
+    directory = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, 46, 0xFFFFFFFF, 0)
+    for name, data in (("a.zip", b"PK\x03\x04" + bytes(80) + locator + directory), ("a.pkl", b"\x80\x04\x8e" + struct.pack("<Q", offset))):
+        (tmp_path / name).write_bytes(data)
+        assert formats.examine(str(tmp_path / name)).format is None
+
+
 def test_what_is_certainly_torn_is_told_from_what_is_unknown(tmp_path: Path) -> None:
     torn = {
         "a zip": INNER[:-1],

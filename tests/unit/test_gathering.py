@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launches import launch, write
@@ -108,3 +109,23 @@ def test_steps_told_outrank_printed_ones(tmp_path: Path) -> None:
     progress.reported(0, 3, {})
     progress.printed(0, 600, {})
     assert (progress.first_step, progress.last_step, progress.step_at(10.5), progress.step_at(12.0)) == (3, 3, None, 3)
+
+
+def test_a_look_that_fails_is_not_the_last(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whatever a file makes of the code that reads it, the next one is looked at; and it is said once."""
+    it, _ = begun(tmp_path, os.getpid(), "model_*.json")
+    scan, tried = Collector.scan, []
+
+    class Stumbling(Collector):
+        def scan(self, *looked: Any) -> Any:
+            tried.append(1)
+            if len(tried) < 3:
+                raise OverflowError("Python int too large to convert to C long")
+            return scan(self, *looked)
+
+    it._collector = Stumbling(launch(tmp_path, checkpoint_path="model_*.json"))
+    looks(it, 2)
+    write(tmp_path / "work" / "model_40.json", "[1, 2]")
+    looks(it, 4)
+    assert [fields["step"] for _, fields in it.results] == [40]
+    assert capfd.readouterr().err.count("Traceback") == 1

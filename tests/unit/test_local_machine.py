@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.agent.quick import read_json
 from trainmaster.engines.local import inventory, leftovers
 from trainmaster.engines.local.attempts import Attempts, Identity, Tombstone
 from trainmaster.engines.local.cgroups import Cgroups
@@ -143,15 +144,31 @@ def test_the_index_holds_what_was_created_and_not_forgotten(tmp_path: Path) -> N
     assert list(there.live()) == keys[1:]
 
 
+def test_orders_with_a_path_of_any_bytes_reach_the_agent(tmp_path: Path) -> None:
+    work = os.fsdecode(b"/data/caf\xe9")
+    directory = Attempts(Home(tmp_path)).create(KEY, {"work": work})  # type: ignore[typeddict-item]
+    assert read_json(str(directory / names.LAUNCH)) == {"work": work}
+
+
 def test_damaged_records_are_no_records(tmp_path: Path) -> None:
     there = attempts(tmp_path)
     directory = there.create(KEY, {})  # type: ignore[typeddict-item]
     (directory / names.AGENT).write_text('{"pid": 12')
     (directory / names.EXIT).write_text("")
-    (directory / names.TREE).write_text("12 34\nx y\n56\n78 90")
+    (directory / names.TREE).write_bytes("12 34\nx y\n56\n² 9\n78 90\n".encode() + b"\xff\xfe 1\n")
+    (directory / names.STOP).write_text('{"grace_s": ["long"]}')
     assert (there.identity(KEY), there.ended(KEY), there.tree(KEY)) == (None, None, {12: 34, 78: 90})
+    assert there.tombstone(KEY) == Tombstone(0.0, 0.0, "")  # that it was stopped is known all the same
     assert there.launched_s_ago(AgentKey("none-1", 1, 0)) is None
     assert 0.0 <= (there.launched_s_ago(KEY) or 0.0) < 60.0
+
+
+def test_a_launch_is_not_young_for_ever_because_the_clock_was_set_back(tmp_path: Path) -> None:
+    there = attempts(tmp_path)
+    directory = there.create(KEY, {})  # type: ignore[typeddict-item]
+    tomorrow_s = time.time() + 86_400.0
+    os.utime(directory / names.LAUNCH, (tomorrow_s, tomorrow_s))
+    assert (there.launched_s_ago(KEY) or 0.0) > 60.0
 
 
 def test_a_pid_used_again_is_another_process() -> None:

@@ -44,10 +44,10 @@ def test_the_end_of_the_other_is_noticed_beside_a_thousand_connections(tmp_path:
 
 def test_a_process_that_cannot_come_up_is_heard_beside_a_thousand_connections(tmp_path: Path, crowded: None) -> None:
     reader, writer = os.pipe()
-    os.write(writer, b'{"code": "conflict", "message": "another runs", "hint": "end it"}\n')
+    os.write(writer, b'{"code": "disk_full", "message": "no space left", "hint": "free some"}\n')
     os.close(writer)
     child = daemons._Child("control", reader, tmp_path / "control.out")
     daemons._listen([child])
-    with pytest.raises(daemons.ConflictError, match="another runs"):
+    with pytest.raises(daemons.DiskFullError, match="no space left"):
         daemons._listen([child])
     os.close(reader)

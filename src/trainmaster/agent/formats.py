@@ -125,7 +125,9 @@ def _zip_start(file: BinaryIO, end: int, record: bytes) -> Optional[int]:
         file.seek(end - 20)
         locator = file.read(20)
         if locator.startswith(b"PK\x06\x07"):
-            end = struct.unpack("<Q", locator[8:16])[0]
+            before, end = end, struct.unpack("<Q", locator[8:16])[0]
+            if end > before:
+                return None
             file.seek(end)
             large = file.read(56)
             if len(large) < 56 or not large.startswith(b"PK\x06\x06"):
@@ -254,6 +256,8 @@ def _pickle(file: BinaryIO) -> Verdict:
         at += count
         if at > len(data):  # beyond what is read: go there, and look that the file reaches so far
             at -= len(data)
+            if at > os.fstat(file.fileno()).st_size:
+                return _TORN  # further than any file reaches, perhaps
             file.seek(at - 1, os.SEEK_CUR)
             if not file.read(1):
                 return _TORN

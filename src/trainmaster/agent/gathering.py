@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 
 from trainmaster.agent import keep
@@ -38,6 +39,7 @@ class Gathering:
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._busy = 0
+        self._said = ""
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
 
@@ -62,8 +64,8 @@ class Gathering:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to do (or the thread died, which its traceback in the log explains)."""
-        return self._busy == 0 or self._thread is None or not self._thread.is_alive()
+        """Whether nothing is left to do."""
+        return self._busy == 0
 
     def _put(self, *work: Any) -> None:
         self._busy += 1
@@ -73,20 +75,25 @@ class Gathering:
             self._thread.start()
 
     def _run(self) -> None:
-        try:
-            while True:
-                work = self._work.get()
-                began_s = time.monotonic()
-                try:
-                    self._do(*work)
-                except (OSError, ValueError) as error:
-                    sys.stderr.write(f"{work[0]}: {error}\n")
-                now_s = time.monotonic()
-                self._next_scan_s = now_s + min(max(_SCAN_S, _SHARE * (now_s - began_s)), _SCAN_MAX_S)
-                self._busy -= 1
-                self._wake.set()
-        finally:
+        while True:
+            work = self._work.get()
+            began_s = time.monotonic()
+            try:
+                self._do(*work)
+            except (OSError, ValueError) as error:
+                self._complain(f"{work[0]}: {error}\n")
+            except Exception:  # noqa: BLE001 - the thread's last resort: dead, it would never collect a checkpoint again
+                self._complain(f"{work[0]}:\n{traceback.format_exc()}")
+            now_s = time.monotonic()
+            self._next_scan_s = now_s + min(max(_SCAN_S, _SHARE * (now_s - began_s)), _SCAN_MAX_S)
+            self._busy -= 1
             self._wake.set()
+
+    def _complain(self, words: str) -> None:
+        """Say it once, not at every look."""
+        if words != self._said:
+            sys.stderr.write(words)
+        self._said = words
 
     def _do(self, what: str, *work: Any) -> None:
         if what == "scan":

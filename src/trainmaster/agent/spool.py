@@ -33,11 +33,14 @@ class Outbox:
         self.urgent = threading.Event()  # and it should not wait for more
 
     def report(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Queue a report; returns it with its number."""
+        """Queue a report, durable at once while the server is away; returns it with its number."""
         with self._lock:
             self._number += 1
             report = {"kind": kind, "n": self._number, **fields}
             self._reports.append(report)
+            away = self._spooled > 0
+        if away:
+            self.spool()
         self.waiting.set()
         self.urgent.set()
         return report
@@ -93,8 +96,7 @@ class Outbox:
             try:
                 descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
                 try:
-                    os.write(descriptor, "".join(lines).encode())
-                    os.fsync(descriptor)
+                    _append(descriptor, "".join(lines).encode())
                 finally:
                     os.close(descriptor)
             except OSError:
@@ -110,3 +112,15 @@ class Outbox:
     def pointless(self) -> bool:
         """Whether no point waits."""
         return not self._points
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    """All of it, durably, or nothing: a torn line would spoil the one behind it. Raises: OSError."""
+    size = os.fstat(descriptor).st_size
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise

@@ -65,7 +65,7 @@ class Attempts:
         part = directory / f"{names.LAUNCH}.{os.getpid()}.part"
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds a credential
         with open(descriptor, "wb") as file:
-            file.write(json.dumps(launch, ensure_ascii=False).encode())
+            file.write(json.dumps(launch).encode())  # ASCII: a path may hold any bytes
         part.replace(directory / names.LAUNCH)
         return directory
 

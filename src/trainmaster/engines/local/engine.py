@@ -69,13 +69,13 @@ class LocalEngine:
                 raise OperationError(f"the agent of {key} did not come up in {tries} tries: {said}", where)
             self._tries[key] = tries + 1
             cgroup = self._cgroups.make(key, submission.job.spec.resources.memory_bytes)
+            doing, hint = "written", f"check the disk that holds {self._home.root}"
             try:
                 directory = self._attempts.create(key, render.launch(submission, self._site(), cgroup))
+                doing, hint = "started", "check that the server has descriptors left, and that its code is whole"
+                started = self._starter.start(directory)
             except OSError as error:
-                raise OperationError(
-                    f"the launch of {key} could not be written: {error}", f"check the disk that holds {self._home.root}"
-                ) from error
-            started = self._starter.start(directory)
+                raise OperationError(f"the launch of {key} could not be {doing}: {error}", hint) from error
             if started is not None:
                 self._watcher.watch(key, started)
 
