@@ -123,9 +123,9 @@ def test_down_ends_all_and_nobody_revives(home: Home) -> None:
 def test_down_kills_what_does_not_go_and_finds_what_no_file_names(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemons, "STOP_TIMEOUT_S", 0.5)
     info = daemons.start(home)
-    home.server_json.unlink()
     for pid in info.pids.values():
         os.kill(pid, signal.SIGSTOP)
+    home.server_json.unlink()  # only now: a watcher that saw it go would be stopped with the lock in its hands
     report = daemons.stop(home)
     assert (report.stopped[:2], report.killed) == (daemons.PROCESSES, daemons.PROCESSES)
     assert [start_ticks(pid) for pid in info.pids.values()] == [None, None]

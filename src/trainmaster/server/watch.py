@@ -4,6 +4,7 @@ import logging
 import os
 import select
 import threading
+import time
 
 from trainmaster import daemons
 from trainmaster.errors import TrainmasterError
@@ -13,6 +14,8 @@ log = logging.getLogger("trainmaster.watch")
 
 _LOOK_S = 1.0
 _BACKOFF_MAX_S = 30.0
+_YOUNG_S = 3.0
+_DEATHS_FREE = 4  # it may have been killed a few times
 
 
 def watch(home: Home, other: str) -> None:
@@ -22,9 +25,13 @@ def watch(home: Home, other: str) -> None:
 
 def _keep(home: Home, other: str) -> None:
     backoff_s = 0.0
+    deaths = 0  # in a row, of one that had hardly come up
     resting = threading.Event()
     while True:
+        began_s = time.monotonic()
         _sleep_while_alive(home, other)
+        deaths = deaths + 1 if time.monotonic() - began_s < _YOUNG_S else 0
+        resting.wait(rest_s(deaths))
         try:
             revived = daemons.revive(home, other)
         except (TrainmasterError, OSError) as error:
@@ -37,6 +44,11 @@ def _keep(home: Home, other: str) -> None:
             log.warning("%s was gone and is back", other)
         else:
             resting.wait(_LOOK_S)  # being stopped, or somebody else was faster
+
+
+def rest_s(deaths: int) -> float:
+    """How long to wait before one that died young so many times is started again: it must not eat the machine."""
+    return 0.0 if deaths < _DEATHS_FREE else min(2.0 ** min(deaths - _DEATHS_FREE, 16), _BACKOFF_MAX_S)
 
 
 def _sleep_while_alive(home: Home, other: str) -> None:
