@@ -235,3 +235,16 @@ def test_orders_and_directory_are_private(world: LocalWorld) -> None:
     directory = Attempts(world.home).directory(submission.key)
     modes = [path.stat().st_mode & 0o777 for path in (directory, directory / names.LAUNCH)]
     assert modes == [0o700, 0o600]
+
+
+def test_where_a_gang_meets_is_known_of_a_node_that_ended_while_no_server_answered(world: LocalWorld) -> None:
+    """Its other nodes wait for that, and the exit record does not repeat it."""
+    submission = world.submission(Behaviour.SUCCEEDS)
+    world.engine().submit(submission)
+    await_over(world, submission.key)
+    meeting = {"kind": "rendezvous", "n": 1, "address": "127.0.0.1", "port": 12345}
+    spool = Attempts(world.home).directory(submission.key) / names.SPOOL
+    spool.write_text("".join(json.dumps(report) + "\n" for report in (meeting, {"kind": "started", "n": 2})))
+    seen = world.restart().observe([submission.key])[submission.key]
+    assert [report["kind"] for report in seen.reports] == ["rendezvous", "started"]
+    assert seen.reports[0] == meeting

@@ -13,7 +13,8 @@ from trainmaster.server.lookup import find
 
 router = APIRouter(tags=["jobs"])
 
-_LOOK_S = 0.05  # how often file sizes are looked at while somebody waits
+_LOOK_S = 0.05  # how often file sizes are looked at while somebody waits,
+_LOOKS_PER_S = 200  # and all who wait together: a look costs half a millisecond
 _TAIL_MAX = 100_000
 _TAIL = "only the last lines of each rank, of the newest attempt"
 
@@ -44,6 +45,12 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
     job_id = (await asyncio.to_thread(find, desk, ref)).job.id
     if query.tail is not None and not query.after:
         await asyncio.to_thread(ranklogs.skip_to_tail, query.files(desk, job_id, 0), cursor, query.tail)
+    with desk.following():
+        return await _follow(desk, job_id, query, cursor)
+
+
+async def _follow(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: ranklogs.Cursor) -> bodies.Json:
+    """What is new, as soon as there is something."""
     deadline_s = time.monotonic() + query.wait_s
     while True:
         job = desk.job(job_id)
@@ -63,4 +70,4 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
                     "ended": over,
                 }
             )
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(max(_LOOK_S, desk.followers / _LOOKS_PER_S))

@@ -1,9 +1,10 @@
 """What the api process holds while it runs: writers, waiters, the cache of jobs. Route modules get it by `of(request)`."""
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -48,6 +49,7 @@ class Runtime:
         self.rows: GroupWriter[NewRow, str] = GroupWriter(services.inbox.accept, self.waker.wake)
         self.samples: GroupWriter[Sample, int] = GroupWriter(self._write_samples, lambda: None)
         self.waiting = Waiting(services.inbox, services.events)
+        self.followers = 0
         self._jobs: dict[str, tuple[float, Job]] = {}
         self._nodes: tuple[float, list[Node]] | None = None
         self._fences: dict[str, int] = {}
@@ -65,6 +67,15 @@ class Runtime:
         self.rows.close()
         self.samples.close()
         self.waker.close()
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        """Somebody follows a log; `followers` says how many do."""
+        self.followers += 1
+        try:
+            yield
+        finally:
+            self.followers -= 1
 
     async def accept(self, rows: Sequence[NewRow]) -> list[str]:
         """Take commands into the inbox, durably; returns each one's job id. Raises: DiskFullError."""

@@ -89,7 +89,10 @@ class Observer:
         if record is None:
             return None
         try:
-            outcome, reports = exits.outcome(record), exits.reports(record)
+            outcome, spooled = exits.outcome(record), exits.spooled(self._attempts.spool(key))
+            # What the record does not repeat: where the rest of its gang, which may outlive it, is to meet.
+            meeting = tuple(report for report in spooled if report.get("kind") == "rendezvous")
+            reports = (*meeting, *exits.reports(record))
         except (ArithmeticError, LookupError, TypeError, ValueError):
             return None  # not whole, so no evidence; what the process table says stands
         agent = self.agent(key)
