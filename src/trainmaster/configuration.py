@@ -1,0 +1,198 @@
+"""What a server's administrator sets down in a file: `server.toml`, read and checked whole, by api and control alike.
+
+The file of a home is `$TRAINMASTER_HOME/server.toml`; without one, `/etc/trainmaster/server.toml`; without either, every
+default holds. Settings of `tm up` (ports, declared nodes) are not here, and no credential may be: object stores take
+theirs from the environment of the server, as their own clients do.
+
+Standard library only.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from trainmaster.errors import UsageError
+from trainmaster.home import Home
+
+SYSTEM_FILE = Path("/etc/trainmaster/server.toml")
+SINKS = ("mlflow", "tensorboard", "wandb")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Where checkpoints, artifacts, code copies and provenance lie."""
+
+    url: str | None = None  # any fsspec URL, `s3://bucket/prefix`; None: the home's own `blobs/`
+    endpoint: str | None = None  # of an S3-compatible server
+    region: str | None = None
+    cache_gib: float = 20.0  # bound of the local cache of a remote store, GiB
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingSettings:
+    """What runs are mirrored into. `sinks` holds for every project that names none itself."""
+
+    sinks: tuple[str, ...] = ()
+    mlflow: str | None = None  # URI of the MLflow server; None: the one that `tm up --mlflow` runs
+    directory: str | None = None  # of TensorBoard and offline W&B files; None: `tracking/` in the home
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectSettings:
+    """What holds for the jobs of one project."""
+
+    required_tags: tuple[str, ...] = ()
+    sinks: tuple[str, ...] | None = None  # None: those of `[tracking]`
+    pickle_models: bool = False  # whether a pickle may be kept as a model
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What each node of this machine has that cannot be measured, or should be counted differently."""
+
+    disk: str | None = None  # "500GiB"; None: what the file system of the home has free
+    network: str | None = None  # "100Gbps"
+    accelerators: dict[str, int] = field(default_factory=dict)
+    custom: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One server's whole configuration."""
+
+    storage: StorageSettings = StorageSettings()
+    tracking: TrackingSettings = TrackingSettings()
+    nodes: NodeSettings = NodeSettings()
+    projects: dict[str, ProjectSettings] = field(default_factory=dict)
+    idle_stop_s: float | None = None  # an embedded server without work or callers ends after this long
+    source: Path | None = None  # the file it was read from
+
+    def project(self, name: str) -> ProjectSettings:
+        """The settings of one project; the defaults where the file does not name it."""
+        return self.projects.get(name, ProjectSettings())
+
+    def sinks(self, project: str) -> tuple[str, ...]:
+        """The trackers that a project's runs are mirrored into."""
+        own = self.project(project).sinks
+        return self.tracking.sinks if own is None else own
+
+
+def file_of(home: Home) -> Path | None:
+    """The file that holds for a home, if there is one."""
+    return next((path for path in (home.root / "server.toml", SYSTEM_FILE) if path.exists()), None)
+
+
+def load(home: Home) -> Configuration:
+    """The configuration of a home. Raises: UsageError with file and line for whatever is wrong in it."""
+    path = file_of(home)
+    return Configuration() if path is None else parse(path.read_text(), path)
+
+
+def parse(text: str, path: Path) -> Configuration:
+    """What a file says. Raises: UsageError naming file, line, key, what was expected and the nearest right name."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: {error}", "TOML: https://toml.io") from None
+    reader = _Reader(text, path)
+    reader.names(document, (), ("storage", "tracking", "nodes", "projects", "idle_stop_s"))
+    projects = reader.table(document, (), "projects")
+    return Configuration(
+        reader.section(StorageSettings, document, "storage"),
+        reader.section(TrackingSettings, document, "tracking"),
+        reader.section(NodeSettings, document, "nodes"),
+        {name: reader.section(ProjectSettings, projects, name, ("projects",)) for name in projects},
+        reader.value(document, (), "idle_stop_s", "float | None", None),
+        path,
+    )
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _strings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _table(value: object, kind: Any) -> bool:
+    return isinstance(value, dict) and all(_number(item) and isinstance(item, kind) for item in value.values())
+
+
+_EXPECTED: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "str | None": ("a string", lambda value: isinstance(value, str)),
+    "float": ("a number of at least 0", _number),
+    "float | None": ("a number of at least 0", _number),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "tuple[str, ...]": ("a list of strings", _strings),
+    "tuple[str, ...] | None": ("a list of strings", _strings),
+    "dict[str, int]": ("a table of whole numbers", lambda value: _table(value, int)),
+    "dict[str, float]": ("a table of numbers", lambda value: _table(value, (int, float))),
+}
+
+
+class _Reader:
+    """Takes values out of a parsed document, and finds the line of what is wrong."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        self.lines, self.path = text.splitlines(), path
+
+    def section(self, kind: type[Any], within: Mapping[str, Any], name: str, above: tuple[str, ...] = ()) -> Any:
+        """A dataclass from the table of that name."""
+        table, where = self.table(within, above, name), (*above, name)
+        known = fields(kind)
+        self.names(table, where, tuple(item.name for item in known))
+        given = [item for item in known if item.name in table]
+        return kind(**{item.name: self.value(table, where, item.name, str(item.type), None) for item in given})
+
+    def table(self, within: Mapping[str, Any], above: tuple[str, ...], name: str) -> Mapping[str, Any]:
+        """The table of that name, empty if there is none."""
+        found = within.get(name, {})
+        if not isinstance(found, dict):
+            raise self.fault((*above, name), "expected a table", f"write it as [{'.'.join((*above, name))}]")
+        return found
+
+    def names(self, table: Mapping[str, Any], where: tuple[str, ...], known: tuple[str, ...]) -> None:
+        """Refuse what is not known."""
+        for name in table:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+                raise self.fault((*where, name), "there is no such setting", hint)
+
+    def value(self, table: Mapping[str, Any], where: tuple[str, ...], name: str, kind: str, default: Any) -> Any:
+        """One checked value."""
+        if name not in table:
+            return default
+        found, (expected, holds) = table[name], _EXPECTED[kind]
+        if not holds(found):
+            raise self.fault((*where, name), f"expected {expected}, found {found!r}", "see tm config --help")
+        if name == "sinks":
+            unknown = [sink for sink in found if sink not in SINKS]
+            if unknown:
+                near = difflib.get_close_matches(unknown[0], SINKS, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SINKS)}"
+                raise self.fault((*where, name), f"there is no sink {unknown[0]!r}", hint)
+        return tuple(found) if isinstance(found, list) else found
+
+    def fault(self, key: tuple[str, ...], what: str, hint: str) -> UsageError:
+        """An error at the line that names the key."""
+        return UsageError(f"{self.path}:{self._line(key)}: {'.'.join(key)}: {what}", hint)
+
+    def _line(self, key: tuple[str, ...]) -> int:
+        header = re.compile(r"\s*\[" + r"\s*\.\s*".join(rf"[\"']?{re.escape(part)}[\"']?" for part in key[:-1]) + r"\s*\]")
+        own = re.compile(rf"\s*([\w\"'.-]+\.)?[\"']?{re.escape(key[-1])}[\"']?\s*(=|\.)")
+        whole = re.compile(r"\s*\[" + r"\s*\.\s*".join(rf"[\"']?{re.escape(part)}[\"']?" for part in key) + r"\s*[\].]")
+        inside = len(key) == 1
+        for number, line in enumerate(self.lines, 1):
+            if whole.match(line):
+                return number
+            if header.match(line):
+                inside = True
+            elif inside and own.match(line):
+                return number
+        return 1

@@ -1,0 +1,57 @@
+"""`server.toml`: read whole, or refused with the place and the nearest right name."""
+
+from pathlib import Path
+
+import pytest
+
+from trainmaster.configuration import Configuration, NodeSettings, ProjectSettings, StorageSettings, load, parse
+from trainmaster.errors import UsageError
+from trainmaster.home import Home
+
+FILE = Path("server.toml")
+
+
+def test_without_a_file_every_default_holds(tmp_path: Path) -> None:
+    assert load(Home(tmp_path)) == Configuration()
+
+
+def test_a_whole_file() -> None:
+    text = """
+idle_stop_s = 600
+[storage]
+url = "s3://team/runs"
+[tracking]
+sinks = ["mlflow"]
+[nodes.custom]
+license = 2
+[projects.vision]
+required_tags = ["owner", "task"]
+sinks = ["tensorboard", "wandb"]
+"""
+    found = parse(text, FILE)
+    vision = ProjectSettings(("owner", "task"), ("tensorboard", "wandb"))
+    assert found.storage == StorageSettings(url="s3://team/runs")
+    assert found.nodes == NodeSettings(custom={"license": 2})
+    assert found.projects == {"vision": vision}
+    assert found.idle_stop_s == 600
+    assert (found.sinks("vision"), found.sinks("other")) == (("tensorboard", "wandb"), ("mlflow",))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[storage]\nurl = 3\n", "server.toml:2: storage.url: expected a string, found 3"),
+        ("\n[storag]\n", "server.toml:2: storag: there is no such setting"),
+        ("[storage]\nurl='a'\n[projects.vision]\nrequired_tag = []\n", "server.toml:4: projects.vision.required_tag: there is"),
+        ("[tracking]\nsinks = ['mlflo']\n", "server.toml:2: tracking.sinks: there is no sink 'mlflo'"),
+        ("storage = 1\n", "server.toml:1: storage: expected a table"),
+        ("idle_stop_s = true\n", "server.toml:1: idle_stop_s: expected a number"),
+        ("[nodes]\naccelerators = {tpu = 1.5}\n", "server.toml:2: nodes.accelerators: expected a table of whole numbers"),
+        ("[nodes\n", "server.toml: Expected ']'"),
+    ],
+)
+def test_a_wrong_file_says_where(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text, FILE)
+    assert said in str(caught.value)
+    assert caught.value.hint
