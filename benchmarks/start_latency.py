@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import common
@@ -25,7 +24,7 @@ Start = Callable[[Path], float]  # starts the program that writes the mark; retu
 
 def prepared(client: Client, directory: Path) -> Start:
     """`Client.submit` of what is ready to be sent."""
-    place = asdict(origin(directory))
+    place = origin(directory)
 
     def start(mark: Path) -> float:
         spec = {"name": "bench", "command": [sys.executable, "-c", common.MARK, str(mark)]}

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import common
@@ -25,7 +24,7 @@ OURS, BARE = "Trainmaster", f"xargs -P{AT_A_TIME}"
 
 def ours(client: Client, directory: Path, argv: Sequence[str], n: int) -> float:
     """Seconds for n jobs, submitted together."""
-    place = asdict(origin(directory))
+    place = origin(directory)
     job = {"spec": {"name": "bench", "command": list(argv)}, "origin": place, "code": {"in_place": True}}
     began_s = time.monotonic()
     ids = client.submit_batch([job] * n)

@@ -280,6 +280,7 @@ def test_no_such_directory(tmp_path: Path) -> None:
 def test_origin(tmp_path: Path) -> None:
     environment = {"PATH": "/bin", "TZ": "UTC", "SECRET": "x", "LANG": "\udcff"}
     found = origin(tmp_path, ("abc", True), environment)
-    user, host = found.user, socket.gethostname()
+    user, host = found["user"], socket.gethostname()
     assert user
-    assert found == Origin(user, host, str(tmp_path), platform.python_version(), {"PATH": "/bin", "TZ": "UTC"}, "abc", True)
+    expected = Origin(user, host, str(tmp_path), platform.python_version(), {"PATH": "/bin", "TZ": "UTC"}, "abc", True)
+    assert Origin(**found) == expected

@@ -14,9 +14,10 @@ from trainmaster.errors import SpecError, UsageError
 from trainmaster.model.spec import CheckpointSpec, Environment, JobSpec, MetricsSpec, Mode, Resources, Restarts
 from trainmaster.spec.document import from_mapping, load_bytes, schema, to_mapping, workdir_path
 from trainmaster.spec.naming import default_name
+from trainmaster.spec.scalars import scalar
 from trainmaster.spec.shorthand import from_options
 from trainmaster.spec.values import duration_s, size_bytes
-from trainmaster.spec.yaml12 import parse, scalar
+from trainmaster.spec.yaml12 import parse
 
 FULL = r"""
 name: digits-ddp

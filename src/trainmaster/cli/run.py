@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from trainmaster.cli.follow import Follower, detached
 from trainmaster.cli.session import Session, no_such_option, quiet_option, remote
-from trainmaster.client.submission import Draft, Options, draft_command, draft_file, send
+from trainmaster.client.api import server_known
+from trainmaster.client.submission import Draft, Options, draft_command, send
 from trainmaster.errors import INTERRUPTED_EXIT, UsageError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -106,6 +106,8 @@ def run(
     """
     draft = _draft(context, words, options)
     id = _send(session, draft)
+    from trainmaster.cli.follow import Follower, detached  # noqa: PLC0415  # `tm submit` does without
+
     follower = Follower(session, id, rank=None if all_ranks else 0)
     try:
         _told(session, draft, id, following=not detach)
@@ -119,6 +121,10 @@ def run(
 
 def _send(session: Session, draft: Draft) -> str:
     """Submit; the job's id."""
+    if not server_known(session.server):  # better to hear of a mistake before a server is started for it
+        from trainmaster.client.files import check  # noqa: PLC0415  # a server that runs does it
+
+        check(draft)
     client = session.client()
     try:
         return send(client, draft, session.out.note, os.urandom(16).hex())
@@ -145,7 +151,7 @@ def _told(session: Session, draft: Draft, id: str, following: bool = False) -> N
 
 
 def _draft(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:
-    """The job that is meant, valid, before any server hears of it. Raises: UsageError, SpecError."""
+    """The job that is meant; one from a file is valid. Raises: UsageError, SpecError."""
     in_place, hold = options.pop("in_place"), "held at submit" if options.pop("hold") else None
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
     command: list[str] | None = context.meta.get(_AFTER_DASHES)
@@ -160,6 +166,8 @@ def _draft(context: click.Context, words: tuple[str, ...], options: dict[str, An
         raise UsageError("nothing to run", f"tm {verb} train.yaml   or   tm {verb} -- python train.py")
     if len(words) > 1 or not _is_spec(words[0]):
         raise _no_dashes(str(verb), words)
+    from trainmaster.client.files import draft_file  # noqa: PLC0415  # a command does without the validator
+
     return draft_file(Path(words[0]), said, in_place, hold)
 
 

@@ -48,6 +48,11 @@ def new_key() -> str:
     return os.urandom(16).hex()
 
 
+def server_known(server: str | None = None) -> bool:
+    """Whether there is a server to talk to without starting one: one is configured, or this machine's own runs."""
+    return configured(server) is not None or embedded.runs(Home.default())
+
+
 def _quiet(text: str) -> None:
     """Where nobody wants to hear of it."""
 
@@ -220,11 +225,10 @@ class Client:
         """Copy an artifact's bytes to `sink`; how many. Raises: NotFoundError."""
         return self._connection.copy(Call("GET", f"{_job(ref)}/artifacts/{quote(path)}"), sink)
 
-    def code_missing(self, tree: Tree) -> tuple[str, list[str]]:
-        """The tree's digest, and the objects the server still lacks; with none missing the tree is stored."""
+    def code_missing(self, tree: Tree) -> list[str]:
+        """The objects the server still lacks of a tree; with none missing the tree is stored."""
         call = Call("POST", "/code/missing", body=json.dumps({"tree": tree}).encode(), repeatable=True)
-        answer = self._connection.json(call)
-        return str(answer["digest"]), list(answer["missing"])
+        return list(self._connection.json(call)["missing"])
 
     def code_store(self, archive: bytes) -> int:
         """Store a zip of objects; how many."""

@@ -32,6 +32,11 @@ def attach(home: Home) -> Target:
         time.sleep(_LOOK_S)
 
 
+def runs(home: Home) -> bool:
+    """Whether the server of this machine runs."""
+    return daemons.running(home) is not None
+
+
 def half_alive(home: Home) -> bool:
     """Whether a process of the server lives, so that the other comes back."""
     return any(daemons.alive(home, which) for which in daemons.PROCESSES)

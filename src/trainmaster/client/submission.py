@@ -5,19 +5,18 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from trainmaster.client.api import Client, Row, follow
+from trainmaster.client.api import Client, Row, follow, new_key, server_known
 from trainmaster.client.code import Gathered, gather, pack_zip
 from trainmaster.client.listing import git_state
 from trainmaster.client.origin import origin
-from trainmaster.errors import OperationError, UsageError
+from trainmaster.errors import ConflictError, OperationError, UsageError
 from trainmaster.home import Home
-from trainmaster.model.spec import CodeCopy, JobSpec
-from trainmaster.spec.document import from_mapping, load_file, to_mapping, workdir_path
 from trainmaster.spec.shorthand import from_options
+from trainmaster.wire.code import digest
 
 _ARCHIVE_BYTES = 48 * 1024 * 1024  # of objects sent at once
 
@@ -60,9 +59,9 @@ class Submission(Options, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A valid spec that nobody has been told of yet. `directory` is its work directory, absolute."""
+    """What is about to be submitted: a spec as a mapping, and its work directory, absolute."""
 
-    spec: JobSpec
+    spec: Mapping[str, Any]
     directory: Path
     in_place: bool = False
     hold: str | None = None
@@ -114,60 +113,57 @@ def pages(client: Client, ref: str, rank: int | None = None) -> Iterator[Row]:
 
 
 def draft_command(command: str | Sequence[str], options: Options, in_place: bool = False, hold: str | None = None) -> Draft:
-    """A draft from a command and options. Raises: SpecError."""
-    spec = from_mapping(from_options(options, command))
-    return _draft(spec, None, in_place, hold)
+    """A draft from a command and options, as they were said: the server validates it. Raises: UsageError."""
+    mapping = from_options(options, command)
+    workdir = mapping.get("workdir")
+    return Draft(mapping, existing(Path(workdir if isinstance(workdir, str) else ".").expanduser()), in_place, hold)
 
 
-def draft_file(path: Path, options: Options, in_place: bool = False, hold: str | None = None) -> Draft:
-    """A draft from a spec file, `options` winning over it. Raises: SpecError with file, line and column."""
-    spec = load_file(path)
-    directory = workdir_path(spec, path)
-    if options:
-        mapping = to_mapping(spec)
-        more = from_options(options, mapping["command"])
-        followed = spec.resources.ranks == (spec.resources.gpus or 1)
-        if "gpus" in options and followed:
-            del mapping["resources"]["ranks"]  # one rank per GPU: it follows the new number
-        spec = from_mapping(_merged(mapping, more))
-        if "workdir" in options:
-            directory = workdir_path(spec, None)  # said on the command line: relative to where that is
-    return _checked(Draft(spec, directory, in_place, hold))
-
-
-def _draft(spec: JobSpec, file: Path | None, in_place: bool, hold: str | None) -> Draft:
-    return _checked(Draft(spec, workdir_path(spec, file), in_place, hold))
-
-
-def _checked(draft: Draft) -> Draft:
-    if not draft.directory.is_dir():
-        raise UsageError(f"the work directory {draft.directory} does not exist", "name another with workdir, or --workdir")
-    return draft
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with what `over` says, section by section."""
-    merged = dict(base)
-    for name, value in over.items():
-        below = merged.get(name)
-        merged[name] = _merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
-    return merged
+def existing(directory: Path) -> Path:
+    """`directory`, absolute. Raises: UsageError when there is none."""
+    directory = directory.absolute()
+    if not directory.is_dir():
+        raise UsageError(f"the work directory {directory} does not exist", "name another with workdir, or --workdir")
+    return directory
 
 
 def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None, key: str | None = None) -> str:
-    """Hand a draft in, its code first; the job's id. `say` hears of copies that take a while."""
+    """Hand a draft in, its code too where the server has not got it yet; the job's id. `say` hears of copies that take
+    a while. Raises: SpecError and what else the server refuses it for.
+    """
+    gathered: Gathered | None = None
     if draft.in_place:
-        code, git = CodeCopy(in_place=True), git_state(str(draft.directory))
+        code, git = {"in_place": True}, git_state(str(draft.directory))
     else:
         state = _state(draft.directory)
-        own = [glob for glob in (draft.spec.checkpoint.path, *draft.spec.artifacts, *state) if glob]
-        gathered = gather(draft.directory, own=own)
+        gathered = gather(draft.directory, own=[*_own(draft.spec), *state])
         for note in gathered.notes:
             if not any(note.startswith(f"{place}/") or f" {place!r} " in note for place in state):
                 say(note)
-        code, git = copy_code(client, gathered, say), (gathered.git_commit, gathered.git_dirty)
-    place = asdict(origin(draft.directory, git))
-    return client.submit({"spec": to_mapping(draft.spec), "origin": place, "code": asdict(code), "hold": draft.hold}, key)
+        code, git = _code(gathered), (gathered.git_commit, gathered.git_dirty)
+    body = {"spec": draft.spec, "origin": origin(draft.directory, git), "code": code, "hold": draft.hold}
+    key = key or new_key()
+    try:
+        return client.submit(body, key)
+    except ConflictError:
+        if gathered is None:
+            raise
+        copy_code(client, gathered, say)  # the first submit of this code
+        return client.submit(body, key)
+
+
+def _own(spec: Mapping[str, Any]) -> list[str]:
+    """The globs of what the job itself writes, as far as they are any: the server judges the spec."""
+    checkpoint, artifacts = spec.get("checkpoint"), spec.get("artifacts")
+    globs = [checkpoint.get("path") if isinstance(checkpoint, Mapping) else checkpoint]
+    globs += artifacts if isinstance(artifacts, list | tuple) else []
+    return [glob for glob in globs if isinstance(glob, str) and glob]
+
+
+def _code(gathered: Gathered) -> Row:
+    """A code copy as the server is told of it (`model.spec.CodeCopy`)."""
+    size = {"files": gathered.files, "bytes": gathered.bytes, "linked": gathered.linked}
+    return {"digest": digest(gathered.tree), **size}
 
 
 def _state(directory: Path) -> list[str]:
@@ -176,30 +172,29 @@ def _state(directory: Path) -> list[str]:
     return [root.relative_to(directory).as_posix()] if root != directory and root.is_relative_to(directory) else []
 
 
-def copy_code(client: Client, gathered: Gathered, say: Callable[[str], None]) -> CodeCopy:
+def copy_code(client: Client, gathered: Gathered, say: Callable[[str], None]) -> None:
     """Bring what the server lacks of a work directory there. Raises: TooLargeError, OperationError."""
-    digest, missing = client.code_missing(gathered.tree)
+    missing = client.code_missing(gathered.tree)
     if missing:
         say(f"copying {len(missing)} of {gathered.files} files to the server")
         sizes = {entry["sha256"]: entry["bytes"] for entry in gathered.tree["entries"] if "sha256" in entry}
         for group in _grouped(missing, sizes):
             client.code_store(pack_zip(gathered, group))
-        digest, missing = client.code_missing(gathered.tree)
+        missing = client.code_missing(gathered.tree)
     if missing:
         raise OperationError(f"the server still lacks {len(missing)} files of the code copy", "submit again")
-    return CodeCopy(digest, gathered.files, gathered.bytes, gathered.linked)
 
 
 def _grouped(digests: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
     """Objects in groups that one request can carry."""
     group: list[str] = []
     size = 0
-    for digest in digests:
-        if group and size + sizes.get(digest, 0) > _ARCHIVE_BYTES:
+    for sha256 in digests:
+        if group and size + sizes.get(sha256, 0) > _ARCHIVE_BYTES:
             yield group
             group, size = [], 0
-        group.append(digest)
-        size += sizes.get(digest, 0)
+        group.append(sha256)
+        size += sizes.get(sha256, 0)
     if group:
         yield group
 
@@ -213,5 +208,9 @@ def submit(command: str | Sequence[str], **options: Unpack[Submission]) -> JobHa
     given: dict[str, Any] = dict(options)
     in_place, hold, client = given.pop("in_place", False), given.pop("hold", None), given.pop("client", None)
     draft = draft_command(command, given, in_place, hold)  # type: ignore[arg-type]
+    if client is None and not server_known():
+        from trainmaster.client.files import check  # noqa: PLC0415  # a server that runs would do it
+
+        check(draft)
     client = client or Client()
     return JobHandle(send(client, draft), client)

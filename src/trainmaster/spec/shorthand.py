@@ -8,7 +8,7 @@ from typing import Any
 
 from trainmaster.errors import UsageError
 from trainmaster.spec.faults import nearest
-from trainmaster.spec.yaml12 import scalar
+from trainmaster.spec.scalars import scalar
 
 _PLACES: dict[str, tuple[str, ...]] = {  # option → field
     **{name: (name,) for name in ("name", "project", "experiment", "priority", "workdir", "time_limit")},

@@ -1,0 +1,39 @@
+"""What a plain scalar means in YAML 1.2. Apart from the reader, since the command line needs it without a parser.
+
+Source: YAML 1.2.2, section 10.3 (core schema).
+"""
+
+import math
+import re
+
+_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT = re.compile(r"[-+]?[0-9]+\Z")
+_OCTAL = re.compile(r"0o[0-7]+\Z")
+_HEX = re.compile(r"0x[0-9a-fA-F]+\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_INFINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z")
+_NAN = frozenset((".nan", ".NaN", ".NAN"))
+
+
+def scalar(text: str) -> str | int | float | bool | None:
+    """What a plain scalar means in YAML 1.2. Raises: ValueError for a number beyond 64 bits."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    for pattern, base in ((_INT, 10), (_OCTAL, 8), (_HEX, 16)):
+        if pattern.match(text):
+            return _integer(text, base)
+    if _FLOAT.match(text):
+        return float(text)
+    if _INFINITE.match(text):
+        return -math.inf if text[0] == "-" else math.inf
+    return math.nan if text in _NAN else text
+
+
+def _integer(text: str, base: int) -> int:
+    value = int(text, base if base == 10 else 0) if len(text) <= 64 else 2**64
+    if not -(2**63) <= value < 2**63:
+        raise ValueError("the number does not fit into 64 bits; write it in quotes if it is a text")
+    return value
