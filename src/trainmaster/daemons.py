@@ -7,7 +7,6 @@ is written by the processes themselves, each once it holds its own lock.
 
 import contextlib
 import errno
-import fcntl
 import http.client
 import json
 import os
@@ -17,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,15 @@ from urllib.parse import urlsplit
 
 from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
+from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
 from trainmaster.wire.names import ENV_FAILPOINT
 from trainmaster.wire.processes import own_identity, same_process, start_ticks
 
 PROCESSES = ("api", "control")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0  # TERM to KILL
-_LOCK_TIMEOUT_S = 60.0  # another start or stop at work
-_YOUNG_S = 3.0
-_SPAWNER_STARTS_S = 1.0
-_LOOK_S = 0.01
+_SPAWNER_ENDS_S = 10.0
+_HEAR_S = 5.0
 _OUT_MAX_BYTES = 1024 * 1024
 _SHOWN_LINES = 5
 
@@ -85,6 +83,18 @@ class _Child:
     identity: tuple[int, int] | None = None
     error: dict[str, str] = field(default_factory=dict)
 
+    def read(self) -> bytes:
+        """What it says now: who it is, then perhaps why it ends; nothing once it has ended."""
+        data = os.read(self.pipe, 65536)
+        *lines, self.said = (self.said + data).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            if "pid" in said:
+                self.identity = (said["pid"], said["start_ticks"])
+            else:
+                self.error = said
+        return data
+
 
 def running(home: Home) -> ServerInfo | None:
     """The server of this home, if its api lives; control may be on its way back."""
@@ -108,7 +118,7 @@ def ready(home: Home, which: str) -> bool:
 def announce(home: Home, which: str, version: str, url: str | None = None) -> None:
     """Called by a server process that holds its lock and can serve: enter it into `server.json`."""
     own = own_identity()
-    with _lock(home, "server"):
+    with hold(home, "server"):
         record = home.read_json(home.server_json) or {}
         if record.get("boot_id") != own["boot_id"]:
             record = {"url": record.get("url"), "pids": {}, "ticks": {}, "ready": {}}
@@ -127,7 +137,7 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
     """
     options = options or Options()
     _prepare(home)
-    with _lock(home, "up"):
+    with hold(home, "up"):
         settings = home.read_json(home.settings_json) or {}
         _check_failpoint(options.failpoints or bool(settings.get("failpoints")))
         dead = [which for which in PROCESSES if not alive(home, which)]
@@ -149,7 +159,7 @@ def revive(home: Home, which: str) -> bool:
 
     Raises: OperationError and what else kept it from coming up.
     """
-    with _lock(home, "up"):
+    with hold(home, "up"):
         if (home.root / "stopping").exists() or alive(home, which):
             return False
         _bring_up(home, [which], first=False)
@@ -163,16 +173,14 @@ def stop(home: Home) -> StopReport:
     """
     if not home.root.is_dir():
         return StopReport()
-    with _lock(home, "up"):
+    with hold(home, "up"):
         (home.root / "stopping").touch()  # nobody revives from here on
         record = home.read_json(home.server_json) or {}
         found = {which: _identity(home, record, which) for which in PROCESSES}
         living = {which: identity for which, identity in found.items() if identity is not None}
         home.server_json.unlink(missing_ok=True)
-        young_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - _YOUNG_S) * os.sysconf("SC_CLK_TCK")
-        young = "control" in living and living["control"][1] > young_ticks
         killed = _end(living)
-        spawner = _stop_spawner(home, young)
+        spawner = _stop_spawner(home)
     return StopReport((*living, *spawner), killed)
 
 
@@ -188,14 +196,16 @@ def _end(living: dict[str, tuple[int, int]]) -> tuple[str, ...]:
         for pid, _ in left().values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        _await(lambda: not left(), STOP_TIMEOUT_S)
+        wait_for(lambda: not left(), STOP_TIMEOUT_S)
     return stubborn
 
 
-def _stop_spawner(home: Home, young: bool) -> tuple[str, ...]:
-    """Ask the spawner to go; no agent depends on it. One that a `young` control has only just started is waited for."""
+def _stop_spawner(home: Home) -> tuple[str, ...]:
+    """Ask the spawner to go; no agent depends on it. One that is only starting goes by itself without its lock file."""
+    lock = home.lock("spawner")
+    number = inode(lock)
+    lock.unlink(missing_ok=True)
     asked: list[int] = []
-    until_s = time.monotonic() + (_SPAWNER_STARTS_S if young else 0.0)
 
     def answered() -> bool:
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -204,13 +214,13 @@ def _stop_spawner(home: Home, young: bool) -> tuple[str, ...]:
             connection.connect(os.fspath(home.socket("spawner")))
             connection.sendall(b'{"exit": true}\n')
             asked.append(int(json.loads(connection.makefile("rb").readline())["pid"]))
-        return bool(asked) or (time.monotonic() >= until_s and _lock_holder(home.lock("spawner")) is None)
+        return bool(asked) or holder(lock, number) is None
 
-    _await(answered, 2 * _SPAWNER_STARTS_S)
+    wait_for(answered, _SPAWNER_ENDS_S)
     if not asked:
         return ()
     ticks = start_ticks(asked[0])
-    _await(lambda: ticks is None or start_ticks(asked[0]) != ticks, STOP_TIMEOUT_S)
+    wait_for(lambda: ticks is None or start_ticks(asked[0]) != ticks, STOP_TIMEOUT_S)
     return ("spawner",)
 
 
@@ -227,12 +237,13 @@ def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
             if time.monotonic() > deadline_s:
                 silent = next(which for which in wanted if not ready(home, which))
                 raise OperationError(f"{silent} did not come up within {START_TIMEOUT_S:.0f} s", f"see {home.logs}")
-        if first and not _await(lambda: _healthy(home), max(1.0, deadline_s - time.monotonic())):
+        if first and not wait_for(lambda: _healthy(home), max(1.0, deadline_s - time.monotonic())):
             raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
     except BaseException:
+        _hear(children)
         _end({child.which: child.identity for child in children if child.identity is not None})
         if len(children) == len(PROCESSES):
-            _stop_spawner(home, young=True)
+            _stop_spawner(home)
         raise
     finally:
         for child in children:
@@ -272,21 +283,23 @@ def _listen(children: list[_Child]) -> None:
     poll = select.poll()  # `select.select` refuses numbers over 1,024, and the api that revives control may have them
     for child in children:
         poll.register(child.pipe, select.POLLIN)
-    readable = [descriptor for descriptor, _ in poll.poll(_LOOK_S * 1000)]
+    readable = [descriptor for descriptor, _ in poll.poll(LOOK_S * 1000)]
     for child in [child for child in children if child.pipe in readable]:
-        data = os.read(child.pipe, 65536)
-        *lines, child.said = (child.said + data).split(b"\n")
-        for line in lines:
-            said = json.loads(line)
-            if "pid" in said:
-                child.identity = (said["pid"], said["start_ticks"])
-            else:
-                child.error = said
+        data = child.read()
         if not data and child.error.get("code") != ConflictError.code:
             raise _failure(child)
         if not data:
             os.close(child.pipe)
             children.remove(child)
+
+
+def _hear(children: Sequence[_Child]) -> None:
+    """Learn who they are from those that have not said it yet, so that they can be ended. They say it first of all."""
+    for child in children:
+        poll = select.poll()
+        poll.register(child.pipe, select.POLLIN)
+        while child.identity is None and poll.poll(_HEAR_S * 1000) and child.read():
+            pass
 
 
 def _failure(child: _Child) -> TrainmasterError:
@@ -339,33 +352,6 @@ def _prepare(home: Home) -> None:
         raise OperationError(f"{home.root} cannot be written: {error.strerror}", hint) from error
 
 
-@contextlib.contextmanager
-def _lock(home: Home, name: str) -> Iterator[None]:
-    """Hold one of the home's locks. Raises: OperationError."""
-    with open(home.lock(name), "a") as file:
-        if not _await(lambda: _flock(file.fileno()), _LOCK_TIMEOUT_S):
-            raise OperationError(f"another start or stop of the server on {home.root} does not finish", "look for it with: ps")
-        yield
-
-
-def _flock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _await(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Look until it holds; whether it did in time."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(_LOOK_S)
-    return True
-
-
 def _lives(record: dict[str, Any], which: str) -> bool:
     pid, ticks = record.get("pids", {}).get(which), record.get("ticks", {}).get(which)
     return pid is not None and ticks is not None and same_process(int(pid), int(ticks), str(record.get("boot_id")))
@@ -375,22 +361,10 @@ def _identity(home: Home, record: dict[str, Any], which: str) -> tuple[int, int]
     """(pid, start ticks) of a living process: by `server.json`, else by who holds its lock."""
     if _lives(record, which):
         return int(record["pids"][which]), int(record["ticks"][which])
-    pid = _lock_holder(home.lock(which))
+    lock = home.lock(which)
+    pid = holder(lock, inode(lock))
     ticks = start_ticks(pid) if pid is not None else None
     return (pid, ticks) if pid is not None and ticks is not None else None
-
-
-def _lock_holder(path: Path) -> int | None:
-    """The process of ours that holds this lock file, as the kernel lists it (Linux)."""
-    with contextlib.suppress(OSError, ValueError):
-        inode = str(path.stat().st_ino)
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            if fields[1] == "FLOCK" and fields[5].split(":")[-1] == inode:
-                argv = Path(f"/proc/{fields[4]}/cmdline").read_bytes().split(b"\0")
-                if any(a.startswith(b"trainmaster.") for a in argv) and os.fsencode(path.parent) in argv:
-                    return int(fields[4])
-    return None
 
 
 def _last_lines(path: Path) -> str:

@@ -17,7 +17,9 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
     "wire": (),
     "agent": ("trainmaster.wire",),
     "sdk": ("trainmaster.wire",),
-    "daemons.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.errors"),
+    "configuration.py": ("trainmaster.home", "trainmaster.errors"),
+    "locks.py": ("trainmaster.home", "trainmaster.errors"),
+    "daemons.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks"),
 }
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import deadline
 
-from tests.waiting import deadline
 from trainmaster import daemons
+from trainmaster.engines.local.starting import start_spawner
+from trainmaster.errors import OperationError
 from trainmaster.home import Home
 
 
@@ -66,3 +68,32 @@ def test_one_that_dies_while_the_other_is_started_is_started_too(home: Home) -> 
     assert after is not None
     assert set(after.pids.values()).isdisjoint(before.values())
     assert servers(home) == ["api", "control"]
+
+
+def test_a_start_that_is_given_up_ends_those_it_has_not_heard_of_yet(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up(children: object) -> None:
+        raise OperationError("given up")
+
+    monkeypatch.setattr(daemons, "_listen", give_up)
+    with pytest.raises(OperationError, match="given up"):
+        daemons.start(home)
+    assert servers(home) == []
+
+
+def test_a_spawner_that_has_only_just_begun_goes_with_the_stop(home: Home) -> None:
+    home.root.mkdir()
+    start_spawner(home)  # control was killed right after it
+    daemons.stop(home)
+    deadline(lambda: not any(str(home.root) in (p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])), "none left", timeout_s=30.0)
+
+
+def test_a_stopped_process_of_the_server_does_not_keep_others_from_the_lock(home: Home) -> None:
+    home.root.mkdir()
+    code = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", code, str(home.lock("up")), "trainmaster.server", str(home.root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holding:
+        assert holding.stdout is not None
+        holding.stdout.readline()
+        os.kill(holding.pid, signal.SIGSTOP)
+        assert set(daemons.start(home).started) == set(daemons.PROCESSES)
+        assert holding.wait(10.0) == -signal.SIGKILL

@@ -5,9 +5,13 @@ pipe stays open while it lives.
 """
 
 import gc
+import json
 import os
 import signal
 import sys
+from contextlib import suppress
+
+from trainmaster.wire.processes import own_identity
 
 
 def main(arguments: list[str]) -> int:
@@ -21,6 +25,8 @@ def main(arguments: list[str]) -> int:
             os._exit(0)
         pipe = int(arguments[3])
         os.set_inheritable(pipe, False)
+        with suppress(OSError):  # nobody may be listening any more
+            os.write(pipe, json.dumps(own_identity()).encode() + b"\n")
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.umask(0o077)
     gc.disable()  # until all is loaded (`process.settle`): an eighth of the start

@@ -18,7 +18,6 @@ from trainmaster.errors import ConflictError, TrainmasterError
 from trainmaster.home import Home
 from trainmaster.server.listening import prepare_directory
 from trainmaster.server.watch import watch
-from trainmaster.wire.processes import own_identity
 
 _LOG_MAX_BYTES = 4 * 1024 * 1024
 
@@ -26,7 +25,6 @@ _LOG_MAX_BYTES = 4 * 1024 * 1024
 def run(which: str, root: str, pipe: int | None) -> int:
     """One process, until it is told to end. `pipe`: it was started detached, and says there how it fares."""
     home = Home(Path(root).absolute())
-    _tell(pipe, own_identity())
     try:
         home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         _log_to(home.logs / f"{which}.log")

@@ -1,0 +1,99 @@
+"""The locks of a home: files that processes hold by flock, and who holds one when it does not come free.
+
+A lock goes with its process, however that ends. One that is stopped (SIGSTOP, a debugger) holds on to it: where it is a
+process of the server itself, which others bring back, it is ended. Linux; elsewhere nobody is named. Standard library only.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trainmaster.errors import OperationError
+from trainmaster.home import Home
+
+TIMEOUT_S = 60.0  # another start or stop at work
+LOOK_S = 0.01
+_STOPPED_LOOK_S = 1.0  # how long one may be stopped before it is looked at: a debugger's short halt is none
+_MODULE = b"trainmaster."
+
+
+@contextlib.contextmanager
+def hold(home: Home, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
+    """Hold one of the home's locks. Raises: OperationError, naming who does not let go of it."""
+    path = home.lock(name)
+    with open(path, "a") as file:
+        if not wait_for(lambda: _flock(file.fileno()), _STOPPED_LOOK_S):
+            end_stopped_holder(path)
+            if not wait_for(lambda: _flock(file.fileno()), timeout_s):
+                pid = _holder(inode(path))
+                hint = f"it is process {pid}; see: ps -fp {pid}" if pid is not None else "look for it with: ps"
+                raise OperationError(f"another start or stop of the server on {home.root} does not finish", hint)
+        yield
+
+
+def end_stopped_holder(path: Path) -> int | None:
+    """Kill the server process that holds this lock and is stopped; its pid if there was one."""
+    pid = holder(path, inode(path))
+    if pid is None or not _is_stopped(pid):
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def holder(path: Path, number: int | None) -> int | None:
+    """The process of ours that holds the lock file with inode `number` in the home of `path`."""
+    pid = _holder(number)
+    if pid is None:
+        return None
+    with contextlib.suppress(OSError):
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if any(word.startswith(_MODULE) for word in argv) and os.fsencode(path.parent) in argv:
+            return pid
+    return None
+
+
+def inode(path: Path) -> int | None:
+    """The inode of a file; None where there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Look until it holds; whether it did in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def _flock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(number: int | None) -> int | None:
+    """Who holds it, as the kernel lists it."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5].split(":")[-1] == str(number):
+                return int(fields[4])
+    return None
+
+
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    return False
