@@ -7,7 +7,7 @@ from pathlib import Path
 
 BENCHMARKS = (
     "start_latency", "cold_start", "throughput", "recovery", "submits",
-    "listing", "memory", "sdk_report", "adoption", "survival",
+    "listing", "memory", "sdk_report", "agent_start", "adoption", "survival",
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What `sdk.report` costs a rank under Trainmaster. Goals: 20 µs a report; 1 % more processor time at ten reports a second.
 
-One job does the same work in 20 pairs of blocks, one of each pair with reports and one without, in alternating order
+One job does the same work in 20 pairs of blocks, one of each pair with reports and one without, slice by slice in turns
 (`programs/reporting.py`); the interval is the mean of the pairs' ratios with Student's t at 95 %.
 """
 

@@ -71,7 +71,7 @@ class Starter:
                     where = f"check {self._home.root}"
                     raise OperationError(f"the agent's file could not be written: {error}", where) from error
                 self._zipapp_built = True
-        command = [sys.executable, "-I", str(self._home.agent_zipapp), str(directory)]
+        command = [sys.executable, "-I", "-S", str(self._home.agent_zipapp), str(directory)]  # it needs no site-packages
         pid = detach(command, directory / names.AGENT_LOG)
         return _identity(pid, processes.start_ticks(pid))
 
