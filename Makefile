@@ -3,10 +3,13 @@
 #   make venv         .venv with `tm` in it
 #   make demo-quick   kill -9 a run and its server, resume both, compare every loss (no torch, under a minute)
 #   make demo         the same with PyTorch DDP
-#   make test         the whole test suite
+#   make test         the test suite
+#   make test-extras  the tests with MLflow, Lightning, Transformers, an S3 server and the like (installs some GB)
 #   make lint         ruff, mypy --strict, import-linter
 #   make bench        the figures that the README claims
 #   make docs         docs/reference, generated from the code
+#   make site         the documentation as a web site, in build/site
+#   make lock         deploy/requirements.lock: the core's dependencies with their digests
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +17,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -c constraints.txt
 STAMPS := $(VENV)/.stamps
 
-.PHONY: venv demo demo-quick test lint bench docs
+.PHONY: venv demo demo-quick test test-extras lint bench docs site lock
 .DEFAULT_GOAL := venv
 
 venv: $(STAMPS)/base
@@ -27,7 +30,10 @@ demo: $(STAMPS)/demo
 	$(BIN)/python examples/demo/demo.py --full
 
 test: $(STAMPS)/dev $(STAMPS)/demo
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-extras: $(STAMPS)/extras
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/extras
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
@@ -39,6 +45,12 @@ bench: $(STAMPS)/demo $(STAMPS)/peers
 
 docs: $(STAMPS)/base
 	$(BIN)/python docs/generate.py
+
+site: $(STAMPS)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+
+lock: $(STAMPS)/base
+	$(BIN)/python deploy/lock.py
 
 $(STAMPS)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -65,4 +77,12 @@ $(STAMPS)/peers: $(STAMPS)/python benchmarks/peers.txt
 
 $(STAMPS)/dev: $(STAMPS)/base
 	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/base
+	$(INSTALL) -e '.[docs]'
+	@touch $@
+
+$(STAMPS)/extras: $(STAMPS)/dev $(STAMPS)/demo
+	$(INSTALL) -e '.[extras-test]'
 	@touch $@

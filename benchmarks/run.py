@@ -7,7 +7,7 @@ from pathlib import Path
 
 BENCHMARKS = (
     "start_latency", "cold_start", "throughput", "recovery", "submits",
-    "listing", "memory", "sdk_report", "agent_start", "adoption", "survival",
+    "listing", "memory", "sdk_report", "metric_ingest", "tracking_cost", "agent_start", "adoption", "survival", "mirror_lag",
 )  # fmt: skip
 
 

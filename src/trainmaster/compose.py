@@ -7,20 +7,22 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from types import FrameType
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
-from trainmaster.blobs.fs import FsBlobs
+from trainmaster import configuration
+from trainmaster.blobs.opening import open_blobs
 from trainmaster.control.act import Actor
 from trainmaster.control.clock import SteadyClock
 from trainmaster.control.loop import ControlLoop
 from trainmaster.control.wake import DatagramWaker, poke
 from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.local.settings import LocalSettings
+from trainmaster.engines.local.render import render
+from trainmaster.engines.local.settings import LocalSettings, Site
 from trainmaster.engines.local.starting import start_spawner
 from trainmaster.errors import ConflictError, OperationError, UsageError
 from trainmaster.home import Home, write_atomic
@@ -28,14 +30,18 @@ from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
 from trainmaster.model.events import JobEvent, NodeSeen, NodeStateSet
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Job
-from trainmaster.model.nodes import Node
+from trainmaster.model.job import Attempt, Job, NodeRun, State
+from trainmaster.model.nodes import Allocation, Node, NodeShare
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.ports.blobs import Blobs
+from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import Recorded
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.migrate import migrate
+from trainmaster.store.mirror import MirrorFile
 from trainmaster.store.replay import replay, verify_chain
 
 _LOCK_S = 1.0
@@ -50,7 +56,7 @@ class ApiStores:
     events: SqlEventStore  # read only: control writes it
     inbox: SqlInbox
     metrics: SqlMetricStore
-    blobs: FsBlobs
+    blobs: Blobs
 
 
 def open_api(home: Home) -> ApiStores:
@@ -59,7 +65,12 @@ def open_api(home: Home) -> ApiStores:
     events = SqlEventStore(home.events_db, read_only=True)
     inbox = SqlInbox(home.inbox_db)
     inbox.keep_ahead(events.head().inbox_cursor, events.numbers())  # should it be an older copy than the log
-    return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), FsBlobs(home.blobs))
+    return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), _blobs(home))
+
+
+def _blobs(home: Home) -> Blobs:
+    """The store that `server.toml` names. Raises: UsageError."""
+    return open_blobs(configuration.load(home).storage, home)
 
 
 def credential(secret: bytes, key: AgentKey | str) -> str:
@@ -133,14 +144,27 @@ def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
             loop.probe = True
         waker.wake()
 
-    engine = LocalEngine(home, _settings(home), agent_ended)
-    actor = Actor(engine, FsBlobs(home.blobs), lambda key: credential(secret, key))
+    engine = LocalEngine(home, replace(_settings(home), server=server_id(home)), agent_ended)
+    actor = Actor(engine, _blobs(home), lambda key: credential(secret, key))
     api_socket = home.socket("api.wake")
     clock = SteadyClock(events.load_live().last_now_s)
     inbox = SqlInbox(home.inbox_db, read_only=True)
     loop = ControlLoop(events, inbox, actor, POLICIES["fifo"], clock, lambda: poke(api_socket), Random())
     loops.append(loop)
     return loop
+
+
+def server_id(home: Home) -> str:
+    """Which server this is, wherever its home is moved: derived from its secret, of which it tells nothing."""
+    return credential(server_secret(home), "server id")[:16]
+
+
+def runs_of(home: Home, job: str) -> dict[str, str]:
+    """Where a job's runs can be looked at: tracker -> URL or directory. Raises: OperationError."""
+    if not home.mirror_db.exists():
+        return {}
+    with closing(MirrorFile(home.mirror_db, read_only=True)) as file:
+        return file.urls(job)
 
 
 def _settings(home: Home) -> LocalSettings:
@@ -150,9 +174,26 @@ def _settings(home: Home) -> LocalSettings:
     if settings is None and home.settings_json.exists():
         raise UsageError(f"{home.settings_json} is not a JSON object", hint)
     try:
-        return LocalSettings.of(settings or {})
+        told = LocalSettings.of(settings or {})
     except ValueError as error:
         raise UsageError(f"{home.settings_json}: {error}", hint) from error
+    configured = configuration.load(home)
+    pickle_projects = tuple(name for name, project in configured.projects.items() if project.pickle_models)
+    directory = configured.storage.directory(home)
+    told = replace(told, blob_root=str(directory or home.cache), remote_store=directory is None)
+    return replace(told, pickle_projects=pickle_projects, declared=configured.nodes)
+
+
+def rendered(spec: JobSpec, origin: Mapping[str, Any], in_place: bool) -> list[str]:
+    """What the local engine would be given of a job, one text per node; nodes, id and credential are stand-ins."""
+    home, each = Home.default(), spec.resources
+    devices = tuple(range(each.gpus))
+    shares = tuple(NodeShare(f"node-{n}", "127.0.0.1", each.cpus, each.memory_bytes or 0, devices) for n in range(each.nodes))
+    attempt = Attempt(1, Allocation(shares), 0.0, tuple(NodeRun() for _ in shares))
+    code = CodeCopy(in_place=in_place)
+    job = Job(f"{spec.experiment}-0", 1, spec, Origin(**origin), code, 0.0, State.STARTING, "", 0.0, attempt=attempt)
+    site = Site(home, _settings(home), real_devices=True)
+    return [render(Submission(attempt.key(job.id, n), job, ""), site) for n in range(each.nodes)]
 
 
 def replay_report(home: Home) -> list[str]:

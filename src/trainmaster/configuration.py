@@ -11,7 +11,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,15 @@ class StorageSettings:
     endpoint: str | None = None  # of an S3-compatible server
     region: str | None = None
     cache_gib: float = 20.0  # bound of the local cache of a remote store, GiB
+
+    def directory(self, home: Home) -> Path | None:
+        """The directory that is the store; None where it is elsewhere."""
+        if self.url is None:
+            return home.blobs
+        scheme, found, path = self.url.partition("://")
+        if not found or scheme == "file":
+            return (home.root / (path if found else self.url)).absolute()
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,12 @@ class Configuration:
         own = self.project(project).sinks
         return self.tracking.sinks if own is None else own
 
+    @property
+    def all_sinks(self) -> tuple[str, ...]:
+        """Every tracker that some project's runs are mirrored into."""
+        wanted = {sink for settings in self.projects.values() for sink in settings.sinks or ()}.union(self.tracking.sinks)
+        return tuple(sink for sink in SINKS if sink in wanted)
+
 
 def file_of(home: Home) -> Path | None:
     """The file that holds for a home, if there is one."""
@@ -87,9 +102,20 @@ def file_of(home: Home) -> Path | None:
 
 
 def load(home: Home) -> Configuration:
-    """The configuration of a home. Raises: UsageError with file and line for whatever is wrong in it."""
+    """The configuration of a home. Raises: UsageError with file and line for whatever is wrong in it.
+
+    `tm up --mlflow` counts as one more sink for all projects that do not name theirs.
+    """
     path = file_of(home)
-    return Configuration() if path is None else parse(path.read_text(), path)
+    found = Configuration() if path is None else parse(path.read_text(), path)
+    if not runs_mlflow(home) or "mlflow" in found.tracking.sinks:
+        return found
+    return replace(found, tracking=replace(found.tracking, sinks=("mlflow", *found.tracking.sinks)))
+
+
+def runs_mlflow(home: Home) -> bool:
+    """Whether `tm up --mlflow` was said."""
+    return bool((home.read_json(home.settings_json) or {}).get("mlflow"))
 
 
 def parse(text: str, path: Path) -> Configuration:
@@ -135,6 +161,11 @@ _EXPECTED: dict[str, tuple[str, Callable[[object], bool]]] = {
 }
 
 
+def _type_name(found: object) -> str:
+    """A field's type as it is written."""
+    return found.__name__ if isinstance(found, type) else str(found)
+
+
 class _Reader:
     """Takes values out of a parsed document, and finds the line of what is wrong."""
 
@@ -147,7 +178,7 @@ class _Reader:
         known = fields(kind)
         self.names(table, where, tuple(item.name for item in known))
         given = [item for item in known if item.name in table]
-        return kind(**{item.name: self.value(table, where, item.name, str(item.type), None) for item in given})
+        return kind(**{item.name: self.value(table, where, item.name, _type_name(item.type), None) for item in given})
 
     def table(self, within: Mapping[str, Any], above: tuple[str, ...], name: str) -> Mapping[str, Any]:
         """The table of that name, empty if there is none."""

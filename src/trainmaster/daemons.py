@@ -11,8 +11,6 @@ import http.client
 import json
 import os
 import select
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainmaster.ending import end, stop_spawner
 from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
@@ -29,9 +28,8 @@ from trainmaster.wire.names import ENV_FAILPOINT
 from trainmaster.wire.processes import own_identity, same_process, start_ticks
 
 PROCESSES = ("api", "control")
+BESIDE = ("mirror", "mlflow")  # no job needs them: one that cannot be started is told and left
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 10.0  # TERM to KILL
-_SPAWNER_ENDS_S = 10.0
 _HEAR_S = 5.0
 _OUT_MAX_BYTES = 1024 * 1024
 _SHOWN_LINES = 5
@@ -48,10 +46,20 @@ class Options:
     cpus_per_node: float | None = None
     gpu_kind: str | None = None
     failpoints: bool = False
+    mlflow: bool | None = None
+    mlflow_port: int | None = None
 
     def given(self) -> dict[str, Any]:
-        """What was said, as `settings.json` holds it."""
-        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        """What was said, as `settings.json` holds it; of what may be changed while the server runs, see `tracked`."""
+        said = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        return {name: value for name, value in said.items() if name not in _TRACKED}
+
+    def tracked(self) -> dict[str, Any]:
+        """What was said of the mirror."""
+        return {name: value for name in _TRACKED if (value := getattr(self, name)) is not None}
+
+
+_TRACKED = ("mlflow", "mlflow_port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,8 @@ class ServerInfo:
     pids: dict[str, int]
     version: str
     started: tuple[str, ...] = ()
+    mlflow: str | None = None  # the URL of the MLflow server that runs beside it, or is about to
+    trouble: str = ""  # why the mirror could not be started; jobs run all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +111,8 @@ def running(home: Home) -> ServerInfo | None:
     record = home.read_json(home.server_json) or {}
     if not record.get("url") or not _lives(record, "api"):
         return None
-    return ServerInfo(record["url"], dict(record["pids"]), str(record.get("version", "")))
+    mlflow = record.get("mlflow_url") if _lives(record, "mlflow") else None
+    return ServerInfo(record["url"], dict(record["pids"]), str(record.get("version", "")), mlflow=mlflow)
 
 
 def alive(home: Home, which: str) -> bool:
@@ -117,16 +128,18 @@ def ready(home: Home, which: str) -> bool:
 
 def announce(home: Home, which: str, version: str, url: str | None = None) -> None:
     """Called by a server process that holds its lock and can serve: enter it into `server.json`."""
-    own = own_identity()
+    enter(home, which, own_identity(), {"version": version, **({} if url is None else {"url": url})})
+
+
+def enter(home: Home, which: str, identity: dict[str, Any], more: dict[str, Any]) -> None:
+    """Write a process (as `own_identity` tells of itself), and what there is to know besides, into `server.json`."""
     with hold(home, "server"):
         record = home.read_json(home.server_json) or {}
-        if record.get("boot_id") != own["boot_id"]:
+        if record.get("boot_id") != identity["boot_id"]:
             record = {"url": record.get("url"), "pids": {}, "ticks": {}, "ready": {}}
-        for name, value in (("pids", own["pid"]), ("ticks", own["start_ticks"]), ("ready", True)):
+        for name, value in (("pids", identity["pid"]), ("ticks", identity["start_ticks"]), ("ready", True)):
             record.setdefault(name, {})[which] = value
-        record["boot_id"], record["version"] = own["boot_id"], version
-        if url is not None:
-            record["url"] = url
+        record |= {"boot_id": identity["boot_id"], **more}
         write_atomic(home.server_json, json.dumps(record).encode())
 
 
@@ -142,16 +155,42 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
         _check_failpoint(options.failpoints or bool(settings.get("failpoints")))
         dead = [which for which in PROCESSES if not alive(home, which)]
         said, all_dead = options.given(), len(dead) == len(PROCESSES)
+        tracked = {name: settings[name] for name in _TRACKED if name in settings} | options.tracked()
         if not all_dead and any(settings.get(name) != value for name, value in said.items()):
             raise ConflictError(f"a server with other settings runs on {home.root}", "stop it first: tm down")
-        if said and all_dead:
-            write_atomic(home.settings_json, json.dumps(said).encode())
+        kept = {name: value for name, value in settings.items() if name not in _TRACKED}
+        wanted = {**(said if said and all_dead else kept), **tracked}
+        if wanted != settings:
+            write_atomic(home.settings_json, json.dumps(wanted).encode())
+        if any(settings.get(name) != value for name, value in options.tracked().items()):
+            end(_living(home, BESIDE))  # to begin again as was said
+        mirrored = _is_mirrored(home)
         (home.root / "stopping").unlink(missing_ok=True)
         _bring_up(home, PROCESSES)
+        trouble, beside = _bring_up_mirror(home) if mirrored else ("", ())
         info = running(home)
     if info is None:
         raise OperationError(f"the server on {home.root} came up and went away again", f"see {home.logs}")
-    return replace(info, started=tuple(dead))
+    return replace(info, started=(*dead, *beside), trouble=trouble)
+
+
+def _is_mirrored(home: Home) -> bool:
+    """Whether any project's runs go into a tracker. Raises: UsageError for a `server.toml` that cannot be understood."""
+    from trainmaster import configuration  # noqa: PLC0415  only a start reads it
+
+    return bool(configuration.load(home).all_sinks)
+
+
+def _bring_up_mirror(home: Home) -> tuple[str, tuple[str, ...]]:
+    """Start the mirror unless it runs; why it could not be, and what was started."""
+    if alive(home, BESIDE[0]):
+        return "", ()
+    try:
+        _bring_up(home, BESIDE[:1], first=False)
+    except (TrainmasterError, OSError) as error:
+        hint = getattr(error, "hint", "")
+        return f"{error}" + (f" ({hint})" if hint else ""), ()
+    return "", BESIDE[:1]
 
 
 def revive(home: Home, which: str) -> bool:
@@ -160,7 +199,7 @@ def revive(home: Home, which: str) -> bool:
     Raises: OperationError and what else kept it from coming up.
     """
     with hold(home, "up"):
-        if (home.root / "stopping").exists() or alive(home, which):
+        if (home.root / "stopping").exists() or alive(home, which) or (which in BESIDE and not _is_mirrored(home)):
             return False
         _bring_up(home, [which], first=False)
     return True
@@ -175,53 +214,17 @@ def stop(home: Home) -> StopReport:
         return StopReport()
     with hold(home, "up"):
         (home.root / "stopping").touch()  # nobody revives from here on
-        record = home.read_json(home.server_json) or {}
-        found = {which: _identity(home, record, which) for which in PROCESSES}
-        living = {which: identity for which, identity in found.items() if identity is not None}
+        living = _living(home, (*PROCESSES, *BESIDE))
         home.server_json.unlink(missing_ok=True)
-        killed = _end(living)
-        spawner = _stop_spawner(home)
+        killed = end(living)
+        spawner = stop_spawner(home)
     return StopReport((*living, *spawner), killed)
 
 
-def _end(living: dict[str, tuple[int, int]]) -> tuple[str, ...]:
-    """TERM, and KILL to those that do not go; returns the latter."""
-
-    def left() -> dict[str, tuple[int, int]]:
-        return {which: (pid, ticks) for which, (pid, ticks) in living.items() if start_ticks(pid) == ticks}
-
-    stubborn: tuple[str, ...] = ()
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        stubborn = tuple(left())
-        for pid, _ in left().values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        wait_for(lambda: not left(), STOP_TIMEOUT_S)
-    return stubborn
-
-
-def _stop_spawner(home: Home) -> tuple[str, ...]:
-    """Ask the spawner to go; no agent depends on it. One that is only starting goes by itself without its lock file."""
-    lock = home.lock("spawner")
-    number = inode(lock)
-    lock.unlink(missing_ok=True)
-    asked: list[int] = []
-
-    def answered() -> bool:
-        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with contextlib.suppress(OSError, ValueError, KeyError), unix as connection:
-            connection.settimeout(2.0)
-            connection.connect(os.fspath(home.socket("spawner")))
-            connection.sendall(b'{"exit": true}\n')
-            asked.append(int(json.loads(connection.makefile("rb").readline())["pid"]))
-        return bool(asked) or holder(lock, number) is None
-
-    wait_for(answered, _SPAWNER_ENDS_S)
-    if not asked:
-        return ()
-    ticks = start_ticks(asked[0])
-    wait_for(lambda: ticks is None or start_ticks(asked[0]) != ticks, STOP_TIMEOUT_S)
-    return ("spawner",)
+def _living(home: Home, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    record = home.read_json(home.server_json) or {}
+    found = {which: _identity(home, record, which) for which in names}
+    return {which: identity for which, identity in found.items() if identity is not None}
 
 
 def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
@@ -241,9 +244,9 @@ def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
             raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
     except BaseException:
         _hear(children)
-        _end({child.which: child.identity for child in children if child.identity is not None})
+        end({child.which: child.identity for child in children if child.identity is not None})
         if len(children) == len(PROCESSES):
-            _stop_spawner(home)
+            stop_spawner(home)
         raise
     finally:
         for child in children:

@@ -82,6 +82,18 @@ class DiskFullError(TrainmasterError):
     code, http_status, exit_code, retryable = "disk_full", 507, 1, True
 
 
+class StoreUnavailableError(TrainmasterError):
+    """The object store does not answer, or asks to slow down: what was begun can be done later."""
+
+    code, http_status, exit_code, retryable = "store_unavailable", 503, 1, True
+
+
+class StoreRefusedError(TrainmasterError):
+    """The object store refuses for good: its credentials, its bucket or its policy are wrong."""
+
+    code, http_status, exit_code = "store_refused", 502, 1
+
+
 class UnreachableError(TrainmasterError):
     """No server answers."""
 

@@ -66,9 +66,44 @@ class Home:
         return self.root / "metrics.db"
 
     @property
+    def mirror_db(self) -> Path:
+        """Written by mirror alone."""
+        return self.root / "mirror.db"
+
+    @property
+    def mirror_json(self) -> Path:
+        """How the trackers that are mirrored into fare, as of the last second in which something changed."""
+        return self.root / "mirror.json"
+
+    @property
+    def tracking(self) -> Path:
+        """TensorBoard and offline W&B files, unless `server.toml` says where."""
+        return self.root / "tracking"
+
+    @property
+    def mlflow(self) -> Path:
+        """All that belongs to the MLflow server of `tm up --mlflow`."""
+        return self.root / "mlflow"
+
+    @property
     def blobs(self) -> Path:
         """Code copies, checkpoints and artifacts."""
         return self.root / "blobs"
+
+    @property
+    def environments(self) -> Path:
+        """What ranks of this machine ran in: `<SHA-256>.json`, and notes of what each was made from (local engine)."""
+        return self.root / "environments"
+
+    @property
+    def virtual_environments(self) -> Path:
+        """Virtual environments made of requirements, by digest (local engine)."""
+        return self.root / "venvs"
+
+    @property
+    def cache(self) -> Path:
+        """What this machine keeps of a store that is no directory here; bounded, and may be lost."""
+        return self.root / "cache"
 
     @property
     def agent_zipapp(self) -> Path:

@@ -19,7 +19,21 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
     "sdk": ("trainmaster.wire",),
     "configuration.py": ("trainmaster.home", "trainmaster.errors"),
     "locks.py": ("trainmaster.home", "trainmaster.errors"),
-    "daemons.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks"),
+    "ending.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
+    "daemons.py": (
+        "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks", "trainmaster.ending",
+        "trainmaster.configuration",
+    ),
+}
+ADAPTERS = {  # sdk/NAME.py is imported only by who uses that framework: it may import it, and the frameworks below it
+    "accelerate": ("accelerate",),
+    "dcp": ("torch",),
+    "lightgbm": ("lightgbm",),
+    "lightning": ("lightning",),
+    "sklearn": ("joblib",),
+    "torch": ("torch",),
+    "transformers": ("transformers", "torch"),
+    "xgboost": ("xgboost",),
 }
 
 
@@ -36,6 +50,11 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}") for alias in node.names)
+
+
+def adapted(path: Path) -> tuple[str, ...]:
+    """The frameworks that this file may import: none unless it is an adapter of the SDK."""
+    return ADAPTERS.get(path.stem, ()) if path.parent.name == "sdk" else ()
 
 
 def allowed(name: str, room: str) -> bool:
@@ -56,9 +75,20 @@ def test_rooms_of_the_standard_library_alone(room: str) -> None:
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in files(room)
         for line, name in imported(ast.parse(path.read_text()))
-        if not allowed(name, room)
+        if not allowed(name, room) and name.split(".")[0] not in adapted(path)
     ]
     assert found == [], f"{room} may import the standard library and {STANDARD_LIBRARY_AND[room] or 'nothing of ours'}"
+
+
+def test_adapters_are_imported_by_nobody_of_ours_but_each_other() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in files("")
+        if not adapted(path)
+        for line, name in imported(ast.parse(path.read_text()))
+        if name.startswith("trainmaster.sdk.") and name.split(".")[2] in ADAPTERS
+    ]
+    assert found == [], "whoever has not got the framework could not import this any more"
 
 
 @pytest.mark.parametrize("room", GUESTS)

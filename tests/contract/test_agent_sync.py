@@ -18,7 +18,8 @@ def test_a_job_of_a_moment_is_one_request(tmp_path: Path) -> None:
         assert len(server.requests) <= 2  # one, unless the interpreter's start is slower than a moment
         assert server.tokens == {"Bearer abc"}
         started, ended = server.reports(KEY)
-    assert started == {"kind": "started", "n": 1, "restored": None, "step": None, "bad": []}
+    environment = record["environment"]
+    assert started == {"kind": "started", "n": 1, "restored": None, "step": None, "bad": [], "environment": environment}
     assert ended == {**record, "n": 2}
 
 

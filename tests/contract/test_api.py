@@ -200,7 +200,7 @@ def test_show_tells_attempts_checkpoints_artifacts_and_that_a_program_does_not_l
         "action": "restart", "reason": "restart 1 of 3", "delay_s": 2.0, "ledger": "program",
     }  # fmt: skip
     assert [(c["id"], c["step"], c["bytes"], c["good"]) for c in shown["checkpoints"]] == [("c1", 50, 100, True)]
-    assert shown["artifacts"] == [{"path": "out/model", "bytes": 7, "digest": "e" * 64}]
+    assert shown["artifacts"] == [{"path": "out/model", "kind": "file", "bytes": 7, "digest": "e" * 64, "attempt": 2}]
     assert (shown["state"], shown["step"], shown["time_limit_s"]) == ("succeeded", 90, 3600.0)
     assert shown["work"] == [str(api.home.work(job, "node0"))]
     assert len(shown["notes"]) == 1
@@ -274,8 +274,8 @@ def test_nodes_show_what_is_free(api: Api) -> None:
     assert api.get("/nodes")["nodes"] == [
         {
             "name": "node0", "state": "up", "state_reason": "", "pool": "default", "host": "host", "cpus": 4.0,
-            "memory_bytes": NODE.memory_bytes, "devices": [], "virtual": False,
-            "free": {"cpus": 3.0, "memory_bytes": NODE.memory_bytes, "devices": []}, "jobs": [job],
+            "memory_bytes": NODE.memory_bytes, "devices": [], "counted": {}, "virtual": False,
+            "free": {"cpus": 3.0, "memory_bytes": NODE.memory_bytes, "devices": [], "counted": {}}, "jobs": [job],
         }
     ]  # fmt: skip
     answer = api.http.post("/nodes/node0/drain", json={"reason": "fan"})
@@ -390,7 +390,8 @@ def test_the_interface_describes_itself(api: Api) -> None:
     paths = document["paths"]
     assert {
         "/jobs", "/jobs/batch", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/logs", "/jobs/{ref}/events",
-        "/jobs/{ref}/watch", "/jobs/{ref}/cancel", "/jobs/{ref}/hold", "/jobs/{ref}/release", "/jobs/{ref}/artifacts/{path}",
+        "/jobs/{ref}/watch", "/jobs/cancel", "/jobs/{ref}/cancel",
+        "/jobs/{ref}/exec", "/jobs/{ref}/exec/{id}", "/jobs/{ref}/exec/{id}/input", "/jobs/{ref}/exec/{id}/stop", "/jobs/{ref}/hold", "/jobs/{ref}/release", "/compare", "/notes", "/logbook", "/jobs/{ref}/artifacts", "/jobs/{ref}/artifacts/{path}",
         "/nodes", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz",
     } == set(paths)  # fmt: skip
     assert all(operation["summary"] for methods in paths.values() for operation in methods.values())

@@ -145,20 +145,20 @@ def test_a_job_that_control_has_not_taken_up_has_no_logs_yet(api: Api) -> None:
 def test_a_cut_log_goes_on_at_the_notice(tmp_path: Path) -> None:
     home = Home(tmp_path)
     path = write(home, 1, 0, b"a" * 5000 + b"\n")
-    files, cursor = ranklogs.rank_files(home, "train-1", 0, None, None), Cursor()
+    files, cursor = ranklogs.rank_files(home, "train-1", 0), Cursor()
     assert len(ranklogs.read_new(files, cursor, None)[0].text) == 5001
     notice = b"\n[trainmaster: this log reached its limit of 4096 bytes; 3977 bytes in all were dropped here, after the first 1024]\n"
     path.write_bytes(b"a" * 1024 + notice + b"new\n")
-    assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, notice.decode() + "new\n")]
+    assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, None, notice.decode() + "new\n")]
     path.write_bytes(b"begun anew\n")
-    assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, "begun anew\n")]
+    assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, None, "begun anew\n")]
 
 
 def test_past_attempts_are_looked_at_no_more(tmp_path: Path) -> None:
     home, cursor = Home(tmp_path), Cursor()
     for attempt in (1, 2, 3):
         write(home, attempt, 0, b"x\n")
-    files = ranklogs.rank_files(home, "train-1", 0, None, None)
+    files = ranklogs.rank_files(home, "train-1", 0)
     ranklogs.read_new(files, cursor, 3)
     ranklogs.pass_over(files, cursor, 3)
     assert cursor == Cursor(3, {"3/0/0": 2})

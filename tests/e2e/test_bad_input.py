@@ -29,7 +29,7 @@ def _nothing_was_accepted(tm: Tm) -> Iterator[None]:
 SCHEMA = "  `tm schema` lists every field.\n"
 SPECS = {
     "comand: python train.py\n": (
-        "bad.yaml:1:1: command: missing; every spec needs it, as 'command: python train.py'\n"
+        "bad.yaml:1:1: command: missing; every spec needs it, as 'command: python train.py' (or 'python: package.module:function')\n"
         "bad.yaml:1:1: comand: unknown field; did you mean 'command'?\n"
     ),
     "command: [python\nname: x\n": "bad.yaml:2:5: not YAML: did not find expected ',' or ']' (while parsing a flow sequence)\n",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from waiting import deadline
 
-from trainmaster import daemons
+from trainmaster import daemons, ending
 from trainmaster.daemons import Options, ServerInfo, StopReport
 from trainmaster.errors import ConflictError, OperationError, UsageError
 from trainmaster.home import Home
@@ -121,7 +121,7 @@ def test_down_ends_all_and_nobody_revives(home: Home) -> None:
 
 
 def test_down_kills_what_does_not_go_and_finds_what_no_file_names(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemons, "STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(ending, "STOP_TIMEOUT_S", 0.5)
     info = daemons.start(home)
     for pid in info.pids.values():
         os.kill(pid, signal.SIGSTOP)

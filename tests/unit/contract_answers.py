@@ -10,6 +10,8 @@ JOB: dict[str, Any] = {
     "ended_s": 1061.0, "nodes": ["n0"], "command": "python train.py", "step": 120, "metrics": {"loss": 0.25},
     "restarts": {"program": 0, "infrastructure": 0}, "tags": {},
 }  # fmt: skip
+ARTIFACT: dict[str, Any] = {"path": "out/a.png", "kind": "plot", "bytes": 10, "digest": "ab" * 32, "attempt": 1}
+KEPT: dict[str, Any] = {"id": "digits-14", "artifacts": [ARTIFACT], "total": 1, "bytes": 10}
 DETAIL: dict[str, Any] = {
     **JOB,
     "spec": {
@@ -30,7 +32,8 @@ DETAIL: dict[str, Any] = {
     "checkpoints": [{
         "id": "c", "step": 100, "bytes": 2_000_000, "committed_s": 1050.0, "good": True, "approximate": True, "attempt": 1,
     }],
-    "artifacts": [{"path": "out/a.png", "bytes": 10, "digest": "ab" * 32}],
+    "artifacts": [ARTIFACT],
+    "artifacts_total": 1,
     "metrics": {"loss": {"step": 120, "value": 0.25, "time_s": 1060.0}},
     "work": ["/home/work/digits-14/n0"],
     "notes": ["the program does not load its checkpoint"],
@@ -47,12 +50,23 @@ TABLE: dict[str, Answer] = {
     "GET /jobs/digits-14/logs?rank=1&attempt=1&after=c": (200, {"chunks": [], "cursor": "c"}),
     "GET /jobs/digits-14/watch?wait_s=0.0": (200, {"version": 1, "job": JOB}),
     "POST /jobs/digits-14/cancel": (202, {"id": "digits-14", "state": "running"}),
-    "POST /jobs/other-1/cancel": (409, {"error": {"code": "conflict", "message": "other-1 has ended", "hint": "h"}}),
+    "POST /jobs/cancel": (202, {"jobs": [
+        {"ref": "other-1", "error": {"code": "conflict", "message": "other-1 has ended", "hint": "h"}},
+        {"id": "digits-14", "state": "running"},
+    ]}),
+    "GET /jobs/@last/artifacts": (200, KEPT),
+    "GET /jobs/@last/artifacts?path=out%2Fa.png": (200, KEPT),
     "GET /jobs/@last/artifacts/out/a.png": (200, b"0123456789"),
+    "GET /jobs/digits-14/artifacts/out/a.png": (200, b"0123456789"),
     "GET /nodes": (200, {"nodes": [{
         "name": "n0", "state": "up", "state_reason": "", "pool": "default", "host": "lab", "cpus": 8.0, "memory_bytes": 2**34,
         "devices": [{"index": 0, "kind": "h100", "stand_in": True}], "virtual": True,
-        "free": {"cpus": 6.0, "memory_bytes": 2**33, "devices": []}, "jobs": ["digits-14"],
+        "counted": {"custom.license": 2.0, "disk_bytes": 2**37, "network_bps": 1e11},
+        "free": {
+            "cpus": 6.0, "memory_bytes": 2**33, "devices": [],
+            "counted": {"custom.license": 1.0, "disk_bytes": 2**36, "network_bps": 6e10},
+        },
+        "jobs": ["digits-14"],
     }]}),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from launches import launch
 from trainmaster.agent import exit_record, meeting, pack, quick, ranks
 from trainmaster.agent.restore import Restored
 from trainmaster.agent.spool import POINTS_MAX, Outbox
+from trainmaster.wire.launch import Launch
 
 PUT_BACK = Restored("0001-00001", 7, [], "out/my model.pt", None)
 VARIABLE = "$TRAINMASTER_RESUME_ARGUMENTS"
@@ -37,12 +38,17 @@ def test_resume_arguments_stand_where_they_belong(
     assert ranks._command(orders, ranks._resume_text(orders, restored)) == expected
 
 
+def environment(orders: Launch, number: int) -> dict[str, str]:
+    shared = ranks._environment(orders, "/a", ("10.0.0.1", 12345))
+    return ranks._of_rank(shared, orders, ranks.Rank(number, "/a"))
+
+
 def test_the_environment_is_as_torchrun_sets_it(tmp_path: Path) -> None:
     orders = launch(
         tmp_path, ranks=2, nodes=3, node_index=1, key="digits-1.4/n1", attempt=4, devices=[4, 6], params={"lr": 0.1},
         environment={"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0"},
     )  # fmt: skip
-    assert ranks._environment(orders, ranks.Rank(3, "/a"), ("10.0.0.1", 12345)) == {
+    assert environment(orders, 3) == {
         "PATH": "/bin", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "12345", "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "6",
         "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "TORCHELASTIC_ERROR_FILE": "/a/rank3.error.json", "CUDA_VISIBLE_DEVICES": "4,6",
         "OMP_NUM_THREADS": "1", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "4", "TRAINMASTER_KEY": "digits-1.4/n1",
@@ -51,9 +57,9 @@ def test_the_environment_is_as_torchrun_sets_it(tmp_path: Path) -> None:
 
 
 def test_threads_and_devices_are_left_alone_where_they_should_be(tmp_path: Path) -> None:
-    one = ranks._environment(launch(tmp_path), ranks.Rank(0, "/a"), ("x", 1))
+    one = environment(launch(tmp_path), 0)
     assert ("OMP_NUM_THREADS" in one, "CUDA_VISIBLE_DEVICES" in one) == (False, False)
-    many = ranks._environment(launch(tmp_path, ranks=2, devices=[], environment={"OMP_NUM_THREADS": "4"}), ranks.Rank(0, "/a"), ("x", 1))
+    many = environment(launch(tmp_path, ranks=2, devices=[], environment={"OMP_NUM_THREADS": "4"}), 0)
     assert (many["OMP_NUM_THREADS"], many["CUDA_VISIBLE_DEVICES"]) == ("4", "")
 
 
@@ -122,7 +128,7 @@ def test_the_exit_record_takes_the_reserved_place(tmp_path: Path) -> None:
 def test_the_shortened_record_fits_the_reserved_place() -> None:
     rank = {"rank": 0, "last_lines": ["ä" * 1000] * 20, "error": "x" * 4000}
     entry = {"id": "0001-00001", "digest": "a" * 64, "path": "p" * 200}
-    ended = {"ranks": [rank] * 64, "staged": [entry] * 500, "kept": [entry] * 500, "bad": ["0001-00001"] * 500}
+    ended = {"ranks": [rank] * 64, "roles": [rank], "launch_lines": ["x" * 1000] * 99, "staged": [entry] * 500, "kept": [entry] * 500, "bad": ["0001-00001"] * 500}
     data = exit_record._shortened(ended)
     assert len(data) <= exit_record.ALLOCATED_BYTES
     assert len(json.loads(data)["ranks"]) == 64

@@ -146,11 +146,13 @@ def test_reading_one_job(tm: Tm) -> None:
         assert tm("--server", server.url, "why", "@last")[:2] == (0, "digits-14 is queued: waiting for 2 GPUs\n")
         assert tm("--server", server.url, "logs", "@last")[:2] == (0, "a\n[1] b\n")
         assert tm("--server", server.url, "get", "@last")[1].splitlines() == [
-            "PATH       SIZE  SHA-256", "out/a.png  10 B  abababababab",
+            "PATH       KIND  SIZE  SHA-256       TRY", "out/a.png  plot  10 B  abababababab    1",
         ]  # fmt: skip
         assert tm("--server", server.url, "nodes")[1].splitlines() == [
-            "NODE  STATE  CPUS FREE  MEMORY FREE  GPUS FREE               JOBS",
-            "n0    up     6 of 8     8 of 16 GiB  0 of 1 h100 (stand-in)  digits-14",
+            "NODE  STATE  CPUS FREE  MEMORY FREE  GPUS FREE               "
+            "ALSO FREE                                                   JOBS",
+            "n0    up     6 of 8     8 of 16 GiB  0 of 1 h100 (stand-in)  "
+            "license 1 of 2, disk 64 of 128 GiB, network 60 of 100 Gbps  digits-14",
         ]
 
 
@@ -195,7 +197,7 @@ def test_all_are_tried_before_a_refusal_is_told(tm: Tm) -> None:
 
 
 def test_a_damaged_artifact_is_not_kept(tm: Tm, tmp_path: Path) -> None:
-    artifact = TABLE["GET /jobs/@last/artifacts/out/a.png"]
+    artifact = TABLE["GET /jobs/digits-14/artifacts/out/a.png"]
     with serving(lambda asked: artifact if "/artifacts/" in asked.line else route(asked)) as server:
         code, _, said = tm("--server", server.url, "get", "@last", "out/a.png")
     assert (code, said.splitlines()[0]) == (1, "error: out/a.png arrived damaged: its digest is not abababababab")

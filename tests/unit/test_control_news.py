@@ -224,7 +224,7 @@ def test_an_exit_record_repeats_its_reports_in_the_order_they_were_made(server: 
     server.engine.says[KEY] = Observation(Phase.ENDED, exits.outcome(record), exits.reports(record))
     server.tick()
     job = server.job()
-    assert ([a.path for a in job.artifacts], [c.step for c in job.checkpoints]) == (["a.png", "b.png"], [5])
+    assert ([a.path for a in server.events.artifacts("train-1", 10)], [c.step for c in job.checkpoints]) == (["a.png", "b.png"], [5])
 
 
 def test_garbage_in_an_exit_record_is_no_end_of_the_loop(server: Server) -> None:
@@ -276,7 +276,7 @@ def test_an_end_is_taken_only_after_a_whole_backlog_of_reports(server: Server) -
     server.start()
     server.tick()
     job = server.job()
-    assert (len(job.artifacts), [c.step for c in job.checkpoints]) == (DRAIN, [5])
+    assert (server.events.artifact_totals("train-1").files, [c.step for c in job.checkpoints]) == (DRAIN, [5])
     assert job.attempt is not None
     assert job.attempt.number == 2
 

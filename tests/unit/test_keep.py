@@ -9,8 +9,9 @@ from launches import launch, tree, write
 from trainmaster.agent.keep import keep_artifacts, keep_one
 
 
-def kept(path: str, text: str) -> dict[str, Any]:
-    return {"path": path, "digest": hashlib.sha256(text.encode()).hexdigest(), "bytes": len(text)}
+def kept(path: str, text: str, kind: str = "file") -> dict[str, Any]:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return {"path": path, "digest": digest, "bytes": len(text), "artifact_kind": kind}
 
 
 def test_globs_directories_and_links(tmp_path: Path) -> None:
@@ -23,11 +24,11 @@ def test_globs_directories_and_links(tmp_path: Path) -> None:
     (work / "away").symlink_to(tmp_path)
     orders = launch(tmp_path, artifacts=["out/*.png", "out/deep", "**/*.bin", "away/*.txt", "absent/*", "model.bin"])
     assert keep_artifacts(orders) == [
-        kept("model.bin", "m"),
-        kept("out/a.png", "a"),
-        kept("out/b.png", "b"),
+        kept("model.bin", "m", "model"),
+        kept("out/a.png", "a", "plot"),
+        kept("out/b.png", "b", "plot"),
         kept("out/deep/x/c.txt", "a"),
-        kept("out/same.png", "a"),
+        kept("out/same.png", "a", "plot"),
     ]
     store = Path(orders["artifact_store"])
     assert tree(store) == {hashlib.sha256(text.encode()).hexdigest(): text for text in "abm"}

@@ -79,6 +79,19 @@ def test_cancel_outranks_every_other_stop_and_is_not_outranked() -> None:
     assert (job.stopping_for, effects) == (StopFor.CANCEL, [])
 
 
+def test_a_cancel_names_its_grace_and_a_second_one_may_shorten_it() -> None:
+    def stops(grace_s: float) -> list[Effect]:
+        return [Stop(key(0), grace_s), Stop(key(1), grace_s)]
+
+    five = ev.CancelRequested("ann", "", 5.0)
+    job, effects = history(*running(five))
+    assert (job.stop_grace_s, effects) == (5.0, stops(5.0))
+    job, effects = history(*running(five, ev.CancelRequested("ann", "", 60.0)))
+    assert (job.stop_grace_s, effects) == (5.0, [])
+    job, effects = history(*running(ev.CancelRequested("ann"), ev.CancelRequested("ann", "", 0.0)))
+    assert (job.stop_grace_s, effects, list(pending(job))) == (0.0, stops(0.0), stops(0.0))
+
+
 def test_waiting_work_is_held_released_and_cancelled() -> None:
     job, _ = history(SUBMITTED, ev.Held("ann", "lunch"))
     assert (job.state, job.reason) == (State.HELD, "held by ann: lunch")

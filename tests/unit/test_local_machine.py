@@ -1,6 +1,7 @@
 """What the local engine reads of a machine: nodes, GPU names, cgroups on a tree of files, attempts on disk."""
 
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from trainmaster.agent.quick import read_json
+from trainmaster.configuration import NodeSettings
 from trainmaster.engines.local import inventory, leftovers
 from trainmaster.engines.local.attempts import Attempts, Identity, Tombstone
 from trainmaster.engines.local.cgroups import Cgroups
 from trainmaster.engines.local.leftovers import Tree
 from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.engines.local.watch import Watcher
+from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.nodes import Device
@@ -24,19 +27,47 @@ from trainmaster.wire import names, processes
 KEY = AgentKey("train-1", 2, 0)
 
 
-def test_this_machine_is_one_node() -> None:
-    (node,) = inventory.nodes(LocalSettings())
-    assert inventory.nodes(LocalSettings(nodes=0)) == [node]
+def test_this_machine_is_one_node(tmp_path: Path) -> None:
+    (node,) = inventory.nodes(LocalSettings(), tmp_path)
+    assert inventory.nodes(LocalSettings(nodes=0), tmp_path) == [node]
     assert (node.name, node.host, node.virtual, node.engine) == (socket.gethostname(), socket.gethostname(), False, "local")
     assert (node.cpus, node.boot_id) == (float(len(os.sched_getaffinity(0))), processes.boot_id())
     assert 0 < node.memory_bytes <= inventory.memory_bytes()
 
 
-def test_declared_nodes_have_stand_ins_and_share_the_memory() -> None:
-    nodes = inventory.nodes(LocalSettings(nodes=3, gpus_per_node=2, cpus_per_node=4.0))
+def test_declared_nodes_have_stand_ins_and_share_memory_and_disk(tmp_path: Path) -> None:
+    nodes = inventory.nodes(LocalSettings(nodes=3, gpus_per_node=2, cpus_per_node=4.0), tmp_path)
     assert [(node.name, node.virtual, node.cpus) for node in nodes] == [(f"node{i}", True, 4.0) for i in range(3)]
     assert nodes[1].devices == (Device(0, "stand-in", stand_in=True), Device(1, "stand-in", stand_in=True))
     assert sum(node.memory_bytes for node in nodes) <= inventory.memory_bytes()
+    assert sum(dict(node.counted).get("disk_bytes", 0) for node in nodes) <= shutil.disk_usage(tmp_path).total
+
+
+def test_what_a_person_declares_is_counted_on_each_node(tmp_path: Path) -> None:
+    declared = NodeSettings("500GiB", "2.5Gbps", {"tpu-v5e": 4, "none": 0}, {"license": 2, "token": 0.5})
+    nodes = inventory.nodes(LocalSettings(nodes=2, declared=declared), tmp_path)
+    assert [dict(node.counted) for node in nodes] == 2 * [
+        {
+            "disk_bytes": 500 * 2**30, "network_bps": 2.5e9, "accelerators.tpu-v5e": 4, "custom.license": 2.0,
+            "custom.token": 0.5,
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (NodeSettings(disk="much"), "server.toml: [nodes] disk: expected a size such as 64GiB, 500MB or 1.5TiB, got 'much'"),
+        (NodeSettings(network="10GB/s"), "server.toml: [nodes] network: expected a bandwidth in bits per second such as "
+        "100Gbps or 2.5Gbps, got '10GB/s'; did you mean '80Gbps'?"),
+        (NodeSettings(custom={"my license": 1}), "server.toml: [nodes] custom.my license: expected a name of letters, digits, "
+        "'-', '_' and '.', such as license, got 'my license'; did you mean 'my-license'?"),
+    ],
+)  # fmt: skip
+def test_a_declaration_that_means_nothing_is_refused(tmp_path: Path, declared: NodeSettings, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        inventory.nodes(LocalSettings(declared=declared), tmp_path)
+    assert caught.value.message == message
 
 
 @pytest.mark.parametrize(

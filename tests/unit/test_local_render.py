@@ -62,6 +62,7 @@ def test_a_whole_launch() -> None:
         "fresh": False,
         "code": {"tree": "/state/blobs/code/trees/0123.json", "objects": "/state/blobs/code/objects", "source": "/project"},
         "checkpoint_path": "out/ckpt*.pt",
+        "checkpoint_interval_s": None,
         "resume_arguments": "--resume {path}",
         "checkpoint_store": "/state/blobs/checkpoints/train-1",
         "resume": [
@@ -83,7 +84,10 @@ def test_a_whole_launch() -> None:
         "metrics_pattern": r"loss (?P<loss>\S+)",
         "artifacts": ["out/*.png"],
         "artifact_store": "/state/blobs/artifacts/train-1",
-        "params": {"lr": 3e-4},
+        "forked": False,
+        "pickle_models": False,
+        "environment_store": "/state/environments",
+        "roles": [], "requirements": None, "params": {"lr": 3e-4},
         "memory_bytes": 2**30,
         "cgroup": None,
         "address": "127.0.0.1",
@@ -93,6 +97,7 @@ def test_a_whole_launch() -> None:
         "credential": "credential",
         "log_max_bytes": 268435456,
         "grace_s": 30.0,
+        "remote": False,
     }
 
 
@@ -179,7 +184,7 @@ def test_an_exit_record_is_told_whole() -> None:
         over_memory=True, memory_limit_bytes=100, peak_memory_bytes=90, last_step=12, first_step=2, ran_s=4.0,
     )  # fmt: skip
     assert exits.reports(RECORD) == (
-        {"kind": "started", "n": 0, "restored": "c0", "step": 1, "bad": ["c9"]},
+        {"kind": "started", "n": 0, "restored": "c0", "step": 1, "bad": ["c9"], "environment": None},
         {"kind": "staged", "n": 2, "id": "c1"},
         {"kind": "kept", "n": 3, "path": "x"},
     )

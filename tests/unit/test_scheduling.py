@@ -5,31 +5,58 @@ from hypothesis import strategies as st
 
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare, NodeState
-from trainmaster.model.spec import CodeCopy, JobSpec, Origin, Resources
+from trainmaster.model.spec import CodeCopy, Counts, JobSpec, Origin, Resources, Role, counts
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.request import requested
 from trainmaster.scheduling.snapshot import Snapshot
 
 FIFO = POLICIES["fifo"]
 
 
-def node(name: str, cpus: float = 4.0, gpus: int = 0, state: NodeState = NodeState.UP) -> Node:
+def node(name: str, cpus: float = 4.0, gpus: int = 0, state: NodeState = NodeState.UP, **counted: float) -> Node:
     devices = tuple(Device(i, "h100") for i in range(gpus))
-    return Node(name, "local", name, "127.0.0.1", cpus, 8 * 2**30, devices, state=state)
+    amounts = counts({name.replace("__", "."): amount for name, amount in counted.items()})
+    return Node(name, "local", name, "127.0.0.1", cpus, 8 * 2**30, devices, state=state, counted=amounts)
 
 
 def job(seq: int, priority: int = 0, not_before_s: float = 0.0, **resources: object) -> Job:
-    spec = JobSpec("true", priority=priority, resources=Resources(**resources))  # type: ignore[arg-type]
+    roles = resources.pop("roles", {})
+    spec = JobSpec("true", priority=priority, resources=Resources(**resources), roles=roles)  # type: ignore[arg-type]
     return Job(f"x-{seq}", seq, spec, Origin(), CodeCopy(), 0.0, State.QUEUED, "queued", 0.0, not_before_s)
 
 
-resources = st.builds(dict, nodes=st.integers(1, 3), gpus=st.integers(0, 3), cpus=st.sampled_from([0.5, 1.0, 2.0, 5.0]))
+def licenses(low: int) -> st.SearchStrategy[Counts]:
+    return st.integers(low, 3).map(lambda number: counts({"license": number * 0.5}))
+
+
+roles = st.dictionaries(
+    st.sampled_from("ab"),
+    st.builds(
+        lambda **asked: Role("true", Resources(**asked)),
+        gpus=st.integers(0, 1), cpus=st.sampled_from([0.1, 0.2, 1.0]), custom=licenses(0), disk_bytes=st.integers(0, 2),
+    ),
+    max_size=2,
+)  # fmt: skip
+resources = st.builds(
+    dict, nodes=st.integers(1, 3), gpus=st.integers(0, 3), cpus=st.sampled_from([0.1, 0.5, 1.0, 2.0, 5.0]),
+    disk_bytes=st.integers(0, 3), network_bps=st.sampled_from([0.0, 0.0, 1e9]), custom=licenses(0),
+    accelerators=st.sampled_from([(), (), (("tpu", 1),)]), roles=st.just({}) | roles,
+)  # fmt: skip
 jobs = st.lists(st.tuples(st.integers(-2, 2), resources), max_size=25).map(
     lambda asks: tuple(job(i, p, **r) for i, (p, r) in enumerate(asks))
 )
-nodes = st.lists(st.tuples(st.sampled_from([1.0, 4.0]), st.integers(0, 4), st.sampled_from(NodeState)), min_size=1, max_size=5).map(
-    lambda rows: tuple(node(f"n{i}", c, g, s) for i, (c, g, s) in enumerate(rows))
+amounts = st.fixed_dictionaries(
+    {},
+    optional={
+        "disk_bytes": st.integers(1, 4), "network_bps": st.just(1.5e9), "custom__license": st.sampled_from([0.5, 1.0, 2.0]),
+        "accelerators__tpu": st.integers(1, 2),
+    },
+)  # fmt: skip
+machine = st.tuples(st.sampled_from([0.3, 1.0, 4.0]), st.integers(0, 4), st.sampled_from(NodeState), amounts)
+nodes = st.lists(machine, min_size=1, max_size=5).map(
+    lambda rows: tuple(node(f"n{i}", c, g, s, **more) for i, (c, g, s, more) in enumerate(rows))
 )
 
 
@@ -42,15 +69,22 @@ def test_laws_of_every_plan(waiting: tuple[Job, ...], machines: tuple[Node, ...]
     up = {n.name: n for n in machines if n.state is NodeState.UP}
     devices = [(s.node, d) for p in plan.placements for s in p.allocation.shares for d in s.devices]
     assert len(devices) == len(set(devices)), "a device was given twice"
-    for name, machine in up.items():
-        shares = [s for p in plan.placements for s in p.allocation.shares if s.node == name]
-        assert sum(s.cpus for s in shares) <= machine.cpus
+    for machine in up.values():
+        shares = [s for p in plan.placements for s in p.allocation.shares if s.node == machine.name]
+        assert sum(s.cpus for s in shares) <= machine.cpus + 1e-6
+        for name in {name for s in shares for name, _ in s.counted}:
+            given_away = sum(dict(s.counted).get(name, 0.0) for s in shares)
+            assert given_away <= dict(machine.counted).get(name, 0.0) + 1e-6, f"more {name} than there is"
         assert {d for s in shares for d in s.devices} <= {d.index for d in machine.devices}
     for placement in plan.placements:
-        ask = by_id[placement.job].spec.resources
+        request = requested(by_id[placement.job].spec)
+        ask = request.each
         shares = placement.allocation.shares
         assert len(shares) == len({s.node for s in shares}) == ask.nodes, "a gang starts whole, one member a node"
-        assert all(len(s.devices) == ask.gpus and s.cpus == ask.cpus and s.node in up for s in shares)
+        for index, s in enumerate(shares):
+            wanted = ask if index else request.first
+            assert s.node in up
+            assert (len(s.devices), s.cpus, s.counted) == (wanted.gpus, wanted.cpus, wanted.counted)
     assert {p.job for p in plan.placements} | set(plan.refusals) == set(by_id), "everybody is placed or told why not"
     assert all(r.text for r in plan.refusals.values())
     assert cycle(snapshot, FIFO, carry)[0] == plan, "carry is only a cache"
@@ -107,3 +141,46 @@ def test_why_adds_position_and_what_is_free() -> None:
     asked = job(1, cpus=2.0)
     text = why(asked, Snapshot(100.0, (node("a"),), (asked,), held), 1)
     assert text == "x-1 is number 1 in the queue, waiting for 2 CPUs: other jobs hold what it needs (free now: 1 CPU on a)"
+
+
+def test_what_is_counted_is_asked_for_held_and_told_like_any_other_resource() -> None:
+    two = node("a", custom__license=2, disk_bytes=10 * 2**30)
+    waiting = tuple(job(n, cpus=0.1, custom=(("license", 1.0),)) for n in (1, 2, 3))
+    plan = cycle(Snapshot(100.0, (two,), waiting, {}), FIFO, Carry())[0]
+    assert [p.job for p in plan.placements] == ["x-1", "x-2"]
+    assert plan.refusals["x-3"].text == "waiting for 0.1 CPUs, 1 license: other jobs hold what it needs"
+    held = {p.job: p.allocation for p in plan.placements}
+    assert why(waiting[2], Snapshot(100.0, (two,), waiting[2:], held), 1) == (
+        "x-3 is number 1 in the queue, waiting for 0.1 CPUs, 1 license: other jobs hold what it needs "
+        "(free now: 3.8 CPUs on a; all 2 license in use by x-1, x-2)"
+    )
+    assert words(job(1, custom=(("licence", 1.0),)), two) == (
+        "asks for 1 licence; no node has any ([nodes] custom of server.toml says what there is)"
+    )
+    assert words(job(1, disk_bytes=2**40, network_bps=1e11), node("a", network_bps=1e10, disk_bytes=2**35)) == (
+        "asks for 1 CPU, 1 TiB of disk, 100 Gbps of network on one node; "
+        "no node has more than 32 GiB of disk, 10 Gbps of network"
+    )
+    assert words(job(1, accelerators=(("tpu", 4),)), node("a", accelerators__tpu=2)) == (
+        "asks for 1 CPU, 4 tpu accelerators on one node; no node has more than 2 tpu accelerators"
+    )
+
+
+def test_roles_count_on_the_first_node_which_is_the_one_with_room_for_them() -> None:
+    beside = {"evaluator": Role("x", Resources(cpus=3.0, gpus=1, memory_bytes=2**30))}
+    asked = job(1, nodes=2, cpus=2.0, gpus=1, memory_bytes=2**31, roles=beside)
+    machines = (node("a", 2.0, 1), node("b", 6.0, 2))
+    (placement,) = cycle(Snapshot(100.0, machines, (asked,), {}), FIFO, Carry())[0].placements
+    assert placement.allocation.shares == (
+        NodeShare("b", "127.0.0.1", 5.0, 3 * 2**30, (0, 1)),
+        NodeShare("a", "127.0.0.1", 2.0, 2**31, (0,)),
+    )
+    small = (node("a", 2.0, 1), node("b", 2.0, 2))
+    assert words(asked, *small) == (
+        "asks for 2 GPUs, 5 CPUs, 3 GiB of memory on one node; no node has more than 2 CPUs (what its roles need included)"
+    )
+    held = {"y-1": Allocation((NodeShare("b", "127.0.0.1", 2.0),))}
+    assert words(asked, *machines, held=held) == (
+        "waiting for 2 nodes with 1 GPU, 2 CPUs, 2 GiB of memory each and 2 GPUs, 5 CPUs, 3 GiB of memory on the first, "
+        "for its roles, all at once: other jobs hold what it needs"
+    )

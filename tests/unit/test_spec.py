@@ -11,10 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.errors import SpecError, UsageError
-from trainmaster.model.spec import CheckpointSpec, Environment, JobSpec, MetricsSpec, Mode, Resources, Restarts
-from trainmaster.spec.document import from_mapping, load_bytes, schema, to_mapping, workdir_path
+from trainmaster.model.spec import (
+    CheckpointSpec,
+    Counts,
+    Environment,
+    JobSpec,
+    MetricsSpec,
+    Mode,
+    Resources,
+    Restarts,
+    Role,
+    counts,
+)
+from trainmaster.spec.document import from_mapping, load_bytes, workdir_path
+from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.naming import default_name
 from trainmaster.spec.scalars import scalar
+from trainmaster.spec.schema import schema
 from trainmaster.spec.shorthand import from_options
 from trainmaster.spec.values import duration_s, size_bytes
 from trainmaster.spec.yaml12 import parse
@@ -26,12 +39,17 @@ experiment: digits
 command: python train.py --epochs 20
 workdir: .
 priority: -3
-resources: {nodes: 2, gpus: H100:8, cpus: 16, memory: 64GiB, ranks: 4}
+resources: {nodes: 2, gpus: H100:8, cpus: 16, memory: 64GiB, ranks: 4, disk: 200GiB, network: 2.5Gbps,
+            accelerators: {tpu-v5e: 4, asic: 1}, custom: {license: 1, Token: 0.5}}
+roles:
+  evaluator: {command: [python, eval.py, --every, 010], resources: {cpus: 4, gpus: 1, custom: {license: 1}}}
+  loader: python load.py
 time_limit: 1h30m
-checkpoint: {path: ./out/ckpt*.pt, interval: auto, keep: 2, resume_arguments: "--resume {path}"}
+checkpoint: {path: ./out/ckpt*.pt, interval: 10m, keep: 2, resume_arguments: "--resume {path}"}
 restarts: {program: 3, infrastructure: 5}
-environment: {python: .venv/bin/python, variables: {OMP_NUM_THREADS: 04, LR: 1e-4, ON: on}}
+environment: {python: .venv/bin/python, requirements: ./requirements.lock, variables: {OMP_NUM_THREADS: 04, LR: 1e-4, ON: on}}
 artifacts: [out/*.png, out/model.safetensors]
+data: {train: data/train.csv, eval-set: "s3://bucket/eval"}
 params: {lr: 3e-4, batch: 256, flag: true, note: null, time: 12:30}
 metrics: {pattern: 'step (?P<step>\d+): loss (?P<loss>[\d.]+)', primary: loss, mode: max}
 tags: {owner: team-a, candidate: yes}
@@ -43,15 +61,22 @@ FULL_SPEC = JobSpec(
     experiment="digits",
     priority=-3,
     workdir=".",
-    resources=Resources(2, 8, "h100", 16.0, 64 * 1024**3, 4),
+    resources=Resources(
+        2, 8, "h100", 16.0, 64 * 1024**3, 4, 200 * 1024**3, 2.5e9, (("asic", 1), ("tpu-v5e", 4)), (("Token", 0.5), ("license", 1.0)),
+    ),
     time_limit_s=5400.0,
-    checkpoint=CheckpointSpec("out/ckpt*.pt", 2, "--resume {path}"),
+    checkpoint=CheckpointSpec("out/ckpt*.pt", 2, "--resume {path}", 600.0),
     restarts=Restarts(3, 5),
-    environment=Environment(".venv/bin/python", {"OMP_NUM_THREADS": "04", "LR": "1e-4", "ON": "on"}),
+    environment=Environment(".venv/bin/python", {"OMP_NUM_THREADS": "04", "LR": "1e-4", "ON": "on"}, "requirements.lock"),
     params={"lr": 3e-4, "batch": 256, "flag": True, "note": None, "time": "12:30"},
     metrics=MetricsSpec(r"step (?P<step>\d+): loss (?P<loss>[\d.]+)", "loss", Mode.MAX),
     tags={"owner": "team-a", "candidate": "yes"},
     artifacts=("out/*.png", "out/model.safetensors"),
+    roles={
+        "evaluator": Role(("python", "eval.py", "--every", "010"), Resources(1, 1, None, 4.0, custom=(("license", 1.0),))),
+        "loader": Role("python load.py"),
+    },
+    data={"train": "data/train.csv", "eval-set": "s3://bucket/eval"},
 )
 
 
@@ -150,11 +175,20 @@ def test_the_shorthand_the_file_and_python_make_the_same_spec() -> None:
 def test_every_option_reaches_its_field() -> None:
     options = {
         "name": "digits-ddp", "project": "vision", "experiment": "digits", "priority": -3, "workdir": ".", "nodes": 2,
-        "gpus": "h100:8",
-        "cpus": "16", "memory": "64GiB", "ranks": 4, "time_limit": "1h30m", "checkpoint": "out/ckpt*.pt", "keep": 2,
-        "resume_arguments": "--resume {path}", "restarts": {"program": 3, "infrastructure": 5}, "python": ".venv/bin/python",
-        "env": ["OMP_NUM_THREADS=04", "LR=1e-4", "ON=on"], "params": ["lr=3e-4", "batch=256", "flag=true", "note=~",
-        "time=12:30"],
+        "gpus": "h100:8", "disk": "200GiB", "network": "2.5Gbps", "accelerators": ["tpu-v5e=4", "asic=1"],
+        "custom": {"license": 1, "Token": 0.5}, "cpus": "16", "memory": "64GiB", "ranks": 4, "time_limit": "1h30m",
+        "checkpoint": "out/ckpt*.pt", "keep": 2, "checkpoint_interval": "600", "resume_arguments": "--resume {path}",
+        "restarts": {"program": 3, "infrastructure": 5}, "python": ".venv/bin/python", "requirements": "requirements.lock",
+        "roles": {
+            "evaluator": {
+                "command": ["python", "eval.py", "--every", "010"],
+                "resources": {"cpus": 4, "gpus": 1, "custom": {"license": 1}},
+            },
+            "loader": "python load.py",
+        },
+        "data": ["train=data/train.csv", "eval-set=s3://bucket/eval"],
+        "env": ["OMP_NUM_THREADS=04", "LR=1e-4", "ON=on"],
+        "params": ["lr=3e-4", "batch=256", "flag=true", "note=~", "time=12:30"],
         "metrics_pattern": r"step (?P<step>\d+): loss (?P<loss>[\d.]+)", "primary": "loss", "mode": "max",
         "tags": ["owner=team-a", "candidate=yes"],
         "artifacts": ["out/*.png", "out/model.safetensors"],
@@ -183,10 +217,15 @@ def test_the_schema_knows_every_name() -> None:
     result = schema()
     names = result["properties"]
     assert set(to_mapping(FULL_SPEC)) <= set(names)
-    assert names["elastic"] == {"not": {}, "description": "Not supported yet: the smallest and largest number of nodes."}
+    assert names["elastic"] == {
+        "not": {},
+        "description": "Not supported yet: the smallest and largest number of nodes. "
+        "Meanwhile: ask for a fixed number of nodes with 'resources.nodes'.",
+    }
     assert all("description" in field for field in names.values())
     assert names["checkpoint"]["anyOf"][1] == {"type": "string"}
-    assert result["required"] == ["command"]
+    assert result["oneOf"] == [{"required": ["command"]}, {"required": ["python"]}]
+    assert names["roles"]["additionalProperties"]["anyOf"][1] == {"type": "string"}
     json.dumps(result)
 
 
@@ -202,6 +241,12 @@ CHARACTERS = st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"], excl
 TEXTS = st.text(CHARACTERS, min_size=1, max_size=12).filter(str.strip)
 GLOBS = st.lists(st.from_regex(r"\A[a-z]{1,4}\*?\Z"), min_size=1, max_size=3).map("/".join)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def counted(amounts: st.SearchStrategy[float]) -> st.SearchStrategy[Counts]:
+    return st.dictionaries(st.from_regex(r"\A[a-z][a-z0-9-]{0,5}[a-z]\Z"), amounts, max_size=2).map(counts)
+
+
 SPECS = st.builds(
     JobSpec,
     command=TEXTS | st.lists(TEXTS, min_size=1, max_size=4).map(tuple),
@@ -209,12 +254,17 @@ SPECS = st.builds(
     resources=st.builds(
         Resources, st.integers(1, 9), st.integers(1, 9), st.none() | st.from_regex(r"\A[a-z][a-z0-9]{0,5}\Z"),
         st.floats(0.01, 512), st.none() | st.integers(2**20, 2**50), st.integers(1, 9),
+        st.just(0) | st.integers(2**20, 2**50), st.just(0.0) | st.floats(1000, 1e15), counted(st.integers(1, 99)),
+        counted(st.floats(0.001, 1e9)),
     ),
     time_limit_s=st.none() | st.floats(0.001, 1e8),
-    checkpoint=st.builds(CheckpointSpec, st.none() | GLOBS, st.integers(1, 9), st.none() | st.just("--resume {path}")),
+    checkpoint=st.builds(CheckpointSpec, st.none() | GLOBS, st.integers(1, 9), st.none() | st.just("--resume {path}"),
+    st.none() | st.floats(0.001, 1e8)),
     restarts=st.builds(Restarts, st.integers(0, 9), st.integers(0, 9)),
     environment=st.builds(Environment, st.none() | TEXTS, st.dictionaries(st.from_regex(r"\A[a-z_][a-z0-9_]{0,5}\Z"), TEXTS,
-    max_size=3)),
+    max_size=3), st.none() | st.just("a/b.txt")),
+    roles=st.dictionaries(NAMES, st.builds(Role, TEXTS | st.lists(TEXTS, min_size=1, max_size=3).map(tuple)), max_size=2),
+    data=st.dictionaries(st.from_regex(r"\A[a-z][a-z0-9_]{0,5}\Z"), st.sampled_from(["a", "/b/c", "s3://d/e"]), max_size=2),
     params=st.dictionaries(TEXTS, st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | FLOATS | TEXTS, max_size=3),
     metrics=st.builds(MetricsSpec, st.none() | st.just("(?P<loss>.)"), st.none() | TEXTS, st.sampled_from(Mode)),
     tags=st.dictionaries(TEXTS, TEXTS, max_size=3),

@@ -50,12 +50,15 @@ TABLE = {
     "nothing like it": (C + "zzz: 1\n", [("zzz", 2, 1, None)]),
     # known, not supported
     "class": (C + "class: training\n", [("class", 2, 1, None)]),
-    "roles": (C + "roles: {}\n", [("roles", 2, 1, None)]),
     "elastic": (C + "elastic: {nodes_min: 1}\n", [("elastic", 2, 1, None)]),
     "elastic misspelt": (C + "elastc: {}\n", [("elastc", 2, 1, "elastic")]),
-    "disk": (C + "resources: {disk: 1GiB}\n", [("resources.disk", 2, 13, None)]),
+    "placement": (C + "placement: {within: rack}\n", [("placement", 2, 1, None)]),
+    "budget": (C + "budget: 200 USD\n", [("budget", 2, 1, None)]),
+    "stages": (C + "stages: {smoke: {steps: 20}}\n", [("stages", 2, 1, None)]),
+    "notify": (C + "notify: [failed]\n", [("notify", 2, 1, None)]),
+    "secrets": (C + "environment:\n  secrets: [HF_TOKEN]\n", [("environment.secrets", 3, 3, None)]),
     "image": (C + "environment: {image: a}\n", [("environment.image", 2, 15, None)]),
-    "interval": (C + "checkpoint: {interval: 10m}\n", [("checkpoint.interval", 2, 24, None)]),
+    "interval": (C + "checkpoint: {interval: auto}\n", [("checkpoint.interval", 2, 24, None)]),
     "fraction": (C + "resources: {gpus: 0.25}\n", [("resources.gpus", 2, 19, None)]),
     "choice of gpus": (C + "resources: {gpus: [h100:8, a100:8]}\n", [("resources.gpus", 2, 19, None)]),
     # values
@@ -150,11 +153,12 @@ def test_the_listing_reads_like_a_compiler() -> None:
         load_bytes(b"command: x\nresources:\n    gpu: 2\nelastic: {}\n", "train.yaml")
     assert str(caught.value) == (
         "train.yaml:3:5: resources.gpu: unknown field; did you mean 'gpus'?\n"
-        "train.yaml:4:1: elastic: 'elastic' is not supported yet"
+        "train.yaml:4:1: elastic: 'elastic' is not supported yet; ask for a fixed number of nodes with 'resources.nodes'"
     )
     assert caught.value.exit_code == 2
     assert caught.value.details[1] == {
-        "field": "elastic", "message": "'elastic' is not supported yet", "expected": "", "got": "a mapping",
+        "field": "elastic", "expected": "",
+        "message": "'elastic' is not supported yet; ask for a fixed number of nodes with 'resources.nodes'", "got": "a mapping",
         "nearest": None, "file": "train.yaml", "line": 4, "column": 1,
     }  # fmt: skip
 

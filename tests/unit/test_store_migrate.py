@@ -1,5 +1,6 @@
 """A home's files: made at once, left alone when they are up to date, brought forward when they are older."""
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -12,10 +13,15 @@ from alembic.script import ScriptDirectory
 
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
+from trainmaster.model.checkpoints import Artifact
+from trainmaster.ports.store import ArtifactTotals
 from trainmaster.store import migrations, schema
+from trainmaster.store.codec import dump
 from trainmaster.store.engine import open_engine
+from trainmaster.store.events import SqlEventStore
 from trainmaster.store.migrate import migrate, migrate_files
 from trainmaster.store.upgrade import configuration, upgrade
+from trainmaster.testing.store_contract import some_job
 
 
 def _tables(path: Path) -> set[tuple[str, str, str | None]]:
@@ -84,28 +90,47 @@ def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert _run(home.inbox_db, "SELECT version_num FROM alembic_version") == [("9999",)]
 
 
-def _second_revision(folder: Path, monkeypatch: pytest.MonkeyPatch, events: str) -> None:
-    """A second revision, as the next release will have one; `events` is the body of its `upgrade_events`."""
+def _next_revision(folder: Path, monkeypatch: pytest.MonkeyPatch, events: str) -> None:
+    """One revision more, as the next release will have one; `events` is the body of its `upgrade_events`."""
     shutil.copytree(Path(migrations.__file__).parent, folder)
     first = (folder / "versions" / "r0001_first.py").read_text()
-    begin = first[: first.index("def _seq")].replace("down_revision = None", 'down_revision = "0001"')
+    begin = first[: first.index("def _seq")].replace("down_revision = None", f'down_revision = "{schema.HEAD}"')
     bodies = f"def upgrade_events():\n    {events}\n\ndef upgrade_inbox():\n    pass\n\ndef upgrade_metrics():\n    pass\n"
-    second = begin.replace('\nrevision = "0001"', '\nrevision = "0002"') + bodies
-    (folder / "versions" / "r0002_second.py").write_text(second)
+    following = begin.replace('\nrevision = "0001"', '\nrevision = "9000"') + bodies
+    (folder / "versions" / "r9000_next.py").write_text(following)
     monkeypatch.setattr(migrations, "__file__", str(folder / "__init__.py"))
-    monkeypatch.setattr(schema, "REVISIONS", ("0001", "0002"))
-    monkeypatch.setattr(schema, "HEAD", "0002")
+    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "9000"))
+    monkeypatch.setattr(schema, "HEAD", "9000")
 
 
 def test_an_older_file_is_brought_forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path / "home")
     migrate(home)
     _run(home.events_db, "INSERT INTO node (name, data) VALUES ('n1', '{}')")
-    _second_revision(tmp_path / "migrations", monkeypatch, "op.add_column('node', Column('room', Text))")
+    _next_revision(tmp_path / "migrations", monkeypatch, "op.add_column('node', Column('room', Text))")
     migrate(home)
     assert _run(home.events_db, "SELECT name, data, room FROM node") == [("n1", "{}", None)]
     files = (home.events_db, home.inbox_db, home.metrics_db)
-    assert [_run(path, "SELECT version_num FROM alembic_version") for path in files] == [[("0002",)]] * 3
+    assert [_run(path, "SELECT version_num FROM alembic_version") for path in files] == [[("9000",)]] * 3
+
+
+def test_artifacts_leave_their_jobs(tmp_path: Path) -> None:
+    """As the first release wrote them: inside the job, without a kind."""
+    path = tmp_path / "events.db"
+    engine = open_engine(path)
+    upgrade("events", engine, "0001")
+    with_artifacts = {**json.loads(dump(some_job(1))), "artifacts": [{"path": "é.png", "digest": "ab", "bytes": 3, "attempt": 1}]}
+    columns = "seq, id, number, project, experiment, name, state, live, data"
+    for seq, data in ((1, with_artifacts), (2, json.loads(dump(some_job(2))))):
+        values = f"{seq}, 'job-{seq}', {seq}, 'p', 'job', 'job', 'queued', 1"
+        _run(path, f"INSERT INTO job ({columns}) VALUES ({values}, '{json.dumps(data, ensure_ascii=False)}')")
+    upgrade("events", engine)
+    engine.dispose()
+    store = SqlEventStore(path)
+    assert store.artifacts("job-1", 10) == [Artifact("é.png", "ab", 3, 1)]
+    assert (store.artifacts("job-2", 10), store.job("job-1")) == ([], some_job(1))
+    assert store.artifact_totals("job-1") == ArtifactTotals(1, 3)
+    store.close()
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +138,8 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch
     migrate(home)
     before = _tables(home.events_db)
     steps = "op.add_column('node', Column('room', Text)); op.drop_table('absent')"
-    _second_revision(tmp_path / "migrations", monkeypatch, steps)
+    _next_revision(tmp_path / "migrations", monkeypatch, steps)
     with pytest.raises(OperationError, match="no such table: absent"):
         migrate(home)
     assert _tables(home.events_db) == before
-    assert _run(home.events_db, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert _run(home.events_db, "SELECT version_num FROM alembic_version") == [(schema.REVISIONS[-2],)]

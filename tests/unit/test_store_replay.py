@@ -9,10 +9,22 @@ from pathlib import Path
 import pytest
 
 from trainmaster.lifecycle import machine
-from trainmaster.model.events import CancelRequested, Held, JobEvent, NodeSeen, NodeStateSet, Released, Submitted, Waited
+from trainmaster.model.checkpoints import Artifact
+from trainmaster.model.events import (
+    ArtifactKept,
+    CancelRequested,
+    Held,
+    JobEvent,
+    NodeSeen,
+    NodeStateSet,
+    Noted,
+    Released,
+    Submitted,
+    Waited,
+)
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Node, NodeState
-from trainmaster.ports.store import NewEvent, Recorded
+from trainmaster.ports.store import NewEvent, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, SqlEventStore
 from trainmaster.store.replay import replay, verify_chain
 from trainmaster.testing.store_contract import some_job, some_node
@@ -125,3 +137,27 @@ def test_a_job_without_projection(store: SqlEventStore, tmp_path: Path) -> None:
     _live(store)
     _damage(tmp_path / "events.db", "DELETE FROM job WHERE id = 'job-2'")
     assert replay(store, _apply) == ["job job-2: in the log, not in the projection"]
+
+
+def test_artifacts_and_notes_are_compared_too(store: SqlEventStore, tmp_path: Path) -> None:
+    _live(store)
+    kept = [ArtifactKept(1, 0, Artifact(path, digest, 1, 1)) for path, digest in (("b", "1"), ("a", "2"), ("b", "3"))]
+    noted = [NewEvent("job-1", None, Noted("ada", "words", 1.0, "p", "e")), NewEvent(None, None, Noted("ada", "more", 2.0, "p"))]
+    store.append(10.0, [*(NewEvent("job-9", 1, event) for event in kept), *noted], {}, [], 0)
+    assert [(one.path, one.digest) for one in store.artifacts("job-9", 10)] == [("a", "2"), ("b", "3")]
+    assert [(note.job, note.noted.text) for note in store.notes(NoteQuery(project="p"))] == [("job-1", "words"), (None, "more")]
+    assert [note.noted.text for note in store.notes(NoteQuery(limit=1))] == ["more"]
+    assert store.notes(NoteQuery(job="job-2")) == []
+    record = [NewEvent("job-2", 1, ArtifactKept(1, 0, Artifact("a", "2", 1, 1)))]
+    store.append(11.0, record, {}, [], 0)
+    ignoring = {"job-9", "job-2"}
+
+    def fold(job: Job | None, recorded: Recorded) -> Job:
+        taken = recorded.job in ignoring and isinstance(recorded.event, ArtifactKept)
+        return some_job(9, experiment="job") if taken and job is None else job if taken and job else _apply(job, recorded)
+
+    assert [line for line in replay(store, fold) if "job job-9" not in line] == []
+    _damage(tmp_path / "events.db", "DELETE FROM artifact WHERE job = 'job-2'")
+    _damage(tmp_path / "events.db", "DELETE FROM note WHERE job IS NULL")
+    found = [line for line in replay(store, fold) if "job job-9" not in line]
+    assert [line.split(" is ")[0] for line in found] == ["artifacts of job-2", "notes"]

@@ -10,20 +10,23 @@ import os
 import sys
 import time
 
-from trainmaster.agent import exit_record, outcome, ranks, tree, usage
+from trainmaster.agent import exit_record, outcome, spawn, tree, usage
+from trainmaster.agent.environment import Surroundings
 from trainmaster.agent.gathering import Gathering
 from trainmaster.agent.orders import Orders
 from trainmaster.agent.output import RankOutput
-from trainmaster.agent.progress import Progress
+from trainmaster.agent.progress import Progress, RoleProgress
 from trainmaster.agent.spool import Outbox
 from trainmaster.agent.stopping import Stopping
 from trainmaster.agent.sync import Sync
+from trainmaster.agent.system import FIRST_S, System
 from trainmaster.wire import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+    from trainmaster.agent.execs import Execs
     from trainmaster.agent.starting import Start
 
 TELL_S = 0.02  # a job that ends sooner tells its start and its end in one request
@@ -47,18 +50,26 @@ class Attempt:
         self._launch = start.launch
         self._wake = start.wake
         self._ranks = start.ranks
+        self._roles = start.roles
         self._outbox = start.sync.outbox if start.sync else Outbox(os.path.join(start.directory, names.SPOOL))
         self._sync = start.sync or Sync(start.launch, self._outbox, start.wake)
         self._sync.heartbeat = self._heartbeat
         self._progress = Progress(self._outbox)
         pattern, log_max_bytes = self._launch["metrics_pattern"], self._launch["log_max_bytes"]
         self._outputs = [RankOutput(rank, pattern, log_max_bytes, self._progress) for rank in self._ranks]
+        for role in self._roles:
+            self._outputs.append(RankOutput(role, pattern, log_max_bytes, RoleProgress(self._outbox, role.role or "")))
         self._usage = usage.Usage(None if self._launch["cgroup"] else self._launch["memory_bytes"])
         self._devices = usage.Devices(self._launch["devices"])
         self._gathering = Gathering(start, self._progress)
         self._recorder = tree.Recorder(os.path.join(start.directory, names.TREE))
         self._orders = Orders(start, self._sync)
+        self._door = start.door
+        first = self._ranks[0].number if self._ranks else 0
+        self._system = System(self._outbox, self._usage, self._devices, first)
+        self._surroundings = Surroundings(self._launch) if self._ranks else None
         self._stopping = Stopping()
+        self._execs: Optional[Execs] = None  # what people run beside the ranks; made for the first
         self._end = outcome.End()
         self._left_s: Optional[float] = None  # when the last rank ended
         self._swept = False
@@ -74,12 +85,18 @@ class Attempt:
             self._watch()
             self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
             self._last_read()
+            if self._execs is not None:
+                self._execs.finish()
             self._commit()
+            self._end.run = self._door.reports if self._door is not None else []
+        if self._surroundings is not None:
+            self._surroundings.finish()
+            self._end.environment = self._surroundings.digest
         self._end.peak_memory_bytes = self._usage.peak_bytes
         ended = outcome.ended(self._start, self._end, self._outputs, self._progress)
         exit_record.write(self._start.directory, ended)
         told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
-        self._outbox.report("ended", **{**told, "staged": [], "kept": []})
+        self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": []})
         self._sync.finish()
 
     def _first_words(self) -> None:
@@ -95,13 +112,17 @@ class Attempt:
             restored=restored.id if restored else None,
             step=restored.step if restored else None,
             bad=list(restored.bad) if restored else [],
+            environment=self._surroundings.digest if self._surroundings else None,
         )
+        if self._surroundings is not None:
+            self._surroundings.learn(self._outbox)
 
     def _watch(self) -> None:
         """Until nothing of the ranks' trees is left."""
-        while ranks.reap(self._launch["shell"], self._ranks, self._start.began_s):
+        while spawn.reap([*self._ranks, *self._roles, *self._commands], self._start.began_s):
             now_s = time.monotonic()
             self._obey(now_s)
+            self._execute(now_s)
             self._judge(now_s)
             self._stopping.step(now_s)
             self._read(now_s)
@@ -112,11 +133,28 @@ class Attempt:
                 self._gathering.watch(now_s)
             self._wake.wait(max(0.0, self._due_s(now_s) - time.monotonic()))
 
+    @property
+    def _commands(self) -> list[spawn.Child]:
+        return self._execs.children if self._execs is not None else []
+
+    def _execute(self, now_s: float) -> None:
+        """What somebody wants run beside the ranks."""
+        if self._orders.commands and self._execs is None:
+            from trainmaster.agent.execs import Execs  # noqa: PLC0415 - most jobs are never looked into
+
+            self._execs = Execs(self._start)
+        if self._execs is not None:
+            while self._orders.commands:
+                self._execs.take(self._orders.commands.pop(0))
+            self._execs.step(now_s)
+
     def _due_s(self, now_s: float) -> float:
         """When the loop has something to do next, if nothing wakes it before."""
         due = [self._output_due_s, self._sample_due_s, self._orders.due_s]
         if self._stopping.due_s is not None:
             due.append(self._stopping.due_s)
+        if self._execs is not None and self._execs.due_s is not None:
+            due.append(self._execs.due_s)
         if self._left_s is not None and not self._swept:
             due.append(self._left_s + _LINGER_S)
         failed_s = self._failed_s()
@@ -131,14 +169,14 @@ class Attempt:
             self._stop(now_s, grace_s)
 
     def _stop(self, now_s: float, grace_s: float) -> None:
-        """End the ranks; those that run are ended by us."""
-        for rank in self._ranks:
+        """End the ranks and roles and all beside them; those that run are ended by us."""
+        for rank in [*self._ranks, *self._roles, *self._commands]:
             rank.stopped_by_us = rank.stopped_by_us or rank.running
         self._stopping.begin(now_s, grace_s)
 
     def _failed_s(self) -> Optional[float]:
-        """When the first rank failed by itself; None while none has."""
-        failed = [rank.ended_after_s for rank in self._ranks if rank.failed]
+        """When the first rank or role failed by itself; None while none has."""
+        failed = [rank.ended_after_s for rank in [*self._ranks, *self._roles] if rank.failed]
         return self._start.began_s + min(failed) if failed else None
 
     def _judge(self, now_s: float) -> None:
@@ -147,45 +185,68 @@ class Attempt:
             failed_s = self._failed_s()
             if failed_s is None or self._stopping.active:
                 return
-            if now_s >= failed_s + _EXPLAINED_S or any(rank.failed and rank.signal is not None for rank in self._ranks):
+            by_signal = any(rank.failed and rank.signal is not None for rank in [*self._ranks, *self._roles])
+            if by_signal or now_s >= failed_s + _EXPLAINED_S:
                 self._stop(now_s, _KIN_GRACE_S)
             return
         if self._left_s is None:
             self._left_s = now_s
+            for role in [*self._roles, *self._commands]:  # however they end now, it is because the ranks are over
+                role.stopped_by_us = role.stopped_by_us or role.running
         if not self._swept and now_s >= self._left_s + _LINGER_S:
             self._swept = True
             if self._stopping.active:
                 self._stopping.terminate()  # born since; the grace goes on for those that still save
             else:
-                self._stopping.begin(now_s, _KIN_GRACE_S)
+                self._stopping.begin(now_s, self._launch["grace_s"] if self._roles_run else _KIN_GRACE_S)
+        elif self._swept and self._roles and not self._roles_run:
+            self._stopping.begin(now_s, _KIN_GRACE_S)
+            self._roles = []  # their part is over
+
+    @property
+    def _roles_run(self) -> bool:
+        return any(role.running for role in self._roles)
 
     def _read(self, now_s: float) -> None:
         """What the ranks wrote."""
         if now_s < self._output_due_s:
             return
+        self._logged()
         found = False
         for output in self._outputs:
             try:
                 found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
             except OSError as error:  # the training must not end for a log that cannot be read
-                sys.stderr.write(f"rank {output.rank.number}: its output cannot be read: {error}\n")
+                sys.stderr.write(f"{output.rank.label}: its output cannot be read: {error}\n")
         self._messages()
         self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
         self._output_due_s = time.monotonic() + self._output_every_s
 
     def _last_read(self) -> None:
+        self._system.end()
+        self._logged()
         for output in self._outputs:
             try:
                 output.finish()
             except OSError as error:
-                sys.stderr.write(f"rank {output.rank.number}: the end of its output cannot be read: {error}\n")
+                sys.stderr.write(f"{output.rank.label}: the end of its output cannot be read: {error}\n")
         self._messages()
+        if self._door is not None:
+            self._door.finish(self._outbox)
 
     def _messages(self) -> None:
         for output in self._outputs:
             for message in output.messages:
-                self._gathering.message(output.rank.number, message)
+                if output.rank.role is None or message.get("t") == "a":  # checkpoints are the ranks' own
+                    self._gathering.message(output.rank.number, message)
             output.messages.clear()
+
+    def _logged(self) -> None:
+        """What the script logged through a tracker's own calls; its numbers are worth more than what it prints of them."""
+        if self._door is not None and self._door.pass_on(self._progress, self._gathering, self._outbox):
+            for output in self._outputs:
+                if output.rank.number == 0:
+                    output.tells_itself()
 
     def _sample(self, now_s: float) -> None:
         """Who is in the trees and what they use."""
@@ -193,9 +254,10 @@ class Attempt:
             return
         heads = tree.children(os.getpid())
         trees = [[head, *tree.descendants(head)] for head in heads]
-        self._recorder.note([pid for pids in trees for pid in pids])
+        self._system.pids = [pid for pids in trees for pid in pids]
+        self._recorder.note(self._system.pids)
         sizes = {heads[index]: size for index, size in enumerate(self._usage.sample(trees))}
-        for rank in self._ranks:
+        for rank in [*self._ranks, *self._roles]:
             rank.peak_memory_bytes = max(rank.peak_memory_bytes, sizes.get(rank.pid, 0) if rank.running else 0)
         if self._usage.over and not self._end.over_memory:
             self._end.over_memory = True
@@ -208,8 +270,12 @@ class Attempt:
         alive_s = now_s - (self._start.ranks_began_s or now_s)
         if alive_s >= TELL_S:
             self._sync.start_sender()
+            if self._door is not None:
+                self._door.open(self._start.directory, self._start.restored.step if self._start.restored else None)
         if alive_s >= POLL_S:
             self._sync.start_poller()
+        if alive_s >= FIRST_S:
+            self._system.start()
 
     def _results(self) -> None:
         """What the gathering has brought into the store."""

@@ -60,12 +60,14 @@ def _shortened(ended: dict[str, Any]) -> bytes:
 
     data = b""
     for lines, width in _WORDS:
-        ranks = []
-        for rank in ended["ranks"]:
-            last = [line[:width] for line in rank["last_lines"][-lines:]]
-            ranks.append({**rank, "last_lines": last, "error": (rank["error"] or "")[:width] or None})
+        ends: dict[str, list[dict[str, Any]]] = {"ranks": [], "roles": []}
+        for kind, shortened in ends.items():
+            for rank in ended[kind]:
+                last = [line[:width] for line in rank["last_lines"][-lines:]]
+                shortened.append({**rank, "last_lines": last, "error": (rank["error"] or "")[:width] or None})
         few = {name: ended[name][-lines * 8 :] for name in ("staged", "kept", "bad")}
-        data = json.dumps({**ended, **few, "ranks": ranks}).encode()
+        few["launch_lines"] = [line[:width] for line in ended["launch_lines"][-lines:]]
+        data = json.dumps({**ended, **few, **ends}).encode()
         if len(data) <= ALLOCATED_BYTES:
             break
     return data

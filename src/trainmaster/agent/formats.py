@@ -72,6 +72,12 @@ def plausible(path: str, moving: bool) -> bool:
     return head.lstrip()[:1] in (b"{", b"[") and tail.rstrip()[-1:] in (b"}", b"]")
 
 
+def is_bare_pickle(path: str) -> bool:
+    """Whether the opcodes of one pickle of any protocol fill the file to its end. Raises: OSError."""
+    with open(path, "rb", buffering=0) as file:
+        return _pickle(file).format == "pickle"
+
+
 def _has_header(head: bytes) -> bool:
     """Whether the file begins as safetensors do: the length of a JSON object, and the object."""
     return head[8:9] == b"{" and bool(struct.unpack("<Q", head[:8])[0] <= _HEADER_MAX_BYTES)

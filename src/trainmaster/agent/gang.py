@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 
-from trainmaster.agent.spool import Outbox
-from trainmaster.agent.sync import Sync
 from trainmaster.agent.wake import Stopped
 from trainmaster.wire import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trainmaster.agent.starting import Start
+    from trainmaster.agent.sync import Sync
 
 _LOOK_S = 0.5
 
@@ -21,7 +20,7 @@ def wait_for_meeting(start: Start) -> tuple[Sync, tuple[str, int]]:
 
     Raises: wake.Stopped, ValueError where there is no server to ask.
     """
-    sync = Sync(start.launch, Outbox(os.path.join(start.directory, names.SPOOL)), start.wake)
+    sync = start.talk()
     if not sync.enabled:
         raise ValueError("a gang's nodes meet through the server, and none is given")
     sync.start_poller()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.collect import Collector
     from trainmaster.agent.progress import Progress
     from trainmaster.agent.starting import Start
+    from trainmaster.agent.upload import Uploader
 
 _SCAN_S = 0.5
 _SCAN_MAX_S = 15.0
@@ -42,6 +43,7 @@ class Gathering:
         self._said = ""
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
+        self._uploader: Optional[Uploader] = None
 
     def watch(self, now_s: float) -> None:
         """Look for checkpoints when it is time for it again; while every rank runs."""
@@ -65,7 +67,7 @@ class Gathering:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to do."""
-        return self._busy == 0
+        return self._busy == 0 and (self._uploader is None or self._uploader.idle)
 
     def _put(self, *work: Any) -> None:
         self._busy += 1
@@ -112,7 +114,8 @@ class Gathering:
                 self._own_collector().sdk_checkpoint(rank, step, message["directory"], str(message.get("ranks") or "one"))
             )
         elif what == "artifact":
-            kept = keep.keep_one(self._launch, work[0]["path"], str(work[0].get("name") or work[0]["path"]))
+            path, said = work[0]["path"], work[0].get("kind")
+            kept = keep.keep_one(self._launch, path, str(work[0].get("name") or path), said if isinstance(said, str) else None)
             self._kept([kept] if kept is not None else [])
         else:
             self._kept(keep.keep_artifacts(self._launch))
@@ -126,7 +129,26 @@ class Gathering:
         return self._collector
 
     def _staged(self, parts: list[dict[str, Any]]) -> None:
-        self.results.extend(("staged", part) for part in parts)
+        for part in parts:
+            self._bring("staged", part)
 
     def _kept(self, artifacts: list[dict[str, Any]]) -> None:
-        self.results.extend(("kept", artifact) for artifact in artifacts)
+        for artifact in artifacts:
+            self._bring("kept", artifact)
+
+    def _bring(self, kind: str, fields: dict[str, Any]) -> None:
+        """What is staged in a directory that is the store is a result; in a cache it has a way to go."""
+        if not self._launch.get("remote"):
+            self.results.append((kind, fields))
+            return
+        if self._uploader is None:
+            from trainmaster.agent.upload import Uploader  # noqa: PLC0415 - HTTP: only for a store that is no directory
+
+            self._uploader = Uploader(self._launch, self._brought)
+        self._uploader.put(kind, fields)
+
+    def _brought(self, kind: str, fields: dict[str, Any]) -> None:
+        """Called by the uploader's thread: with what is in the store, or with nothing, since it has become idle."""
+        if kind:
+            self.results.append((kind, fields))
+        self._wake.set()

@@ -47,8 +47,12 @@ def _files(glob: Glob) -> List[str]:
     return names
 
 
-def keep_one(launch: Launch, path: str, name: str) -> Optional[Dict[str, Any]]:
-    """Keep one file as `name`; None (and a word on stderr) if it is no file, keeps changing, or the disk is full."""
+def keep_one(launch: Launch, path: str, name: str, said: Optional[str] = None) -> Optional[Dict[str, Any]]:
+    """Keep one file as `name`, of the kind that the program `said`.
+
+    None (and a word on stderr) if it is no file, keeps changing, or the disk is full.
+    """
+    from trainmaster.agent.kinds import kind_of  # noqa: PLC0415  # only for a job that has artifacts
     from trainmaster.agent.stage import Raced, copy_durably, sync_directory  # noqa: PLC0415  # hashing: only here
 
     store = launch["artifact_store"]
@@ -69,12 +73,15 @@ def keep_one(launch: Launch, path: str, name: str) -> Optional[Dict[str, Any]]:
         if not os.path.exists(target):
             os.rename(part, target)
             sync_directory(store)
+        kind = kind_of(target, name, said, launch.get("pickle_models", False))
     except (OSError, Raced) as error:
         sys.stderr.write(f"artifact {name} could not be kept: {error}\n")
         return None
     finally:
         _discard(part)
-    return {"path": name, "digest": digest, "bytes": status.st_size}
+    if kind == "pickle":
+        sys.stderr.write(f"artifact {name} is a pickle: kept as a file, not as a model\n")
+    return {"path": name, "digest": digest, "bytes": status.st_size, "artifact_kind": kind}
 
 
 def _discard(path: str) -> None:

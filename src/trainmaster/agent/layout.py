@@ -31,8 +31,7 @@ def lay_out(launch: Launch) -> None:
     if launch["in_place"]:
         return
     marker = f"{work}.layout"
-    digest = os.path.splitext(os.path.basename(code["tree"]))[0] if code else ""
-    if not launch["fresh"] and _read(marker) == digest and os.path.isdir(work):
+    if laid_out(launch):
         return
     if code is None and not launch["fresh"]:
         os.makedirs(work, exist_ok=True)
@@ -46,8 +45,19 @@ def lay_out(launch: Launch) -> None:
     os.rename(part, work)
     written = f"{marker}.part"
     with open(written, "w") as file:
-        file.write(digest)
+        file.write(_digest(launch))
     os.rename(written, marker)
+
+
+def laid_out(launch: Launch) -> bool:
+    """Whether an earlier attempt on this node left the work directory as it should be."""
+    work = launch["work"]
+    return not launch["fresh"] and _read(f"{work}.layout") == _digest(launch) and os.path.isdir(work)
+
+
+def _digest(launch: Launch) -> str:
+    code = launch["code"]
+    return os.path.splitext(os.path.basename(code["tree"]))[0] if code else ""
 
 
 def _read(path: str) -> str:

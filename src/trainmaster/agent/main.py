@@ -15,8 +15,8 @@ from trainmaster.wire import names
 from trainmaster.wire.processes import own_identity
 
 _LATER = (
-    "attempt collect formats found gang gathering globs keep orders outcome output parse progress putback renames "
-    "sdkparts spool stage stopping sync usage wholeness"
+    "attempt collect execio execs environment formats found gang gathering globs installed keep machine orders outcome output "
+    "parse progress putback renames sdkparts spool stage stopping sync system usage wholeness"
 )
 
 

@@ -10,7 +10,7 @@ from trainmaster.wire import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Optional
 
     from trainmaster.agent.starting import Start
     from trainmaster.agent.sync import Sync
@@ -29,12 +29,20 @@ class Orders:
         self._sync = sync
         self._seen: Optional[tuple[int, int]] = None  # the tombstone as last read
         self._checkpoints = 0  # the highest request answered
+        self._interval_s = start.launch["checkpoint_interval_s"]
+        self._intervals = 0  # over so far; each asks for a checkpoint
+        self._interval_due_s = time.monotonic() + (self._interval_s or 0.0)
+        self.commands: list[dict[str, Any]] = []  # orders to run something beside the ranks
         self.stopped = False
         self.due_s = time.monotonic()
 
     def take(self, now_s: float) -> Optional[float]:
         """The grace with which the ranks are to be stopped now, None if nothing new says so."""
         graces: list[float] = []
+        if self._interval_s is not None and now_s >= self._interval_due_s:
+            self._intervals += 1
+            self._interval_due_s = now_s + self._interval_s
+            self._flag_checkpoint()
         signalled = self._wake.terminated
         self._wake.terminated = False
         if signalled or now_s >= self.due_s:
@@ -50,6 +58,8 @@ class Orders:
                 graces.append(float(order.get("grace_s", self._grace_s)))
             elif order.get("order") == "checkpoint":
                 self._ask_for_checkpoint(int(order.get("n", self._checkpoints + 1)))
+            elif order.get("order") == "exec":
+                self.commands.append(order)
         if not graces:
             return None
         if not self.stopped:
@@ -75,7 +85,10 @@ class Orders:
     def _ask_for_checkpoint(self, number: int) -> None:
         if number > self._checkpoints:
             self._checkpoints = number
-            self._flag(names.FLAG_CHECKPOINT, bytes([number % 256]))
+            self._flag_checkpoint()
+
+    def _flag_checkpoint(self) -> None:
+        self._flag(names.FLAG_CHECKPOINT, bytes([(self._checkpoints + self._intervals) % 256]))
 
     def _flag(self, offset: int, value: bytes) -> None:
         try:

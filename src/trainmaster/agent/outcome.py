@@ -28,13 +28,16 @@ class End:
         self.ran_s = 0.0
         self.staged: list[dict[str, Any]] = []
         self.kept: list[dict[str, Any]] = []
+        self.run: list[dict[str, Any]] = []
         self.peak_memory_bytes = 0
+        self.environment: Optional[str] = None
 
 
 def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress) -> dict[str, Any]:
     """The whole record."""
     launch, restored = start.launch, start.restored
-    reports = [_rank(output.rank, output.last_lines()) for output in outputs]
+    everyone = [(output.rank, _rank(output.rank, output.last_lines())) for output in outputs]
+    reports = [report for rank, report in everyone if rank.role is None]
     peak_bytes = max([end.peak_memory_bytes, *(rank.peak_memory_bytes for rank in start.ranks)])
     if launch["cgroup"]:
         peak_bytes = usage.cgroup_peak_bytes(launch["cgroup"]) or peak_bytes
@@ -42,7 +45,9 @@ def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress)
         "kind": "ended",
         "n": 0,
         "ranks": reports,
+        "roles": [{**report, "role": rank.role} for rank, report in everyone if rank.role is not None],
         "launch_error": start.error,
+        "launch_lines": start.error_lines,
         "over_memory": end.over_memory or bool(launch["cgroup"] and start.ranks and usage.cgroup_killed(launch["cgroup"])),
         "memory_limit_bytes": launch["memory_bytes"],
         "peak_memory_bytes": peak_bytes,
@@ -52,9 +57,11 @@ def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress)
         "ran_s": round(end.ran_s, 6),
         "staged": end.staged,
         "kept": end.kept,
+        "run": end.run,
         "restored": restored.id if restored else None,
         "restored_step": restored.step if restored else None,
         "bad": list(restored.bad) if restored else [],
+        "environment": end.environment,
     }
 
 
@@ -66,7 +73,7 @@ def _rank(rank: Rank, last_lines: list[str]) -> dict[str, Any]:
         "stopped_by_us": rank.stopped_by_us,
         "ended_after_s": round(rank.ended_after_s, 6),
         "last_lines": last_lines,
-        "error": _torch_error(rank.error_path),
+        "error": _torch_error(rank.error_path) if rank.error_path else None,
         "peak_memory_bytes": rank.peak_memory_bytes,
         "cpu_s": round(rank.cpu_s, 6),
     }

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-    from trainmaster.agent.progress import Progress
+    from trainmaster.agent.progress import Progress, RoleProgress
     from trainmaster.agent.ranks import Rank
 
 LINE_MAX = 65536  # bytes; a longer line is taken in pieces
@@ -122,7 +122,7 @@ class Tail:
 class RankOutput:
     """One rank's log and SDK file: points go to `progress`, other SDK messages to `messages`."""
 
-    def __init__(self, rank: Rank, pattern: Optional[str], log_max_bytes: int, progress: Progress) -> None:
+    def __init__(self, rank: Rank, pattern: Optional[str], log_max_bytes: int, progress: Progress | RoleProgress) -> None:
         self.rank = rank
         self._log = Tail(rank.log_path)
         self._sdk = Tail(rank.sdk_path)
@@ -163,11 +163,15 @@ class RankOutput:
             pass
         if self._log.skipped_bytes:
             sys.stderr.write(
-                f"rank {self.rank.number}: {self._log.skipped_bytes} bytes of output were not searched for metrics: "
+                f"{self.rank.label}: {self._log.skipped_bytes} bytes of output were not searched for metrics: "
                 "it was written faster than it can be read\n"
             )
         self._log.close()
         self._sdk.close()
+
+    def tells_itself(self) -> None:
+        """The program hands over its metrics by other ways than its output, which is then for people alone."""
+        self._parses = self._pattern_given
 
     def last_lines(self) -> list[str]:
         """The last lines it printed."""
@@ -239,7 +243,7 @@ class RankOutput:
         if not isinstance(message, dict):
             return
         if message.get("t") == "m":
-            self._parses = self._pattern_given  # it tells its metrics itself; what it prints is for people
+            self.tells_itself()
             self._progress.reported(self.rank.number, *sdk_point(message))
         else:
             self.messages.append(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 
 TYPE_CHECKING = False
@@ -49,6 +50,16 @@ class Progress:
         if values:
             self._outbox.point(rank, step, values)
 
+    def logged(self, step: int, values: dict[str, float], counts: bool) -> None:
+        """Values that rank 0 logged through a tracker's own calls. `counts`: a higher step than the last is progress.
+
+        A step told so may as well count epochs, or be the 0 that stands for none: it never sets progress back.
+        """
+        if counts and not self._told and step > max(0, self.last_step or 0):
+            self.written_s = time.time()
+            self._step(step)
+        self._outbox.point(0, step, values)
+
     def _step(self, step: Optional[int]) -> None:
         if step is not None:
             self.last_step = step
@@ -67,3 +78,23 @@ class Progress:
         self._seen.append((self.written_s, step))
         if len(self._seen) > 2 * _KEPT:
             self._seen = self._seen[-_KEPT:]
+
+
+class RoleProgress:
+    """The metric points of a role: under its name, `evaluator/accuracy`, and saying nothing of how far the training is."""
+
+    def __init__(self, outbox: Outbox, role: str) -> None:
+        self._outbox = outbox
+        self._role = role
+        self._step: Optional[int] = None
+        self.written_s = 0.0  # as of `Progress`
+
+    def printed(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
+        """A line of its output."""
+        self._step = step if step is not None else self._step
+        if values:
+            self._outbox.point(0, self._step, {f"{self._role}/{name}": value for name, value in values.items()})
+
+    def reported(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
+        """A metrics message of the SDK."""
+        self.printed(rank, step, values)

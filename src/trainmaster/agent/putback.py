@@ -11,10 +11,10 @@ from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent.found import leads_out
 from trainmaster.agent.globs import Glob, files_below, topmost
-from trainmaster.agent.stage import CHUNK_BYTES, stored_name
+from trainmaster.agent.stage import CHUNK_BYTES
 from trainmaster.wire.launch import Launch, ResumePoint
 from trainmaster.wire.messages import FileEntry, Manifest
-from trainmaster.wire.names import MANIFEST
+from trainmaster.wire.names import MANIFEST, stored_name
 
 _TEMPORARY = ".trainmaster-part"  # ends the name of what is not verified yet
 # Of a store's file these say that it is bad; any other error is this machine's and says nothing.
@@ -51,19 +51,37 @@ def put_back(launch: Launch) -> Tuple[Optional[Chosen], List[str]]:
     """Put back the first candidate that verifies; returns it and the ids that did not. Raises: OSError."""
     bad: List[str] = []
     for index, point in enumerate(launch["resume"]):
-        try:
-            part = _open(launch, point)
-            if part.manifest["kind"] == "sdk":
-                chosen = _as_directory(launch, part)
-                _set_aside(launch, _kept(launch, launch["resume"][index:]))
-            else:
-                chosen = _in_place(launch, part, launch["resume"][index + 1 :])
-        except _Corrupt:
-            bad.append(point["id"])
-            continue
-        return chosen, bad
+        for again in (False, True) if launch.get("remote") else (False,):  # a copy in a cache may be bad by itself
+            try:
+                return (_put_fetched(launch, index, again) if launch.get("remote") else _put(launch, index)), bad
+            except _Corrupt:
+                continue
+        bad.append(point["id"])
     _set_aside(launch, set())
     return None, bad
+
+
+def _put(launch: Launch, index: int) -> Chosen:
+    """Raises: _Corrupt, OSError."""
+    part = _open(launch, launch["resume"][index])
+    if part.manifest["kind"] != "sdk":
+        return _in_place(launch, part, launch["resume"][index + 1 :])
+    chosen = _as_directory(launch, part)
+    _set_aside(launch, _kept(launch, launch["resume"][index:]))
+    return chosen
+
+
+def _put_fetched(launch: Launch, index: int, anew: bool) -> Chosen:
+    """The same from a store that is no directory. Raises: _Corrupt, OSError."""
+    from trainmaster.agent import fetch  # noqa: PLC0415  # HTTP: only for such a store
+
+    point = launch["resume"][index]
+    with fetch.pinned(launch, point):
+        try:
+            fetch.part(launch, point, anew)
+        except fetch.Wrong as error:
+            raise _Corrupt(str(error)) from error
+        return _put(launch, index)
 
 
 def _open(launch: Launch, point: ResumePoint) -> _Part:

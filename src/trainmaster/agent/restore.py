@@ -49,18 +49,20 @@ class Restored:
 def restore(launch: Launch) -> Restored:
     """Make the work directory what the start may find: the best of `launch["resume"]` and nothing unproven.
 
-    In a person's own directory a first attempt, or one with nothing to put back, touches nothing. Raises: OSError.
+    In a person's own directory an attempt with nothing to put back touches nothing. Raises: OSError; ValueError where the
+    checkpoint that a job was forked from is no longer whole: from the beginning it would be another job.
     """
     first = launch["attempt"] <= 1
-    if launch["in_place"] and (first or not launch["resume"]):
+    if not launch["resume"] and (first or launch["in_place"] or not launch["checkpoint_path"]):
         return Restored()
-    if not launch["resume"] and (first or not launch["checkpoint_path"]):
-        return Restored()
-    if launch["resume"] and not os.path.isdir(launch["checkpoint_store"]):
-        raise FileNotFoundError(f"the checkpoint store cannot be reached: {launch['checkpoint_store']}")
+    stores = {os.path.dirname(point["root"]) for point in launch["resume"]}  # one job's, and its parent's of a fork
+    if stores and not launch.get("remote") and not any(os.path.isdir(store) for store in stores):
+        raise FileNotFoundError(f"the checkpoint store cannot be reached: {', '.join(sorted(stores))}")
     from trainmaster.agent.putback import put_back  # noqa: PLC0415  # hashing and the rest: only for a restart
 
     chosen, bad = put_back(launch)
+    if chosen is None and launch["forked"]:
+        raise ValueError(f"what it was forked from is missing or corrupt in the store ({', '.join(bad)})")
     if chosen is None:
         return Restored(bad=bad)
     return Restored(chosen.id, chosen.step, bad, chosen.path, chosen.resume_dir)

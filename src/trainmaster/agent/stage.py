@@ -15,7 +15,7 @@ from trainmaster.agent.globs import Signature, signature
 from trainmaster.wire import failpoint
 from trainmaster.wire.launch import Launch
 from trainmaster.wire.messages import FileEntry, Manifest
-from trainmaster.wire.names import MANIFEST
+from trainmaster.wire.names import MANIFEST, stored_name
 
 CHUNK_BYTES = 1 << 20
 
@@ -148,12 +148,6 @@ def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
     if not check.file(target):
         raise NotWhole(source.name)
     return {"path": source.name, "bytes": before.st_size, "sha256": digest, "mode": before.st_mode & 0o777}
-
-
-def stored_name(name: str) -> str:
-    """Where a file of the manifest lies below its part: never outside it, and never where the manifest is."""
-    parts = ["__" if part == ".." else part for part in name.lstrip("/").split("/")]
-    return "/".join(parts) if parts != [MANIFEST] else f"{MANIFEST}.file"
 
 
 def _link(source: str, target: str) -> bool:

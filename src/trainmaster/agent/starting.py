@@ -6,6 +6,8 @@ import os
 import time
 
 from trainmaster.agent import layout, meeting, ranks, restore
+from trainmaster.agent.door import Door
+from trainmaster.agent.spawn import LaunchError
 from trainmaster.agent.wake import Stopped
 from trainmaster.wire import names
 
@@ -13,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
+    from trainmaster.agent import venvs
     from trainmaster.agent.collect import Collector
     from trainmaster.agent.sync import Sync
     from trainmaster.agent.wake import Wake
@@ -29,12 +32,16 @@ class Start:
         self.began_s = time.monotonic()
         self.ranks_began_s: Optional[float] = None
         self.ranks: list[ranks.Rank] = []
+        self.roles: list[ranks.Rank] = []
         self.restored: Optional[restore.Restored] = None
         self.collector: Optional[Collector] = None
         self.meeting: Optional[tuple[str, int]] = None
+        self.door: Optional[Door] = None  # of node 0, unless the job names a tracker of its own
         self.sync: Optional[Sync] = None  # made early only by those who wait for node 0
         self.error: Optional[str] = None
+        self.error_lines: list[str] = []  # what a program said of it
         self._claim: Optional[meeting.Claim] = None
+        self._venv: Optional[venvs.Venv] = None
 
     def make(self) -> None:
         """Lay out, restore, meet, start; what goes wrong is put into `error`."""
@@ -42,7 +49,11 @@ class Start:
         try:
             with self.wake.interruptible():
                 self._check_stopped()
-                layout.lay_out(self.launch)
+                self._lay_out()
+            doing = "make the environment"
+            self._make_environment()
+            with self.wake.interruptible():
+                self._check_stopped()
                 doing = "put the last good checkpoint back"
                 self.restored = restore.restore(self.launch)
                 doing = "look for checkpoints"
@@ -53,21 +64,74 @@ class Start:
             doing = "start the ranks"
             self._flags()
             self.ranks_began_s = time.monotonic()
-            self.ranks = ranks.start_all(self.launch, self.directory, self.restored, self.meeting)
+            first = self._door_variables()
+            started = ranks.start_all(self.launch, self.directory, self.restored, self.meeting, first)
+            self.ranks = [rank for rank in started if rank.role is None]
+            self.roles = [rank for rank in started if rank.role is not None]
         except Stopped:
             return
-        except (ranks.LaunchError, meeting.NoPortError) as error:
+        except LaunchError as error:
+            self.error, self.error_lines = str(error), error.lines
+        except meeting.NoPortError as error:
             self.error = str(error)
         except (OSError, ValueError, KeyError) as error:
             self.error = f"could not {doing} on this node: {_text(error)}; {_advice(error)}"
+
+    def _lay_out(self) -> None:
+        """The code copy into the work directory; where the store is no directory, first into this node's cache."""
+        if self.launch.get("remote") and self.launch["code"] is not None and not layout.laid_out(self.launch):
+            from trainmaster.agent import fetch  # noqa: PLC0415 - HTTP: only for such a store
+
+            fetch.code(self.launch)
+        layout.lay_out(self.launch)
+
+    def _door_variables(self) -> dict[str, str]:
+        """What the environment of rank 0 gets more than that of the others."""
+        if self.launch["run"] is None or self.launch["node_index"] > 0:
+            return {}
+        self.door = Door(self.launch["run"])
+        return self.door.variables(self.launch["environment"])
 
     @property
     def flags_path(self) -> str:
         """The file the SDK polls."""
         return os.path.join(self.directory, names.SDK_FLAGS)
 
+    def talk(self) -> Sync:
+        """The conversation with the server, begun by those that need it before their ranks run."""
+        if self.sync is None:
+            from trainmaster.agent.spool import Outbox  # noqa: PLC0415 - JSON, HTTP and threads: few jobs need them now
+            from trainmaster.agent.sync import Sync  # noqa: PLC0415 - as above
+
+            self.sync = Sync(self.launch, Outbox(os.path.join(self.directory, names.SPOOL)), self.wake)
+        return self.sync
+
+    def _make_environment(self) -> None:
+        """The virtual environment of the job's requirements, if it names any; ranks and roles run in it."""
+        if self.launch["requirements"] is None:
+            return
+        from trainmaster.agent import venvs  # noqa: PLC0415 - as above
+
+        self._venv = venvs.provide(self.launch, self.directory, self._check_everything, self._tell_preparing)
+        if self._venv is not None:
+            self.launch["environment"] = self._venv.environment(self.launch["environment"])
+
+    def _tell_preparing(self, doing: str) -> None:
+        sync = self.talk()
+        sync.outbox.report("preparing", doing=doing)
+        sync.start_sender()
+        sync.start_poller()
+
+    def _check_everything(self) -> None:
+        """Raises: wake.Stopped; orders other than to stop are left for later."""
+        self._check_stopped()
+        if self.sync is not None and any(order.get("order") == "stop" for order in list(self.sync.orders)):
+            raise Stopped
+
     def release(self) -> None:
-        """Give the port back."""
+        """Give the port back, and the environment."""
+        if self._venv is not None:
+            self._venv.release()
         if self._claim is not None:
             self._claim.release()
 

@@ -185,10 +185,11 @@ class Sync:
 
 
 class Client:
-    """One kept-alive HTTP connection."""
+    """One kept-alive HTTP connection, for what is told or asked at one path."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, path: str = _PATH) -> None:
         self._launch = launch
+        self._place = path
         self._connection: Optional[http.client.HTTPConnection] = None
         self._headers = {"Authorization": f"Bearer {launch['credential']}", "Content-Type": "application/json"}
 
@@ -210,7 +211,7 @@ class Client:
         done = False
         try:
             if self._connection is None:
-                self._connection = _connect(self._launch, timeout_s)
+                self._connection = connect(self._launch, timeout_s)
             if self._connection.sock is not None:
                 self._connection.sock.settimeout(timeout_s)
             self._connection.request("POST", self._path(), body, self._headers)
@@ -232,8 +233,8 @@ class Client:
 
     def _path(self) -> str:
         if self._launch["server_socket"]:
-            return _PATH
-        return urlsplit(self._launch["server_url"] or "").path.rstrip("/") + _PATH
+            return self._place
+        return urlsplit(self._launch["server_url"] or "").path.rstrip("/") + self._place
 
 
 def _says_stale(status: int, data: bytes) -> bool:
@@ -249,7 +250,8 @@ def _says_stale(status: int, data: bytes) -> bool:
     return bool(answer.get("stale")) or (isinstance(error, dict) and error.get("code") == "stale_attempt")
 
 
-def _connect(launch: Launch, timeout_s: float) -> http.client.HTTPConnection:
+def connect(launch: Launch, timeout_s: float) -> http.client.HTTPConnection:
+    """A connection to the server, not opened yet."""
     path = launch["server_socket"]
     if path:
         return _UnixConnection(path, timeout_s)

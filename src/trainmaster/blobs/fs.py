@@ -1,15 +1,18 @@
-"""Blobs on any fsspec file system: a directory of this machine, or an object store by its URL.
+"""Blobs on any fsspec file system: a directory of this machine, or another store by its URL.
 
 On a local directory a put is a temporary file, fsync, rename and fsync of the directory, so that a blob is there whole or not
-at all, whatever dies. An object store's own put is all at once.
+at all, whatever dies. Elsewhere a put of bytes is the store's own, all at once, and a stream is written beside and moved.
 """
 
 import errno
 import os
 import shutil
+import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,39 +20,69 @@ from typing import Any, BinaryIO, cast
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
-from trainmaster.errors import DiskFullError, NotFoundError, UsageError
+from trainmaster.blobs.names import PART, check_name
+from trainmaster.errors import DiskFullError, NotFoundError, StoreRefusedError, StoreUnavailableError
+from trainmaster.ports.blobs import Direct, Stored
 
-_NAME_MAX = 1024  # bytes
-_PART_MAX = 255
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _serial = count()
 
 
 class FsBlobs:
-    """`trainmaster.ports.blobs.Blobs` below `root`, a path or an fsspec URL."""
+    """`trainmaster.ports.blobs.Blobs` below `root`, a path or an fsspec URL; `options` are the file system's own."""
 
-    def __init__(self, root: str | Path) -> None:
-        fs, path = url_to_fs(str(root))
+    def __init__(self, root: str | Path, **options: Any) -> None:
+        fs, path = url_to_fs(str(root), **options)
         self._fs: Any = fs
         self._root = str(path).rstrip("/")
         self._local = isinstance(fs, LocalFileSystem)
 
+    @property
+    def direct(self) -> Direct | None:
+        """None: no address of such a store can be signed."""
+        return None
+
     def put(self, name: str, data: bytes) -> None:
         """Store durably and all at once. Raises: DiskFullError, UsageError for a name that is none."""
         path = self._path(name)
-        with telling_disk_full(name):
+        with self._telling(name):
             if self._local:
-                _put_local(path, data)
+                _put_local(path, (data,))
             else:
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._fs.pipe_file(path, data)
+
+    def put_stream(self, name: str, chunks: Iterable[bytes]) -> int:
+        """Store what comes, whole or not at all; how many bytes it was. Raises: DiskFullError, and what `chunks` does."""
+        path = self._path(name)
+        with self._telling(name):
+            if self._local:
+                return _put_local(path, chunks)
+            return self._put_elsewhere(path, chunks)
+
+    def _put_elsewhere(self, path: str, chunks: Iterable[bytes]) -> int:
+        part, size = f"{path}.{os.getpid()}-{threading.get_ident():x}-{next(_serial)}{PART}", 0
+        self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        try:
+            with self._fs.open(part, "wb") as file:
+                for chunk in chunks:
+                    size += len(chunk)
+                    file.write(chunk)
+            self._fs.mv(part, path)
+        except BaseException:
+            with suppress(OSError):
+                self._fs.rm_file(part)
+            raise
+        return size
 
     def open(self, name: str) -> BinaryIO:
         """The blob, open for reading. Raises: NotFoundError."""
         path = self._path(name)
         try:
-            if self._local:
-                return open(path, "rb")  # the caller closes it
-            return cast(BinaryIO, self._fs.open(path, "rb"))
+            with self._telling(name):
+                if self._local:
+                    return open(path, "rb")  # the caller closes it
+                return cast(BinaryIO, self._fs.open(path, "rb"))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise NotFoundError(f"there is no blob {name}") from error
 
@@ -57,6 +90,59 @@ class FsBlobs:
         """Which of `names` are there, in one call."""
         test = os.path.isfile if self._local else self._fs.isfile
         return [bool(test(self._path(name))) for name in names]
+
+    def stat(self, name: str) -> Stored | None:
+        """Size and time; None when there is none."""
+        path = self._path(name)
+        try:
+            if not self._local:
+                info = self._fs.info(path)
+                return Stored(name, int(info["size"]), _modified_s(info)) if info["type"] == "file" else None
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return Stored(name, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None
+
+    def walk(self, prefix: str) -> Iterator[Stored]:
+        """What lies below `prefix`, one directory of it in memory at a time."""
+        left = [self._path(prefix) if prefix else self._root]
+        while left:
+            for path, found in self._below(left.pop()):
+                if found is None:
+                    left.append(path)
+                elif not path.endswith(PART):
+                    yield Stored(path[len(self._root) + 1 :], *found)
+
+    def _below(self, directory: str) -> Iterator[tuple[str, tuple[int, float] | None]]:
+        """(path, (bytes, modified)) of each file, (path, None) of each directory; what vanishes meanwhile is left out."""
+        try:
+            if not self._local:
+                for info in self._fs.ls(directory, detail=True):
+                    path = str(info["name"])
+                    yield path, (int(info["size"]), _modified_s(info)) if info["type"] == "file" else None
+                return
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        yield entry.path, None
+                    elif entry.is_file(follow_symlinks=False):
+                        with suppress(FileNotFoundError):
+                            status = entry.stat(follow_symlinks=False)
+                            yield entry.path, (status.st_size, status.st_mtime)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove blobs; absent ones are fine."""
+        for name in names:
+            path = self._path(name)
+            try:
+                if self._local:
+                    os.unlink(path)
+                else:
+                    self._fs.rm_file(path)
+            except FileNotFoundError:
+                continue
 
     def delete_tree(self, prefix: str) -> None:
         """Remove everything below `prefix` and itself; absent is fine."""
@@ -74,12 +160,33 @@ class FsBlobs:
         return self._path(name) if self._local else None
 
     def _path(self, name: str) -> str:
-        parts = name.split("/")
-        if not name or len(os.fsencode(name)) > _NAME_MAX or "\0" in name:
-            raise UsageError(f"{name[:80]!r} is not a blob's name: empty, longer than {_NAME_MAX} bytes, or with a NUL")
-        if any(part in ("", ".", "..") or len(os.fsencode(part)) > _PART_MAX for part in parts):
-            raise UsageError(f"{name[:80]!r} is not a blob's name: slash-separated parts, none of them empty, '.' or '..'")
-        return f"{self._root}/{name}"
+        return f"{self._root}/{check_name(name)}"
+
+    @contextmanager
+    def _telling(self, name: str) -> Iterator[None]:
+        """Raises: DiskFullError, StoreRefusedError and StoreUnavailableError in place of the file system's own errors."""
+        with telling_disk_full(name):
+            try:
+                yield
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                raise
+            except PermissionError as error:
+                if self._local:
+                    raise
+                raise StoreRefusedError(f"the store refused {name}: {error}", "Check the server's right to it.") from error
+            except (ConnectionError, TimeoutError) as error:
+                raise StoreUnavailableError(f"the store does not answer: {error}", "It is tried again later.") from error
+
+
+def _modified_s(info: dict[str, Any]) -> float:
+    """When a file of a file system that names it one way or another was written; now where none is told: it is young."""
+    for key in ("mtime", "modified", "LastModified", "last_modified", "created"):
+        found = info.get(key)
+        if isinstance(found, int | float):
+            return float(found)
+        if isinstance(found, datetime):
+            return found.timestamp() if found.tzinfo else found.replace(tzinfo=UTC).timestamp()
+    return time.time()
 
 
 @contextmanager
@@ -93,16 +200,19 @@ def telling_disk_full(name: str) -> Iterator[None]:
         raise
 
 
-def _put_local(path: str, data: bytes) -> None:
+def _put_local(path: str, chunks: Iterable[bytes]) -> int:
     directory, name = os.path.split(path)
     make_directories(directory)
-    part = f"{directory}/.{name[:120]}.{os.getpid()}-{threading.get_ident():x}-{next(_serial)}.part"
+    part = f"{directory}/.{name[:120]}.{os.getpid()}-{threading.get_ident():x}-{next(_serial)}{PART}"
+    size = 0
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(descriptor, left) :]
+            for data in chunks:
+                left = memoryview(data)
+                size += len(left)
+                while left:
+                    left = left[os.write(descriptor, left) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -111,6 +221,7 @@ def _put_local(path: str, data: bytes) -> None:
         _unlink(part)
         raise
     _sync_directory(directory)
+    return size
 
 
 def make_directories(directory: str) -> None:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from trainmaster import __version__
 from trainmaster.cli.output import tell
@@ -16,21 +17,34 @@ from trainmaster.cli.session import Session, json_option, no_such_option, server
 from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
 
 COMMANDS = {
+    "init": ("trainmaster.cli.init:init", "Begin with files that run as they stand."),
     "run": ("trainmaster.cli.run:run", "Submit a job and follow it to its end."),
     "submit": ("trainmaster.cli.run:submit", "Submit a job and print its id."),
+    "plan": ("trainmaster.cli.plan:plan", "What would happen, before anything is submitted."),
+    "render": ("trainmaster.cli.plan:render", "Print exactly what an engine would be given."),
     "wait": ("trainmaster.cli.wait:wait", "Wait until jobs have ended."),
     "ps": ("trainmaster.cli.ps:ps", "List jobs, newest first."),
+    "top": ("trainmaster.cli.top:top", "Nodes and jobs, live."),
     "show": ("trainmaster.cli.show:show", "Everything about one job: attempts, metric, checkpoints, failure."),
     "why": ("trainmaster.cli.why:why", "Why a job waits, and its position."),
     "logs": ("trainmaster.cli.logs:logs", "What a job printed, all attempts."),
-    "get": ("trainmaster.cli.get:get", "List or fetch a job's artifacts."),
-    "cancel": ("trainmaster.cli.change:cancel", "End jobs."),
+    "artifacts": ("trainmaster.cli.artifacts:artifacts", "List what a job has kept."),
+    "get": ("trainmaster.cli.artifacts:get", "Fetch a job's artifacts: one, those that match, or all."),
+    "compare": ("trainmaster.cli.compare:compare", "What differs between jobs, their metrics and curves."),
+    "note": ("trainmaster.cli.note:note", "Write into the logbook, or read it."),
+    "exec": ("trainmaster.cli.exec:execute", "Run a command beside a live job, where it runs."),
+    "cancel": ("trainmaster.cli.cancel:cancel", "End jobs."),
+    "requeue": ("trainmaster.cli.again:requeue", "Run an ended job once more."),
+    "reproduce": ("trainmaster.cli.again:reproduce", "Run a job once more to see whether the same comes out."),
     "hold": ("trainmaster.cli.change:hold", "Keep waiting jobs from starting."),
     "release": ("trainmaster.cli.change:release", "Let held jobs go on."),
     "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
     "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
     "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
+    "storage": ("trainmaster.cli.storage:storage", "What the store holds, and removing what nothing needs."),
     "doctor": ("trainmaster.cli.doctor:doctor", "Check that everything is as it should be."),
+    "config": ("trainmaster.cli.config:config", "What holds for jobs submitted from here, and who says so."),
+    "completion": ("trainmaster.cli.completion:completion", "Print what makes your shell complete."),
     "schema": ("trainmaster.cli.schema:schema", "Print the JSON Schema of a spec file."),
 }
 ALIASES = {  # habits of other systems; not listed in the help
@@ -57,6 +71,12 @@ class LazyGroup(click.Group):
         module, _, function = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), function)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table, so that a key press loads nothing."""
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

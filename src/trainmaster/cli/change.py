@@ -1,26 +1,15 @@
-"""`tm cancel`, `tm hold`, `tm release`: one request per job; all are tried before the first refusal is told."""
+"""`tm hold`, `tm release`: one request per job; all are tried before the first refusal is told."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import click
 
-from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.cli.session import JOB, Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
 from trainmaster.errors import TrainmasterError
 
-_jobs = click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+_jobs = click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
 _reason = click.option("--reason", default="", help="Why; it is shown with the job.")
-
-
-@click.command()
-@_jobs
-@_reason
-@quiet_option
-@remote
-def cancel(session: Session, jobs: tuple[str, ...], reason: str) -> None:
-    """End jobs, whether they wait or run."""
-    said = {"cancelled": "was cancelled before"}
-    _each(session, jobs, lambda client, ref: client.cancel(ref, reason), "is being cancelled", said)
 
 
 @click.command()
@@ -42,14 +31,8 @@ def release(session: Session, jobs: tuple[str, ...]) -> None:
     _each(session, jobs, lambda client, ref: client.release(ref), "is released")
 
 
-def _each(
-    session: Session,
-    refs: tuple[str, ...],
-    ask: Callable[[Client, str], Row],
-    said: str,
-    otherwise: Mapping[str, str] | None = None,
-) -> None:
-    """Ask for each, and say so; `otherwise`: what is said in place of `said` of a job in some states."""
+def _each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], Row], said: str) -> None:
+    """Ask for each, and say so."""
     client, out = session.client(), session.out
     done: list[Row] = []
     refused: list[TrainmasterError] = []
@@ -66,7 +49,7 @@ def _each(
         if out.quiet:
             out.data(answer["id"])
         elif not out.json:
-            out.data(f"{answer['id']} {(otherwise or {}).get(answer['state'], said).format(id=answer['id'])}")
+            out.data(f"{answer['id']} {said.format(id=answer['id'])}")
     if out.json:
         out.value(done)
     if refused:

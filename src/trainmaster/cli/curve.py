@@ -32,6 +32,32 @@ def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8
     return [*lines, " " * (margin + 1) + glyphs["base"] + axis]
 
 
+def overlay(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], width: int = 80, height: int = 12) -> list[str]:
+    """Several curves on one scale, each drawn in its own mark; the marks are explained by the caller.
+
+    `curves` are (mark, points). Where curves meet, the earlier one is seen. O(points + curves × width).
+    """
+    finite = [(mark, [(x, y) for x, y in points if math.isfinite(y) and abs(y) < _HUGE]) for mark, points in curves]
+    drawn = [(mark, points) for mark, points in finite if len(points) > 1 and points[-1][0] > points[0][0]]
+    if not drawn:
+        return []
+    first, last = min(points[0][0] for _, points in drawn), max(points[-1][0] for _, points in drawn)
+    means = {mark: _resample(points, min(width, len(points))) for mark, points in drawn}
+    low, high = min(min(values) for values in means.values()), max(max(values) for values in means.values())
+    labels = _labels(low, high, height)
+    margin = max(len(label) for label in labels)
+    columns = max(10, width - margin - 3)
+    canvas = [[" "] * columns for _ in range(height)]
+    for mark, points in reversed(drawn):
+        begin, end = (round((step - first) / (last - first) * (columns - 1)) for step in (points[0][0], points[-1][0]))
+        for at, value in enumerate(_resample(points, end - begin + 1)):
+            canvas[_row(value, low, high, height)][begin + at] = mark
+    lines = [f"{labels[row]:>{margin}} |{''.join(canvas[row])}".rstrip() for row in range(height)]
+    from_step, to_step = words.number(first), words.number(last)
+    axis = f"step {from_step}" + to_step.rjust(columns - len(from_step) - 5)
+    return [*lines, " " * (margin + 1) + "+" + axis]
+
+
 def _labels(low: float, high: float, height: int) -> list[str]:
     """The scale, top line first."""
     if high <= low:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from trainmaster import __version__
+from trainmaster import __version__, configuration, daemons
 from trainmaster.cli import words
 from trainmaster.cli.session import Session, remote
 from trainmaster.errors import TrainmasterError
@@ -48,6 +48,7 @@ def doctor(context: click.Context, session: Session, replay: bool) -> None:
         lambda: _server(session),
         lambda: _home(home),
         lambda: _disk(home),
+        lambda: _mirror(home),
         _clock,
         _python,
         _git,
@@ -110,6 +111,31 @@ def _disk(home: Home) -> Check:
     if usage.free < _DISK_MIN_BYTES:
         return Check("disk", False, told, "free some space: a full disk keeps checkpoints and new jobs out")
     return Check("disk", True, told)
+
+
+def _mirror(home: Home) -> Check:
+    """How the trackers fare that runs are mirrored into."""
+    told = home.read_json(home.mirror_json) or {}
+    try:
+        wanted = configuration.load(home).all_sinks
+    except TrainmasterError as error:
+        return Check("mirror", False, error.message, error.hint)
+    if not wanted:
+        return Check("mirror", None, "runs are mirrored nowhere; into an MLflow server of our own: tm up --mlflow")
+    if not daemons.alive(home, "mirror"):
+        running = daemons.running(home) is not None
+        hint = f"tm up says why; see {home.logs / 'mirror.log'}" if running else "start it: tm up"
+        return Check("mirror", False if running else None, f"{', '.join(wanted)}: no mirror runs", hint)
+    lines, troubled = [], False
+    for name in wanted:
+        state = told.get("trackers", {}).get(name, {})
+        points = state.get("points")
+        behind = f"{points} points ({words.duration(state['seconds'])}) behind" if points else "up to date"
+        behind = "is only starting" if points is None else behind
+        lines.append(f"{name} {behind}" + (f", does not answer: {state['trouble']}" if state.get("trouble") else ""))
+        troubled |= bool(state.get("trouble"))
+    hint = "jobs run on and nothing is lost: it catches up when the tracker answers" if troubled else ""
+    return Check("mirror", not troubled, "; ".join(lines), hint)
 
 
 def _clock() -> Check:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.cli import progress, words
 from trainmaster.cli.session import Session
-from trainmaster.cli.stream import LogPrinter, rank_count
+from trainmaster.cli.stream import LogPrinter, voices
 from trainmaster.client.api import ENDED, LogFilter, Row
 from trainmaster.errors import JOB_FAILED_EXIT
 
@@ -60,7 +60,7 @@ class Follower:
     def follow(self) -> int:
         """Until the end; the exit code."""
         self._look()
-        ranks = 1 if self._rank is not None else rank_count(self._job)
+        ranks = 1 if self._rank is not None else voices(self._job)
         self._meter.total = progress.total_steps(self._job["spec"]["params"])
         printer = LogPrinter(self._out, ranks, marking=False)
         query = LogFilter(rank=self._rank, wait_s=_HOLD_S)

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.session import Session, remote
-from trainmaster.cli.stream import LogPrinter, rank_count
+from trainmaster.cli.session import JOB, Session, remote
+from trainmaster.cli.stream import LogPrinter, rank_count, voices
 from trainmaster.client.api import ENDED, Client, LogFilter, Row, follow
 from trainmaster.errors import UsageError
 
@@ -14,9 +14,10 @@ _HOLD_S = 5.0
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on until the job has ended.")
 @click.option("--rank", type=click.IntRange(0), help="One rank alone; default: all, as [1] behind rank 0.")
+@click.option("--role", metavar="NAME", help="One role alone, of those that run beside the ranks.")
 @click.option("--attempt", type=click.IntRange(1), help="One attempt alone; default: all.")
 @click.option("--tail", type=click.IntRange(0), help="The last lines of the newest attempt alone.")
 @remote
@@ -24,12 +25,12 @@ def logs(session: Session, job: str, following: bool, **which: Any) -> None:
     """What a job printed: all attempts, rank 0 first; with -f as it is printed."""
     client, out = session.client(), session.out
     found = client.persistently(lambda: client.job(job)) if following else client.job(job)
-    _check(found, which["rank"], which["attempt"], following)
-    ranks = 1 if which["rank"] is not None else rank_count(found)
+    _check(found, which, following)
+    alone = which["rank"] is not None or which["role"] is not None
     if not found["attempts"]:
         out.note(_nothing(found))
-    printer = LogPrinter(out, ranks)
-    query = LogFilter(rank=which["rank"], attempt=which["attempt"], tail=which["tail"])
+    printer = LogPrinter(out, 1 if alone else voices(found))
+    query = LogFilter(rank=which["rank"], role=which["role"], attempt=which["attempt"], tail=which["tail"])
     if following:
         query["wait_s"] = _HOLD_S
         for page in follow(client, found["id"], **query):
@@ -39,15 +40,27 @@ def logs(session: Session, job: str, following: bool, **which: Any) -> None:
             printer.page(page["chunks"])
     else:
         for attempt in [which["attempt"]] if which["attempt"] else [one["number"] for one in found["attempts"]]:
-            for rank in [which["rank"]] if which["rank"] is not None else range(ranks):
-                for page in stored(client, found["id"], LogFilter(rank=rank, attempt=attempt)):
+            for voice in [query] if alone else _voices(found):
+                for page in stored(client, found["id"], LogFilter(rank=voice["rank"], role=voice["role"], attempt=attempt)):
                     printer.page(page["chunks"])
     printer.finish()
 
 
-def _check(job: Row, rank: int | None, attempt: int | None, following: bool) -> None:
-    """Raises: UsageError for a rank or an attempt that there is not, rather than showing nothing."""
+def _voices(job: Row) -> list[LogFilter]:
+    """Whoever prints, in the order in which they are shown."""
+    ranks = [LogFilter(rank=rank, role=None) for rank in range(rank_count(job))]
+    return ranks + [LogFilter(rank=None, role=role) for role in job["spec"].get("roles") or ()]
+
+
+def _check(job: Row, which: dict[str, Any], following: bool) -> None:
+    """Raises: UsageError for a rank, a role or an attempt that there is not, rather than showing nothing."""
+    rank, role, attempt = which["rank"], which["role"], which["attempt"]
     ranks, numbers = rank_count(job), [one["number"] for one in job["attempts"]]
+    roles = list(job["spec"].get("roles") or ())
+    if role is not None and rank is not None:
+        raise UsageError("--rank and --role say different things", "give one of them")
+    if role is not None and role not in roles:
+        raise UsageError(f"{job['id']} has no role {role!r}", f"it has {', '.join(roles)}" if roles else "it has none")
     if rank is not None and rank >= ranks:
         has = "rank 0 alone" if ranks == 1 else f"ranks 0 to {ranks - 1}"
         raise UsageError(f"{job['id']} has no rank {rank}", f"it has {has}")
@@ -70,4 +83,4 @@ def stored(client: Client, ref: str, query: LogFilter) -> Iterator[Row]:
         if not page["chunks"]:
             return
         yield page
-        query = LogFilter(rank=query.get("rank"), attempt=query.get("attempt"), after=page["cursor"])
+        query["after"], query["tail"] = page["cursor"], None

@@ -3,10 +3,11 @@
 import click
 
 from trainmaster.cli import words
-from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.cli.session import NODE, Session, quiet_option, remote
 from trainmaster.client.api import Row
 
-_HEADERS = ("NODE", "STATE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "JOBS")
+_HEADERS = ("NODE", "STATE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "ALSO FREE", "JOBS")
+_SPARE = (5,)  # left out first where the terminal is narrow
 _SAID = {
     "drain": "{name} is drained: it finishes what it runs; use it again: tm nodes resume {name}",
     "resume": "{name} takes jobs again",
@@ -33,7 +34,7 @@ def list_nodes(session: Session) -> None:
 
 
 @nodes.command()
-@click.argument("name")
+@click.argument("name", type=NODE)
 @click.option("--reason", default="", help="Why; it is shown with the node.")
 @remote
 def drain(session: Session, name: str, reason: str) -> None:
@@ -42,7 +43,7 @@ def drain(session: Session, name: str, reason: str) -> None:
 
 
 @nodes.command()
-@click.argument("name")
+@click.argument("name", type=NODE)
 @remote
 def resume(session: Session, name: str) -> None:
     """Use a node again."""
@@ -50,7 +51,7 @@ def resume(session: Session, name: str) -> None:
 
 
 @nodes.command(short_help="Say that nothing runs there any more.")
-@click.argument("name")
+@click.argument("name", type=NODE)
 @click.option("--reason", default="", help="Why; it is shown with the node.")
 @remote
 def lost(session: Session, name: str, reason: str) -> None:
@@ -66,7 +67,7 @@ def _list(session: Session) -> None:
         for node in found:
             out.data(node["name"])
     else:
-        out.table(_HEADERS, [_row(node) for node in found], state=1)
+        out.table(_HEADERS, [_row(node) for node in found], state=1, spare=_SPARE)
 
 
 def _kind(device: Row) -> str:
@@ -79,7 +80,18 @@ def _row(node: Row) -> list[str]:
     gpus = f"{len(free['devices'])} of {len(node['devices'])} {', '.join(kinds)}" if node["devices"] else "none"
     memory = words.memory_of(free["memory_bytes"], node["memory_bytes"])
     state = f"{node['state']} {node['state_reason']}".rstrip()
-    return [node["name"], state, f"{free['cpus']:g} of {node['cpus']:g}", memory, gpus, ", ".join(node["jobs"]) or "-"]
+    also = ", ".join(_counted(name, free["counted"][name], whole) for name, whole in node["counted"].items())
+    jobs = ", ".join(node["jobs"]) or "-"
+    return [node["name"], state, f"{free['cpus']:g} of {node['cpus']:g}", memory, gpus, also or "-", jobs]
+
+
+def _counted(name: str, part: float, whole: float) -> str:
+    """`disk 90 of 120 GiB`, `license 1 of 2`, under the names that a spec asks for it by."""
+    if name == "disk_bytes":
+        return f"disk {words.memory_of(part, whole)}"
+    if name == "network_bps":
+        return f"network {words.rate_of(part, whole)}"
+    return f"{name.partition('.')[2]} {part:g} of {whole:g}"
 
 
 def _set(session: Session, name: str, verb: str, reason: str) -> None:

@@ -3,7 +3,7 @@
 import click
 
 from trainmaster.cli.session import Session, offline
-from trainmaster.spec import document
+from trainmaster.spec.schema import schema as json_schema
 
 
 @click.command()
@@ -13,4 +13,4 @@ def schema(session: Session) -> None:
 
     Save it, and name it in the first line of a spec: "# yaml-language-server: $schema=schema.json".
     """
-    session.out.value(document.schema())
+    session.out.value(json_schema())

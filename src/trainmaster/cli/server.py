@@ -5,6 +5,7 @@ import time
 import click
 
 from trainmaster import daemons
+from trainmaster.cli.foreground import listen, stay
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
 from trainmaster.client.settings import configured
@@ -20,17 +21,34 @@ _CANCEL_S = 120.0  # ranks get 30 s of grace
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: a free one.")
 @click.option("--nodes", type=click.IntRange(0), help="Declare so many virtual nodes on this machine; 0: itself, as it is.")
 @click.option("--gpus-per-node", type=click.IntRange(0), help="Declare so many stand-in GPUs on each.")
+@click.option("--foreground", is_flag=True, help="Stay, until TERM, INT or tm down: for systemd and containers.")
+@click.option("--mlflow/--no-mlflow", default=None, help="Run an MLflow server beside it, and mirror all runs into it.")
+@click.option("--mlflow-port", type=click.IntRange(1, 65535), help="Its port; default: that of the last time, else a free one.")
 @click.option("--failpoints", is_flag=True, help="Let $TRAINMASTER_FAILPOINT kill the server (tests only).")
 @remote
-def up(session: Session, host: str | None, port: int | None, **declared: int | bool | None) -> None:
+def up(session: Session, foreground: bool, host: str | None, port: int | None, **declared: int | bool | None) -> None:
     """Start this machine's server, or revive what died of it; harmless when it runs."""
     home, out = Home.default(), session.out
+    stopping = listen() if foreground else None
     info = daemons.start(home, daemons.Options(host=host, port=port, **declared))  # type: ignore[arg-type]
+    _say_up(session, home, info)
+    if stopping is not None:
+        stay(home, out, stopping)
+
+
+def _say_up(session: Session, home: Home, info: daemons.ServerInfo) -> None:
+    out = session.out
     if out.json:
-        out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started)})
+        more = {"mlflow": info.mlflow, "trouble": info.trouble or None}
+        out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started), **more})
         return
-    what = "started" if len(info.started) == len(daemons.PROCESSES) else "revived" if info.started else "already running"
+    fresh = len(set(info.started) & set(daemons.PROCESSES))
+    what = "started" if fresh == len(daemons.PROCESSES) else "revived" if fresh else "already running"
     out.data(f"{what}: {info.url}")
+    if info.mlflow:
+        out.data(f"MLflow: {info.mlflow}" + (" (answers in half a minute or so)" if daemons.BESIDE[0] in info.started else ""))
+    if info.trouble:
+        out.note(f"runs are not mirrored: {info.trouble}\njobs run all the same")
     virtual = declared_nodes(home)
     if virtual:
         out.note(virtual)

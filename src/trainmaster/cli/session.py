@@ -2,9 +2,11 @@
 
 import difflib
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from trainmaster.cli.output import Output
 from trainmaster.client.api import Client
@@ -25,6 +27,21 @@ class Session:
         if self._client is None:
             self._client = Client(self.server, start=start, say=self.out.note)
         return self._client
+
+
+class _Named(click.types.StringParamType):
+    """A name that a shell can complete: `completion.jobs`, `completion.nodes`, asked for only when a shell asks."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Those that begin so."""
+        found: list[CompletionItem] = getattr(import_module("trainmaster.cli.completion"), self._what)(ctx, incomplete)
+        return found
+
+
+JOB, NODE = _Named("jobs"), _Named("nodes")
 
 
 def _json(context: click.Context, _: click.Parameter, given: bool) -> None:

@@ -1,5 +1,6 @@
 """`tm show`: everything about one job, drawn so that it can be read in a plain terminal of 80 columns."""
 
+import io
 import shlex
 import textwrap
 import time
@@ -7,26 +8,33 @@ from typing import Any
 
 import click
 
-from trainmaster.cli import curve, timeline, words
+from trainmaster.cli import curve, timeline, used, words
 from trainmaster.cli.progress import chosen, values_of
-from trainmaster.cli.session import Session, remote
+from trainmaster.cli.provenance import draw, lineage
+from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED
 
 _WIDTH, _WIDTH_MIN = 80, 40
 _CHECKPOINTS = 5
 _ARTIFACTS = 8
+_LOGGED = 12
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("--metric", help="The metric to draw; default: the primary one.")
+@click.option("--provenance", is_flag=True, help="What it was run from and in: git, code, data, packages, machine.")
+@click.option("--diff", is_flag=True, help="The patch from the commit to the code it ran, as git apply takes it.")
 @remote
-def show(session: Session, job: str, metric: str | None) -> None:
+def show(session: Session, job: str, metric: str | None, provenance: bool, diff: bool) -> None:
     """Everything about one job: attempts, metric, checkpoints, failure.
 
     JOB is an id, a unique prefix of one, a name, @last or @last-failed.
     """
     client, out = session.client(), session.out
+    if provenance or diff:
+        _provenance(session, job, diff)
+        return
     found = client.job(job)
     if out.json:
         out.value(found)
@@ -43,6 +51,21 @@ def show(session: Session, job: str, metric: str | None) -> None:
         out.data(line)
 
 
+def _provenance(session: Session, job: str, diff: bool) -> None:
+    """What it was run from and in; with `diff` the patch alone, or as a field of the JSON."""
+    client, out, patch = session.client(), session.out, io.BytesIO()
+    if diff:
+        client.diff(job, patch)
+    if out.json:
+        found = client.provenance(job)
+        out.value({**found, "diff": patch.getvalue().decode(errors="replace")} if diff else found)
+    elif diff:
+        out.raw(patch.getvalue().decode("utf-8", "surrogateescape"))
+    else:
+        for line in draw(client.provenance(job)):
+            out.data(line)
+
+
 def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     """What it is, in few lines."""
     spec, origin, code, need = job["spec"], job["origin"], job["code"], job["spec"]["resources"]
@@ -50,7 +73,7 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     if job["reason"] not in ("", job["state"]) and job["state"] not in ("running", "succeeded", "failed"):
         lines += _wrapped(str(job["reason"]), "  ", width=width)
     gpus = f"{need['gpus']} × {need['gpu_kind'] or 'GPU'}, " if need["gpus"] else ""
-    each = f"{gpus}{need['cpus']:g} CPU, {words.plural(need['ranks'], 'rank')}"
+    each = ", ".join([f"{gpus}{need['cpus']:g} CPU", *words.counted(need), words.plural(need["ranks"], "rank")])
     resources = f"{need['nodes']} nodes, each {each}" if need["nodes"] > 1 else each
     limit = f", at most {words.duration(job['time_limit_s'])}" if job["time_limit_s"] else ""
     by = f" by {origin['user']} on {origin['host']}" if origin["user"] else ""
@@ -63,13 +86,32 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
         "command": job["command"],
         "belongs to": f"project {job['project']}, experiment {job['experiment']}, priority {job['priority']}",
         "needs": resources + limit,
+        "beside": ", ".join(f"{name}: {_line(role['command'])}" for name, role in (spec.get("roles") or {}).items()),
         "submitted": f"{words.ago(job['created_s'], now_s)}{by}{git}",
         "code": f"{origin['directory'] or '-'} ({copied}{linked})",
+        **lineage(job),
+        "data": ", ".join(f"{name}={uri}" for name, uri in (spec.get("data") or {}).items()),
         "params": ", ".join(f"{key}={value}" for key, value in spec["params"].items()),
+        "runs": " ".join(job.get("runs", {}).values()),
         "tags": ", ".join(f"{key}={value}" for key, value in job["tags"].items()),
+        "logged": _logged(job.get("logged", {})),
+        "uses" if job["ended_s"] is None else "used": used.line(job.get("system", {})),
     }
     told = [_wrapped(value, f"  {name:<11}", " " * 13, width) for name, value in fields.items() if value]
     return [*lines, *(line for wrapped in told for line in wrapped)]
+
+
+def _logged(logged: dict[str, dict[str, str]]) -> str:
+    """Parameters and tags that the program told a tracker; those that trackers set themselves are for trackers."""
+    tags = {key: value for key, value in logged.get("tags", {}).items() if not key.rpartition("/")[2].startswith("mlflow.")}
+    values = [*logged.get("params", {}).items(), *tags.items()]
+    told = [f"{key}={textwrap.shorten(value, 40, placeholder='…')}" for key, value in values]
+    more = f", … and {len(told) - _LOGGED} more (--json)" if len(told) > _LOGGED else ""
+    return ", ".join(told[:_LOGGED]) + more
+
+
+def _line(command: str | list[str]) -> str:
+    return command if isinstance(command, str) else shlex.join(command)
 
 
 def _since(job: dict[str, Any], now_s: float) -> str:
@@ -139,10 +181,11 @@ def _artifacts(job: dict[str, Any]) -> list[str]:
     kept = job["artifacts"]
     if not kept:
         return []
-    lines = ["", f"Artifacts ({len(kept)})"]
+    total = job["artifacts_total"]
+    lines = ["", f"Artifacts ({total})"]
     lines += [f"  {words.size(one['bytes']):>9}  {one['path']}" for one in kept[:_ARTIFACTS]]
-    if len(kept) > _ARTIFACTS:
-        lines.append(f"  … and {len(kept) - _ARTIFACTS} more: tm get {job['id']}")
+    if total > _ARTIFACTS:
+        lines.append(f"  … and {total - _ARTIFACTS} more: tm artifacts {job['id']}")
     return lines
 
 

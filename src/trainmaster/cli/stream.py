@@ -1,4 +1,4 @@
-"""Log text of several ranks on one standard output: rank 0 as it is, the others line by line as `[1] …`."""
+"""Log text of several ranks on one standard output: rank 0 as it is, the others line by line as `[1] …`, roles by name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,13 +14,18 @@ def rank_count(job: Mapping[str, Any]) -> int:
     return int(need["nodes"]) * int(need["ranks"])
 
 
+def voices(job: Mapping[str, Any]) -> int:
+    """How many programs print: its ranks, and what runs beside them."""
+    return rank_count(job) + len(job["spec"].get("roles") or ())
+
+
 class LogPrinter:
     """Prints chunks; with `marking` a new attempt is announced on standard error once there was another before it."""
 
     def __init__(self, out: Output, ranks: int = 1, marking: bool = True) -> None:
         self._out, self._several, self._marking = out, ranks > 1, marking
         self._attempt: int | None = None
-        self._open: dict[tuple[int, int], str] = {}  # begun lines by (attempt, rank), where several ranks print
+        self._open: dict[tuple[int, str], str] = {}  # begun lines by (attempt, whose), where several print
         self._line_done = True
 
     def page(self, chunks: Sequence[Mapping[str, Any]]) -> None:
@@ -29,9 +34,10 @@ class LogPrinter:
             if self._out.json:
                 self._out.stream(dict(chunk))
             else:
-                self._chunk(int(chunk["attempt"]), int(chunk["rank"]), str(chunk["text"]))
+                rank = "" if chunk["rank"] == 0 else str(chunk["rank"])  # rank 0 goes unmarked
+                self._chunk(int(chunk["attempt"]), chunk.get("role") or rank, str(chunk["text"]))
 
-    def _chunk(self, attempt: int, rank: int, text: str) -> None:
+    def _chunk(self, attempt: int, whose: str, text: str) -> None:
         if self._attempt is not None and attempt != self._attempt:
             self.finish()
             if self._marking:
@@ -41,17 +47,17 @@ class LogPrinter:
         if not self._several:
             self._write(text)
             return
-        text = self._open.pop((attempt, rank), "") + text
+        text = self._open.pop((attempt, whose), "") + text
         done, newline, begun = text.rpartition("\n")
         if newline:
-            self._lines(rank, done)
+            self._lines(whose, done)
         if len(begun) > _LINE_MAX:
-            self._lines(rank, begun)
+            self._lines(whose, begun)
         elif begun:
-            self._open[attempt, rank] = begun
+            self._open[attempt, whose] = begun
 
-    def _lines(self, rank: int, text: str) -> None:
-        mark = f"[{rank}] " if rank else ""
+    def _lines(self, whose: str, text: str) -> None:
+        mark = f"[{whose}] " if whose else ""
         self._write("".join(f"{mark}{line}\n" for line in text.split("\n")))
 
     def _write(self, text: str) -> None:
@@ -61,8 +67,8 @@ class LogPrinter:
 
     def finish(self) -> None:
         """Print the lines that were begun and never ended."""
-        for (_, rank), text in sorted(self._open.items()):
-            self._lines(rank, text)
+        for (_, whose), text in sorted(self._open.items()):
+            self._lines(whose, text)
         self._open.clear()
 
     @property

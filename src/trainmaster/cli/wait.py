@@ -6,7 +6,7 @@ import click
 
 from trainmaster.cli import words
 from trainmaster.cli.output import Output
-from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.cli.session import JOB, Session, quiet_option, remote
 from trainmaster.client.api import ENDED, Client, Row
 from trainmaster.errors import JOB_FAILED_EXIT, WaitTimeoutError
 
@@ -14,7 +14,7 @@ _LOOK_S = 0.5
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Give up then, with exit code 8.")
 @click.option("--any", "first", is_flag=True, help="Until one of them has ended.")
 @quiet_option

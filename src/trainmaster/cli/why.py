@@ -2,12 +2,12 @@
 
 import click
 
-from trainmaster.cli.session import Session, remote
+from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import Row
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @remote
 def why(session: Session, job: str) -> None:
     """Why a job waits, and its position in the queue; of one that does not wait, how it stands."""

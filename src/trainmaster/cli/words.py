@@ -1,7 +1,10 @@
 """Numbers and times as a person reads them. Pure; `--json` has the exact ones."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
+_RATES = ((1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"))
 _SPANS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -60,6 +63,28 @@ def memory_of(part: float, whole: float) -> str:
     told, unit = memory(whole).split()
     factor = 1024 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
     return f"{part / factor:.4g} of {told} {unit}"
+
+
+def rate(rate_bps: float) -> str:
+    """Bits per second: `2.5 Gbps`."""
+    factor, unit = _rate_unit(rate_bps)
+    return f"{rate_bps / factor:.4g} {unit}"
+
+
+def rate_of(part: float, whole: float) -> str:
+    """`60 of 100 Gbps`: both in the unit of the whole."""
+    return f"{part / _rate_unit(whole)[0]:.4g} of {rate(whole)}"
+
+
+def _rate_unit(rate_bps: float) -> tuple[float, str]:
+    return next(((factor, unit) for factor, unit in _RATES if rate_bps >= factor), (1.0, "bps"))
+
+
+def counted(need: Mapping[str, Any]) -> list[str]:
+    """What a spec's resources ask for besides GPUs, CPUs and memory, each in words: `disk 10 GiB`, `license 1`."""
+    told = [f"disk {memory(need['disk_bytes'])}"] if need.get("disk_bytes") else []
+    told += [f"network {rate(need['network_bps'])}"] if need.get("network_bps") else []
+    return told + [f"{name} {amount:g}" for name, amount in (*need.get("accelerators", ()), *need.get("custom", ()))]
 
 
 def number(value: float | None) -> str:

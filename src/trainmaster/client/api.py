@@ -20,6 +20,7 @@ STATES = ("held", "queued", "starting", "running", "stopping", "succeeded", "fai
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 POLL_S = 20.0  # how long one long poll is held
 _RETRY_S = 0.3
+_ARTIFACTS_PAGE = 1000  # as many as the server lists at once
 
 
 class JobFilter(TypedDict, total=False):
@@ -37,6 +38,7 @@ class LogFilter(TypedDict, total=False):
     """Which log bytes; `after` is the cursor of the answer before, `wait_s` holds the answer until there are some."""
 
     rank: int | None
+    role: str | None
     attempt: int | None
     after: str | None
     wait_s: float
@@ -151,6 +153,10 @@ class Client:
         body = json.dumps(submission).encode()
         return str(self._connection.json(Call("POST", "/jobs", body=body, key=key or new_key()))["id"])
 
+    def plan(self, submission: Mapping[str, Any]) -> Row:
+        """What would become of `{"spec", "origin", "code"}` were it submitted now; nothing is."""
+        return self._post("/plan", submission)
+
     def submit_batch(self, submissions: Sequence[Mapping[str, Any]], key: str | None = None) -> list[str]:
         """Submit many in one transaction, all or none; their ids in order."""
         key = key or new_key()
@@ -201,9 +207,32 @@ class Client:
                 raise WaitTimeoutError(f"{ref} has not ended in time", f"it lives on: tm wait {ref}")
             version = answer.get("version", version)
 
-    def cancel(self, ref: str, reason: str = "") -> Row:
-        """Ask that a job end. Raises: ConflictError when it has ended."""
-        return self._post(_job(ref, "cancel"), {"reason": reason} if reason else {})
+    def cancel(self, ref: str, reason: str = "", grace_s: float | None = None) -> Row:
+        """Ask that a job end, its ranks within `grace_s` (None: the usual). Raises: ConflictError when it has ended."""
+        return self._post(_job(ref, "cancel"), {"reason": reason, "grace_s": grace_s})
+
+    def cancel_many(self, which: Mapping[str, Any], reason: str = "", grace_s: float | None = None) -> list[Row]:
+        """Cancel `{"jobs": [...]}` or `{"all": True, "project", "experiment", "states"}`, in one request.
+
+        `{"id", "state"}` of each, or `{"ref", "error"}` of one that is not there or has ended otherwise.
+        """
+        return list(self._post("/jobs/cancel", {**which, "reason": reason, "grace_s": grace_s})["jobs"])
+
+    def exec_begin(self, ref: str, what: Mapping[str, Any]) -> Row:
+        """Run `{"command" | "stacks", "rank" | "role" | "node", "stdin"}` beside a job's ranks; its `id`, `job`, `attempt`."""
+        return self._post(_job(ref, "exec"), what)
+
+    def exec_output(self, ref: str, id: str, after: int, wait_s: float = POLL_S) -> Row:
+        """What it printed after chunk `after`: `{"chunks", "cursor", "over"}`. Raises: NotFoundError once nobody knows it."""
+        return self._get(_job(ref, "exec", id), after=after, wait_s=wait_s)
+
+    def exec_input(self, ref: str, id: str, data: str, end: bool) -> bool:
+        """Give it input (base64); False while it does not read. Raises: ConflictError when it has ended."""
+        return bool(self._post(_job(ref, "exec", id, "input"), {"data": data, "end": end})["taken"])
+
+    def exec_stop(self, ref: str, id: str) -> Row:
+        """End it."""
+        return self._post(_job(ref, "exec", id, "stop"), {})
 
     def hold(self, ref: str, reason: str = "") -> Row:
         """Keep a waiting job from starting. Raises: ConflictError."""
@@ -213,6 +242,14 @@ class Client:
         """Let a held job go on. Raises: ConflictError."""
         return self._post(_job(ref, "release"), {})
 
+    def storage(self, project: str | None = None) -> Row:
+        """What the store holds, by project and kind."""
+        return self._get("/storage" + (f"?project={quote(project, safe='')}" if project is not None else ""))
+
+    def collect(self, grace_s: float, dry_run: bool = False) -> Row:
+        """Remove what nothing refers to and is older than `grace_s`. Raises: ConflictError while another one does it."""
+        return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run})
+
     def nodes(self) -> list[Row]:
         """The nodes, what they have and what of it is free."""
         return list(self._get("/nodes")["nodes"])
@@ -221,21 +258,79 @@ class Client:
         """`drain`, `resume`, or declare `lost`. Raises: NotFoundError."""
         return self._post(f"/nodes/{quote(name, safe='')}/{verb}", {"reason": reason} if reason else {})
 
+    def artifacts(self, ref: str, kind: str | None = None, path: str | None = None) -> Row:
+        """`{"id", "artifacts", "total", "bytes"}`: what a job has kept, by path: all, of one kind, or the file of one path.
+
+        Raises: NotFoundError (no such job).
+        """
+        answer = page = self._get(_job(ref, "artifacts"), kind=kind, path=path)
+        while path is None and len(page["artifacts"]) == _ARTIFACTS_PAGE:
+            after = page["artifacts"][-1]["path"]
+            page = self._get(_job(answer["id"], "artifacts"), after=after, kind=kind)
+            answer["artifacts"] += page["artifacts"]
+        return answer
+
     def artifact(self, ref: str, path: str, sink: Sink) -> int:
         """Copy an artifact's bytes to `sink`; how many. Raises: NotFoundError."""
         return self._connection.copy(Call("GET", f"{_job(ref)}/artifacts/{quote(path)}"), sink)
+
+    def compare(self, refs: Sequence[str], **query: Any) -> Row:
+        """What differs between runs: `metric` (names), `points` of each curve, `all` and `patch` (1: wanted).
+
+        Raises: NotFoundError (a run, or a metric that none of them has), UsageError (fewer than two runs).
+        """
+        return self._get("/compare", job=list(refs), **query)
+
+    def note(self, about: Mapping[str, str], text: str) -> Row:
+        """Write into the logbook about `{"job"}`, `{"experiment"}` or `{"project"}`. Raises: NotFoundError."""
+        return self._post("/notes", {**about, "text": text})
+
+    def logbook(self, **query: Any) -> list[Row]:
+        """The newest `limit` entries in the order of their time, of a `job`, an `experiment`, a `project`, or all.
+
+        `notes` (1): only what people wrote.
+        """
+        return list(self._get("/logbook", **query)["entries"])
 
     def code_missing(self, tree: Tree) -> list[str]:
         """The objects the server still lacks of a tree; with none missing the tree is stored."""
         call = Call("POST", "/code/missing", body=json.dumps({"tree": tree}).encode(), repeatable=True)
         return list(self._connection.json(call)["missing"])
 
+    def patch_store(self, sha256: str, patch: bytes) -> None:
+        """Store the patch of a work directory under its digest."""
+        path = f"/provenance/diffs/{sha256}"
+        self._connection.json(Call("PUT", path, body=patch, content_type="text/x-diff", repeatable=True))
+
+    def provenance(self, ref: str) -> Row:
+        """What a job was run from and in: git, code, data, lineage, and the environments of its attempts."""
+        return self._get(_job(ref, "provenance"))
+
+    def diff(self, ref: str, sink: Sink) -> int:
+        """Copy the patch a job was run with to `sink`; how many bytes. Raises: NotFoundError where there is none."""
+        return self._connection.copy(Call("GET", _job(ref, "diff")), sink)
+
+    def requeue(self, ref: str, body: Mapping[str, Any], key: str | None = None) -> Row:
+        """Run an ended job once more, with `{"changes", "new_params"}`; `{"id", "lineage"}`. Raises: ConflictError."""
+        return self._made("requeue", ref, body, key)
+
+    def reproduce(self, ref: str, body: Mapping[str, Any], key: str | None = None) -> Row:
+        """Run a job once more to compare; `{"id", "lineage", "equal", "unequal"}`."""
+        return self._made("reproduce", ref, body, key)
+
+    def fork(self, ref: str, body: Mapping[str, Any], key: str | None = None) -> Row:
+        """Go on from a checkpoint (`{"step"}` or the newest) with `{"changes", "new_params", "code", "origin"}`."""
+        return self._made("fork", ref, body, key)
+
+    def _made(self, verb: str, ref: str, body: Mapping[str, Any], key: str | None) -> Row:
+        return self._connection.json(Call("POST", _job(ref, verb), body=json.dumps(body).encode(), key=key or new_key()))
+
     def code_store(self, archive: bytes) -> int:
         """Store a zip of objects; how many."""
         call = Call("POST", "/code", body=archive, content_type="application/zip", repeatable=True)
         return int(self._connection.json(call)["stored"])
 
-    def _get(self, path: str, **query: Any) -> Row:
+    def _get(self, path: str, /, **query: Any) -> Row:
         wait_s = float(query.get("wait_s") or 0.0)
         return self._connection.json(Call("GET", path, query, wait_s=wait_s))
 

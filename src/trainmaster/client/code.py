@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainmaster.agent.globs import Glob
 from trainmaster.client.digests import Digests
+from trainmaster.client.git import Differ, Patch
 from trainmaster.client.listing import MIB, Limits, Listing, check_fresh, is_junk, list_directory
 from trainmaster.errors import OperationError, TooLargeError
 from trainmaster.wire.code import Entry, Tree
@@ -28,9 +29,10 @@ class Gathered:
     """A work directory as it is now. `notes` are sentences for the person who submits."""
 
     tree: Tree
-    sources: dict[str, Path]  # by SHA-256
+    sources: dict[str, str]  # absolute paths by SHA-256
     git_commit: str | None
     git_dirty: bool
+    git_patch: Patch | None
     files: int
     bytes: int
     links: tuple[str, ...]
@@ -56,12 +58,14 @@ def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = ())
     if not os.path.isdir(root):
         raise OperationError(f"the work directory {root} is not a directory", "Name it with --workdir or `workdir:`.")
     limits = limits or Limits()
+    digests = Digests(root)
     listing = list_directory(root, limits)
+    differ = Differ(root) if listing.commit is not None and listing.dirty else None
     _set_own_aside(root, listing, {pattern: Glob(pattern, root) for pattern in own})
     collected = _Collected(root, listing, limits)
-    collected.add_files()
+    collected.add_files(digests)
     collected.add_links()
-    return collected.gathered()
+    return collected.gathered(differ.patch() if differ is not None else None)
 
 
 def _set_own_aside(root: str, listing: Listing, own: dict[str, Glob]) -> None:
@@ -111,14 +115,15 @@ class _Collected:
     def __init__(self, root: str, listing: Listing, limits: Limits) -> None:
         self._root, self._listing, self._limits = root, listing, limits
         self._entries: dict[str, Entry] = {}
-        self._sources: dict[str, Path] = {}
+        self._sources: dict[str, str] = {}
         self._links = set(listing.links)
         self._notes = list(listing.notes)
         self._bytes = 0
 
-    def add_files(self) -> None:
+    def add_files(self, digests: Digests) -> None:
         """Digest what is copied."""
-        sizes = self._sizes()
+        looks = self._looks()
+        sizes = {path: look.st_size for path, look in looks.items()}
         if self._listing.git:
             check_fresh(self._root, {path: sizes[path] for path in self._listing.fresh & sizes.keys()}, self._limits)
             total = sum(size for size in sizes.values() if size <= self._limits.git_file_bytes)
@@ -128,17 +133,17 @@ class _Collected:
                     f"{self._root}: the repository has {size}; that is too much for a copy",
                     "Use --in-place, or name a smaller work directory.",
                 )
-        digests = Digests(self._root)
-        for path in sorted(sizes):
-            if self._listing.git and sizes[path] > self._limits.git_file_bytes:
+        digests.ready()
+        for path, look in looks.items():
+            if self._listing.git and look.st_size > self._limits.git_file_bytes:
                 self._links.add(path)
             else:
-                self._add_file(path, digests)
+                self._add_file(path, look, digests)
         digests.save()
 
-    def _sizes(self) -> dict[str, int]:
-        """Sizes of the regular files; symbolic links become entries on the way."""
-        sizes: dict[str, int] = {}
+    def _looks(self) -> dict[str, os.stat_result]:
+        """What each regular file is now; symbolic links become entries on the way."""
+        looks: dict[str, os.stat_result] = {}
         for path in self._listing.files:
             try:
                 path.encode()
@@ -149,10 +154,10 @@ class _Collected:
                 continue  # deleted and still tracked, or gone meanwhile
             else:
                 if stat.S_ISREG(status.st_mode):
-                    sizes[path] = status.st_size
+                    looks[path] = status
                 elif stat.S_ISLNK(status.st_mode):
                     self._add_symlink(path)
-        return sizes
+        return looks
 
     def _add_symlink(self, path: str) -> None:
         try:
@@ -167,17 +172,19 @@ class _Collected:
         else:
             self._entries[path] = Entry(path=path, type="symlink", target=target)
 
-    def _add_file(self, path: str, digests: Digests) -> None:
-        try:
-            sha256, status = digests.of(path)
-        except FileNotFoundError:
-            return  # gone meanwhile
-        except OSError as error:
-            self._notes.append(f"{path}: not copied: {error.strerror}")
-            return
+    def _add_file(self, path: str, look: os.stat_result, digests: Digests) -> None:
+        status, sha256 = look, digests.remembered(path, look)
+        if sha256 is None:
+            try:
+                sha256, status = digests.of(path, look)
+            except FileNotFoundError:
+                return  # gone meanwhile
+            except OSError as error:
+                self._notes.append(f"{path}: not copied: {error.strerror}")
+                return
         mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
-        self._entries[path] = Entry(path=path, type="file", sha256=sha256, mode=mode, bytes=status.st_size)
-        self._sources.setdefault(sha256, Path(self._root, path))
+        self._entries[path] = {"path": path, "type": "file", "sha256": sha256, "mode": mode, "bytes": status.st_size}
+        self._sources.setdefault(sha256, f"{self._root}/{path}")
         self._bytes += status.st_size
 
     def add_links(self) -> None:
@@ -195,9 +202,11 @@ class _Collected:
                 continue
             self._entries[path] = Entry(path=path, type="link")
 
-    def gathered(self) -> Gathered:
+    def gathered(self, patch: Patch | None) -> Gathered:
         """The whole, with no entry inside another (a directory that became a link between two looks)."""
-        entries = [self._entries[path] for path in sorted(self._entries) if not self._is_inside_entry(path)]
+        above = {path.rpartition("/")[0] for path in self._entries}
+        inside = tuple(f"{directory}/" for directory in above if directory in self._entries or self._is_inside_entry(directory))
+        entries = [self._entries[path] for path in sorted(self._entries) if not path.startswith(inside)]
         links = tuple(entry["path"] for entry in entries if entry["type"] == "link")
         notes = self._notes[:_NOTES_MAX]
         if len(self._notes) > _NOTES_MAX:
@@ -208,7 +217,7 @@ class _Collected:
         files = sum(entry["type"] == "file" for entry in entries)
         listing = self._listing
         return Gathered(
-            Tree(entries=entries), self._sources, listing.commit, listing.dirty, files, self._bytes, links, tuple(notes)
+            Tree(entries=entries), self._sources, listing.commit, listing.dirty, patch, files, self._bytes, links, tuple(notes)
         )
 
     def _is_inside_entry(self, path: str) -> bool:
@@ -230,7 +239,7 @@ def pack_zip(gathered: Gathered, missing: Sequence[str]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for sha256 in missing:
-            path = gathered.sources[sha256]
+            path = Path(gathered.sources[sha256])
             try:
                 data = path.read_bytes()
             except OSError as error:

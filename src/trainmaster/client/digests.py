@@ -9,6 +9,7 @@ import json
 import os
 import stat
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -28,33 +29,58 @@ def cache_directory() -> Path:
 
 
 class Digests:
-    """The digests of one work directory. `save` writes those asked for since it was made."""
+    """The digests of one directory. `save` writes those asked for since it was made; `purpose` keeps caches of one apart."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, purpose: str = "") -> None:
         self._root = root
-        name = hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
+        name = hashlib.sha256(os.fsencode(f"{root}\0{purpose}" if purpose else root)).hexdigest()[:24]
         self._file = cache_directory() / "digests" / f"{name}.json"
-        self._known = self._load()
+        self._known: dict[str, list[int | str]] = {}
         self._asked: dict[str, list[int | str]] = {}
+        self._new = False
+        self._loading: threading.Thread | None = threading.Thread(target=self._load, name="digests")
+        self._loading.start()  # beside whatever the caller does before it asks: git lists the directory meanwhile
 
-    def _load(self) -> dict[str, list[int | str]]:
+    def _load(self) -> None:
         try:
             value = json.loads(self._file.read_bytes())
         except (OSError, ValueError):
-            return {}
-        return value if isinstance(value, dict) else {}
+            return
+        if isinstance(value, dict) and all(type(known) is list and len(known) == 5 for known in value.values()):
+            self._known = value
 
-    def of(self, path: str) -> tuple[str, os.stat_result]:
-        """Digest and stat of a regular file, that belong together.
+    def remembered(self, path: str, seen: os.stat_result) -> str | None:
+        """The digest of a file that is what it was when it was last digested; `seen` is a look at it a moment ago."""
+        known = self._known.get(path)
+        if (
+            known is not None
+            and known[1] == seen.st_mtime_ns
+            and known[0] == seen.st_size
+            and known[2] == seen.st_ctime_ns
+            and known[3] == seen.st_ino
+        ):
+            self._asked[path] = known
+            return str(known[4])
+        return None
+
+    def ready(self) -> None:
+        """Wait until what was remembered is here."""
+        if self._loading is not None:
+            self._loading.join()
+            self._loading = None
+
+    def of(self, path: str, seen: os.stat_result | None = None) -> tuple[str, os.stat_result]:
+        """Digest and stat of a regular file, that belong together; `seen` is what a look a moment ago said of it.
 
         Raises: OSError when it cannot be read, OperationError when it keeps changing.
         """
+        self.ready()
+        status = os.stat(f"{self._root}/{path}", follow_symlinks=False) if seen is None else seen
+        remembered = self.remembered(path, status)
+        if remembered is not None:
+            return remembered, status
+        self._new = True
         full = f"{self._root}/{path}"
-        status = os.stat(full, follow_symlinks=False)
-        known = self._known.get(path)
-        if isinstance(known, list) and len(known) == 5 and tuple(known[:4]) == _key(status):
-            self._asked[path] = known
-            return str(known[4]), status
         for _ in range(_TRIES):
             digest, before, after = _digest(full)
             if _key(before) == _key(after):
@@ -66,7 +92,7 @@ class Digests:
 
     def save(self) -> None:
         """Remember. A cache that cannot be written is none."""
-        if self._asked == self._known:
+        if not self._new and len(self._asked) == len(self._known):
             return
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

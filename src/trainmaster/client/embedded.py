@@ -47,7 +47,7 @@ def ensure(home: Home, say: Callable[[str], None]) -> Target:
     info = daemons.running(home)
     if info is None:
         info = daemons.start(home)
-        if set(info.started) == set(daemons.PROCESSES):
+        if set(info.started) >= set(daemons.PROCESSES):
             say(f"started a server on this machine: {info.url} (files in {home.root}; it stays until: tm down)")
     return Target(info.url, embedded_token(home), SOURCE)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from trainmaster.client.submission import Draft, Options, existing
 from trainmaster.model.spec import JobSpec
-from trainmaster.spec.document import from_mapping, load_file, to_mapping
+from trainmaster.spec.document import from_mapping, load_file
+from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.shorthand import from_options
 
 
@@ -19,7 +20,9 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
     base = path.parent
     if options:
         mapping = to_mapping(spec)
-        more = from_options(options, mapping["command"])
+        if "function" in options:
+            mapping.pop("command", None)  # what the file runs gives way to it
+        more = from_options(options, mapping.get("command"))
         followed = spec.resources.ranks == (spec.resources.gpus or 1)
         if "gpus" in options and followed:
             del mapping["resources"]["ranks"]  # one rank per GPU: it follows the new number

@@ -18,7 +18,7 @@ JUNK = frozenset(
 )
 _ENVIRONMENTS = frozenset((".venv", "venv", "node_modules", ".tox", ".nox", ".conda", "site-packages"))
 _DATA = frozenset(("data", "dataset", "datasets", "mlruns", "wandb", "lightning_logs"))
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 _STATUS = ("status", "--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--ignored=matching")
 _STATUS_REST = ("--no-renames", "--ignore-submodules=all", "--", ".")
 _SUBMODULE = "160000"
@@ -66,15 +66,20 @@ def git_state(root: str) -> tuple[str | None, bool]:
     return (listing.commit, listing.dirty) if listing else (None, False)
 
 
+def git_environment() -> dict[str, str]:
+    """The environment for git: what a hook that calls us was told of another repository is not in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
 def _git_listing(root: str) -> tuple[Listing | None, str]:
     """The listing of a directory in git; None with a note (or without, outside git) where git does not help."""
     real = os.path.realpath(root)
     top = _top(real)
     if top is None:
         return None, ""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment = git_environment()
     try:
-        commands = [(*_GIT, "-C", real, *_STATUS, *_STATUS_REST), (*_GIT, "-C", real, "ls-files", "-z", "--stage")]
+        commands = [(*GIT, "-C", real, *_STATUS, *_STATUS_REST), (*GIT, "-C", real, "ls-files", "-z", "--stage")]
         pipe = subprocess.PIPE
         running = [subprocess.Popen(c, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment) for c in commands]
     except OSError:

@@ -1,8 +1,10 @@
 """Which server a client talks to: argument > environment > project file > user file > /etc > the embedded one.
 
 `trainmaster.toml` knows `server = "https://…"`; outside of projects also `token = "…"` (for that very server) and a
-table `[tokens]` from URL to token. A project's file never holds a token, and a token in a person's own file goes to
-the server that it is written beside and to no other, so that a cloned repository cannot collect it.
+table `[tokens]` from URL to token. Everywhere it knows `project` and
+`[tags]`, for jobs that say nothing of their own. A project's file
+never holds a token, and a token in a person's own file goes to the server that it is written beside and to no other, so
+that a cloned repository cannot collect it.
 """
 
 import os
@@ -16,7 +18,9 @@ from trainmaster.errors import AuthenticationError, UsageError
 from trainmaster.home import Home
 
 FILE = "trainmaster.toml"
-ENV_SERVER, ENV_TOKEN = "TRAINMASTER_SERVER", "TRAINMASTER_TOKEN"
+DEFAULT_PROJECT = "default"
+ENV_SERVER, ENV_TOKEN, ENV_TAGS = "TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TRAINMASTER_TAGS"
+VARIABLES = {"server": ENV_SERVER, "project": "TRAINMASTER_PROJECT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +48,64 @@ def configured(server: str | None = None, token: str | None = None, directory: P
     return Target(url, given_token or _stored_token(url), source)
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One place that says what a key is. `source` is a variable (`$NAME`) or a file, then with its line."""
+
+    key: str
+    value: Any
+    source: str
+    line: int | None = None
+
+
+def said(key: str, directory: Path) -> list[Setting]:
+    """Every place that says what `server`, `project` or `tags.NAME` is, the one that wins first.
+
+    Raises: UsageError for a file of ours that cannot be read.
+    """
+    found = []
+    variable = VARIABLES.get(key)
+    if variable is not None and os.environ.get(variable):
+        found.append(Setting(key, os.environ[variable], f"${variable}"))
+    if key.startswith("tags.") and key.removeprefix("tags.") in (tags := _variable_tags()):
+        found.append(Setting(key, tags[key.removeprefix("tags.")], f"${ENV_TAGS}"))
+    for path in (*_project_files(directory.absolute()), *_own_files()):
+        value: Any = _read(path)
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value not in (None, ""):
+            found.append(Setting(key, value, str(path), _line(path, key)))
+    return found
+
+
+def _line(path: Path, key: str) -> int | None:
+    """Where a file says it: the line of the key in its own table, or of the table that holds it."""
+    section, _, name = key.rpartition(".")
+    prefix = "tool.trainmaster" if path.name != FILE else ""
+    header = ".".join(part for part in (prefix, section) if part)
+    inside = not header
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if text.startswith("["):
+            inside = text.strip("[] ").replace(" ", "") == header
+        own = inside and text.partition("=")[0].strip().strip("\"'") == name
+        if own or (section and text.replace(" ", "").startswith((f"{key}=", f"{section}={{"))):
+            return number
+    return None
+
+
 def _named(server: str | None, directory: Path) -> tuple[str, str] | None:
     """URL and who named it."""
     if server:
         return server, "--server"
-    if os.environ.get(ENV_SERVER):
-        return os.environ[ENV_SERVER], f"${ENV_SERVER}"
-    for path in (*_project_files(directory), *_own_files()):
-        found = _read(path).get("server")
-        if isinstance(found, str) and found:
-            return found, str(path)
-    return None
+    places = [setting for setting in said("server", directory) if isinstance(setting.value, str)]
+    return (places[0].value, places[0].source) if places else None
+
+
+def default_project(directory: Path) -> str | None:
+    """The project of jobs that name none; None where nobody says."""
+    places = said("project", directory)
+    return str(places[0].value) if places else None
 
 
 def _project_files(directory: Path) -> list[Path]:
@@ -102,6 +153,30 @@ def _stored_token(url: str) -> str:
 def _refuse_readable(path: Path) -> None:
     if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         raise AuthenticationError(f"{path} holds a token and can be read by others", f"chmod 600 {path}")
+
+
+def default_tags(directory: Path) -> dict[str, str]:
+    """The tags that every job gets which does not say otherwise: `$TRAINMASTER_TAGS` (`owner=ada,task=vision`), then `[tags]`
+    of the project's file, the person's, the machine's. Raises: UsageError.
+    """
+    found: dict[str, str] = {}
+    for path in reversed((*_project_files(directory.absolute()), *_own_files())):
+        tags = _read(path).get("tags", {})
+        if not isinstance(tags, dict) or not all(isinstance(value, str) for value in tags.values()):
+            raise UsageError(f"{path}: tags must be a table of texts", 'write [tags] and below it: owner = "ada"')
+        found |= tags
+    return found | _variable_tags()
+
+
+def _variable_tags() -> dict[str, str]:
+    """What `$TRAINMASTER_TAGS` says. Raises: UsageError."""
+    found = {}
+    for pair in filter(None, os.environ.get(ENV_TAGS, "").split(",")):
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"${ENV_TAGS}: expected NAME=VALUE, got {pair!r}", f"export {ENV_TAGS}=owner=ada,task=vision")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def embedded_token(home: Home) -> str:

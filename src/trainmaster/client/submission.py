@@ -7,17 +7,20 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from trainmaster.client.api import Client, Row, follow, new_key, server_known
 from trainmaster.client.code import Gathered, gather, pack_zip
+from trainmaster.client.git import Differ, Patch, recorded
 from trainmaster.client.listing import git_state
 from trainmaster.client.origin import origin
+from trainmaster.client.settings import DEFAULT_PROJECT, default_project, default_tags
 from trainmaster.errors import ConflictError, OperationError, UsageError
 from trainmaster.home import Home
 from trainmaster.spec.shorthand import from_options
 from trainmaster.wire.code import digest
 
+Answer = TypeVar("Answer")
 _ARCHIVE_BYTES = 48 * 1024 * 1024  # of objects sent at once
 
 
@@ -32,13 +35,22 @@ class Options(TypedDict, total=False):
     gpus: int | str
     cpus: float
     memory: str
+    disk: str
+    network: str
+    accelerators: Mapping[str, int] | Sequence[str]
+    custom: Mapping[str, float] | Sequence[str]
     ranks: int
     time_limit: str | float
     checkpoint: str
     keep: int
+    checkpoint_interval: str | float
     resume_arguments: str
     restarts: int
     python: str
+    requirements: str
+    function: str
+    roles: Mapping[str, Any]
+    data: Mapping[str, str] | Sequence[str]
     env: Mapping[str, str] | Sequence[str]
     params: Mapping[str, Any] | Sequence[str]
     metrics_pattern: str
@@ -65,6 +77,15 @@ class Draft:
     directory: Path
     in_place: bool = False
     hold: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A submission: the request's body, the code as it was found (None: it runs in place), the patch to what is committed."""
+
+    body: dict[str, Any]
+    gathered: Gathered | None = None
+    patch: Patch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +133,13 @@ def pages(client: Client, ref: str, rank: int | None = None) -> Iterator[Row]:
         after = page["cursor"]
 
 
-def draft_command(command: str | Sequence[str], options: Options, in_place: bool = False, hold: str | None = None) -> Draft:
-    """A draft from a command and options, as they were said: the server validates it. Raises: UsageError."""
+def draft_command(
+    command: str | Sequence[str] | None, options: Options, in_place: bool = False, hold: str | None = None
+) -> Draft:
+    """A draft from a command (or the option `function`) and options, as they were said: the server validates it.
+
+    Raises: UsageError.
+    """
     mapping = from_options(options, command)
     workdir = mapping.get("workdir")
     return Draft(mapping, existing(Path(workdir if isinstance(workdir, str) else ".").expanduser()), in_place, hold)
@@ -131,25 +157,66 @@ def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text:
     """Hand a draft in, its code too where the server has not got it yet; the job's id. `say` hears of copies that take
     a while. Raises: SpecError and what else the server refuses it for.
     """
+    parcel, key = pack(draft, say), key or new_key()
+    return deliver(client, parcel, lambda: client.submit(parcel.body, key), say)
+
+
+def deliver(client: Client, parcel: Parcel, hand_in: Callable[[], Answer], say: Callable[[str], None]) -> Answer:
+    """What `hand_in` returns, which sends the parcel's body; what goes with it is sent where the server lacks it."""
+    try:
+        return hand_in()
+    except ConflictError:
+        if parcel.gathered is None and parcel.patch is None:
+            raise
+    if parcel.gathered is not None:
+        copy_code(client, parcel.gathered, say)  # the first submit of this code
+    if parcel.patch is not None:
+        client.patch_store(parcel.patch.digest, parcel.patch.data)
+    return hand_in()
+
+
+def foresee(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None) -> Row:
+    """What would become of a draft were it submitted now; nothing is. Raises: what `send` would."""
+    parcel = pack(draft, say)
+    code, place = ({**parcel.body[name]} for name in ("code", "origin"))
+    code.pop("digest", None)  # nothing is copied for a plan
+    place.pop("git_diff", None)
+    links = list(parcel.gathered.links) if parcel.gathered is not None else []
+    body = {**parcel.body, "code": code, "origin": place}
+    return {**client.plan(body), "linked": links, "directory": str(draft.directory)}
+
+
+def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Parcel:
+    """A draft as the server is sent it, and what goes with it. Raises: UsageError, TooLargeError, OperationError."""
     gathered: Gathered | None = None
     if draft.in_place:
         code, git = {"in_place": True}, git_state(str(draft.directory))
+        patch = Differ(str(draft.directory)).patch() if git[0] is not None and git[1] else None
     else:
         state = _state(draft.directory)
         gathered = gather(draft.directory, own=[*_own(draft.spec), *state])
         for note in gathered.notes:
             if not any(note.startswith(f"{place}/") or f" {place!r} " in note for place in state):
                 say(note)
-        code, git = _code(gathered), (gathered.git_commit, gathered.git_dirty)
-    body = {"spec": draft.spec, "origin": origin(draft.directory, git), "code": code, "hold": draft.hold}
-    key = key or new_key()
-    try:
-        return client.submit(body, key)
-    except ConflictError:
-        if gathered is None:
-            raise
-        copy_code(client, gathered, say)  # the first submit of this code
-        return client.submit(body, key)
+        code, git, patch = _code(gathered), (gathered.git_commit, gathered.git_dirty), gathered.git_patch
+    place = {**origin(draft.directory, git), **recorded(str(draft.directory), git[0], patch)}
+    body: dict[str, Any] = {"spec": _settled(draft), "origin": place, "code": code, "hold": draft.hold}
+    if draft.spec.get("data"):
+        from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs name their data
+
+        body["data"] = versions(draft.spec, draft.directory)
+    return Parcel(body, gathered, patch)
+
+
+def _settled(draft: Draft) -> Mapping[str, Any]:
+    """The spec with the project and the tags that a person or a repository gives all jobs; what it says itself wins."""
+    spec = dict(draft.spec)
+    project, tags, own = default_project(draft.directory), default_tags(draft.directory), spec.get("tags") or {}
+    if project is not None and spec.get("project", DEFAULT_PROJECT) == DEFAULT_PROJECT:
+        spec["project"] = project
+    if tags and isinstance(own, Mapping):
+        spec["tags"] = {**tags, **own}
+    return spec
 
 
 def _own(spec: Mapping[str, Any]) -> list[str]:
@@ -199,8 +266,8 @@ def _grouped(digests: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[
         yield group
 
 
-def submit(command: str | Sequence[str], **options: Unpack[Submission]) -> JobHandle:
-    """Submit a training program; a string is a line for bash, a sequence is argv.
+def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submission]) -> JobHandle:
+    """Submit a training program; a string is a line for bash, a sequence is argv. `function` takes the place of a command.
 
     Starts a server on this machine where none is configured. Raises: SpecError, UnreachableError, AuthenticationError,
     ImpossibleError, TooLargeError.

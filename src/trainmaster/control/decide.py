@@ -51,8 +51,7 @@ def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
     for placement in decided.placements:
         job = batch.world.jobs[placement.job]
         number = job.attempt.number + 1 if job.attempt else 1
-        resume = tuple(c.id for c in reversed(job.good_checkpoints[-RESUME_TRIES:]))
-        batch.record(job.id, Placed(number, placement.allocation, resume))
+        batch.record(job.id, Placed(number, placement.allocation, job.resumable(RESUME_TRIES)))
         placed.append(f"{job.id}.{number}")
     for job_id, refused in decided.refusals.items():
         if refused.kind != "backoff" and batch.world.jobs[job_id].reason != refused.text:

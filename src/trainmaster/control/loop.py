@@ -77,6 +77,8 @@ class ControlLoop:
         batch = Batch(self.world, now_s)
         cursor = self.world.inbox_cursor
         seen = self._look(now_s)  # before the inbox is read: of an agent seen dead every report that was accepted is in it
+        for effect in self.actor.deleted:  # before the inbox: whoever asks for a checkpoint that is gone must hear of it
+            batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
         rows = self.inbox.drain(cursor, DRAIN)
         for row in rows:
             _heed(f"inbox row {row.seq}", partial(observe.take, batch, row))
@@ -99,8 +101,6 @@ class ControlLoop:
         for key, why in self.actor.failed_launches:
             batch.record(key.job, NodeLost(key.attempt, key.node_index, why))
             batch.record(key.job, NodeEnded(key.attempt, key.node_index, Outcome(lost=True, launch_error=why)))
-        for effect in self.actor.deleted:
-            batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
 
     def _look(self, now_s: float) -> Mapping[AgentKey, Observation]:
         """Ask the engine at the slow beat, or when an agent's end was noticed."""

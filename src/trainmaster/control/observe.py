@@ -9,6 +9,7 @@ from trainmaster.model import commands as cmd
 from trainmaster.model import events as ev
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import NodePhase, Outcome
+from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeState
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import InboxRow
@@ -17,21 +18,38 @@ from trainmaster.ports.store import InboxRow
 def take(batch: Batch, row: InboxRow) -> str | None:
     """Record what one inbox row asks or tells; returns a word about it when it had to be dropped."""
     match row.command:
-        case cmd.SubmitJob(job, spec, origin, code, hold):
-            batch.record(job, ev.Submitted(row.seq, spec, origin, code, row.received_s, hold))
-        case cmd.CancelJob(job, by, reason):
-            batch.record(job, ev.CancelRequested(by, reason))
+        case cmd.SubmitJob(job, spec, origin, code, hold, data, lineage):
+            hold = _deleted_meanwhile(batch, lineage) or hold
+            batch.record(job, ev.Submitted(row.seq, spec, origin, code, row.received_s, hold, data, lineage))
+        case cmd.CancelJob(job, by, reason, grace_s):
+            batch.record(job, ev.CancelRequested(by, reason, grace_s))
         case cmd.HoldJob(job, by, reason):
             batch.record(job, ev.Held(by, reason))
         case cmd.ReleaseJob(job, by):
             batch.record(job, ev.Released(by))
         case cmd.SetNodeState(name, state, by, reason):
             set_node_state(batch, name, ev.NodeStateSet(name, state, by, reason))
+        case cmd.TakeNote(job, by, text, project, experiment):
+            batch.note(job or None, ev.Noted(by, text, row.received_s, project, experiment))
+        case cmd.RecordCommand(job, attempt, by, command, node_index, rank, role):
+            batch.record(job, ev.CommandRun(attempt, by, command, node_index, rank, role))
         case cmd.AgentReport(key, report):
             return take_report(batch, AgentKey.parse(key), report)
         case cmd.Unreadable(kind, fault):
             return f"inbox row {row.seq}: passed over a {kind} that this version cannot read: {fault}"
     return None
+
+
+def _deleted_meanwhile(batch: Batch, lineage: Lineage | None) -> str | None:
+    """Why a fork cannot start: retention gave its checkpoint up in the moment between the api's look and this one."""
+    parent = batch.world.jobs.get(lineage.owner or lineage.job) if lineage is not None else None
+    if lineage is None or lineage.checkpoint is None or parent is None:
+        return None
+    id = lineage.checkpoint.id
+    if id in parent.deleting or any(checkpoint.id == id for checkpoint in parent.checkpoints):
+        return None  # while the fork needs them, its bytes stay (`World.forked`)
+    step = "" if lineage.checkpoint.step is None else f" of step {lineage.checkpoint.step}"
+    return f"{parent.id} has given up its checkpoint{step} in the same moment; cancel this and fork from a later one"
 
 
 def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> str | None:
@@ -45,7 +63,7 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
         return None
     if key.node_index >= len(job.attempt.nodes):
         return f"{key}: no such node in this attempt"
-    numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept)
+    numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept | ev.RunDataLogged)
     if numbered and number_of(report) <= job.attempt.nodes[key.node_index].reports:
         return None
     batch.record(key.job, event)

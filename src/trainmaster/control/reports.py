@@ -6,12 +6,24 @@ Every value is checked before it becomes part of an event: what is recorded must
 import re
 from collections.abc import Mapping, Sequence
 
-from trainmaster.model.checkpoints import Artifact, Part
-from trainmaster.model.events import ArtifactKept, CheckpointStaged, JobEvent, NodeEnded, NodeStarted, RendezvousChosen
+from trainmaster.model.checkpoints import Artifact, ArtifactKind, Part
+from trainmaster.model.events import (
+    ArtifactKept,
+    CheckpointStaged,
+    EnvironmentSeen,
+    JobEvent,
+    NodeEnded,
+    NodeStarted,
+    PreparationBegan,
+    RendezvousChosen,
+    RunDataLogged,
+)
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Outcome, RankEnd
 
 _WHOLE_MAX = 10**300  # beyond it a number is no size, step or code of anything
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_DOING_MAX = 300  # characters
 _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one part of a blob's name
 
 
@@ -29,7 +41,12 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
     match report["kind"]:
         case "started":
             restored, step = _text_or_none(report, "restored"), _whole_or_none(report, "step")
-            return NodeStarted(key.attempt, key.node_index, restored, step, _texts(report, "bad"), n)
+            environment = _digest(report, "environment") if report.get("environment") is not None else None
+            return NodeStarted(key.attempt, key.node_index, restored, step, _texts(report, "bad"), n, environment)
+        case "environment":
+            return EnvironmentSeen(key.attempt, key.node_index, _digest(report, "environment"))
+        case "preparing":
+            return PreparationBegan(key.attempt, key.node_index, _text(report, "doing")[:_DOING_MAX])
         case "rendezvous":
             return RendezvousChosen(key.attempt, _text(report, "address"), _whole(report, "port"))
         case "staged":
@@ -37,12 +54,23 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             step, parts = _whole_or_none(report, "step"), _whole(report, "parts_expected")
             return CheckpointStaged(key.attempt, _stored(report, "id"), step, part, parts, _truth(report, "approximate"), n)
         case "kept":
-            artifact = Artifact(_text(report, "path"), _stored(report, "digest"), _whole(report, "bytes"), key.attempt)
-            return ArtifactKept(key.attempt, key.node_index, artifact, n)
+            return ArtifactKept(key.attempt, key.node_index, _artifact_of(key, report), n)
+        case "run":
+            params, tags = _strings(report, "params"), _strings_or_none(report, "tags")
+            return RunDataLogged(key.attempt, key.node_index, params, tags, n)
         case "ended":
             return NodeEnded(key.attempt, key.node_index, outcome_of(report))
         case _:
             return None
+
+
+def _artifact_of(key: AgentKey, report: Mapping[str, object]) -> Artifact:
+    """The kept file; one of a kind that only a newer agent knows is a file. Raises: KeyError, ValueError."""
+    path, said = _text(report, "path"), report.get("artifact_kind")
+    if not path:
+        raise ValueError("path is empty")
+    kind = ArtifactKind(said) if isinstance(said, str) and said in set(ArtifactKind) else ArtifactKind.FILE
+    return Artifact(path, _stored(report, "digest"), _whole(report, "bytes"), key.attempt, kind)
 
 
 def outcome_of(body: Mapping[str, object]) -> Outcome:
@@ -57,6 +85,8 @@ def outcome_of(body: Mapping[str, object]) -> Outcome:
         last_step=_whole_or_none(body, "last_step"),
         first_step=_whole_or_none(body, "first_step"),
         ran_s=_number(body, "ran_s"),
+        roles=tuple(_rank_end_of(role) for role in _objects(body, "roles")) if "roles" in body else (),
+        launch_lines=_texts(body, "launch_lines") if "launch_lines" in body else (),
     )
 
 
@@ -71,6 +101,7 @@ def _rank_end_of(body: Mapping[str, object]) -> RankEnd:
         error=_text_or_none(body, "error"),
         peak_memory_bytes=_whole(body, "peak_memory_bytes"),
         cpu_s=_number(body, "cpu_s"),
+        role=_text_or_none(body, "role") if "role" in body else None,
     )
 
 
@@ -111,6 +142,13 @@ def _stored(body: Mapping[str, object], name: str) -> str:
     return found
 
 
+def _digest(body: Mapping[str, object], name: str) -> str:
+    found = _text(body, name)
+    if _SHA256.match(found) is None:
+        raise ValueError(f"{name} is no SHA-256")
+    return found
+
+
 def _text_or_none(body: Mapping[str, object], name: str) -> str | None:
     return None if body[name] is None else _text(body, name)
 
@@ -127,6 +165,17 @@ def _texts(body: Mapping[str, object], name: str) -> tuple[str, ...]:
     if not all(isinstance(text, str) for text in found):
         raise ValueError(f"{name} holds what is no text")
     return tuple(str(text) for text in found)
+
+
+def _strings_or_none(body: Mapping[str, object], name: str) -> dict[str, str | None]:
+    found = body[name]
+    if not isinstance(found, Mapping) or not all(isinstance(key, str) for key in found):
+        raise ValueError(f"{name} is no object")
+    return {str(key): _text_or_none(found, key) for key in found}
+
+
+def _strings(body: Mapping[str, object], name: str) -> dict[str, str]:
+    return {key: _text({key: value}, key) for key, value in _strings_or_none(body, name).items()}
 
 
 def _objects(body: Mapping[str, object], name: str) -> list[Mapping[str, object]]:

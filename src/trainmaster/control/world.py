@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.machine import accepts, apply
 from trainmaster.lifecycle.nodes import apply_node
-from trainmaster.model.events import AttemptEnded, ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Submitted
+from trainmaster.model.events import AttemptEnded, ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Noted, Submitted
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent
@@ -53,6 +53,11 @@ class World:
             if job is not None and job.state.ended and not job.deleting:
                 del self.jobs[id]
 
+    def forked(self) -> set[tuple[str, str]]:
+        """(owner, checkpoint) of each checkpoint that a job which is not over may still start from: its bytes must stay."""
+        lineages = (job.lineage for job in self.jobs.values() if not job.state.ended)
+        return {(one.owner or one.job, one.checkpoint.id) for one in lineages if one is not None and one.checkpoint is not None}
+
     def snapshot(self, now_s: float) -> Snapshot:
         """What the scheduler may see."""
         nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
@@ -84,6 +89,10 @@ class Batch:
         ended = job.attempt if isinstance(event, AttemptEnded) else None
         self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended))
         return True
+
+    def note(self, job_id: str | None, event: Noted) -> None:
+        """Remember a person's note. It changes nothing, so its job need not be in memory: it may have ended long ago."""
+        self.events.append(NewEvent(job_id, None, event))
 
     def record_cluster(self, event: ClusterEvent) -> None:
         """Apply and remember an event about nodes or about a plan."""

@@ -3,9 +3,17 @@
 from dataclasses import dataclass
 
 from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job, StopFor
 
 GRACE_S = 30.0  # TERM to KILL when a person, a limit or the policy ends an attempt: time for a last checkpoint
 FAILURE_GRACE_S = 2.0  # when the gang is broken: its other ranks are stuck in a collective and cannot save
+
+
+def grace_s(job: Job) -> float:
+    """TERM to KILL of a job that is `stopping`, in seconds: of one that is cancelled what the cancel allows."""
+    if job.stopping_for is StopFor.FAILURE:
+        return FAILURE_GRACE_S
+    return GRACE_S if job.stop_grace_s is None else job.stop_grace_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from trainmaster.lifecycle.effects import DeleteCheckpoint
 from trainmaster.lifecycle.transitions import Change, live_attempt, with_node
 from trainmaster.model.checkpoints import Checkpoint
-from trainmaster.model.events import ArtifactKept, CheckpointDeleted, CheckpointStaged, JobEvent
+from trainmaster.model.events import ArtifactKept, CheckpointDeleted, CheckpointStaged, JobEvent, RunDataLogged
 from trainmaster.model.job import Job
 
 
@@ -50,11 +50,21 @@ def delete_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def keep_artifact(job: Job, event: JobEvent, now_s: float) -> Change:
-    """A later file of the same path replaces the earlier one until the job has ended."""
+    """The artifacts are a projection of their own: a job may have very many. Here only the report is counted."""
     assert isinstance(event, ArtifactKept)
+    return _seen(job, event.node_index, event.report), ()
+
+
+def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The first value of a parameter stays, as in MLflow; of a tag the last."""
+    assert isinstance(event, RunDataLogged)
     job = _seen(job, event.node_index, event.report)
-    others = tuple(a for a in job.artifacts if a.path != event.artifact.path)
-    return replace(job, artifacts=(*others, event.artifact)), ()
+    tags = {**job.run_tags, **event.tags}
+    return replace(
+        job,
+        run_params={**event.params, **job.run_params},
+        run_tags={name: value for name, value in tags.items() if value is not None},
+    ), ()
 
 
 def _seen(job: Job, node_index: int, report: int) -> Job:

@@ -15,7 +15,7 @@ def submit(job_id: str, event: Submitted, now_s: float) -> Job:
     state = State.HELD if event.held else State.QUEUED
     return Job(
         id=job_id, seq=event.seq, spec=event.spec, origin=event.origin, code=event.code, created_s=event.created_s,
-        state=state, reason=event.held or "queued", queued_s=now_s,
+        state=state, reason=event.held or "queued", queued_s=now_s, lineage=event.lineage, data=event.data,
     )  # fmt: skip
 
 

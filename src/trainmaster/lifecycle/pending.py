@@ -4,8 +4,8 @@ Law: for any history, `pending` of the final state contains every effect the tab
 nothing is lost with the process. Runs at start-up and at each slow beat; every effect is idempotent.
 """
 
-from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S, DeleteCheckpoint, Effect, Launch, Stop
-from trainmaster.model.job import Job, NodePhase, State, StopFor
+from trainmaster.lifecycle.effects import DeleteCheckpoint, Effect, Launch, Stop, grace_s
+from trainmaster.model.job import Job, NodePhase, State
 
 
 def pending(job: Job) -> tuple[Effect, ...]:
@@ -15,6 +15,5 @@ def pending(job: Job) -> tuple[Effect, ...]:
         return deletes
     keys = [(job.attempt.key(job.id, i), node) for i, node in enumerate(job.attempt.nodes) if node.phase is not NodePhase.ENDED]
     if job.state is State.STOPPING:
-        grace_s = FAILURE_GRACE_S if job.stopping_for is StopFor.FAILURE else GRACE_S
-        return (*deletes, *(Stop(key, 0.0 if node.lost else grace_s) for key, node in keys))
+        return (*deletes, *(Stop(key, 0.0 if node.lost else grace_s(job)) for key, node in keys))
     return (*deletes, *(Launch(key) for key, node in keys if node.phase is NodePhase.LAUNCHING))

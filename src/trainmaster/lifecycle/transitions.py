@@ -3,16 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S, DeleteCheckpoint, Effect, Launch, Stop
+from trainmaster.lifecycle.effects import DeleteCheckpoint, Effect, Launch, Stop, grace_s
 from trainmaster.model.events import (
     AttemptEnded,
     CancelRequested,
+    EnvironmentSeen,
     Held,
     JobEvent,
     NodeEnded,
     NodeLost,
     NodeStarted,
     Placed,
+    PreparationBegan,
     Released,
     RendezvousChosen,
     StopOrdered,
@@ -58,16 +60,21 @@ def cancel_waiting(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def cancel_live(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Its ranks are ended first."""
+    """Its ranks are ended first, and sooner when a second cancel allows them less than the first."""
     assert isinstance(event, CancelRequested)
-    return stop_all(job, StopFor.CANCEL, _cancelled_by(event), now_s)
+    if job.state is State.STOPPING and job.stopping_for is StopFor.CANCEL:
+        if event.grace_s is None or event.grace_s >= grace_s(job):
+            return job, ()
+        job = replace(job, stop_grace_s=event.grace_s)
+        return job, _stops(job)
+    return stop_all(replace(job, stop_grace_s=event.grace_s), StopFor.CANCEL, _cancelled_by(event), now_s)
 
 
 def _cancelled_by(event: CancelRequested) -> str:
     return f"cancelled by {event.by}" + (f": {event.reason}" if event.reason else "")
 
 
-def stop_all(job: Job, stop_for: StopFor, reason: str, now_s: float, grace_s: float = GRACE_S) -> Change:
+def stop_all(job: Job, stop_for: StopFor, reason: str, now_s: float) -> Change:
     """To `stopping`, unless it is stopping already for something that outranks this."""
     if job.state is State.STOPPING and job.stopping_for is not None and _RANK[stop_for] <= _RANK[job.stopping_for]:
         return job, ()
@@ -76,7 +83,13 @@ def stop_all(job: Job, stop_for: StopFor, reason: str, now_s: float, grace_s: fl
     stopped = replace(
         job, state=State.STOPPING, stopping_for=stop_for, reason=reason, attempt=replace(attempt, stopping_s=stopping_s)
     )
-    return stopped, tuple(Stop(attempt.key(job.id, i), 0.0 if n.lost else grace_s) for i, n in _live_nodes(attempt))
+    return stopped, _stops(stopped)
+
+
+def _stops(job: Job) -> tuple[Stop, ...]:
+    """The order to each agent that may still run: what a lost one left gets no grace."""
+    attempt, allowed_s = live_attempt(job), grace_s(job)
+    return tuple(Stop(attempt.key(job.id, i), 0.0 if n.lost else allowed_s) for i, n in _live_nodes(attempt))
 
 
 def _live_nodes(attempt: Attempt) -> list[tuple[int, NodeRun]]:
@@ -98,6 +111,12 @@ def place(job: Job, event: JobEvent, now_s: float) -> Change:
     return placed, tuple(Launch(attempt.key(job.id, i)) for i in range(count))
 
 
+def prepare(job: Job, event: JobEvent, now_s: float) -> Change:
+    """What it is that takes so long to start."""
+    assert isinstance(event, PreparationBegan)
+    return replace(job, reason=event.doing), ()
+
+
 def choose_rendezvous(job: Job, event: JobEvent, now_s: float) -> Change:
     """The other agents of the gang are told by their next sync."""
     assert isinstance(event, RendezvousChosen)
@@ -111,7 +130,10 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     attempt = live_attempt(job)
     node = attempt.nodes[event.node_index]
     phase = NodePhase.RUNNING if node.phase is NodePhase.LAUNCHING else node.phase
-    node = replace(node, phase=phase, reports=max(node.reports, event.report), restored=event.restored)
+    environment = event.environment or node.environment
+    node = replace(
+        node, phase=phase, reports=max(node.reports, event.report), restored=event.restored, environment=environment
+    )
     attempt = with_node(attempt, event.node_index, node)
     if event.node_index == 0:
         attempt = replace(attempt, restored=event.restored, resumed_from_step=event.step if event.restored else None)
@@ -119,11 +141,19 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     job = replace(job, attempt=attempt, checkpoints=checkpoints)
     running = [n.restored for n in attempt.nodes if n.phase is NodePhase.RUNNING]
     if job.state is State.STARTING and len(set(running)) > 1:  # one found its part corrupt, another did not
-        return stop_all(job, StopFor.FAILURE, "its nodes put different checkpoints back", now_s, FAILURE_GRACE_S)
+        return stop_all(job, StopFor.FAILURE, "its nodes put different checkpoints back", now_s)
     if job.state is State.STARTING and all(n.phase is not NodePhase.LAUNCHING for n in attempt.nodes):
         started = replace(attempt, started_s=now_s)
         job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
     return job, ()
+
+
+def see_environment(job: Job, event: JobEvent, now_s: float) -> Change:
+    """What its ranks run in is known now."""
+    assert isinstance(event, EnvironmentSeen)
+    attempt = live_attempt(job)
+    node = replace(attempt.nodes[event.node_index], environment=event.environment)
+    return replace(job, attempt=with_node(attempt, event.node_index, node)), ()
 
 
 def with_node(attempt: Attempt, index: int, node: NodeRun) -> Attempt:
@@ -141,7 +171,7 @@ def lose_node(job: Job, event: JobEvent, now_s: float) -> Change:
     job = replace(job, attempt=with_node(attempt, event.node_index, replace(node, lost=True)))
     if job.state is State.STOPPING:
         return job, (Stop(attempt.key(job.id, event.node_index), 0.0),)
-    return stop_all(job, StopFor.FAILURE, event.evidence, now_s, FAILURE_GRACE_S)
+    return stop_all(job, StopFor.FAILURE, event.evidence, now_s)
 
 
 def end_node(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -156,7 +186,7 @@ def end_node(job: Job, event: JobEvent, now_s: float) -> Change:
     job = replace(job, attempt=attempt)
     if job.state is State.STOPPING or event.outcome.clean or not _live_nodes(attempt):
         return job, ()
-    return stop_all(job, StopFor.FAILURE, f"node {event.node_index} of the gang ended badly", now_s, FAILURE_GRACE_S)
+    return stop_all(job, StopFor.FAILURE, f"node {event.node_index} of the gang ended badly", now_s)
 
 
 def order_stop(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -175,7 +205,7 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     deletes = tuple(DeleteCheckpoint(job.id, c.id) for c in job.staged)
     ran_s = job.ran_s + (now_s - attempt.started_s if attempt.started_s is not None else 0.0)
     job = replace(
-        job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, ran_s=ran_s,
+        job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, stop_grace_s=None, ran_s=ran_s,
         failure=verdict.failure, staged=(), deleting=(*job.deleting, *(c.id for c in job.staged)),
     )  # fmt: skip
     if verdict.state.ended:

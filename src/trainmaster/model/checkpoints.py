@@ -1,6 +1,7 @@
 """Checkpoints and artifacts as the control plane knows them; the bytes and manifests are in the blob store."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,17 @@ class Checkpoint:
         return sum(part.bytes for part in self.parts)
 
 
+class ArtifactKind(StrEnum):
+    """What a kept file is, as its program said or as the agent judged by name and content."""
+
+    FILE = "file"
+    METRICS = "metrics"
+    PLOT = "plot"
+    CONFUSION_MATRIX = "confusion_matrix"
+    MODEL = "model"
+    PICKLE = "pickle"  # would be a model, but loading it executes what is in it: kept as bytes, refused as a model
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """A kept file: content-addressed, immutable once the job has ended."""
@@ -40,3 +52,4 @@ class Artifact:
     digest: str
     bytes: int
     attempt: int
+    kind: ArtifactKind = ArtifactKind.FILE

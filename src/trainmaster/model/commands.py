@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import NodeState
-from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class SubmitJob:
     origin: Origin
     code: CodeCopy
     hold: str | None = None
+    data: tuple[DataVersion, ...] = ()
+    lineage: Lineage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class CancelJob:
     job: str
     by: str
     reason: str = ""
+    grace_s: float | None = None  # from TERM to KILL; None: the usual one
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,30 @@ class SetNodeState:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeNote:
+    """Write into the logbook; `job` is empty for a note about an experiment or a project."""
+
+    job: str
+    by: str
+    text: str
+    project: str
+    experiment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCommand:
+    """Note who ran what beside the ranks of an attempt."""
+
+    job: str
+    attempt: int
+    by: str
+    command: str
+    node_index: int
+    rank: int | None = None
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReport:
     """One report of an agent, as `trainmaster.wire.messages` defines it; the key's attempt is the fence."""
 
@@ -69,7 +97,7 @@ class Unreadable:
     fault: str
 
 
-Command = SubmitJob | CancelJob | HoldJob | ReleaseJob | SetNodeState | AgentReport
+Command = SubmitJob | CancelJob | HoldJob | ReleaseJob | SetNodeState | TakeNote | RecordCommand | AgentReport
 COMMANDS: dict[str, type] = {
-    cls.__name__: cls for cls in (SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, AgentReport)
+    cls.__name__: cls for cls in (SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, TakeNote, RecordCommand, AgentReport)
 }

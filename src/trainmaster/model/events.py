@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.job import Outcome, StopFor, Verdict
+from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation, Node, NodeState
-from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Submitted:
     code: CodeCopy
     created_s: float  # when the api accepted it
     held: str | None = None  # why it starts out held
+    data: tuple[DataVersion, ...] = ()
+    lineage: Lineage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class CancelRequested:
 
     by: str
     reason: str = ""
+    grace_s: float | None = None  # from TERM to KILL; None: the usual one, 0: killed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,15 @@ class RendezvousChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparationBegan:
+    """One agent has something to do that takes long before its ranks can run: an environment to build."""
+
+    attempt: int
+    node_index: int
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStarted:
     """One agent has its ranks running."""
 
@@ -82,6 +95,16 @@ class NodeStarted:
     step: int | None = None  # of the checkpoint put back
     bad: tuple[str, ...] = ()  # checkpoints that failed verification on the way
     report: int = 0  # the agent's report number, so that its exit record does not tell it twice
+    environment: str | None = None  # what its ranks run in, where that is known from an earlier job
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSeen:
+    """One agent has found out what its ranks run in: packages, interpreter, machine. Only of what no job ran in before."""
+
+    attempt: int
+    node_index: int
+    environment: str  # SHA-256 of the record (`wire.environment`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +156,40 @@ class ArtifactKept:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """A person wrote into the logbook, about a job (then it is the job's event), an experiment or a project."""
+
+    by: str
+    text: str  # Markdown
+    at_s: float  # when the api accepted it
+    project: str
+    experiment: str | None = None  # None: of the project as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class RunDataLogged:
+    """What the program told of its run through a tracker's own calls: parameters and tags (None: the tag was removed)."""
+
+    attempt: int
+    node_index: int
+    params: dict[str, str]
+    tags: dict[str, str | None]
+    report: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """Someone ran a command beside the ranks (`tm exec`); its first words only."""
+
+    attempt: int
+    by: str
+    command: str
+    node_index: int
+    rank: int | None = None
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StopOrdered:
     """The control plane itself stops the attempt: time limit, eviction."""
 
@@ -176,15 +233,17 @@ class Planned:
 
 
 JobEvent = (
-    Submitted | Held | Released | CancelRequested | Waited | Placed | RendezvousChosen | NodeStarted | NodeLost | NodeEnded
-    | CheckpointStaged | CheckpointDeleted | ArtifactKept | StopOrdered | AttemptEnded
+    Submitted | Held | Released | CancelRequested | Waited | Placed | PreparationBegan | RendezvousChosen | NodeStarted
+    | EnvironmentSeen | NodeLost | NodeEnded | CheckpointStaged | CheckpointDeleted | ArtifactKept | Noted | RunDataLogged
+    | CommandRun | StopOrdered | AttemptEnded
 )
 ClusterEvent = NodeSeen | NodeStateSet | Planned
 Event = JobEvent | ClusterEvent
 EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        Submitted, Held, Released, CancelRequested, Waited, Placed, RendezvousChosen, NodeStarted, NodeLost, NodeEnded,
-        CheckpointStaged, CheckpointDeleted, ArtifactKept, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, Planned,
+        Submitted, Held, Released, CancelRequested, Waited, Placed, PreparationBegan, RendezvousChosen, NodeStarted,
+        EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, ArtifactKept, Noted, RunDataLogged,
+        CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, Planned,
     )
 }  # fmt: skip

@@ -1,12 +1,13 @@
 """A job and its attempts: the life-cycle state and everything that decides about it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trainmaster.model.checkpoints import Artifact, Checkpoint
+from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.ids import AgentKey
+from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation
-from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin
 
 
 class State(StrEnum):
@@ -70,6 +71,12 @@ class RankEnd:
     error: str | None = None  # message of the torch error file, if it wrote one
     peak_memory_bytes: int = 0
     cpu_s: float = 0.0
+    role: str | None = None  # the name of a role, whose `rank` is -1
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"rank {self.rank}" if self.role is None else f"role {self.role}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +93,14 @@ class Outcome:
     last_step: int | None = None
     first_step: int | None = None  # of this attempt, to see a program that does not load what it got back
     ran_s: float = 0.0
+    roles: tuple[RankEnd, ...] = ()  # what ran beside the ranks
+    launch_lines: tuple[str, ...] = ()  # what a program said that should have prepared the start
 
     @property
     def clean(self) -> bool:
-        """Whether every rank exited 0."""
-        return not self.lost and self.launch_error is None and all(r.exit_code == 0 for r in self.ranks)
+        """Whether every rank exited 0, and every role too unless we ended it."""
+        well = all(r.exit_code == 0 for r in self.ranks) and all(r.exit_code == 0 or r.stopped_by_us for r in self.roles)
+        return well and not self.lost and self.launch_error is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,7 @@ class NodeRun:
     reports: int = 0  # number of its highest report that became an event
     restored: str | None = None  # id of the checkpoint that it put back
     outcome: Outcome | None = None
+    environment: str | None = None  # SHA-256 of what its ranks ran in (`wire.environment`); None: not known yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +207,6 @@ class Job:
     checkpoints: tuple[Checkpoint, ...] = ()  # kept, oldest first
     staged: tuple[Checkpoint, ...] = ()  # parts of a checkpoint that is not whole yet
     deleting: tuple[str, ...] = ()  # checkpoints whose bytes are still to be removed
-    artifacts: tuple[Artifact, ...] = ()
     restarts_program: int = 0
     restarts_infrastructure: int = 0
     progress_step: int | None = None  # where the last program failure happened
@@ -206,8 +216,19 @@ class Job:
     started_s: float | None = None
     ended_s: float | None = None
     failure: Failure | None = None
+    data: tuple[DataVersion, ...] = ()
+    lineage: Lineage | None = None  # the job it was made from
+    stop_grace_s: float | None = None  # that a cancel allows its ranks; None: the usual one
+    run_params: dict[str, str] = field(default_factory=dict)  # logged by the program; the first value of each stays
+    run_tags: dict[str, str] = field(default_factory=dict)  # likewise; the last value of each stays
 
     @property
     def good_checkpoints(self) -> tuple[Checkpoint, ...]:
         """Those a restart may use, newest last."""
         return tuple(c for c in self.checkpoints if c.good)
+
+    def resumable(self, tries: int) -> tuple[str, ...]:
+        """What a next attempt is to put back, best first: its newest `tries` checkpoints, then the one it was forked from."""
+        own = tuple(c.id for c in reversed(self.good_checkpoints[-tries:]))
+        inherited = self.lineage.inherited if self.lineage is not None else None
+        return own if inherited is None else (*own, inherited)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trainmaster.model.spec import Counts
+
 
 class NodeState(StrEnum):
     """Whether new work may be placed on a node."""
@@ -39,6 +41,7 @@ class Node:
     boot_id: str = ""
     state: NodeState = NodeState.UP
     state_reason: str = ""
+    counted: Counts = ()  # what else there is: disk_bytes, network_bps, accelerators.KIND, custom.NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class NodeShare:
     cpus: float
     memory_bytes: int = 0
     devices: tuple[int, ...] = ()  # indices of `Device`
+    counted: Counts = ()  # under the names that its node has it by
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 """What a person asks for: a job's spec, validated (by `trainmaster.spec`) and complete, defaults filled in."""
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 Scalar = str | int | float | bool | None
+Counts = tuple[tuple[str, float], ...]  # how much of each name, by name; never of nothing
 
 
 class Mode(StrEnum):
@@ -15,7 +18,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one attempt holds, per node. `ranks` is per node too."""
+    """What one attempt holds, per node. `ranks` is per node too. Hashable: the scheduler looks requests up by it."""
 
     nodes: int = 1
     gpus: int = 0
@@ -23,6 +26,38 @@ class Resources:
     cpus: float = 1.0
     memory_bytes: int | None = None  # None: no limit, and none is counted
     ranks: int = 1
+    # The rarer fields are left out of the hash, of which the scheduler takes one for each waiting job.
+    disk_bytes: int = field(default=0, hash=False)
+    network_bps: float = field(default=0.0, hash=False)  # bits per second
+    accelerators: Counts = field(default=(), hash=False)  # other than GPUs, by kind
+    custom: Counts = field(default=(), hash=False)  # whatever an administrator counts: licenses
+
+    @property
+    def counted(self) -> Counts:
+        """What is counted besides GPUs, CPUs and memory, under the names that nodes have it by."""
+        if not (self.custom or self.accelerators or self.disk_bytes or self.network_bps):
+            return ()
+        return counts(
+            {
+                "disk_bytes": self.disk_bytes,
+                "network_bps": self.network_bps,
+                **{f"accelerators.{kind}": number for kind, number in self.accelerators},
+                **{f"custom.{name}": amount for name, amount in self.custom},
+            }
+        )
+
+
+def counts(amounts: Mapping[str, float]) -> Counts:
+    """What a mapping says, as a value that can be compared and hashed."""
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A program that runs beside the ranks, on the first node of the gang, and ends with them. `resources` are of one node."""
+
+    command: str | tuple[str, ...]
+    resources: Resources = Resources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +67,7 @@ class CheckpointSpec:
     path: str | None = None  # glob relative to the work directory; may hold `{step}`
     keep: int = 3
     resume_arguments: str | None = None  # may hold `{path}`; added to the command when there is a checkpoint
+    interval_s: float | None = None  # how often `sdk.should_checkpoint()` says yes; None: only when somebody asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +84,7 @@ class Environment:
 
     python: str | None = None
     variables: dict[str, str] = field(default_factory=dict)
+    requirements: str | None = None  # file relative to the work directory, as pip reads it: installed once for each digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +98,7 @@ class MetricsSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A complete spec. `command` as a string is a line for bash, as a tuple it is argv."""
+    """A complete spec. `command` as a string is a line for bash, as a tuple it is argv; it is () where `python` is given."""
 
     command: str | tuple[str, ...]
     name: str = "job"
@@ -78,6 +115,28 @@ class JobSpec:
     metrics: MetricsSpec = MetricsSpec()
     tags: dict[str, str] = field(default_factory=dict)
     artifacts: tuple[str, ...] = ()
+    python: str | None = None  # `package.module:function`, called with `params`, in place of a command
+    roles: dict[str, Role] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)  # name -> path (absolute, or relative to the work directory) or URL
+
+    @property
+    def line(self) -> str:
+        """What runs, in one line for people."""
+        if self.python is not None:
+            return f"python: {self.python}"
+        return self.command if isinstance(self.command, str) else shlex.join(self.command)
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """What lay behind one entry of `data` when the job was submitted."""
+
+    name: str
+    uri: str  # an absolute path, or a URL as it was written
+    digest: str | None = None  # SHA-256; None where nobody looked
+    exact: bool = False  # of the bytes themselves, not of names, sizes and times alone
+    files: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +150,10 @@ class Origin:
     variables: dict[str, str] = field(default_factory=dict)  # PATH VIRTUAL_ENV CONDA_PREFIX PYTHONPATH LD_LIBRARY_PATH LANG TZ
     git_commit: str | None = None
     git_dirty: bool = False
+    git_remote: str | None = None  # URL of `origin`, without credentials
+    git_diff: str | None = None  # SHA-256 of the patch from `git_commit` to the files as they were
+    git_diff_bytes: int = 0  # of the whole patch; what is stored of it ends at a limit
+    git_diff_cut: bool = False  # the stored patch is not the whole one
 
 
 @dataclass(frozen=True, slots=True)

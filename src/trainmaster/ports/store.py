@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.commands import Command, Unreadable
-from trainmaster.model.events import Event
+from trainmaster.model.events import Event, Noted
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Node
 
@@ -58,6 +59,34 @@ class JobQuery:
     before_seq: int | None = None  # for the next page
 
 
+@dataclass(frozen=True, slots=True)
+class ArtifactTotals:
+    """How much a job has kept."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One note as it lies in the log; `job` is None where it is about an experiment or a project."""
+
+    seq: int
+    job: str | None
+    noted: Noted
+
+
+@dataclass(frozen=True, slots=True)
+class NoteQuery:
+    """Which notes: the newest `limit` of those that match everything given."""
+
+    job: str | None = None
+    project: str | None = None
+    experiment: str | None = None
+    limit: int = 50
+    before_seq: int | None = None  # for the page before
+
+
 class EventStore(Protocol):
     """Events and projections, changed in one transaction by their one writer (control); readable by anyone."""
 
@@ -67,7 +96,8 @@ class EventStore(Protocol):
         """Append `events`, upsert the jobs and nodes they changed and the cursor, durably; returns the last seq.
 
         `jobs` holds each changed job in its final value of this transaction. Its current `attempt` is upserted into
-        the attempts projection; every attempt a job ever had stays there.
+        the attempts projection; every attempt a job ever had stays there. Artifacts and notes are read off the events:
+        a later artifact of the same path replaces the earlier one.
         Raises: DiskFullError (nothing was written).
         """
         ...
@@ -86,6 +116,26 @@ class EventStore(Protocol):
 
     def attempts(self, job_id: str) -> list[Attempt]:
         """All attempts of a job, by number."""
+        ...
+
+    def artifacts(self, job_id: str, limit: int, after: str = "", kind: ArtifactKind | None = None) -> list[Artifact]:
+        """A page of what a job has kept, by path, beginning behind the path `after`."""
+        ...
+
+    def artifact(self, job_id: str, path: str) -> Artifact | None:
+        """One artifact."""
+        ...
+
+    def artifact_totals(self, job_id: str) -> ArtifactTotals:
+        """How much a job has kept."""
+        ...
+
+    def children(self, job_id: str) -> list[str]:
+        """The jobs that were made from a job, in order of submission."""
+        ...
+
+    def notes(self, query: NoteQuery) -> list[Note]:
+        """Notes in the order they were taken up."""
         ...
 
     def nodes(self) -> list[Node]:
@@ -210,6 +260,10 @@ class MetricStore(Protocol):
 
         Points without a step count from 0 in the order they came, where the curve has no others.
         """
+        ...
+
+    def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
+        """(step, value, time_s) of the smallest or largest value of the same rank as in `series`; NaN is never best."""
         ...
 
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:

@@ -27,7 +27,7 @@ def classify(attempt: Attempt) -> Failure | None:
     for outcome in outcomes:
         if outcome.launch_error is not None:
             cause = Cause.LAUNCH
-            return Failure(cause, f"could not be started: {outcome.launch_error}")
+            return Failure(cause, f"could not be started: {outcome.launch_error}", last_lines=outcome.launch_lines)
     rank = first_failing(outcomes)
     killed = rank is not None and rank.signal is not None and rank.signal not in _OWN_DOING
     for index, node in enumerate(attempt.nodes):
@@ -37,13 +37,13 @@ def classify(attempt: Attempt) -> Failure | None:
     if rank is None:
         return None
     if any(o.port_in_use for o in outcomes) and all(o.last_step is None for o in outcomes):
-        return _of_rank(Cause.RENDEZVOUS, f"rank {rank.rank} found its rendezvous port taken", rank)
+        return _of_rank(Cause.RENDEZVOUS, f"{rank.label} found its rendezvous port taken", rank)
     return _of_end(rank)
 
 
 def first_failing(outcomes: list[Outcome]) -> RankEnd | None:
-    """The rank to blame: one killed from outside if that was within a second of the first failure, else the first."""
-    failing = [r for o in outcomes for r in o.ranks if not r.stopped_by_us and r.exit_code != 0]
+    """The rank or role to blame: one killed from outside if that was within a second of the first failure, else the first."""
+    failing = [r for o in outcomes for r in (*o.ranks, *o.roles) if not r.stopped_by_us and r.exit_code != 0]
     if not failing:
         return None
     failing.sort(key=lambda r: (r.ended_after_s, r.rank))
@@ -69,12 +69,12 @@ def _gib(count: int) -> str:
 def _of_end(rank: RankEnd) -> Failure:
     if rank.signal is None:
         said = rank.error or raised(rank.last_lines)
-        told = f"rank {rank.rank} exited with code {rank.exit_code}" + (f": {said}" if said else "")
+        told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
         return _of_rank(Cause.PROGRAM, told, rank)
     name = SIGNAL_NAMES.get(rank.signal, f"signal {rank.signal}")
     if rank.signal in _OWN_DOING:
-        return _of_rank(Cause.CRASH, f"rank {rank.rank} crashed with {name}", rank)
-    return _of_rank(Cause.KILLED, f"rank {rank.rank} was killed by {name}, not by us", rank)
+        return _of_rank(Cause.CRASH, f"{rank.label} crashed with {name}", rank)
+    return _of_rank(Cause.KILLED, f"{rank.label} was killed by {name}, not by us", rank)
 
 
 def raised(last_lines: Sequence[str]) -> str | None:
@@ -87,4 +87,4 @@ def raised(last_lines: Sequence[str]) -> str | None:
 
 
 def _of_rank(cause: Cause, message: str, rank: RankEnd) -> Failure:
-    return Failure(cause, message, rank.rank, rank.exit_code, rank.signal, rank.last_lines)
+    return Failure(cause, message, rank.rank if rank.role is None else None, rank.exit_code, rank.signal, rank.last_lines)

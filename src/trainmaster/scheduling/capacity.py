@@ -1,10 +1,10 @@
 """What is free: per node, the capacity less what live attempts hold. Changed in place during one cycle only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
-from trainmaster.model.spec import Resources
+from trainmaster.model.spec import Counts, Resources
 
 _EPSILON = 1e-9  # CPUs are fractions: 0.1 + 0.2 must fit into 0.3
 
@@ -17,6 +17,7 @@ class Free:
     cpus: float
     memory_bytes: int
     devices: list[int]  # indices, ascending
+    counted: dict[str, float] = field(default_factory=dict)  # what else there is, by name
 
     def fits(self, ask: Resources) -> bool:
         """Whether one member of the gang fits here now."""
@@ -24,6 +25,7 @@ class Free:
             self.cpus + _EPSILON >= ask.cpus
             and self.memory_bytes >= (ask.memory_bytes or 0)
             and len(_of_kind(self.node, self.devices, ask)) >= ask.gpus
+            and all(self.counted.get(name, 0.0) + _EPSILON >= amount for name, amount in ask.counted)
         )
 
     def take(self, ask: Resources) -> NodeShare:
@@ -32,7 +34,19 @@ class Free:
         self.cpus -= ask.cpus
         self.memory_bytes -= ask.memory_bytes or 0
         self.devices = [i for i in self.devices if i not in devices]
-        return NodeShare(self.node.name, self.node.address, ask.cpus, ask.memory_bytes or 0, devices)
+        self._less(ask.counted)
+        return NodeShare(self.node.name, self.node.address, ask.cpus, ask.memory_bytes or 0, devices, ask.counted)
+
+    def without(self, share: NodeShare) -> None:
+        """Take out what an attempt holds."""
+        self.cpus -= share.cpus
+        self.memory_bytes -= share.memory_bytes
+        self.devices = [i for i in self.devices if i not in share.devices]
+        self._less(share.counted)
+
+    def _less(self, amounts: Counts) -> None:
+        for name, amount in amounts:
+            self.counted[name] = self.counted.get(name, 0.0) - amount
 
 
 def free_nodes(nodes: tuple[Node, ...], held: Mapping[str, Allocation]) -> list[Free]:
@@ -42,15 +56,13 @@ def free_nodes(nodes: tuple[Node, ...], held: Mapping[str, Allocation]) -> list[
         for share in allocation.shares:
             node = free.get(share.node)
             if node is not None:
-                node.cpus -= share.cpus
-                node.memory_bytes -= share.memory_bytes
-                node.devices = [i for i in node.devices if i not in share.devices]
+                node.without(share)
     return [f for f in free.values() if f.node.state is NodeState.UP]
 
 
 def whole(node: Node) -> Free:
     """A node with nothing on it."""
-    return Free(node, node.cpus, node.memory_bytes, [d.index for d in node.devices])
+    return Free(node, node.cpus, node.memory_bytes, [d.index for d in node.devices], dict(node.counted))
 
 
 def _of_kind(node: Node, free: list[int], ask: Resources) -> list[int]:

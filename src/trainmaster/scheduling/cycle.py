@@ -8,6 +8,7 @@ from trainmaster.model.spec import Resources
 from trainmaster.scheduling.capacity import free_nodes
 from trainmaster.scheduling.explain import refusal
 from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.request import Request, requested
 from trainmaster.scheduling.snapshot import Placement, Plan, Refusal, Snapshot
 
 _BACKOFF = Refusal("backoff", "waiting before the next restart (back-off)")
@@ -18,7 +19,7 @@ class Carry:
     """Refusal texts by request, for the nodes they were written about."""
 
     nodes: tuple[Node, ...] = ()
-    refusals: dict[Resources, Refusal] = field(default_factory=dict)
+    refusals: dict[Request, Refusal] = field(default_factory=dict)
 
 
 def cycle(snapshot: Snapshot, policy: Policy, carry: Carry) -> tuple[Plan, Carry]:
@@ -32,21 +33,23 @@ def cycle(snapshot: Snapshot, policy: Policy, carry: Carry) -> tuple[Plan, Carry
     free = free_nodes(snapshot.nodes, snapshot.held)
     placements: list[Placement] = []
     refusals: dict[str, Refusal] = {}
-    misfits: dict[Resources, Refusal] = {}
+    misfits: dict[Request | Resources, Refusal] = {}
     for job in ordered(snapshot, policy):
         if job.not_before_s > snapshot.now_s:
             refusals[job.id] = _BACKOFF
             continue
-        ask = job.spec.resources
-        refused = misfits.get(ask)  # the one look-up that a long queue costs: hashing a request is dear
+        spec = job.spec
+        looked_up = requested(spec) if spec.roles else spec.resources
+        refused = misfits.get(looked_up)  # the one look-up that a long queue costs: hashing a request is dear
         if refused is None:
+            ask = requested(spec)
             allocation = policy.place(ask, free)
             if allocation is not None:
                 placements.append(Placement(job.id, allocation))
                 continue
             if ask not in carry.refusals:
                 carry.refusals[ask] = refusal(ask, snapshot.nodes)
-            refused = misfits[ask] = carry.refusals[ask]
+            refused = misfits[looked_up] = carry.refusals[ask]
         refusals[job.id] = refused
     return Plan(tuple(placements), refusals, policy.depth(snapshot), policy.name), carry
 

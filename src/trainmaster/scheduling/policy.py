@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Allocation
-from trainmaster.model.spec import Resources
 from trainmaster.scheduling.capacity import Free
+from trainmaster.scheduling.request import Request
 from trainmaster.scheduling.snapshot import Snapshot
 
 OrderKey = tuple[float | int, ...]
@@ -23,7 +23,7 @@ class Policy:
 
     name: str
     order: Callable[[Snapshot, Job], OrderKey]
-    place: Callable[[Resources, list[Free]], Allocation | None]
+    place: Callable[[Request, list[Free]], Allocation | None]
     depth: Callable[[Snapshot], int]
     preempt: Callable[[Snapshot, Job], tuple[str, ...]]
 
@@ -33,15 +33,27 @@ def priority_then_fifo(snapshot: Snapshot, job: Job) -> OrderKey:
     return (-job.spec.priority, job.seq)
 
 
-def first_fit(ask: Resources, free: list[Free]) -> Allocation | None:
-    """The first nodes by name with room, one member each; nothing is taken unless the whole gang fits."""
-    chosen = []
+def first_fit(ask: Request, free: list[Free]) -> Allocation | None:
+    """The first nodes by name with room, one member each; nothing is taken unless the whole gang fits.
+
+    Where roles run beside the ranks, the first node with room for both leads: it could have been any other's place too,
+    so that no choice of it can keep a gang from fitting.
+    """
+    each, lead = ask.each, ask.lead
+    head = None
+    if lead is not None:
+        head = next((node for node in free if node.fits(lead)), None)
+        if head is None:
+            return None
+    chosen = [] if head is None else [head]
     for node in free:
-        if node.fits(ask):
+        if len(chosen) == each.nodes:
+            break
+        if node is not head and node.fits(each):
             chosen.append(node)
-            if len(chosen) == ask.nodes:
-                return Allocation(tuple(node.take(ask) for node in chosen))
-    return None
+    if len(chosen) < each.nodes:
+        return None
+    return Allocation(tuple(node.take(lead if node is head and lead else each) for node in chosen))
 
 
 def no_reservations(snapshot: Snapshot) -> int:

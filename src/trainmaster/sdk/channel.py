@@ -8,7 +8,7 @@ import warnings
 from json import dumps
 from typing import Any, Dict, Optional, Union
 
-from trainmaster.wire.names import ENV_RESUME_STEP, ENV_SDK, FLAG_CHECKPOINT, FLAG_STOP, SDK_FLAGS
+from trainmaster.wire.names import ARTIFACT_KINDS, ENV_RESUME_STEP, ENV_SDK, FLAG_CHECKPOINT, FLAG_STOP, SDK_FLAGS
 
 _UNOPENED = -2  # not tried yet
 _CLOSED = -1  # no job, or the file cannot be opened
@@ -113,12 +113,18 @@ def _first_step() -> int:
         return 0
 
 
-def artifact(path: "Union[str, os.PathLike[str]]", name: Optional[str] = None) -> None:
+def artifact(path: "Union[str, os.PathLike[str]]", kind: Optional[str] = None, name: Optional[str] = None) -> None:
     """Keep a file as it is now or a little later: do not change it afterwards.
 
-    `name`: under which it is kept; by default its path from the current directory, or its file name if it lies elsewhere.
-    A file that is not there is warned about, not raised: a missing plot shall not end a training.
+    `kind`: "file", "metrics", "plot", "confusion_matrix" or "model"; by default judged by name and content. A model that
+    is a pickle is kept as a file alone, unless the project allows it. `name`: under which it is kept; by default its path
+    from the current directory, or its file name if it lies elsewhere. A file that is not there and a kind that is none
+    are warned about, not raised: a missing plot shall not end a training.
     """
+    if kind is not None and kind not in ARTIFACT_KINDS:
+        known = ", ".join(ARTIFACT_KINDS)
+        warnings.warn(f"sdk.artifact: {kind!r} is none of {known}: it is judged by name and content", stacklevel=2)
+        kind = None
     place = os.path.abspath(os.fspath(path))
     if not os.path.isfile(place):
         warnings.warn(f"sdk.artifact: there is no file {place}", stacklevel=2)
@@ -127,7 +133,8 @@ def artifact(path: "Union[str, os.PathLike[str]]", name: Optional[str] = None) -
         name = os.path.relpath(place)
         if name.startswith(os.pardir):
             name = os.path.basename(place)
-    CHANNEL.send({"t": "a", "path": place, "name": name})
+    message = {"t": "a", "path": place, "name": name}
+    CHANNEL.send(message if kind is None else {**message, "kind": kind})
 
 
 def should_checkpoint() -> bool:

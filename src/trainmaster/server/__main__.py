@@ -1,4 +1,4 @@
-"""`python -m trainmaster.server api|control HOME [--detach FD]`: one process of the server.
+"""`python -m trainmaster.server api|control|mirror HOME [--detach FD]`: one process of the server.
 
 With `--detach` it leaves its parent at once and tells over the pipe FD who it is, and with which error it ended; the
 pipe stays open while it lives.
@@ -16,7 +16,7 @@ from trainmaster.wire.processes import own_identity
 
 def main(arguments: list[str]) -> int:
     """Detach before anything heavy is imported, so that whoever starts us waits a few milliseconds only."""
-    if len(arguments) not in (2, 4) or arguments[0] not in ("api", "control"):
+    if len(arguments) not in (2, 4) or arguments[0] not in ("api", "control", "mirror"):
         print(__doc__, file=sys.stderr)  # noqa: T201
         return 2
     pipe = None

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from trainmaster.errors import UsageError
@@ -12,12 +13,13 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewRow
 from trainmaster.server import auth, bodies, runtime
 from trainmaster.server.orders import orders, over, superseded, version
+from trainmaster.server.provenance import keep_environment
 from trainmaster.wire.messages import Order, SyncResponse
 
 _SYNC_MAX_BYTES = 8 * bodies.MIB
 _WAIT_MAX_S = 30.0
 _INT_MAX = 2**63 - 1
-_KINDS = ("started", "rendezvous", "staged", "kept", "ended")
+_KINDS = ("preparing", "started", "environment", "rendezvous", "staged", "kept", "run", "ended")
 _KNOWN = frozenset(("key", "reports", "points", "heartbeat", "wait_s", "orders_seen"))
 
 
@@ -36,6 +38,7 @@ async def sync(request: Request) -> bodies.Json:
     is_over = job is not None and over(job, key)
     taken = [report for report in reports if not is_over or report["kind"] == "ended"]
     if taken:
+        await _keep_environments(desk, taken)
         text = str(key)
         await desk.accept([NewRow(f"{text}:{report['n']}", AgentReport(text, report), now_s) for report in taken])
     sample = runtime.Sample(_points(body, key, now_s), _heartbeat(body, str(key), now_s))
@@ -47,6 +50,15 @@ async def sync(request: Request) -> bodies.Json:
     return bodies.Json(SyncResponse(ack=ack, orders=wanted, version=version(wanted), stale=is_stale))
 
 
+async def _keep_environments(desk: runtime.Runtime, reports: list[dict[str, Any]]) -> None:
+    """Bring the records that agents name into the blob store, each at the first job that ran in it."""
+    for report in reports:
+        name = report.get("environment")
+        new = isinstance(name, str) and name not in desk.environments
+        if new and await run_in_threadpool(keep_environment, desk.services, str(name)):
+            desk.environments.add(str(name))
+
+
 async def _await_orders(desk: runtime.Runtime, key: AgentKey, body: Mapping[str, Any]) -> tuple[list[Order], bool]:
     """The orders as soon as they differ from those seen, at the latest when the agent's wait is over."""
     deadline_s = time.monotonic() + min(_number(body, "wait_s"), _WAIT_MAX_S)
@@ -55,7 +67,7 @@ async def _await_orders(desk: runtime.Runtime, key: AgentKey, body: Mapping[str,
         while True:
             bell.clear()
             job = desk.job(key.job)
-            wanted = orders(job, key) if job is not None else []
+            wanted = [*orders(job, key), *desk.execs.orders(key)] if job is not None else []
             left_s = deadline_s - time.monotonic()
             if version(wanted) != seen or left_s <= 0 or desk.bells.closing:
                 return wanted, job is not None and superseded(job, key)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -10,14 +11,41 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from trainmaster import __version__
+from trainmaster.blobs.transfers import trim
 from trainmaster.model.nodes import NodeState
-from trainmaster.server import agents, bodies, code, commands, errors, jobs, logs, nodes, schemas, submit
+from trainmaster.server import (
+    again,
+    agents,
+    artifacts,
+    bodies,
+    cancelling,
+    code,
+    commands,
+    compare,
+    errors,
+    exec,
+    gauges,
+    idle,
+    jobs,
+    logs,
+    nodes,
+    notes,
+    provenance,
+    queue,
+    schemas,
+    storage,
+    streams,
+    submit,
+    transfers,
+)
 from trainmaster.server.door import Door
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.services import Services
 
 _READERS = 8  # threads that read the stores at a time: more would only wait for each other
 _TRIM_S = 3600.0
+_TRIM_CACHE_S = 30.0
+_log = logging.getLogger("trainmaster.api")
 
 
 def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI:
@@ -28,9 +56,12 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _READERS
         await runtime.start()
-        trimming = asyncio.create_task(_trim(runtime))
+        tasks = [asyncio.create_task(_trim(runtime)), asyncio.create_task(_trim_cache(services))]
+        if services.configuration.idle_stop_s:
+            tasks.append(asyncio.create_task(idle.stop_when_idle(runtime, services.configuration.idle_stop_s)))
         yield
-        trimming.cancel()
+        for task in tasks:
+            task.cancel()
         runtime.close()
 
     app = FastAPI(
@@ -43,11 +74,20 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         redirect_slashes=False,
     )
     app.state.runtime = runtime
-    app.add_middleware(Door, tokens=runtime.tokens)
+    app.add_middleware(Door, tokens=runtime.tokens, called=runtime.called)
     errors.install(app)
     app.router.routes.append(Route("/agent/sync", agents.sync, methods=["POST"]))
-    for router in (submit.router, jobs.router, logs.router, commands.router, nodes.router, code.router):
-        app.include_router(router)
+    app.router.routes.append(Route("/agent/store", transfers.store, methods=["POST"]))
+    app.router.routes.append(Route("/agent/blob", transfers.put, methods=["PUT"]))
+    app.router.routes.append(Route("/agent/blob", transfers.get, methods=["GET"]))
+    app.router.routes.append(Route("/agent/exec/output", exec.agent_output, methods=["POST"]))
+    app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
+    rooms = (
+        submit, queue, again, provenance, cancelling, exec, jobs, artifacts, logs, compare, notes, commands, nodes, code,
+        storage, streams, gauges,
+    )  # fmt: skip
+    for room in rooms:
+        app.include_router(room.router)
 
     described: dict[str, Any] = {"response_model": None, "responses": schemas.answers(schemas.Health)}
 
@@ -93,3 +133,13 @@ async def _trim(runtime: Runtime) -> None:
     while True:
         await runtime.trim()
         await asyncio.sleep(_TRIM_S)
+
+
+async def _trim_cache(services: Services) -> None:
+    """Keep the cache of a store elsewhere within its bound."""
+    while True:
+        await asyncio.sleep(_TRIM_CACHE_S)
+        try:
+            await asyncio.to_thread(trim, services.blobs)
+        except OSError as error:  # a disk that is away: the next time
+            _log.warning("the cache was not trimmed: %s", error)

@@ -14,6 +14,7 @@ from typing import Any
 from trainmaster.errors import AuthenticationError
 from trainmaster.home import Home, account_name, write_atomic
 
+TICKET_S = 60.0
 _SEND = "send 'Authorization: Bearer <token>'; this machine's own server keeps it in $TRAINMASTER_HOME/token"
 
 
@@ -35,13 +36,16 @@ def bearer(header: str | None) -> str | None:
 
 
 class Tokens:
-    """The tokens this server knows: `tokens.json`, `{"tokens": [{name, sha256, created_s}]}`, mode 0600."""
+    """The tokens this server knows: `tokens.json`, `{"tokens": [{name, sha256, created_s}]}`, mode 0600; and the tickets,
+    which live in memory: short-lived keys for a URL, where a browser can send no header.
+    """
 
     def __init__(self, home: Home) -> None:
         self._path = home.root / "tokens.json"
         self._home = home
         self._changed_ns = -1
         self._known: list[tuple[str, bytes]] = []
+        self._tickets: dict[str, tuple[str, float]] = {}  # SHA-256 -> owner, until when on the monotonic clock
 
     def ensure_admin(self) -> None:
         """See to it that the token in `home.token_file` is known here, as this account's; make one at the first start."""
@@ -71,6 +75,20 @@ class Tokens:
         if found is None:
             raise AuthenticationError("the server does not know this token")
         return found
+
+    def ticket(self, owner: str, now_s: float) -> str:
+        """A key that opens streams for `owner` for a minute."""
+        self._tickets = {digest: kept for digest, kept in self._tickets.items() if kept[1] > now_s}
+        made = secrets.token_urlsafe(24)
+        self._tickets[hashlib.sha256(made.encode()).hexdigest()] = (owner, now_s + TICKET_S)
+        return made
+
+    def ticket_owner(self, ticket: str, now_s: float) -> str:
+        """For whom a ticket was made. Raises: AuthenticationError."""
+        owner, until_s = self._tickets.get(hashlib.sha256(ticket.encode(errors="replace")).hexdigest(), ("", 0.0))
+        if until_s <= now_s:
+            raise AuthenticationError("the ticket is not known or no longer holds", "get another one: POST /tickets")
+        return owner
 
     def _refresh(self) -> None:
         """Read the file again when it changed."""

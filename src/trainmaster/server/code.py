@@ -28,7 +28,9 @@ _ZIP = {"requestBody": {"required": True, "content": {"application/zip": {"schem
 async def missing(request: Request) -> bodies.Json:
     """An empty list means that the tree is stored, and a job may name its digest."""
     body = await bodies.read_json(request, _TREE_MAX_BYTES, "the tree", _TREE)
-    return bodies.Json(await run_in_threadpool(_missing, runtime.of(request).services.blobs, body.get("tree")))
+    desk = runtime.of(request)
+    async with desk.gate.inside():
+        return bodies.Json(await run_in_threadpool(_missing, desk.services.blobs, body.get("tree")))
 
 
 @router.post(
@@ -40,9 +42,10 @@ async def missing(request: Request) -> bodies.Json:
 )
 async def store(request: Request) -> bodies.Json:
     """The body is a zip whose members are named by the SHA-256 of their bytes."""
-    services = runtime.of(request).services
-    with await bodies.spool(request, _ZIP_MAX_BYTES, "the upload", services.home.root) as upload:
-        stored = await run_in_threadpool(code.store_zip, services.blobs, upload)
+    desk = runtime.of(request)
+    with await bodies.spool(request, _ZIP_MAX_BYTES, "the upload", desk.services.home.root) as upload:
+        async with desk.gate.inside():
+            stored = await run_in_threadpool(code.store_zip, desk.services.blobs, upload)
     return bodies.Json({"stored": stored})
 
 

@@ -1,4 +1,4 @@
-"""What is asked of jobs: cancel, hold, release. Durable when answered, done by control."""
+"""What is asked of waiting jobs: hold, release (`cancelling` has the third). Durable when answered, done by control."""
 
 import time
 
@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import ConflictError
-from trainmaster.model.commands import CancelJob, Command, HoldJob, ReleaseJob
+from trainmaster.model.commands import Command, HoldJob, ReleaseJob
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import NewRow
 from trainmaster.server import bodies, runtime, schemas
-from trainmaster.server.jobs import Ref
 from trainmaster.server.lookup import Found, find
+from trainmaster.server.names import Ref
 from trainmaster.server.submit import idempotency_key
 
 router = APIRouter(tags=["jobs"])
@@ -21,25 +21,13 @@ ASKED_MAX_BYTES = bodies.MIB
 _ASKING = schemas.asking(schemas.Asked, schemas.Taken)
 
 
-@router.post("/jobs/{ref}/cancel", summary="Cancel a job", **_ASKING)
-async def cancel(request: Request, ref: Ref) -> bodies.Json:
-    """End it, wherever it is. A job that was cancelled before stays so; one that ended otherwise is a conflict."""
-    desk, reason = runtime.of(request), await asked(request)
-    found = await run_in_threadpool(find, desk, ref)
-    if found.job.state in (State.SUCCEEDED, State.FAILED):
-        raise ConflictError(f"{found.job.id} has already {found.job.state.value}", f"see how: tm show {found.job.id}")
-    if found.job.state is State.CANCELLED:
-        return bodies.Json({"id": found.job.id, "state": found.job.state.value}, 202)
-    return await _take(request, found, CancelJob(found.job.id, runtime.user(request), reason))
-
-
 @router.post("/jobs/{ref}/hold", summary="Hold a job", **_ASKING)
 async def hold(request: Request, ref: Ref) -> bodies.Json:
     """Keep a waiting job from starting."""
     desk, reason = runtime.of(request), await asked(request)
     found = await run_in_threadpool(find, desk, ref)
     if found.job.state not in (State.QUEUED, State.HELD):
-        raise ConflictError(f"{_standing(found.job)}; only a waiting job can be held")
+        raise ConflictError(f"{standing(found.job)}; only a waiting job can be held")
     return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason))
 
 
@@ -50,11 +38,11 @@ async def release(request: Request, ref: Ref) -> bodies.Json:
     found = await run_in_threadpool(find, desk, ref)
     holding = any(isinstance(row.command, HoldJob) for row in found.pending)
     if found.job.state is not State.HELD and not holding:
-        raise ConflictError(f"{_standing(found.job)}, so it is not held")
+        raise ConflictError(f"{standing(found.job)}, so it is not held")
     return await _take(request, found, ReleaseJob(found.job.id, runtime.user(request)))
 
 
-def _standing(job: Job) -> str:
+def standing(job: Job) -> str:
     """`digits-14 is running`, `digits-14 has succeeded`."""
     verb = {State.SUCCEEDED: "has", State.FAILED: "has", State.CANCELLED: "was"}.get(job.state, "is")
     return f"{job.id} {verb} {job.state.value}"

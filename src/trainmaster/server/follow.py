@@ -16,12 +16,12 @@ class Bells:
     """Wakes whoever waits for a job. A bell may ring without cause; whoever hears it looks for itself."""
 
     def __init__(self) -> None:
-        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._bells: dict[str | None, set[asyncio.Event]] = {}
         self.closing = False
 
     @contextlib.contextmanager
-    def listen(self, job: str) -> Iterator[asyncio.Event]:
-        """An event that is set at every news of `job`; clear it before looking."""
+    def listen(self, job: str | None) -> Iterator[asyncio.Event]:
+        """An event that is set at every news of `job` (None: of any); clear it before looking."""
         bell = asyncio.Event()
         self._bells.setdefault(job, set()).add(bell)
         try:
@@ -40,7 +40,7 @@ class Bells:
 
     def ring(self, job: str) -> None:
         """There is news of `job`."""
-        for bell in self._bells.get(job, ()):
+        for bell in (*self._bells.get(job, ()), *self._bells.get(None, ())):
             bell.set()
 
     def ring_all(self) -> None:

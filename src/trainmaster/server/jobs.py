@@ -1,4 +1,4 @@
-"""Reading jobs: lists, one job, why it waits, its metrics, its events, its artifacts."""
+"""Reading jobs: lists, one job, why it waits, its metrics, its events."""
 
 import asyncio
 import json
@@ -8,27 +8,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response, StreamingResponse
 
-from trainmaster.errors import NotFoundError
 from trainmaster.model.job import State
 from trainmaster.ports.store import JobQuery
-from trainmaster.scheduling.cycle import ordered
 from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.server import bodies, runtime, schemas, sentences, views
+from trainmaster.server import bodies, queue, runtime, schemas, sentences, views
+from trainmaster.server.artifacts import kept_by
 from trainmaster.server.lookup import find, page
+from trainmaster.server.names import Ref
 
 router = APIRouter(tags=["jobs"])
 
-Ref = Annotated[str, Path(description="an id, a unique prefix of one, a job's name, `@last` or `@last-failed`", max_length=200)]
 Wait = Annotated[float, Query(ge=0, le=30, description="seconds to hold the answer until there is something new")]
 _LISTED_MAX = 1000
 _PAGE = 500  # jobs read at once where all are asked for
 _EVENTS_MAX = 1000
-_QUEUE_MAX = 20_000  # jobs that are looked at to say where one stands
 _WATCH_BEAT_S = 1.0  # metrics ring no bell: a watched job is looked at this often
 _BEAT_S = 5.0  # should a datagram have been lost
 
@@ -87,7 +83,9 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     attempts = desk.services.events.attempts(job.id)
     nodes = dict.fromkeys(share.node for attempt in attempts for share in attempt.allocation.shares)
     work = [job.origin.directory] if job.code.in_place else [str(home.work(job.id, node)) for node in nodes]
-    return bodies.Json(views.job_detail(job, attempts, points, found.reason, work))
+    detail, kept = views.job_detail(job, attempts, points, found.reason, work), kept_by(desk, job)
+    children, runs = desk.services.events.children(job.id), {"runs": desk.services.runs(job.id)}
+    return bodies.Json({**detail, **kept, "notes": [*detail["notes"], *kept["notes"]], "children": children, **runs})
 
 
 @router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=schemas.answers(schemas.Why))
@@ -95,16 +93,13 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
     """The reason in plain words, and the place in the queue."""
     desk = runtime.of(request)
     found = find(desk, ref)
-    job, events = found.job, desk.services.events
-    waiting = events.jobs(JobQuery(states=(State.QUEUED,), limit=_QUEUE_MAX)) if job.state is State.QUEUED else []
+    job, reason = found.job, found.reason
     place = None
-    reason = found.reason
-    if any(other.id == job.id for other in waiting):
-        live = events.jobs(JobQuery(states=tuple(s for s in State if s.live), limit=_QUEUE_MAX))
-        held = {other.id: other.attempt.allocation for other in live if other.attempt is not None}
-        snapshot = Snapshot(time.time(), tuple(events.nodes()), tuple(waiting), held)
-        place = 1 + [other.id for other in ordered(snapshot, POLICIES["fifo"])].index(job.id)
-        reason = why(job, snapshot, place) if found.reason == job.reason else found.reason
+    if job.state is State.QUEUED:
+        seen = queue.snapshot(desk)
+        place = queue.position(seen, job.id)
+        if place is not None and reason == job.reason:
+            reason = why(job, seen, place)
     return bodies.Json({"id": job.id, "reason": reason, "position": place, "state": job.state.value})
 
 
@@ -156,20 +151,3 @@ def _versioned(desk: runtime.Runtime, job_id: str) -> tuple[int, dict[str, Any]]
     points = desk.services.metrics.last([job_id]).get(job_id, {})
     view = views.job_view(found.job, points, found.reason)
     return zlib.crc32(json.dumps(view, sort_keys=True).encode()) or 1, view
-
-
-@router.get("/jobs/{ref}/artifacts/{path:path}", summary="An artifact's bytes", response_class=Response)
-def artifact(request: Request, ref: Ref, path: str) -> Response:
-    """The file as it was kept; `ETag` is its SHA-256."""
-    desk = runtime.of(request)
-    job = find(desk, ref).job
-    kept = next((one for one in reversed(job.artifacts) if one.path == path), None)
-    if kept is None:
-        names = ", ".join(one.path for one in job.artifacts[:20])
-        raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has kept none so far")
-    name = f"artifacts/{job.id}/{kept.digest}"
-    headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
-    local = desk.services.blobs.local_path(name)
-    if local is not None and desk.services.blobs.exists([name])[0]:
-        return FileResponse(local, media_type="application/octet-stream", headers=headers)
-    return StreamingResponse(desk.services.blobs.open(name), media_type="application/octet-stream", headers=headers)

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 
 from trainmaster.server import bodies, ranklogs, runtime, schemas
-from trainmaster.server.jobs import Ref, Wait
+from trainmaster.server.jobs import Wait
 from trainmaster.server.lookup import find
+from trainmaster.server.names import Ref
 
 router = APIRouter(tags=["jobs"])
 
@@ -24,6 +25,7 @@ class LogQuery:
     """Which part of the output."""
 
     rank: Annotated[int | None, Query(ge=0)] = None
+    role: Annotated[str | None, Query(description="what runs beside the ranks, by its name")] = None
     attempt: Annotated[int | None, Query(ge=1)] = None
     after: Annotated[str, Query(description="`cursor` of the last answer")] = ""
     wait_s: Wait = 0
@@ -31,7 +33,8 @@ class LogQuery:
 
     def files(self, desk: runtime.Runtime, job: str, first: int) -> list[ranklogs.RankFile]:
         """The files asked for, of attempts from `first` on."""
-        return ranklogs.rank_files(desk.services.home, job, first, self.attempt, self.rank)
+        which = ranklogs.Which(self.attempt, self.rank, self.role)
+        return ranklogs.rank_files(desk.services.home, job, first, which)
 
 
 @router.get("/jobs/{ref}/logs", summary="The ranks' output", response_model=None, responses=schemas.answers(schemas.Logs))
@@ -46,11 +49,11 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
     if query.tail is not None and not query.after:
         await asyncio.to_thread(ranklogs.skip_to_tail, query.files(desk, job_id, 0), cursor, query.tail)
     with desk.following():
-        return await _follow(desk, job_id, query, cursor)
+        return bodies.Json(await next_page(desk, job_id, query, cursor))
 
 
-async def _follow(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: ranklogs.Cursor) -> bodies.Json:
-    """What is new, as soon as there is something."""
+async def next_page(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: ranklogs.Cursor) -> dict[str, Any]:
+    """What is new, as soon as there is something or `wait_s` is over; `cursor` moves on."""
     deadline_s = time.monotonic() + query.wait_s
     while True:
         job = desk.job(job_id)
@@ -62,12 +65,10 @@ async def _follow(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: r
             ranklogs.pass_over(files, cursor, live)
         over = ended and ranklogs.at_end(files, cursor)
         if chunks or over or time.monotonic() >= deadline_s or desk.bells.closing:
-            return bodies.Json(
-                {
-                    "chunks": [chunk._asdict() for chunk in chunks],
-                    "cursor": cursor.encode(),
-                    "state": job.state.value if job is not None else "queued",
-                    "ended": over,
-                }
-            )
+            return {
+                "chunks": [chunk._asdict() for chunk in chunks],
+                "cursor": cursor.encode(),
+                "state": job.state.value if job is not None else "queued",
+                "ended": over,
+            }
         await asyncio.sleep(max(_LOOK_S, desk.followers / _LOOKS_PER_S))

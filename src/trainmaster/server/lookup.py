@@ -3,9 +3,11 @@
 Law: the inbox is read before the projections, so that a row taken up in between shows up in at least one of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from trainmaster.errors import TrainmasterError
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.ports.store import InboxRow, JobQuery
@@ -27,12 +29,33 @@ def find(desk: Runtime, ref: str) -> Found:
 
     Raises: NotFoundError, ConflictError (several ids begin so), UsageError.
     """
+    (found,) = find_each(desk, [ref])
+    if isinstance(found, TrainmasterError):
+        raise found
+    return found
+
+
+def find_each(desk: Runtime, refs: Sequence[str]) -> list[Found | TrainmasterError]:
+    """What `find` answers or raises for each, at the cost of one look at the inbox."""
     events, rows = desk.services.events, desk.waiting.rows()
     submits = {row.job: row for row in rows if isinstance(row.command, SubmitJob)}
-    job_id = ref if ref in submits else events.resolve(ref, [_named(row) for row in submits.values()])
-    mine = tuple(row for row in rows if row.job == job_id)
-    job = events.job(job_id) or pending_job(submits[job_id])
-    return Found(job, pending_reason(job, mine), mine)
+    about: dict[str, list[InboxRow]] = {}
+    for row in rows:
+        about.setdefault(row.job, []).append(row)
+    named: list[tuple[str, str]] | None = None
+    found: list[Found | TrainmasterError] = []
+    for ref in refs:
+        try:
+            if ref not in submits and named is None:
+                named = [_named(row) for row in submits.values()]
+            job_id = ref if ref in submits else events.resolve(ref, named or [])
+        except TrainmasterError as error:
+            found.append(error)
+            continue
+        mine = tuple(about.get(job_id, ()))
+        job = events.job(job_id) or pending_job(submits[job_id])
+        found.append(Found(job, pending_reason(job, mine), mine))
+    return found
 
 
 def page(desk: Runtime, query: JobQuery) -> list[Found]:

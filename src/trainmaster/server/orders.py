@@ -3,9 +3,9 @@
 import hashlib
 import json
 
-from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
+from trainmaster.lifecycle.effects import grace_s
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Job, State, StopFor
+from trainmaster.model.job import Job, State
 from trainmaster.wire.messages import Order
 
 
@@ -34,8 +34,7 @@ def orders(job: Job, key: AgentKey) -> list[Order]:
         wanted.append(Order(order="rendezvous", address=current.master_address, port=current.master_port))
     if job.state is State.STOPPING:
         why = job.stopping_for.value if job.stopping_for is not None else "stop"
-        grace_s = FAILURE_GRACE_S if job.stopping_for is StopFor.FAILURE else GRACE_S
-        wanted.append(Order(order="stop", grace_s=grace_s, reason=why))
+        wanted.append(Order(order="stop", grace_s=grace_s(job), reason=why))
     return wanted
 
 

@@ -30,6 +30,8 @@ def run(which: str, root: str, pipe: int | None) -> int:
         _log_to(home.logs / f"{which}.log")
         if which == "control":
             return _control(home, pipe is not None)
+        if which == "mirror":
+            return _mirror(home, pipe is not None)
         from trainmaster.server.serving import api_main  # noqa: PLC0415  control must not wait for it
 
         return api_main(home, pipe is not None)
@@ -49,6 +51,19 @@ def _control(home: Home, detached: bool) -> int:
 
     prepare_directory(home.socket("control.wake"))
     return compose.control_main(home, started)
+
+
+def _mirror(home: Home, detached: bool) -> int:
+    """The third process, which no job waits for: trackers fed from the log. The api brings it back."""
+
+    def started() -> None:
+        settle()
+        refuse_stopped(home, detached)
+        daemons.announce(home, "mirror", __version__)
+
+    from trainmaster.mirroring import mirror_main  # noqa: PLC0415  no other process loads trackers
+
+    return mirror_main(home, started)
 
 
 def refuse_stopped(home: Home, detached: bool) -> None:

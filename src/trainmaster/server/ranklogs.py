@@ -21,7 +21,7 @@ from trainmaster.home import Home
 CHUNK_MAX_BYTES = 256 * 1024  # of one file in one answer, so that no rank starves the others
 ANSWER_MAX_BYTES = 1024 * 1024
 
-_FILE = re.compile(r"rank(\d+)\.log\Z")
+_FILE = re.compile(r"(?:rank(?P<rank>\d+)|role-(?P<role>[\w.-]+))\.log\Z")
 _NODE = re.compile(r"n(\d+)\Z")
 _CURSOR_MAX_BYTES = 1024 * 1024
 _SETTLED_S = 0.2  # a line without an end is given out once its file has been quiet so long
@@ -31,25 +31,36 @@ _CUT_KEPT_MAX_BYTES = 1024 * 1024 + 4096  # it stands after the first MiB at mos
 
 
 class RankFile(NamedTuple):
-    """One rank's log; sorts by attempt, then rank."""
+    """One rank's log, or a role's; sorts by attempt, then rank, the roles after the ranks."""
 
     attempt: int
-    rank: int
+    beside: bool  # it is a role's
+    rank: int  # -1 of a role
     node_index: int
     path: str
+    role: str | None = None
 
     @property
     def name(self) -> str:
         """How a cursor calls it."""
-        return f"{self.attempt}/{self.node_index}/{self.rank}"
+        return f"{self.attempt}/{self.node_index}/{self.rank if self.role is None else self.role}"
 
 
 class Chunk(NamedTuple):
-    """A piece of a rank's output."""
+    """A piece of a rank's output, or of a role's (`rank` is -1 then)."""
 
     attempt: int
     rank: int
+    role: str | None
     text: str
+
+
+class Which(NamedTuple):
+    """Whose logs: of one attempt, of one rank or of one role; None of any."""
+
+    attempt: int | None = None
+    rank: int | None = None
+    role: str | None = None
 
 
 @dataclass(slots=True)
@@ -80,18 +91,22 @@ class Cursor:
             raise UsageError("after is no cursor of this server", "give the `cursor` of the last answer, or nothing") from error
 
 
-def rank_files(home: Home, job: str, first: int, attempt: int | None, rank: int | None) -> list[RankFile]:
-    """The logs there are, of attempts from `first` on (or of one attempt, one rank), in reading order."""
+def rank_files(home: Home, job: str, first: int, which: Which = Which()) -> list[RankFile]:  # noqa: B008  a constant
+    """The logs there are, of attempts from `first` on, in reading order."""
     root = home.attempt(job, 0, 0).parent.parent
     found = []
     for number in _numbers(root):
-        if number < first or attempt not in (None, number):
+        if number < first or which.attempt not in (None, number):
             continue
         for node_index, directory in _nodes(root / str(number)):
             for entry in _entries(directory):
                 match = _FILE.match(entry)
-                if match is not None and rank in (None, int(match[1])):
-                    found.append(RankFile(number, int(match[1]), node_index, str(directory / entry)))
+                if match is None or which.role not in (None, match["role"]):
+                    continue
+                rank = int(match["rank"]) if match["role"] is None else -1
+                if which.rank in (None, rank):
+                    path = str(directory / entry)
+                    found.append(RankFile(number, match["role"] is not None, rank, node_index, path, match["role"]))
     return sorted(found)
 
 
@@ -108,7 +123,7 @@ def read_new(files: list[RankFile], cursor: Cursor, live: int | None, follow: bo
         cursor.offsets[file.name] = offset
         left -= max(0, offset - begin)
         if text:
-            chunks.append(Chunk(file.attempt, file.rank, text))
+            chunks.append(Chunk(file.attempt, file.rank, file.role, text))
         if left <= 0 or (text and not follow and limit - (offset - begin) < 4):  # there may be more of this one
             break
     return chunks

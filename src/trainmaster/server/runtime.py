@@ -15,7 +15,9 @@ from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewRow
 from trainmaster.server.auth import Tokens
+from trainmaster.server.execs import Sessions
 from trainmaster.server.follow import Bells, ControlWaker, Follower
+from trainmaster.server.gate import Gate
 from trainmaster.server.ingest import GroupWriter
 from trainmaster.server.services import Services
 from trainmaster.server.waiting import Waiting
@@ -44,12 +46,18 @@ class Runtime:
         self.tokens = Tokens(home)
         self.secret = services.secret
         self.bells = Bells()
+        self.execs = Sessions()
         self.waker = ControlWaker(home.socket("control.wake"))
         self.follower = Follower(home.socket("api.wake"), services.events, self._changed)
         self.rows: GroupWriter[NewRow, str] = GroupWriter(services.inbox.accept, self.waker.wake)
         self.samples: GroupWriter[Sample, int] = GroupWriter(self._write_samples, lambda: None)
         self.waiting = Waiting(services.inbox, services.events)
+        self.gate = Gate()
+        self.collecting = False
         self.followers = 0
+        self.called_s = time.monotonic()  # when somebody was last let in at the door
+        self.points = 0  # metric points written since the start
+        self.environments: set[str] = set()  # records known to be in the blob store
         self._jobs: dict[str, tuple[float, Job]] = {}
         self._nodes: tuple[float, list[Node]] | None = None
         self._fences: dict[str, int] = {}
@@ -63,10 +71,15 @@ class Runtime:
     def close(self) -> None:
         """Finish writing."""
         self.bells.close()
+        self.execs.bells.close()
         self.follower.close()
         self.rows.close()
         self.samples.close()
         self.waker.close()
+
+    def called(self) -> None:
+        """Somebody was let in."""
+        self.called_s = time.monotonic()
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
@@ -143,6 +156,7 @@ class Runtime:
                 self.services.metrics.raise_fence(job, attempt)
                 self._fences[job] = attempt
         self.services.metrics.write(points, [beat for sample in samples for beat in sample.heartbeats])
+        self.points += len(points)
         return [0] * len(samples)
 
 

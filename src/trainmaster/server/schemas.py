@@ -4,6 +4,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from trainmaster.server import asking as ask
+from trainmaster.server.record_schemas import ArtifactView, NewNote
+
 
 class Fault(BaseModel):
     """What went wrong, which object, and what to do."""
@@ -27,6 +30,7 @@ class Submit(BaseModel):
     spec: dict[str, Any] = Field(examples=[{"command": "python train.py", "name": "digits"}])
     origin: dict[str, Any] | None = Field(None, description="user, host, directory, python, variables, git_commit, git_dirty")
     code: dict[str, Any] | None = Field(None, description="digest, files, bytes, linked, in_place")
+    data: list[dict[str, Any]] | None = Field(None, description="name, uri, digest, exact, files, bytes of the spec's data")
     hold: str | None = Field(None, description="the reason for which the job starts out held")
 
 
@@ -52,6 +56,59 @@ class SubmittedBatch(BaseModel):
     """The jobs' ids, in the order given."""
 
     ids: list[str]
+
+
+class Ticket(BaseModel):
+    """A short-lived key for a URL."""
+
+    ticket: str
+    expires_s: float
+
+
+class Planned(BaseModel):
+    """What would become of a job were it submitted now."""
+
+    placement: list[dict[str, Any]] | None = Field(description="node, cpus, memory_bytes, devices; null: it would wait")
+    reason: str | None = Field(description="what it would wait for")
+    position: int | None
+    spec: dict[str, Any] = Field(description="complete, defaults filled in")
+    code: dict[str, Any]
+
+
+class StorageOfKind(BaseModel):
+    """What one project keeps of one kind."""
+
+    project: str
+    kind: str = Field(examples=["checkpoints", "artifacts", "code", "provenance"])
+    blobs: int
+    bytes: int
+    orphaned_bytes: int = Field(description="nothing refers to it")
+    spare_bytes: int = Field(description="checkpoints of jobs that are over, but their last good ones")
+
+
+class StorageUse(BaseModel):
+    """Everything in the store."""
+
+    store: str
+    use: list[StorageOfKind]
+
+
+class StorageCollect(BaseModel):
+    """How to collect."""
+
+    grace_s: float = Field(86400.0, description="what is younger is left alone")
+    dry_run: bool = False
+
+
+class StorageCollected(BaseModel):
+    """What was removed, or would be."""
+
+    dry_run: bool
+    blobs: int
+    bytes: int
+    uploads: int = Field(description="unfinished uploads that were given up")
+    young_bytes: int = Field(description="nothing refers to it, but it is younger than `grace_s`")
+    by_kind: dict[str, int]
 
 
 class Asked(BaseModel):
@@ -135,26 +192,25 @@ class CheckpointView(BaseModel):
     attempt: int
 
 
-class ArtifactView(BaseModel):
-    """One kept file."""
-
-    path: str
-    bytes: int
-    digest: str
-
-
 class JobDetail(JobSummary):
     """Everything about one job."""
 
     spec: dict[str, Any]
     origin: dict[str, Any]
     code: dict[str, Any]
+    data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
+    lineage: dict[str, Any] | None = Field(description="the job it was made from: relation, job, checkpoint, step, owner")
+    children: list[str] = Field(description="the jobs made from it")
     failure: dict[str, Any] | None
     time_limit_s: float | None
     attempts: list[AttemptView]
     checkpoints: list[CheckpointView]
-    artifacts: list[ArtifactView]
+    artifacts: list[ArtifactView] = Field(description="the first 100 by path; the others: /jobs/{ref}/artifacts")
+    artifacts_total: int
     metrics: dict[str, Any] = Field(description="name -> {step, value, time_s}")
+    system: dict[str, Any] = Field(description="what its first node uses: name -> {step, value, time_s}")
+    logged: dict[str, dict[str, str]] = Field(description="params and tags that the program logged through mlflow")
+    runs: dict[str, str] = Field(description="where it can be looked at in the trackers it is mirrored into: tracker -> URL")
     work: list[str]
     notes: list[str]
 
@@ -175,10 +231,11 @@ class Series(BaseModel):
 
 
 class LogChunk(BaseModel):
-    """A piece of one rank's output."""
+    """A piece of one rank's output, or of a role's."""
 
     attempt: int
-    rank: int
+    rank: int = Field(description="-1 of a role")
+    role: str | None
     text: str
 
 
@@ -208,7 +265,7 @@ class NodeList(BaseModel):
     """The nodes, by name."""
 
     nodes: list[dict[str, Any]] = Field(
-        description="name state state_reason pool host cpus memory_bytes devices virtual free jobs"
+        description="name state state_reason pool host cpus memory_bytes devices counted virtual free jobs"
     )
 
 
@@ -223,6 +280,59 @@ class CodeMissing(BaseModel):
 
     digest: str
     missing: list[str]
+
+
+class Reproduce(BaseModel):
+    """How a job is run once more. `origin`: what of it differs (user, host)."""
+
+    origin: dict[str, Any] | None = None
+    data: list[dict[str, Any]] | None = Field(None, description="the versions of its data as they are now")
+    hold: str | None = None
+
+
+class Requeue(Reproduce):
+    """`changes`: what is to be otherwise, as in a spec file; its `params` are ones that the job has."""
+
+    changes: dict[str, Any] | None = Field(None, examples=[{"params": {"lr": 1e-4}}])
+    new_params: dict[str, Any] | None = None
+
+
+class Fork(Requeue):
+    """Where to start, and code of its own if it is not to have its parent's; then `origin` is whole."""
+
+    step: int | None = None
+    checkpoint: str | None = None
+    code: dict[str, Any] | None = None
+
+
+class MadeFrom(BaseModel):
+    """The new job, and what it is made from; of a reproduction also what is equal and what is not."""
+
+    id: str
+    lineage: dict[str, Any] = Field(description="relation, job, checkpoint, step, owner")
+    equal: list[str] | None = None
+    unequal: list[str] | None = None
+
+
+class PatchStored(BaseModel):
+    """A patch is on the server."""
+
+    digest: str
+    bytes: int
+
+
+class Provenance(BaseModel):
+    """What a job was run from and in."""
+
+    id: str
+    spec: dict[str, Any]
+    origin: dict[str, Any] = Field(description="user, host, directory, python, variables, git_*")
+    code: dict[str, Any]
+    data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
+    lineage: dict[str, Any] | None = Field(description="relation, job, checkpoint, step, owner")
+    children: list[str]
+    attempts: list[dict[str, Any]] = Field(description="number, started_s, nodes: [{node, devices, environment}]")
+    environments: dict[str, Any] = Field(description="SHA-256 -> python, packages, editable, torch, machine; null where lost")
 
 
 class CodeStored(BaseModel):
@@ -246,7 +356,10 @@ def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[s
     return {status: {"model": model}}
 
 
-BODIES: tuple[type[BaseModel], ...] = (Submit, SubmitBatch, Asked, CodeTree, Error)
+BODIES: tuple[type[BaseModel], ...] = (
+    Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Exec, ask.ExecInput, CodeTree, Requeue, Reproduce,
+    Fork, NewNote, Error,
+)  # fmt: skip
 
 
 def body(model: type[BaseModel], *headers: str) -> dict[str, Any]:

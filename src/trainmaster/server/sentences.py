@@ -1,5 +1,6 @@
 """Events as sentences a person reads, and as JSON: pure."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -29,14 +30,20 @@ def sentence(event: ev.Event) -> str:
             return _because(f"held by {by}", reason)
         case ev.Released(by):
             return f"released by {by}"
-        case ev.CancelRequested(by, reason):
-            return _because(f"cancel requested by {by}", reason)
+        case ev.CancelRequested(by, reason, grace_s):
+            within = "" if grace_s is None else f", {grace_s:g} s allowed"
+            return _because(f"cancel requested by {by}{within}", reason)
         case ev.Waited(reason):
             return reason
+        case ev.CommandRun(_, by, command, index, rank, role):
+            beside = f"rank {rank}" if rank is not None else f"role {role}" if role is not None else f"n{index}"
+            return f"{by} ran beside {beside}: {command}"
         case ev.StopOrdered(stop_for, reason):
             return _because(f"stopping ({stop_for.value})", reason)
         case ev.ArtifactKept(artifact=artifact):
             return f"kept {artifact.path} ({artifact.bytes} bytes)"
+        case ev.RunDataLogged(params=params, tags=tags):
+            return f"logged {_names('parameter', params)}{' and ' if params and tags else ''}{_names('tag', tags)}"
         case ev.CheckpointDeleted(id):
             return f"deleted checkpoint {id}"
         case ev.NodeSeen(node):
@@ -48,11 +55,19 @@ def sentence(event: ev.Event) -> str:
     return _attempt_sentence(event)
 
 
+def _names(noun: str, values: Mapping[str, object]) -> str:
+    """The first of them by name: `3 parameters (lr, batch, …)`; nothing of none."""
+    shown = ", ".join(list(values)[:4]) + (", …" if len(values) > 4 else "")
+    return f"{len(values)} {noun}{'' if len(values) == 1 else 's'} ({shown})" if values else ""
+
+
 def _attempt_sentence(event: ev.Event) -> str:
     """What happened to an attempt."""
     match event:
         case ev.Placed(attempt, allocation):
             return f"attempt {attempt} placed on {', '.join(share.node for share in allocation.shares)}"
+        case ev.PreparationBegan(_, index, doing):
+            return f"n{index}: {doing}"
         case ev.RendezvousChosen(_, address, port):
             return f"ranks meet at {address}:{port}"
         case ev.NodeStarted(_, index, restored, step):

@@ -1,8 +1,10 @@
 """What the api process is built on, constructor-injected: the stores and the home, nothing that runs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from trainmaster.configuration import Configuration
 from trainmaster.home import Home
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.store import EventStore, Inbox, JobIndex, MetricStore
@@ -40,3 +42,5 @@ class Services:
     metrics: MetricStore
     blobs: Blobs
     secret: bytes = field(repr=False)  # agents' credentials are derived from it
+    configuration: Configuration = field(default_factory=Configuration)
+    runs: Callable[[str], dict[str, str]] = lambda job: {}  # where a job's runs can be looked at: tracker -> URL

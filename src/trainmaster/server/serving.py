@@ -8,7 +8,7 @@ from types import FrameType
 
 import uvicorn
 
-from trainmaster import __version__, compose, daemons
+from trainmaster import __version__, compose, configuration, daemons
 from trainmaster.home import Home
 from trainmaster.server.app import create_app
 from trainmaster.server.listening import bind_tcp, bind_unix, url_of
@@ -30,7 +30,10 @@ def api_main(home: Home, detached: bool) -> int:
     unix = bind_unix(home.socket("api"))
     stores = compose.open_api(home)
     secret = compose.server_secret(home)
-    services = Services(home, stores.inbox, stores.events, stores.metrics, stores.blobs, secret)
+    services = Services(
+        home, stores.inbox, stores.events, stores.metrics, stores.blobs, secret, configuration.load(home),
+        lambda job: compose.runs_of(home, job),
+    )  # fmt: skip
     app = create_app(services, lambda: daemons.ready(home, "control"))
     config = uvicorn.Config(
         app,
@@ -71,6 +74,7 @@ class ApiServer(uvicorn.Server):
         await asyncio.to_thread(daemons.announce, self._home, "api", __version__, url_of(sockets[0]))
         if self._detached:
             watch(self._home, "control")
+            watch(self._home, "mirror")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """TERM or INT."""

@@ -8,25 +8,30 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError, UsageError
 from trainmaster.model.commands import SubmitJob
-from trainmaster.model.spec import CodeCopy, Origin
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
 from trainmaster.scheduling.explain import impossible
+from trainmaster.scheduling.request import requested
 from trainmaster.server import bodies, runtime, schemas
+from trainmaster.server.data import data_versions
+from trainmaster.server.provenance import check_diff
 from trainmaster.spec.document import from_mapping
 from trainmaster.wire.failpoint import passing
+from trainmaster.wire.remotes import without_credentials
 
 router = APIRouter(tags=["jobs"])
 
-_SPEC_MAX_BYTES = bodies.MIB
+SPEC_MAX_BYTES = bodies.MIB
 _BATCH_MAX_BYTES = 64 * bodies.MIB
 _BATCH_MAX = 10_000
 _KEY_MAX = 200
-_ONE = frozenset(("spec", "origin", "code", "hold"))
-_OF_BATCH = _ONE | {"key"}
+ONE = frozenset(("spec", "origin", "code", "hold", "data"))
+_OF_BATCH = ONE | {"key"}
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _KINDS: dict[str, tuple[type, ...]] = {
     "user": (str,),
@@ -36,6 +41,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "variables": (dict,),
     "git_commit": (str, type(None)),
     "git_dirty": (bool,),
+    "git_remote": (str, type(None)),
+    "git_diff": (str, type(None)),
+    "git_diff_bytes": (int,),
+    "git_diff_cut": (bool,),
     "digest": (str, type(None)),
     "files": (int,),
     "bytes": (int,),
@@ -64,11 +73,12 @@ class Acknowledgement(bodies.Json):
 )
 async def submit(request: Request) -> Acknowledgement:
     """The id is given only once the job survives anything. The same `Idempotency-Key` never makes a second job."""
-    body = await bodies.read_json(request, _SPEC_MAX_BYTES, "the job", _ONE)
+    body = await bodies.read_json(request, SPEC_MAX_BYTES, "the job", ONE)
     desk = runtime.of(request)
     key = idempotency_key(request)
-    row = _row(desk, body, f"submit:{runtime.user(request)}:{key}")
-    ids = await desk.accept([row])
+    async with desk.gate.inside():  # nothing of what is found stored may go before the row is in
+        row = await made(desk, body, f"submit:{runtime.user(request)}:{key}")
+        ids = await desk.accept([row])
     return Acknowledgement({"id": ids[0]}, 201)
 
 
@@ -89,17 +99,18 @@ async def submit_batch(request: Request) -> Acknowledgement:
     if not 1 <= len(jobs) <= _BATCH_MAX:
         raise UsageError(f"a batch has 1 to {_BATCH_MAX} jobs, not {len(jobs)}", "split it")
     desk, user, key = runtime.of(request), runtime.user(request), idempotency_key(request)
-    rows = []
-    for index, job in enumerate(jobs):
-        bodies.reject_unknown(job, _OF_BATCH, f"job {index}")
-        own = bodies.text(job, "key")
-        name = f"submit:{user}:{own}" if own else f"batch:{user}:{key}:{index}"
-        try:
-            rows.append(_row(desk, job, name))
-        except TrainmasterError as error:
-            error.message = f"job {index}: {error.message}"
-            raise
-    ids = await desk.accept(rows)
+    async with desk.gate.inside():
+        rows = []
+        for index, job in enumerate(jobs):
+            bodies.reject_unknown(job, _OF_BATCH, f"job {index}")
+            own = bodies.text(job, "key")
+            name = f"submit:{user}:{own}" if own else f"batch:{user}:{key}:{index}"
+            try:
+                rows.append(await made(desk, job, name))
+            except TrainmasterError as error:
+                error.message = f"job {index}: {error.message}"
+                raise
+        ids = await desk.accept(rows)
     return Acknowledgement({"ids": ids}, 201)
 
 
@@ -113,24 +124,41 @@ def idempotency_key(request: Request) -> str:
     return key
 
 
-def _row(desk: runtime.Runtime, body: Mapping[str, Any], key: str) -> NewRow:
+async def made(desk: runtime.Runtime, body: Mapping[str, Any], key: str) -> NewRow:
+    """`row_of`, on another thread where the store may have to be asked over a network."""
+    near = desk.services.blobs.local_path("code") is not None
+    return row_of(desk, body, key) if near else await run_in_threadpool(row_of, desk, body, key)
+
+
+def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str) -> NewRow:
     """One job as a row of the inbox. Raises: SpecError, ImpossibleError, UsageError, ConflictError."""
     mapping = body.get("spec")
     if not isinstance(mapping, dict):
         raise UsageError("spec must be an object as in a spec file", "`tm schema` prints what may be in it")
     spec = from_mapping(mapping)
-    nodes = desk.nodes()
-    lacking = impossible(spec.resources, tuple(nodes)) if nodes else None
-    if lacking is not None:
-        raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
-    origin, code = _plain(Origin, body.get("origin"), "origin"), _plain(CodeCopy, body.get("code"), "code")
-    _check_code(desk, origin, code)
-    command = SubmitJob("", spec, origin, code, bodies.text(body, "hold"))
+    check_spec(desk, spec)
+    origin, code = plain(Origin, body.get("origin"), "origin"), plain(CodeCopy, body.get("code"), "code")
+    check_code(desk, origin, code)
+    command = SubmitJob("", spec, origin, code, bodies.text(body, "hold"), data_versions(body.get("data"), spec))
     return NewRow(key, command, time.time(), spec.experiment)
 
 
-def _check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy) -> None:
-    """Raises: UsageError, ConflictError (the copy is not here)."""
+def check_spec(desk: runtime.Runtime, spec: JobSpec) -> None:
+    """Raises: UsageError for a tag that the project requires, ImpossibleError."""
+    required = desk.services.configuration.project(spec.project).required_tags
+    missing = [name for name in required if not spec.tags.get(name)]
+    if missing:
+        tags, flags = " and ".join(missing), " ".join(f"--tag {name}=…" for name in missing)
+        raise UsageError(f"project {spec.project} requires the tag{'s' * (len(missing) > 1)} {tags}: add {flags}")
+    nodes = desk.nodes()
+    lacking = impossible(requested(spec), tuple(nodes)) if nodes else None
+    if lacking is not None:
+        raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
+
+
+def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy) -> None:
+    """Raises: UsageError, ConflictError (the copy, or the patch, is not here)."""
+    check_diff(desk.services, origin.git_diff)
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in origin.variables.items()):
         raise UsageError("origin.variables must map text to text")
     if code.in_place and not origin.directory.startswith("/"):
@@ -144,7 +172,7 @@ def _check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy) -> None:
         raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", hint)
 
 
-def _plain(cls: type[T], value: Any, what: str) -> T:
+def plain(cls: type[T], value: Any, what: str) -> T:
     """A flat dataclass from a JSON object. Raises: UsageError."""
     given = {} if value is None else value
     if not isinstance(given, dict):
@@ -154,4 +182,6 @@ def _plain(cls: type[T], value: Any, what: str) -> T:
         fits = isinstance(item, _KINDS[name]) and (not isinstance(item, bool) or bool in _KINDS[name])
         if not fits or (isinstance(item, int) and not 0 <= item < 2**63):
             raise UsageError(f"{what}.{name} is no {_KINDS[name][0].__name__}")
+    if isinstance(given.get("git_remote"), str):
+        given = {**given, "git_remote": without_credentials(given["git_remote"])}
     return cls(**given)

@@ -1,21 +1,23 @@
 """Jobs, attempts, nodes and events as JSON values: pure, and the one place that decides how they look outside."""
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from trainmaster.lifecycle.effects import GRACE_S
-from trainmaster.model.checkpoints import Artifact, Checkpoint
+from trainmaster.lifecycle.effects import grace_s
+from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
 from trainmaster.model.job import Action, Attempt, Job, State, StopFor
-from trainmaster.model.nodes import Node
+from trainmaster.model.lineage import Lineage
+from trainmaster.model.nodes import Node, NodeShare
 from trainmaster.ports.store import InboxRow
+from trainmaster.wire.names import ENV_TRACKER
 
 View = dict[str, Any]
 Points = Mapping[str, tuple[int | None, float, float]]  # metric name -> step, value, time_s
 
+SYSTEM = "system/"  # before the names of what a node uses, as agents sample it
 WAITING = "waiting for the control process"
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _AFTER = {Action.RESTART: "restarted", Action.REQUEUE: "requeued"}
@@ -32,6 +34,7 @@ def pending_job(row: InboxRow) -> Job:
         spec=command.spec,
         origin=command.origin,
         code=command.code,
+        data=command.data,
         created_s=row.received_s,
         state=state,
         reason=reason,
@@ -72,9 +75,9 @@ def job_view(job: Job, points: Points, reason: str) -> View:
         "started_s": job.started_s,
         "ended_s": job.ended_s,
         "nodes": _node_names(attempt),
-        "command": job.spec.command if isinstance(job.spec.command, str) else shlex.join(job.spec.command),
+        "command": job.spec.line,
         "step": last_step(job, points),
-        "metrics": {name: value for name, (_, value, _) in sorted(points.items())},
+        "metrics": {name: value for name, (_, value, _) in sorted(points.items()) if not name.startswith(SYSTEM)},
         "restarts": {"program": job.restarts_program, "infrastructure": job.restarts_infrastructure},
         "tags": job.spec.tags,
     }
@@ -86,21 +89,39 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
     if job.attempt is not None:
         known[job.attempt.number] = job.attempt
     numbered = [known[number] for number in sorted(known)]
+    standing = {
+        name: {"step": step, "value": value, "time_s": time_s} for name, (step, value, time_s) in sorted(points.items())
+    }
     return {
         **job_view(job, points, reason),
         "spec": asdict(job.spec),
         "origin": asdict(job.origin),
         "code": asdict(job.code),
+        "data": [asdict(version) for version in job.data],
+        "lineage": lineage_view(job.lineage),
         "failure": asdict(job.failure) if job.failure is not None else None,
         "time_limit_s": job.spec.time_limit_s,
         "attempts": [attempt_view(job, attempt) for attempt in numbered],
         "checkpoints": [checkpoint_view(checkpoint) for checkpoint in job.checkpoints],
-        "artifacts": [artifact_view(artifact) for artifact in job.artifacts],
-        "metrics": {
-            name: {"step": step, "value": value, "time_s": time_s} for name, (step, value, time_s) in sorted(points.items())
-        },
+        "metrics": {name: view for name, view in standing.items() if not name.startswith(SYSTEM)},
+        "system": {name[len(SYSTEM) :]: view for name, view in standing.items() if name.startswith(SYSTEM)},
+        "logged": {"params": job.run_params, "tags": job.run_tags},
         "work": list(work),
-        "notes": [*notes(numbered), *advice(job)],
+        "notes": [*notes(numbered), *own_tracker(job), *advice(job)],
+    }
+
+
+def lineage_view(lineage: Lineage | None) -> dict[str, Any] | None:
+    """Where a job comes from."""
+    if lineage is None:
+        return None
+    point = lineage.checkpoint
+    return {
+        "relation": lineage.relation.value,
+        "job": lineage.job,
+        "checkpoint": None if point is None else point.id,
+        "step": None if point is None else point.step,
+        "owner": lineage.owner,
     }
 
 
@@ -161,16 +182,14 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
     }
 
 
-def artifact_view(artifact: Artifact) -> View:
-    """One kept file."""
-    return {"path": artifact.path, "bytes": artifact.bytes, "digest": artifact.digest}
-
-
 def last_step(job: Job, points: Points) -> int | None:
     """The newest step anything told of."""
-    newest = max(((time_s, step) for step, _, time_s in points.values() if step is not None), default=None)
+    # Step 0 is also what a tracker's calls say where they say none: the end's accuracy is no sign of a beginning.
+    beside = tuple(f"{role}/" for role in job.spec.roles)  # how far a role is says nothing of the training
+    told = [point for name, point in points.items() if not (beside and name.startswith(beside))]
+    newest = max(((bool(step), time_s, step) for step, _, time_s in told if step is not None), default=None)
     if newest is not None:
-        return newest[1]
+        return newest[2]
     outcomes = [node.outcome for node in job.attempt.nodes] if job.attempt is not None else []
     return max((o.last_step for o in outcomes if o is not None and o.last_step is not None), default=None)
 
@@ -191,10 +210,20 @@ def notes(attempts: Sequence[Attempt]) -> list[str]:
     return told
 
 
+def own_tracker(job: Job) -> list[str]:
+    """That the program's own tracking calls are not in this record, where the spec sends them elsewhere."""
+    place = job.spec.environment.variables.get(ENV_TRACKER)
+    if not place:
+        return []
+    shown = re.sub(r"//[^/@]*@", "//", place)  # a password stays where it is
+    return [f"what the program logs through mlflow goes to {shown}, as environment.variables says, and is not in this record"]
+
+
 def advice(job: Job) -> list[str]:
     """What to expect of a stop, what to do about a failure whose last lines name it."""
     if job.state is State.STOPPING and job.stopping_for is not StopFor.FAILURE:
-        return [f"it was told to save and end; what still runs {GRACE_S:.0f} s after that is killed"]
+        allowed_s = grace_s(job)
+        return [f"it was told to save and end; what still runs {allowed_s:g} s after that is killed"] if allowed_s else []
     lines = job.failure.last_lines if job.failure is not None else ()
     missing = next((found[1] for found in map(_NO_MODULE.match, reversed(lines)) if found), None)
     if missing is None:
@@ -231,14 +260,25 @@ def node_view(node: Node, jobs: Sequence[Job]) -> View:
         "cpus": node.cpus,
         "memory_bytes": node.memory_bytes,
         "devices": [{"index": d.index, "kind": d.kind, "stand_in": d.stand_in} for d in node.devices],
+        "counted": dict(node.counted),
         "virtual": node.virtual,
         "free": {
             "cpus": max(0.0, node.cpus - sum(share.cpus for _, share in shares)),
             "memory_bytes": max(0, node.memory_bytes - sum(share.memory_bytes for _, share in shares)),
             "devices": [d.index for d in node.devices if d.index not in taken],
+            "counted": _left(node, [share for _, share in shares]),
         },
         "jobs": sorted({job for job, _ in shares}),
     }
+
+
+def _left(node: Node, shares: Sequence[NodeShare]) -> dict[str, float]:
+    """What the shares leave of whatever else is counted on a node."""
+    left = dict(node.counted)
+    for share in shares:
+        for name, amount in share.counted:
+            left[name] = max(0.0, left.get(name, 0.0) - amount)
+    return left
 
 
 def _node_names(attempt: Attempt | None) -> list[str]:

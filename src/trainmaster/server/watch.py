@@ -15,6 +15,7 @@ log = logging.getLogger("trainmaster.watch")
 _LOOK_S = 1.0
 _BACKOFF_MAX_S = 30.0
 _YOUNG_S = 3.0
+_UNWANTED_S = 5.0
 _DEATHS_FREE = 4  # it may have been killed a few times
 
 
@@ -43,7 +44,8 @@ def _keep(home: Home, other: str) -> None:
         if revived:
             log.warning("%s was gone and is back", other)
         else:
-            resting.wait(_LOOK_S)  # being stopped, or somebody else was faster
+            # Being stopped, or somebody else was faster; or nothing is mirrored, which a later `tm up --mlflow` may change.
+            resting.wait(_UNWANTED_S if other in daemons.BESIDE else _LOOK_S)
 
 
 def rest_s(deaths: int) -> float:

@@ -1,7 +1,7 @@
-"""A spec file or mapping to a `JobSpec` and back: the one gate through which every spec comes, whatever it was made from.
+"""A spec file or mapping to a `JobSpec` (and back: `spec.mapping`): the one gate through which every spec comes.
 
 Faults are gathered, placed and told all at once (`SpecError.details`): unknown names with the nearest right one, names that are
-not supported yet, wrong values, and what is missing (placed at its mapping).
+not supported yet, wrong values, what is missing (placed at its mapping), and values that contradict each other.
 """
 
 from pathlib import Path
@@ -9,22 +9,27 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainmaster.model.spec import CheckpointSpec, Environment, JobSpec, MetricsSpec, Mode, Resources, Restarts
+from trainmaster.model.spec import (
+    CheckpointSpec,
+    Environment,
+    JobSpec,
+    MetricsSpec,
+    Mode,
+    Resources,
+    Restarts,
+    Role,
+    counts,
+)
 from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_error
-from trainmaster.spec.fields import RESERVED, SECTIONS, JobFields
+from trainmaster.spec.fields import JobFields, ResourcesFields, RoleFields, RoleResourcesFields
+from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.naming import default_name
+from trainmaster.spec.unknown import unknown
 from trainmaster.spec.yaml12 import SIZE_MAX_BYTES, Document, Positions, dotted, parse
 from trainmaster.spec.yaml12 import Path as FieldPath
+from trainmaster.wire.names import data_variable
 
-_HABITS = {  # what people write who come from elsewhere
-    "cmd": "command", "entrypoint": "command", "run": "command", "script": "command", "args": "command",
-    "env": "environment.variables", "environ": "environment.variables", "timeout": "time_limit", "time": "time_limit",
-    "mem": "resources.memory", "gpu": "resources.gpus", "cpu": "resources.cpus", "retries": "restarts",
-    "max_retries": "restarts",
-    "cwd": "workdir", "working_dir": "workdir", "num_nodes": "resources.nodes", "nnodes": "resources.nodes", "labels": "tags",
-    "nproc_per_node": "resources.ranks", "tasks": "resources.ranks", "hyperparameters": "params", "outputs": "artifacts",
-    "vars": "environment.variables", "glob": "checkpoint.path", "max": "restarts.program",
-}  # fmt: skip
+__all__ = ["from_mapping", "load_bytes", "load_file", "to_mapping", "workdir_path"]
 
 
 def load_file(path: Path) -> JobSpec:
@@ -76,15 +81,53 @@ def _load(value: object, document: Document) -> JobSpec:
     odd = _unspeakable(value, where)
     if odd:
         raise spec_error([*faults, *odd])
+    faults += _lacking(value, where)
     try:
         fields = JobFields.model_validate(_as_written(value, where))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=True)
         faults += [_fault(dict(item), where) for item in found[:FAULTS_MAX]]
         raise spec_error(faults) from None
+    faults += [_at(where, path, fault) for path, fault in _contradictions(fields)]
     if faults:
         raise spec_error(faults)
     return _complete(fields)
+
+
+def _lacking(mapping: dict[str, Any], where: Positions) -> list[Fault]:
+    """What is to run must be said, and once."""
+    if "command" in mapping and "python" in mapping:
+        message = "is given besides 'command'; give one of them (an interpreter goes into environment.python)"
+        return [_at(where, ("python",), Fault("python", message, "command or python", "both"), key=True)]
+    if "command" in mapping or "python" in mapping:
+        return []
+    message = "missing; every spec needs it, as 'command: python train.py' (or 'python: package.module:function')"
+    return [_at(where, ("command",), Fault("command", message, "a command", "nothing"))]
+
+
+def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
+    """Values that are right each for itself and wrong together."""
+    found: list[tuple[FieldPath, Fault]] = []
+    if fields.python is not None and fields.checkpoint.resume_arguments is not None:
+        message = "means nothing to a function: it asks sdk.resume_dir(); leave it out, or give a 'command' instead of 'python'"
+        path: FieldPath = ("checkpoint", "resume_arguments")
+        found.append((path, Fault(dotted(path), message, "no arguments", describe(fields.checkpoint.resume_arguments))))
+    known = fields.resources.gpus[1]
+    for name, role in fields.roles.items():
+        kind = role.resources.gpus[1]
+        if kind is not None and known is not None and kind != known:
+            message = f"GPUs of kind {kind} beside those of kind {known}; roles and ranks share a node, with GPUs of one kind"
+            path = ("roles", name, "resources", "gpus")
+            found.append((path, Fault(dotted(path), message, known, kind, f"{known}:{role.resources.gpus[0]}")))
+        known = known or kind
+    variables: dict[str, str] = {}
+    for name in fields.data:
+        variable = data_variable(name)
+        if variable in variables:
+            message = f"would be told as {variable}, as {variables[variable]!r} is; give it another name"
+            found.append((("data", name), Fault(dotted(("data", name)), message, "a name of its own", name)))
+        variables[variable] = name
+    return found
 
 
 def _at(where: Positions, path: FieldPath, fault: Fault, key: bool = False) -> Fault:
@@ -121,16 +164,27 @@ def _is_text(value: str) -> bool:
 
 def _as_written(mapping: dict[str, Any], where: Positions) -> dict[str, Any]:
     """Numbers among arguments and variables become the text that the file has: `1e-4` stays `1e-4`."""
-    written = dict(mapping)
-    command = mapping.get("command")
-    if isinstance(command, list):
-        written["command"] = [where.texts.get(("command", index), part) for index, part in enumerate(command)]
+    written = _command_as_written(mapping, (), where)
     environment = mapping.get("environment")
     if isinstance(environment, dict) and isinstance(environment.get("variables"), dict):
         variables = environment["variables"].items()
         texts = {name: where.texts.get(("environment", "variables", name), value) for name, value in variables}
         written["environment"] = {**environment, "variables": texts}
+    roles = mapping.get("roles")
+    if isinstance(roles, dict):
+        written["roles"] = {
+            name: _command_as_written(role, ("roles", name), where) if isinstance(role, dict) else role
+            for name, role in roles.items()
+        }
     return written
+
+
+def _command_as_written(mapping: dict[str, Any], path: FieldPath, where: Positions) -> dict[str, Any]:
+    command = mapping.get("command")
+    if not isinstance(command, list):
+        return dict(mapping)
+    texts = [where.texts.get((*path, "command", index), part) for index, part in enumerate(command)]
+    return {**mapping, "command": texts}
 
 
 def _fault(error: dict[str, Any], where: Positions) -> Fault:
@@ -140,9 +194,9 @@ def _fault(error: dict[str, Any], where: Positions) -> Fault:
     path = path[:-1] if at_key else path
     field, kind = dotted(path), error["type"]
     if kind == "extra_forbidden":
-        return _unknown(path, error["input"], where)
+        return _at(where, path, unknown(path, error["input"]), key=True)
     if kind == "missing":
-        message = f"missing; every spec needs it, as '{field}: python train.py'"
+        message = f"missing; every role needs it, as '{path[-1]}: python eval.py --watch'"
         return _at(where, path, Fault(field, message, "a command", "nothing"))
     if kind == "spec":
         context = error["ctx"]
@@ -157,41 +211,9 @@ def _fault(error: dict[str, Any], where: Positions) -> Fault:
     return _at(where, path, Fault(field, message + hint, expected, got, suggestion))
 
 
-def _unknown(path: FieldPath, value: object, where: Positions) -> Fault:
-    name, section, field = str(path[-1]), dotted(path[:-1]), dotted(path)
-    if field in RESERVED:
-        message = f"{name!r} is not supported yet"
-        return _at(where, path, Fault(field, message, "", describe(value)), key=True)
-    names = list((SECTIONS[section] if section else JobFields).model_fields)
-    suggestion = _meant(name, section, names)
-    hint = f"; did you mean {suggestion!r}?" if suggestion else f"; known are {', '.join(names)}"
-    return _at(where, path, Fault(field, "unknown field" + hint, "one of " + ", ".join(names), name[:60], suggestion), key=True)
-
-
-def _meant(name: str, section: str, names: list[str]) -> str | None:
-    """The name that was meant: by its exact word here, then elsewhere, then a habit; by likeness here, then elsewhere."""
-    lowered = name.lower().replace("-", "_")
-    if lowered in names:
-        return lowered
-    homes = {f: f"{s}.{f}" for s, model in reversed(SECTIONS.items()) for f in model.model_fields}
-    homes |= {f: f for f in JobFields.model_fields}
-    habit = homes.get(lowered) or _HABITS.get(lowered)
-    if habit is not None:
-        return habit.removeprefix(f"{section}.") if section else habit
-    near = nearest(name, names)
-    if near is not None:
-        return near
-    elsewhere = nearest(name, list(homes), 0.75)
-    if elsewhere is not None:
-        return homes[elsewhere]
-    reserved = [f.removeprefix(f"{section}.") for f in RESERVED if f.rpartition(".")[0] == section]
-    return nearest(name, reserved, 0.75)
-
-
 def _complete(fields: JobFields) -> JobSpec:
-    name = fields.name or default_name(fields.command)
-    resources, checkpoint = fields.resources, fields.checkpoint
-    gpus, kind = resources.gpus
+    name = fields.name or default_name(fields.command if fields.python is None else fields.python.rpartition(":")[2])
+    resources, checkpoint, environment = fields.resources, fields.checkpoint, fields.environment
     return JobSpec(
         command=fields.command,
         name=name,
@@ -199,74 +221,30 @@ def _complete(fields: JobFields) -> JobSpec:
         experiment=fields.experiment or name,
         priority=fields.priority,
         workdir=fields.workdir,
-        resources=Resources(resources.nodes, gpus, kind, resources.cpus, resources.memory, resources.ranks or gpus or 1),
+        resources=_resources(resources),
         time_limit_s=fields.time_limit,
-        checkpoint=CheckpointSpec(checkpoint.path, checkpoint.keep, checkpoint.resume_arguments),
+        checkpoint=CheckpointSpec(checkpoint.path, checkpoint.keep, checkpoint.resume_arguments, checkpoint.interval),
         restarts=Restarts(fields.restarts.program, fields.restarts.infrastructure),
-        environment=Environment(fields.environment.python, fields.environment.variables),
+        environment=Environment(environment.python, environment.variables, environment.requirements),
         params=fields.params,
         metrics=MetricsSpec(fields.metrics.pattern, fields.metrics.primary, Mode(fields.metrics.mode)),
         tags=fields.tags,
         artifacts=tuple(fields.artifacts),
+        python=fields.python,
+        roles={name: _role(role) for name, role in fields.roles.items()},
+        data=fields.data,
     )
 
 
-def to_mapping(spec: JobSpec) -> dict[str, Any]:
-    """The mapping that says `spec` in full: `from_mapping(to_mapping(spec)) == spec`, and it is JSON."""
-    resources, metrics = spec.resources, spec.metrics
-    gpus = resources.gpus if resources.gpu_kind is None else f"{resources.gpu_kind}:{resources.gpus}"
-    memory = None if resources.memory_bytes is None else _size_text(resources.memory_bytes)
-    sections: dict[str, dict[str, Any]] = {
-        "resources": {
-            "nodes": resources.nodes, "gpus": gpus, "cpus": resources.cpus, "memory": memory, "ranks": resources.ranks,
-        },
-        "checkpoint": {
-            "path": spec.checkpoint.path, "keep": spec.checkpoint.keep, "resume_arguments": spec.checkpoint.resume_arguments,
-        },
-        "restarts": {"program": spec.restarts.program, "infrastructure": spec.restarts.infrastructure},
-        "environment": {"python": spec.environment.python, "variables": dict(spec.environment.variables)},
-        "metrics": {"pattern": metrics.pattern, "primary": metrics.primary, "mode": str(metrics.mode)},
-    }  # fmt: skip
-    mapping: dict[str, Any] = {
-        "name": spec.name,
-        "project": spec.project,
-        "experiment": spec.experiment,
-        "priority": spec.priority,
-        "command": spec.command if isinstance(spec.command, str) else list(spec.command),
-        "workdir": spec.workdir,
-        **{section: {k: v for k, v in fields.items() if v is not None} for section, fields in sections.items()},
-        "params": dict(spec.params),
-        "tags": dict(spec.tags),
-        "artifacts": list(spec.artifacts),
-    }
-    if spec.time_limit_s is not None:
-        mapping["time_limit"] = spec.time_limit_s
-    return mapping
+def _role(fields: RoleFields) -> Role:
+    return Role(fields.command, _resources(fields.resources))
 
 
-def _size_text(size_bytes: int) -> str:
-    for unit, factor in (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2)):
-        if size_bytes % factor == 0:
-            return f"{size_bytes // factor}{unit}"
-    return f"{size_bytes}B"
-
-
-def schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of the spec file, for editors: what is supported, and the reserved names as not supported yet."""
-    result = JobFields.model_json_schema()
-    result |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Trainmaster job"}
-    for dotted_name, description in RESERVED.items():
-        section, _, name = dotted_name.rpartition(".")
-        model = SECTIONS[section].__name__ if section else None
-        properties = (result["$defs"][model] if model else result)["properties"]
-        properties[name] = {"not": {}, "description": f"Not supported yet: {description}."}
-    checkpoint, restarts = result["properties"]["checkpoint"], result["properties"]["restarts"]
-    result["properties"]["checkpoint"] = _or_short(checkpoint, {"type": "string"})
-    result["properties"]["restarts"] = _or_short(restarts, {"type": "integer", "minimum": 0})
-    return result
-
-
-def _or_short(schema: dict[str, Any], short: dict[str, Any]) -> dict[str, Any]:
-    reference = {"$ref": schema["$ref"]} if "$ref" in schema else schema["allOf"][0]
-    rest = {k: v for k, v in schema.items() if k not in ("$ref", "allOf")}
-    return {"anyOf": [reference, short], **rest}
+def _resources(fields: RoleResourcesFields) -> Resources:
+    (gpus, kind), nodes, ranks = fields.gpus, 1, 1
+    if isinstance(fields, ResourcesFields):
+        nodes, ranks = fields.nodes, fields.ranks or gpus or 1
+    return Resources(
+        nodes, gpus, kind, fields.cpus, fields.memory, ranks, fields.disk or 0, fields.network or 0.0,
+        counts(fields.accelerators), counts(fields.custom),
+    )  # fmt: skip

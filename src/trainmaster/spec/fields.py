@@ -10,25 +10,26 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from trainmaster.spec import values
+from trainmaster.spec import quantities, sources, values
 
-RESERVED: dict[str, str] = {
-    "class": "workload class: interactive, evaluation, trial, training or production",
-    "python": "a function to run: package.module:function",
-    "roles": "programs that run beside the ranks",
-    "elastic": "the smallest and largest number of nodes",
-    "placement": "how nodes are chosen",
-    "data": "data sets by name and version",
-    "budget": "what the job may cost",
-    "stages": "smoke and canary runs with their gates",
-    "notify": "what to be told of",
-    "resources.disk": "scratch space per node",
-    "resources.accelerators": "accelerators other than GPUs",
-    "resources.network": "network bandwidth per node",
-    "resources.custom": "countable resources of your own",
-    "environment.requirements": "a lock file to install",
-    "environment.image": "a container image",
-    "environment.secrets": "secrets by name",
+RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do instead
+    "class": (
+        "workload class: interactive, evaluation, trial, training or production",
+        "order your jobs with 'priority', from -100 to 100",
+    ),
+    "elastic": ("the smallest and largest number of nodes", "ask for a fixed number of nodes with 'resources.nodes'"),
+    "placement": ("how nodes are chosen", "leave it out: the first nodes with room are taken"),
+    "budget": ("what the job may cost", "bound the job with 'time_limit'"),
+    "stages": ("smoke and canary runs with their gates", "submit a short job first, with fewer steps and its own 'time_limit'"),
+    "notify": ("what to be told of", "wait for the job where you need to know: tm wait JOB"),
+    "environment.image": (
+        "a container image",
+        "name an interpreter with 'environment.python', or packages with 'environment.requirements'",
+    ),
+    "environment.secrets": (
+        "secrets by name",
+        "keep the secret in a file that only the program's user can read; never write its value into a spec",
+    ),
 }
 _OURS = frozenset(
     (
@@ -64,10 +65,11 @@ def _variable(name: str) -> str:
     return name
 
 
-def _interval(value: object) -> str:
-    if value != "auto":
-        raise values.unsupported("'interval' other than auto", value)
-    return "auto"
+def _interval(value: object) -> float:
+    if value == "auto":
+        instead = "give a duration such as 10m, at which sdk.should_checkpoint() says yes"
+        raise values.unsupported("'interval: auto'", instead, value)
+    return values.duration_s(value)
 
 
 def _inside(key: str, kinds: tuple[type, ...]) -> Callable[[object], object]:
@@ -114,17 +116,34 @@ CheckpointPath = Annotated[str | None, PlainValidator(values.checkpoint_path), _
 ResumeArguments = Annotated[str | None, PlainValidator(values.resume_arguments), _STRING]
 Pattern = Annotated[str | None, PlainValidator(values.metrics_pattern), _STRING]
 ModeWord = Annotated[str, PlainValidator(lambda v: values.choice(v, ("min", "max"))), WithJsonSchema({"enum": ["min", "max"]})]
-Interval = Annotated[str, PlainValidator(_interval), WithJsonSchema({"enum": ["auto"]})]
+Interval = Annotated[float | None, PlainValidator(_interval), WithJsonSchema(_DURATION_SCHEMA)]
+Function = Annotated[
+    str | None,
+    PlainValidator(sources.function),
+    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"}),
+]
+RoleName = Annotated[str, AfterValidator(values.name)]
+DataName = Annotated[str, AfterValidator(sources.data_name)]
+DataUri = Annotated[str, PlainValidator(sources.data_uri), _STRING]
+Requirements = Annotated[str | None, PlainValidator(sources.requirements), _STRING]
+Bandwidth = Annotated[
+    float | None,
+    PlainValidator(quantities.bandwidth_bps),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*[kMGT]?bps$"}),
+]
+Kind = Annotated[str, AfterValidator(quantities.kind)]
+CountedName = Annotated[str, AfterValidator(quantities.counted_name)]
+Count = Annotated[int, PlainValidator(quantities.count), _integer_schema(1, quantities.COUNT_MAX)]
+Amount = Annotated[float, PlainValidator(quantities.amount), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
-class ResourcesFields(_Section):
-    """What one attempt holds. All but `nodes` is per node."""
+class RoleResourcesFields(_Section):
+    """What one role holds, on the first node of the gang, besides what the ranks hold there."""
 
-    nodes: Nodes = Field(default=1, description="Number of nodes.", examples=[2])
     gpus: Gpus = Field(
         default_factory=lambda: (0, None),
         description="GPUs per node: a number, or a kind and a number.",
@@ -132,7 +151,30 @@ class ResourcesFields(_Section):
     )
     cpus: Cpus = Field(default=1.0, description="CPU cores per node.", examples=[16, 0.5])
     memory: Size = Field(default=None, description="Memory limit per node; without it there is none.", examples=["64GiB"])
+    disk: Size = Field(default=None, description="Scratch space per node, counted.", examples=["200GiB"])
+    network: Bandwidth = Field(default=None, description="Network bandwidth per node, counted.", examples=["100Gbps"])
+    accelerators: dict[Kind, Count] = Field(
+        default_factory=dict, description="Accelerators per node other than GPUs, by kind.", examples=[{"tpu-v5e": 4}]
+    )
+    custom: dict[CountedName, Amount] = Field(
+        default_factory=dict, description="What your administrator counts per node, by name.", examples=[{"license": 1}]
+    )
+
+
+class ResourcesFields(RoleResourcesFields):
+    """What one attempt holds. All but `nodes` is per node."""
+
+    nodes: Nodes = Field(default=1, description="Number of nodes.", examples=[2])
     ranks: Ranks = Field(default=None, description="Training processes per node; default: its GPUs, else 1.", examples=[8])
+
+
+class RoleFields(_Section):
+    """A program that runs beside the ranks, on the first node, and ends with them. A bare line stands for `command`."""
+
+    command: Command = Field(description="A line for bash, or a list of arguments.", examples=["python eval.py --watch"])
+    resources: RoleResourcesFields = Field(
+        default_factory=RoleResourcesFields.model_construct, description="What it needs, besides what the ranks need."
+    )
 
 
 class CheckpointFields(_Section):
@@ -143,7 +185,9 @@ class CheckpointFields(_Section):
         description="Glob relative to the work directory; may hold {step}.",
         examples=["out/ckpt*.pt", "out/step-{step}"],
     )
-    interval: Interval = Field(default="auto", description="How often to save; only auto is supported yet.")
+    interval: Interval = Field(
+        default=None, description="How often sdk.should_checkpoint() says yes; default: only when asked.", examples=["10m", 90]
+    )
     keep: Keep = Field(default=3, description="How many checkpoints are kept.", examples=[3])
     resume_arguments: ResumeArguments = Field(
         default=None, description="Added to the command when there is a checkpoint.", examples=["--resume {path}"]
@@ -162,6 +206,11 @@ class EnvironmentFields(_Section):
 
     python: Interpreter = Field(
         default=None, description="Interpreter that takes the place of the recorded one.", examples=[".venv/bin/python"]
+    )
+    requirements: Requirements = Field(
+        default=None,
+        description="Requirements file in the work directory, installed once into an environment of its own.",
+        examples=["requirements.lock"],
     )
     variables: dict[VariableName, VariableValue] = Field(
         default_factory=dict, description="Variables.", examples=[{"OMP_NUM_THREADS": "4"}]
@@ -187,15 +236,27 @@ def _absent(section: type[_Section]) -> Callable[[], Any]:
 
 
 class JobFields(_Section):
-    """A training job. Every field is optional but the command."""
+    """A training job. Every field is optional but `command`, or `python` in its place."""
 
     name: DefaultName = Field(default=None, description="Default: the script's name.", examples=["digits-ddp"])
     project: Name = Field(default="default", description="Who the job belongs to.", examples=["vision"])
     experiment: DefaultName = Field(default=None, description="Collection of jobs; default: the name.", examples=["digits"])
-    priority: Priority = Field(default=0, description="Higher goes first.", examples=[10])
-    command: Command = Field(description="A line for bash, or a list of arguments.", examples=["python train.py --epochs 20"])
+    priority: Priority = Field(default=0, description="Higher goes first, from -100 to 100.", examples=[10])
+    command: Command = Field(
+        default=(), description="A line for bash, or a list of arguments.", examples=["python train.py --epochs 20"]
+    )
+    python: Function = Field(
+        default=None,
+        description="A function to call with the params, in place of a command.",
+        examples=["package.module:function"],
+    )
     workdir: Workdir = Field(default=".", description="Directory that is copied at submit.", examples=["."])
     resources: ResourcesFields = Field(default_factory=_absent(ResourcesFields), description="What the job needs.")
+    roles: dict[RoleName, Annotated[RoleFields, BeforeValidator(_inside("command", (str,)))]] = Field(
+        default_factory=dict,
+        description="Programs that run beside the ranks.",
+        examples=[{"evaluator": {"command": "python eval.py --watch", "resources": {"cpus": 4}}}],
+    )
     time_limit: Duration = Field(
         default=None, description="Longest time it may run, over all attempts.", examples=["12h", "1h30m", 90]
     )
@@ -210,7 +271,12 @@ class JobFields(_Section):
         examples=[3, {"program": 3, "infrastructure": 20}],
     )
     environment: EnvironmentFields = Field(
-        default_factory=EnvironmentFields.model_construct, description="Interpreter and variables."
+        default_factory=EnvironmentFields.model_construct, description="Interpreter, packages and variables."
+    )
+    data: dict[DataName, DataUri] = Field(
+        default_factory=dict,
+        description="Paths or URLs, given as TRAINMASTER_DATA_NAME; their content is fingerprinted at submit.",
+        examples=[{"train": "data/train.csv"}],
     )
     params: dict[str, Param] = Field(
         default_factory=dict, description="Recorded, and given as TRAINMASTER_PARAMS.", examples=[{"lr": 3e-4}]
@@ -224,7 +290,9 @@ class JobFields(_Section):
     )
 
 
-SECTIONS: dict[str, type[BaseModel]] = {
+SECTIONS: dict[str, type[BaseModel]] = {  # `roles.*` stands for each role
+    "roles.*": RoleFields,
+    "roles.*.resources": RoleResourcesFields,
     "resources": ResourcesFields,
     "checkpoint": CheckpointFields,
     "restarts": RestartsFields,

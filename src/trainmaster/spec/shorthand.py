@@ -13,30 +13,39 @@ from trainmaster.spec.scalars import scalar
 _PLACES: dict[str, tuple[str, ...]] = {  # option → field
     **{name: (name,) for name in ("name", "project", "experiment", "priority", "workdir", "time_limit")},
     **{name: ("resources", name) for name in ("nodes", "gpus", "cpus", "memory", "ranks")},
+    **{name: ("resources", name) for name in ("disk", "network", "accelerators", "custom")},
     "checkpoint": ("checkpoint", "path"),
     "keep": ("checkpoint", "keep"),
+    "checkpoint_interval": ("checkpoint", "interval"),
     "resume_arguments": ("checkpoint", "resume_arguments"),
     "restarts": ("restarts", "program"),
     "python": ("environment", "python"),
+    "requirements": ("environment", "requirements"),
+    "function": ("python",),
     "metrics_pattern": ("metrics", "pattern"),
     "primary": ("metrics", "primary"),
     "mode": ("metrics", "mode"),
     "env": ("environment", "variables"),
+    "data": ("data",),
+    "roles": ("roles",),
     "params": ("params",),
     "tags": ("tags",),
     "artifacts": ("artifacts",),
 }
-_NUMBERS = frozenset(("priority", "nodes", "gpus", "cpus", "ranks", "keep", "restarts", "time_limit"))
+_NUMBERS = frozenset(("priority", "nodes", "gpus", "cpus", "ranks", "keep", "restarts", "time_limit", "checkpoint_interval"))
+_PAIRS = frozenset(("env", "params", "tags", "data", "accelerators", "custom"))
+_PAIRS_OF_SCALARS = frozenset(("params", "accelerators", "custom"))
 _SECTIONS = frozenset(("resources", "environment", "metrics"))  # options of these names may hold the section itself
 
 
-def from_options(options: Mapping[str, Any], command: str | Sequence[str]) -> dict[str, Any]:
+def from_options(options: Mapping[str, Any], command: str | Sequence[str] | None) -> dict[str, Any]:
     """The mapping of a spec. None among `options` means not given; one argument with blanks in it is a line for bash.
 
-    `env`, `params`, `tags` are mappings or `NAME=VALUE` texts, `checkpoint` and `restarts` a bare value or the whole section.
+    `function` takes the place of a command, which is None then. `env`, `params`, `tags`, `data`, `accelerators`, `custom`
+    are mappings or `NAME=VALUE` texts, `checkpoint` and `restarts` a bare value or the whole section.
     Raises: UsageError for an option there is not, and for a `NAME=VALUE` that is none.
     """
-    mapping: dict[str, Any] = {"command": _command(command)}
+    mapping: dict[str, Any] = {} if command is None else {"command": _command(command)}
     for option, value in options.items():
         if value is None:
             continue
@@ -59,12 +68,12 @@ def _command(command: str | Sequence[str]) -> str | list[str]:
 
 
 def _value(option: str, value: Any) -> Any:
-    if option in ("env", "params", "tags"):
+    if option in _PAIRS:
         if isinstance(value, Mapping):
             return dict(value)
         texts = [value] if isinstance(value, str) else value
         pairs = dict(_pair(option, text) for text in texts)
-        return {name: _scalar(text) for name, text in pairs.items()} if option == "params" else pairs
+        return {name: _scalar(text) for name, text in pairs.items()} if option in _PAIRS_OF_SCALARS else pairs
     if option == "artifacts":
         return [value] if isinstance(value, str) else list(value)
     return _scalar(value) if option in _NUMBERS and isinstance(value, str) else value

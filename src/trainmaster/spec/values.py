@@ -45,9 +45,9 @@ def refusal(expected: str, got: object, suggestion: str | None = None, message: 
     )
 
 
-def unsupported(what: str, got: object = None) -> PydanticCustomError:
-    """The refusal of what the design knows and this version does not do."""
-    return refusal("", got, message=f"{what} is not supported yet")
+def unsupported(what: str, instead: str, got: object = None) -> PydanticCustomError:
+    """The refusal of what is known and not done yet; `instead` says what to do."""
+    return refusal("", got, message=f"{what} is not supported yet; {instead}")
 
 
 def whole(value: object, low: int, high: int) -> int:
@@ -78,9 +78,9 @@ def cpus(value: object) -> float:
 def gpus(value: object) -> tuple[int, str | None]:
     """`2` or `h100:8` → (number, kind)."""
     if isinstance(value, list | tuple):
-        raise unsupported("a choice of GPU kinds (a list)", value)
+        raise unsupported("a choice of GPU kinds (a list)", "name one kind, or a number of any kind", value)
     if isinstance(value, float) and not value.is_integer():
-        raise unsupported("a fraction of a GPU", value)
+        raise unsupported("a fraction of a GPU", "ask for a whole number", value)
     if isinstance(value, str):
         return _gpu_kind(value)
     if isinstance(value, bool) or not isinstance(value, int):

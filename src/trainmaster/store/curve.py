@@ -1,8 +1,10 @@
 """Reading one curve out of many points without reading them all."""
 
 import math
+from functools import cache
+from typing import Any
 
-from sqlalchemy import Connection, Table, func, literal, select
+from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, literal, select
 
 Curve = list[tuple[int, float]]
 
@@ -14,15 +16,27 @@ def read_curve(connection: Connection, points: Table, series: int, limit: int) -
     if limit < 1:
         return []
     everything = select(position, points.c.value).where(of_series)
-    found = connection.execute(everything.order_by(position).limit(limit + 1)).all()
-    if len(found) <= limit:
-        return _curve(found)
+    if connection.scalar(select(position).where(of_series).order_by(position).limit(1).offset(limit)) is None:
+        return _curve(connection.execute(everything.order_by(position)).all())
     if limit == 1:
         return _curve(connection.execute(everything.order_by(position.desc()).limit(1)).all())
     thinned = _thin_by_position(connection, points, series, limit)
     if len(thinned) < limit // 2:  # the positions themselves are uneven
         thinned = _thin_by_count(connection, points, series, limit)
     return thinned
+
+
+def read_best(connection: Connection, points: Table, series: int, largest: bool) -> tuple[int, float, float] | None:
+    """(position, value, time_s) of the smallest or largest value of a series, the first of equals; reads the whole series.
+
+    NaN is never best; None where there is nothing else.
+    """
+    position = points.primary_key.columns.values()[1]
+    of_series = (points.c.series == series, points.c.value.is_not(None))
+    by_value = points.c.value.desc() if largest else points.c.value
+    query = select(position, points.c.value, points.c.time_s).where(*of_series).order_by(by_value, position).limit(1)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else (row[0], row[1], row[2])
 
 
 def _thin_by_position(connection: Connection, points: Table, series: int, limit: int) -> Curve:
@@ -32,14 +46,24 @@ def _thin_by_position(connection: Connection, points: Table, series: int, limit:
     low = connection.scalar(select(func.min(position)).where(of_series)) or 0
     high = connection.scalar(select(func.max(position)).where(of_series)) or 0
     width, rest = divmod(high - low, limit - 1)  # kept apart, so that no product leaves 64 bits
+    given = {"series": series, "low": low, "width": width, "rest": rest, "spans": limit - 1}
+    return _curve(connection.execute(_nearest_to_marks(points), given).all())
+
+
+@cache
+def _nearest_to_marks(points: Table) -> Select[Any]:
+    """Built once: twenty curves are read for one comparison, and building it costs more than running it."""
+    position = points.primary_key.columns.values()[1]
+    names = ("series", "low", "width", "rest", "spans")
+    series, low, width, rest, spans = (bindparam(name, type_=BigInteger) for name in names)
     mark = select(literal(0).label("i")).cte("mark", recursive=True)
-    mark = mark.union_all(select(mark.c.i + 1).where(mark.c.i < limit - 1))
-    target = low + mark.c.i * width + mark.c.i * rest // (limit - 1)
+    mark = mark.union_all(select(mark.c.i + 1).where(mark.c.i < spans))
+    target = low + mark.c.i * width + mark.c.i * rest // spans
     inner = points.alias()
     at = inner.c[position.name]
     nearest = select(func.min(at)).where(inner.c.series == series, at >= target).correlate(mark).scalar_subquery()
-    query = select(position, points.c.value).where(of_series, position.in_(select(nearest).select_from(mark)))
-    return _curve(connection.execute(query.order_by(position)).all())
+    wanted = (points.c.series == series, position.in_(select(nearest).select_from(mark)))
+    return select(position, points.c.value).where(*wanted).order_by(position)
 
 
 def _thin_by_count(connection: Connection, points: Table, series: int, limit: int) -> Curve:

@@ -151,14 +151,16 @@ VERSION_SQL = (  # as Alembic writes it, to the letter: a test compares them
 )
 
 
-def upsert(into: Table, keys: Sequence[str], where: Callable[[Any], ColumnElement[bool]] | None = None) -> Insert:
-    """An insert that replaces the row that has the same `keys`, if the new row passes `where`.
+def upsert(
+    into: Table, keys: Sequence[str], where: Callable[[Any], ColumnElement[bool]] | None = None, kept: Sequence[str] = ()
+) -> Insert:
+    """An insert that replaces the row that has the same `keys`, if the new row passes `where`; `kept` columns stay.
 
     PostgreSQL's insert has the same methods: this function is where the two are to be told apart.
     """
     statement = insert(into)
     new = statement.excluded
-    replaced = {column.name: new[column.name] for column in into.columns if column.name not in keys}
+    replaced = {column.name: new[column.name] for column in into.columns if column.name not in (*keys, *kept)}
     return statement.on_conflict_do_update(index_elements=list(keys), set_=replaced, where=where and where(new))
 
 

@@ -15,6 +15,7 @@ from trainmaster.store import schema
 from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.engine import Database, upsert
 from trainmaster.store.find import JobFinder
+from trainmaster.store.record import RecordReader, write_record
 
 GENESIS = "0" * 64
 
@@ -53,7 +54,7 @@ def chain_hash(previous: str, row: ChainRow) -> str:
     return hashlib.sha256(f"{previous}{begin[:-1]},{row.data}]".encode()).hexdigest()
 
 
-class SqlEventStore(JobFinder):
+class SqlEventStore(JobFinder, RecordReader):
     """`trainmaster.ports.store.EventStore` and `JobIndex`. Raises: OperationError when the file cannot be used."""
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
@@ -89,6 +90,7 @@ class SqlEventStore(JobFinder):
             ):
                 if given:
                     connection.execute(statement, given)
+            write_record(connection, enumerate(events, head.last_seq + 1))
             last_now_s = max(float(now_s), head.last_now_s)
             new_head = Head(seq, last_now_s, last_hash, inbox_cursor)
             connection.execute(_UPSERT_HEAD, {"id": 1, **new_head._asdict()})

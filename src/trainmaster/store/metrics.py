@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import HeartbeatRow, MetricPoint
 from trainmaster.store import schema
-from trainmaster.store.curve import read_curve
+from trainmaster.store.curve import read_best, read_curve
 from trainmaster.store.engine import Database, upsert
 
 _PER_QUERY = 500
@@ -25,7 +25,7 @@ _series, _point, _unstepped = schema.series, schema.point, schema.unstepped
 _latest, _fence, _heartbeat = schema.latest, schema.fence, schema.heartbeat
 
 _SET_FENCE = upsert(_fence, ["job"])
-_UPSERT_POINT = upsert(_point, ["series", "step"], where=lambda new: new.attempt >= _point.c.attempt)
+_UPSERT_POINT = upsert(_point, ["series", "step"], where=lambda new: new.attempt >= _point.c.attempt, kept=["seq"])
 _UPSERT_HEARTBEAT = upsert(_heartbeat, ["key"], where=lambda new: new.time_s >= _heartbeat.c.time_s)
 _UPSERT_LATEST = upsert(
     _latest,
@@ -44,8 +44,7 @@ class SqlMetricStore:
     """`trainmaster.ports.store.MetricStore`. Raises: OperationError when the file cannot be used."""
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
-        # A crash of the machine may lose the last second of a curve; a restarted step writes it again.
-        self._database = Database("metrics", path, read_only, durable=False)
+        self._database = Database("metrics", path, read_only)
         self._ids: dict[SeriesKey, int] = {}
 
     def close(self) -> None:
@@ -90,12 +89,19 @@ class SqlMetricStore:
         Thinned evenly over the steps, first and last kept; where that would leave less than half of `limit`, evenly
         over the points. Linear in `limit` in the first case.
         """
-        query = select(_series.c.id).where(_series.c.job == job, _series.c.name == name).order_by(_series.c.rank).limit(1)
         with self._database.reading() as connection:
-            series = connection.scalar(query)
+            series = connection.scalar(_lowest_rank(job, name))
             if series is None:
                 return []
             return read_curve(connection, _point, series, limit) or read_curve(connection, _unstepped, series, limit)
+
+    def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
+        """See the port. Linear in the points of that one series."""
+        with self._database.reading() as connection:
+            series = connection.scalar(_lowest_rank(job, name))
+            if series is None:
+                return None
+            return read_best(connection, _point, series, largest) or read_best(connection, _unstepped, series, largest)
 
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
         """See the port. Of the lowest rank that has the metric in its job's newest attempt; jobs without one are left out."""
@@ -133,6 +139,11 @@ class SqlMetricStore:
         if len(self._ids) > _SERIES_CACHED:
             self._ids = {}
         self._ids.update(ids)
+
+
+def _lowest_rank(job: str, name: str) -> Select[tuple[int]]:
+    """The series of a metric that stands for its job: rank 0, or the lowest rank that has it."""
+    return select(_series.c.id).where(_series.c.job == job, _series.c.name == name).order_by(_series.c.rank).limit(1)
 
 
 def _fits(step: int | None) -> bool:
@@ -173,13 +184,14 @@ def _write_points(connection: Connection, points: list[MetricPoint], ids: dict[S
     stepped: list[dict[str, object]] = []
     unstepped: list[dict[str, object]] = []
     latest: dict[tuple[str, str], MetricPoint] = {}
-    for point in points:
+    for seq, point in enumerate(points, read_last_seq(connection) + 1):
         value = float(point.value)
         row: dict[str, object] = {
             "series": ids[point.job, point.name, point.rank],
             "attempt": point.attempt,
             "value": None if value != value else value,
             "time_s": point.time_s,
+            "seq": seq,
         }
         if point.step is None:
             unstepped.append(row)
@@ -195,6 +207,12 @@ def _write_points(connection: Connection, points: list[MetricPoint], ids: dict[S
         _append_unstepped(connection, unstepped)
     if latest:
         connection.execute(_UPSERT_LATEST, [_latest_row(point) for point in latest.values()])
+
+
+def read_last_seq(connection: Connection) -> int:
+    """The number of the point that arrived last; 0 before the first."""
+    newest = [connection.scalar(select(func.max(table.c.seq))) for table in (_point, _unstepped)]
+    return max(seq or 0 for seq in newest)
 
 
 def _supersedes(point: MetricPoint, other: MetricPoint) -> bool:

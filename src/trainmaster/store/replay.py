@@ -4,12 +4,14 @@ Nothing is decided again: the life cycle's `apply` comes in as a function and on
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from trainmaster.model.events import NodeSeen, NodeStateSet
+from trainmaster.model.checkpoints import Artifact, ArtifactKind
+from trainmaster.model.events import ArtifactKept, NodeSeen, NodeStateSet, Noted, Submitted
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.nodes import Node
-from trainmaster.ports.store import JobQuery, Recorded
+from trainmaster.ports.store import JobQuery, Note, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, ChainRow, Head, chain_hash
 
 _PAGE = 1000
@@ -40,6 +42,12 @@ class Projections(Protocol):
     def jobs(self, query: JobQuery) -> list[Job]: ...
 
     def attempts(self, job_id: str) -> list[Attempt]: ...
+
+    def artifacts(self, job_id: str, limit: int, after: str = "", kind: ArtifactKind | None = None) -> list[Artifact]: ...
+
+    def children(self, job_id: str) -> list[str]: ...
+
+    def notes(self, query: NoteQuery) -> list[Note]: ...
 
     def nodes(self) -> list[Node]: ...
 
@@ -77,7 +85,11 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
     jobs: dict[str, Job] = {}
     attempts: dict[str, dict[int, Attempt]] = {}
     nodes: dict[str, Node] = {}
+    record = _Record()
     for recorded in _all_events(store):
+        record.take(recorded)
+        if isinstance(recorded.event, Noted):
+            continue  # no job changes by it
         if recorded.job is not None:
             job = apply(jobs.get(recorded.job), recorded)
             jobs[recorded.job] = job
@@ -92,9 +104,51 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         numbered = sorted(attempts.get(job_id, {}).items())
         differences += _compare(f"attempts of {job_id}", [attempt for _, attempt in numbered], store.attempts(job_id))
     differences += [f"job {job.id}: no event speaks of it" for job in _all_jobs(store) if job.id not in jobs]
+    differences += record.differences(store, list(jobs))
     if apply_node is not None:
         differences += _compare("nodes", [nodes[name] for name in sorted(nodes)], store.nodes())
     return differences
+
+
+@dataclass(slots=True)
+class _Record:
+    """Artifacts and notes as the log has them. Memory: all of them."""
+
+    artifacts: dict[str, dict[str, Artifact]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    children: dict[str, list[str]] = field(default_factory=dict)
+
+    def take(self, recorded: Recorded) -> None:
+        """One event."""
+        if isinstance(recorded.event, ArtifactKept) and recorded.job is not None:
+            self.artifacts.setdefault(recorded.job, {})[recorded.event.artifact.path] = recorded.event.artifact
+        elif isinstance(recorded.event, Submitted) and recorded.event.lineage is not None and recorded.job is not None:
+            self.children.setdefault(recorded.event.lineage.job, []).append(recorded.job)
+        elif isinstance(recorded.event, Noted):
+            self.notes.append(Note(recorded.seq, recorded.job, recorded.event))
+
+    def differences(self, store: Projections, jobs: Sequence[str]) -> list[str]:
+        """What the projections have otherwise."""
+        found = []
+        for job_id in jobs:
+            mine = sorted(self.artifacts.get(job_id, {}).values(), key=lambda kept: kept.path)
+            found += _compare(f"artifacts of {job_id}", mine, list(_all_artifacts(store, job_id)))
+            found += _compare(f"children of {job_id}", self.children.get(job_id, []), store.children(job_id))
+        return found + _compare("notes", self.notes, _all_notes(store))
+
+
+def _all_artifacts(store: Projections, job_id: str) -> Iterator[Artifact]:
+    after = ""
+    while page := store.artifacts(job_id, _PAGE, after):
+        yield from page
+        after = page[-1].path
+
+
+def _all_notes(store: Projections) -> list[Note]:
+    found: list[Note] = []
+    while page := store.notes(NoteQuery(limit=_PAGE, before_seq=found[0].seq if found else None)):
+        found = [*page, *found]
+    return found
 
 
 def _all_events(store: Projections) -> Iterator[Recorded]:

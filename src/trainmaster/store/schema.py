@@ -1,4 +1,4 @@
-"""The tables of the three stores, one MetaData per file, and the revision they are at.
+"""The tables of the four stores, one MetaData per file, and the revision they are at.
 
 A change here needs a revision in `migrations/versions` that arrives at the same tables; a test compares the two.
 Values live as canonical JSON in `data`; the columns beside it are what is searched or counted, and nothing else.
@@ -6,13 +6,14 @@ Values live as canonical JSON in `data`; the columns beside it are what is searc
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
 
-REVISIONS = ("0001",)  # in order; the last is the head
+REVISIONS = ("0001", "0002")  # in order; the last is the head
 HEAD = REVISIONS[-1]
 
 EVENTS = MetaData()
 INBOX = MetaData()
 METRICS = MetaData()
-STORES = {"events": EVENTS, "inbox": INBOX, "metrics": METRICS}
+MIRROR = MetaData()
+STORES = {"events": EVENTS, "inbox": INBOX, "metrics": METRICS, "mirror": MIRROR}
 
 VERSION_TABLE = "alembic_version"
 
@@ -60,6 +61,40 @@ attempt = Table(
     Column("number", Integer, primary_key=True),
     Column("data", Text, nullable=False),
     sqlite_with_rowid=False,
+)
+
+artifact = Table(  # the newest file of each path, whichever attempt kept it
+    "artifact",
+    EVENTS,
+    Column("job", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("data", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+child = Table(  # a job that was made from another one
+    "child",
+    EVENTS,
+    Column("job", Text, primary_key=True),
+    Column("parent", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),  # of its submission's event
+    Index("child_of_parent", "parent", "seq"),
+    sqlite_with_rowid=False,
+)
+
+note = Table(
+    "note",
+    EVENTS,
+    Column("seq", _Seq, primary_key=True, autoincrement=False),  # of its event
+    Column("job", Text),  # null: about an experiment or a project
+    Column("project", Text, nullable=False),
+    Column("experiment", Text),  # null: about a project
+    Column("data", Text, nullable=False),
+    Index("note_of_job", "job", "seq"),
+    Index("note_of_project", "project", "seq"),
+    Index("note_of_experiment", "experiment", "seq"),
 )
 
 node = Table(
@@ -119,6 +154,8 @@ point = Table(
     Column("attempt", Integer, nullable=False),
     Column("value", Float(53)),  # null is NaN, which SQLite cannot hold
     Column("time_s", Float(53), nullable=False),
+    Column("seq", BigInteger, nullable=False),  # in the order of arrival, over both tables; a superseded value keeps it
+    Index("point_seq", "seq"),
     sqlite_with_rowid=False,
 )
 
@@ -130,6 +167,8 @@ unstepped = Table(
     Column("attempt", Integer, nullable=False),
     Column("value", Float(53)),
     Column("time_s", Float(53), nullable=False),
+    Column("seq", BigInteger, nullable=False),  # in the order of arrival, over both tables; a superseded value keeps it
+    Index("unstepped_seq", "seq"),
     sqlite_with_rowid=False,
 )
 
@@ -165,4 +204,32 @@ heartbeat = Table(
     Column("memory_bytes", BigInteger, nullable=False),
     Column("cpu_s", Float(53), nullable=False),
     Index("heartbeat_of_job", "job", "attempt"),
+)
+
+cursor = Table(  # how far one tracker has followed
+    "cursor",
+    MIRROR,
+    Column("sink", Text, primary_key=True),
+    Column("events_seq", BigInteger, nullable=False),
+    Column("points_seq", BigInteger, nullable=False),
+    Column("choice", Text, nullable=False),  # which projects it held for: another choice is looked at from the beginning
+    Column("outbox", Text),  # what is being sent now; sent again to the letter after a crash
+)
+
+run = Table(  # one job in one tracker
+    "run",
+    MIRROR,
+    Column("sink", Text, primary_key=True),
+    Column("job", Text, primary_key=True),
+    Column("ref", Text, nullable=False),  # the tracker's own name of it
+    Column("url", Text, nullable=False),
+    Column("told", Text),  # the run as the tracker knows it
+    Column("kept", Text, nullable=False),  # artifacts
+    Column("mark", Text, nullable=False),
+    Column("fill", Text, nullable=False),  # how far it is filled from the store, apart from the feed; and whether settled
+    Column("fault", Text),
+    Column("unfinished", Boolean, nullable=False),
+    Index("run_of_job", "job"),
+    Index("run_unfinished", "sink", "unfinished"),
+    sqlite_with_rowid=False,
 )

@@ -19,6 +19,7 @@ from trainmaster.lifecycle.machine import apply
 from trainmaster.model.commands import AgentReport, CancelJob, Command, HoldJob, ReleaseJob, SubmitJob
 from trainmaster.model.events import ArtifactKept, CheckpointStaged
 from trainmaster.model.job import Job, State
+from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources, Restarts
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
 from trainmaster.scheduling.policy import POLICIES
@@ -62,6 +63,7 @@ class Scenario:
     blobs: UnrulyBlobs = field(init=False)
     loop: ControlLoop = field(init=False)
     submitted: list[str] = field(default_factory=list)
+    taken_away: list[str] = field(default_factory=list)  # checkpoints removed while a fork needed them
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -71,6 +73,7 @@ class Scenario:
         self.inbox = BusyInbox(self.home.inbox_db, self._deliver)
         self.events = UnrulyEvents(self.home.events_db, self.rng, self.full)
         self.blobs = UnrulyBlobs(self.home.blobs, self.rng, self.refuses)
+        self.blobs.removing = self._removing
         self._start_control()
 
     def _start_control(self) -> None:
@@ -123,11 +126,26 @@ class Scenario:
         ask = Resources(nodes=self.rng.choice([1, 1, 2]), gpus=self.rng.choice([0, 1, 4, 8]), ranks=self.rng.choice([1, 2]))
         spec = JobSpec("work", experiment="sim", priority=self.rng.randint(-1, 1), resources=ask, restarts=Restarts(2, 50))
         spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])))
-        row = NewRow(f"submit-{len(self.submitted)}", SubmitJob("", spec, Origin(), CodeCopy()), self.clock.time_s, "sim")
+        command = SubmitJob("", spec, Origin(), CodeCopy(), lineage=self._lineage())
+        row = NewRow(f"submit-{len(self.submitted)}", command, self.clock.time_s, "sim")
         ids = self.inbox.accept([row])
         if self.rng.random() < 0.2:
             assert self.inbox.accept([row]) == ids, "the same key made a second job"
         self.submitted += ids
+
+    def _lineage(self) -> Lineage | None:
+        """Sometimes a fork of what is on record, as the api looks it up."""
+        parent = self.events.job(self.rng.choice(self.submitted)) if self.submitted and self.rng.random() < 0.4 else None
+        if parent is None or not parent.good_checkpoints:
+            return None
+        return Lineage(Relation.FORK, parent.id, self.rng.choice(parent.good_checkpoints), parent.id)
+
+    def _removing(self, prefix: str) -> None:
+        """The law of forks: what one may still start from stays."""
+        for job in self.loop.world.jobs.values():
+            one = None if job.state.ended or job.lineage is None else job.lineage
+            if one is not None and one.checkpoint is not None and prefix == f"checkpoints/{one.owner}/{one.checkpoint.id}":
+                self.taken_away.append(f"{prefix} was removed while {job.id}, forked from it, was {job.state.value}")
 
     def _ask(self, command: Command) -> None:
         self.inbox.accept([NewRow(f"ask-{self.rng.random()}", command, self.clock.time_s)])
@@ -159,6 +177,7 @@ class Scenario:
         fresh = World.of(self.events.load_live())
         found = [*self.engine.violations, *verify_chain(self.events), *replay(self.events, _fold)]
         found += [f"{id} never ended" for id in self.unfinished()]
+        found += self.taken_away
         found += [f"{key} was started {n} times" for key, n in self.engine.starts.items() if n > 1]
         if fresh != self.loop.world:
             found.append("the world in memory differs from a fresh load")
@@ -191,7 +210,7 @@ class Scenario:
         """Laws of retention: what a job keeps is there, what it gave up is not, and nothing is forgotten."""
         removed = {name.rpartition("/")[2] for name in self.blobs.removed if name.startswith(f"checkpoints/{job.id}/")}
         kept = {checkpoint.id for checkpoint in job.checkpoints}
-        known = {artifact.path for artifact in job.artifacts}
+        known = {artifact.path for artifact in self.events.artifacts(job.id, 10_000)}
         found = [f"{job.id} keeps {id}, which was removed" for id in kept & removed]
         found += [f"{job.id} neither keeps nor removed {id}" for id in told - kept - removed - known]
         return found + [f"{job.id} still deletes {id}" for id in job.deleting]

@@ -59,12 +59,14 @@ class UnrulyBlobs(FsBlobs):
         super().__init__(root)
         self.refuses = refuses
         self.removed: set[str] = set()
+        self.removing: Callable[[str], None] = lambda prefix: None  # told before anything is removed
         self._rng = rng
 
     def delete_tree(self, prefix: str) -> None:
         """Raises: PermissionError."""
         if self._rng.random() < self.refuses:
             raise PermissionError(13, "not now", prefix)
+        self.removing(prefix)
         super().delete_tree(prefix)
         self.removed.add(prefix)
 

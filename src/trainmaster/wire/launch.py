@@ -21,6 +21,35 @@ class CodeLayout(TypedDict):
     source: str  # the submitter's directory, which links point into
 
 
+class RunIdentity(TypedDict):
+    """The job's one run as a script's own `mlflow` sees it, with what earlier attempts logged into it."""
+
+    id: str  # `wire.runs.run_id`
+    experiment_id: str
+    experiment: str
+    name: str
+    params: Dict[str, str]
+    tags: Dict[str, str]
+
+
+class RoleLaunch(TypedDict):
+    """A program that runs beside the ranks of node 0 and ends with them."""
+
+    name: str
+    command: List[str]  # as Launch.command
+    shell: bool
+    devices: Optional[List[int]]  # as Launch.devices, of this role alone
+
+
+class Requirements(TypedDict):
+    """The virtual environment that ranks and roles are to run in; built where it is not there yet."""
+
+    file: str  # as pip reads it, relative to `work` or absolute
+    python: Optional[str]  # the interpreter it is made of: a path, or a name on the PATH; None: `python3`, else `python`
+    root: str  # directory of all such environments of this node
+    max_bytes: int  # of all of them, beyond which those not used for longest are removed
+
+
 class Launch(TypedDict):
     """One agent's orders. Paths are absolute; durations in seconds; sizes in bytes."""
 
@@ -39,13 +68,19 @@ class Launch(TypedDict):
     fresh: bool  # an older attempt may still be alive on this node: lay out anew
     code: Optional[CodeLayout]
     checkpoint_path: Optional[str]
+    checkpoint_interval_s: Optional[float]  # how often the SDK is told to save; None: only when somebody asks
     resume_arguments: Optional[str]
     checkpoint_store: str  # <blob root>/checkpoints/<job>
     resume: List[ResumePoint]
+    forked: bool  # one of `resume` is another job's, and without any of them there is nothing to start from
     metrics_pattern: Optional[str]
     artifacts: List[str]
     artifact_store: str  # <blob root>/artifacts/<job>
+    pickle_models: bool  # whether the job's project allows a pickle to be kept as a model
+    environment_store: str  # directory of the records that `agent.environment` keeps, shared by all agents of the node
     params: Dict[str, object]
+    roles: List[RoleLaunch]  # of node 0; empty on the others
+    requirements: Optional[Requirements]
     memory_bytes: Optional[int]
     cgroup: Optional[str]  # cgroup v2 directory made for this attempt, limit set; None: the agent watches
     address: str  # this node's address, for the rendezvous
@@ -54,4 +89,6 @@ class Launch(TypedDict):
     server_url: Optional[str]  # or its address
     credential: str  # of this attempt's agent alone
     log_max_bytes: int
+    run: Optional[RunIdentity]  # None: the job names a tracker of its own, and no door is opened for `mlflow`
     grace_s: float
+    remote: bool  # the store is no directory: the paths above lie in this node's cache, bytes move as `agent.remote` says

@@ -22,6 +22,20 @@ class RankReport(TypedDict):
     cpu_s: float
 
 
+class RoleReport(RankReport):
+    """How one role ended; its `rank` is -1."""
+
+    role: str
+
+
+class Preparing(TypedDict):
+    """Something that takes long has to be done before the ranks can run."""
+
+    kind: str  # "preparing"
+    n: int
+    doing: str
+
+
 class Started(TypedDict):
     """All ranks of this node run."""
 
@@ -30,6 +44,15 @@ class Started(TypedDict):
     restored: Optional[str]
     step: Optional[int]
     bad: List[str]
+    environment: Optional[str]  # SHA-256 of the record of what they run in; None: not known yet
+
+
+class EnvironmentFound(TypedDict):
+    """What the ranks of this node run in is on record; told apart from the start only where no job ran in it before."""
+
+    kind: str  # "environment"
+    n: int
+    environment: str
 
 
 class Rendezvous(TypedDict):
@@ -63,6 +86,16 @@ class Kept(TypedDict):
     path: str
     digest: str
     bytes: int
+    artifact_kind: str  # "file" "metrics" "plot" "confusion_matrix" "model", or "pickle": refused as a model
+
+
+class RunLogged(TypedDict):
+    """Parameters and tags that the program logged through a tracker's own calls, those told before left out."""
+
+    kind: str  # "run"
+    n: int
+    params: Dict[str, str]
+    tags: Dict[str, Optional[str]]  # None: the tag was removed
 
 
 class Ended(TypedDict):
@@ -71,7 +104,9 @@ class Ended(TypedDict):
     kind: str  # "ended"
     n: int
     ranks: List[RankReport]
+    roles: List[RoleReport]
     launch_error: Optional[str]
+    launch_lines: List[str]  # what a program said that should have prepared the start
     over_memory: bool
     memory_limit_bytes: Optional[int]
     peak_memory_bytes: int
@@ -81,12 +116,14 @@ class Ended(TypedDict):
     ran_s: float
     staged: List[Staged]  # in exit.json only: everything told, so that an unreachable server loses nothing
     kept: List[Kept]
+    run: List[RunLogged]
     restored: Optional[str]
     restored_step: Optional[int]
     bad: List[str]
+    environment: Optional[str]
 
 
-Report = Union[Started, Rendezvous, Staged, Kept, Ended]
+Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, RunLogged, Ended]
 
 
 class Point(TypedDict):
@@ -122,12 +159,20 @@ class SyncRequest(TypedDict):
 class Order(TypedDict, total=False):
     """Down. Orders are a state to be reached, so receiving one twice is harmless."""
 
-    order: str  # "rendezvous" (address, port) | "stop" (grace_s, reason) | "checkpoint" (n)
+    order: str  # "rendezvous" (address, port) | "stop" (grace_s, reason) | "checkpoint" (n) | "exec" (from `id` on)
     address: str
     port: int
     grace_s: float
     reason: str
     n: int
+    id: str  # of a command to run beside the ranks, once; what it prints goes to `POST /agent/exec/output`
+    command: List[str]
+    rank: Optional[int]  # whose environment it gets; without rank and role the first rank's of this node
+    role: Optional[str]
+    stacks: bool  # dump the Python stacks of the ranks in place of a command
+    py_spy: Optional[str]  # the server's, for a job that has none
+    stdin: bool  # its input comes from `POST /agent/exec/input`
+    stop: bool  # end it
 
 
 class SyncResponse(TypedDict):
@@ -172,3 +217,4 @@ class SdkMessage(TypedDict, total=False):
     ranks: str  # c: "one" | "all"
     path: str  # a: absolute
     name: str  # a: under which it is kept
+    kind: str  # a: what it is, as the program says

@@ -16,6 +16,17 @@ FLAG_STOP = 0  # offset in SDK_FLAGS: b"1" when the program should save and end
 FLAG_CHECKPOINT = 1  # offset in SDK_FLAGS: counts up (one byte, wraps) each time a checkpoint is asked for
 
 
+def data_variable(name: str) -> str:
+    """The variable that tells a program where an entry of `data` is."""
+    return ENV_DATA + name.upper().replace("-", "_")
+
+
+def is_url(uri: str) -> bool:
+    """Whether an entry of `data` is a URL, which is taken as it is, and no path."""
+    scheme, mark, _ = uri.partition("://")
+    return bool(mark) and scheme[:1].isalpha() and all(c.isalnum() or c in "+-." for c in scheme)
+
+
 def rank_log(rank: int) -> str:
     """The file that holds a rank's standard output and error, interleaved as written (binary, any encoding)."""
     return f"rank{rank}.log"
@@ -24,6 +35,16 @@ def rank_log(rank: int) -> str:
 def rank_sdk(rank: int) -> str:
     """The file to which the SDK of a rank appends one JSON line per message (`wire.messages.SdkMessage`)."""
     return f"rank{rank}.sdk"
+
+
+def role_log(role: str) -> str:
+    """The same of a role, which runs beside the ranks."""
+    return f"role-{role}.log"
+
+
+def role_sdk(role: str) -> str:
+    """The file to which the SDK of a role appends."""
+    return f"role-{role}.sdk"
 
 
 def torch_error(rank: int) -> str:
@@ -40,12 +61,34 @@ ENV_RESUME_DIR = "TRAINMASTER_RESUME_DIR"  # the checkpoint put back, as a direc
 ENV_RESUME_STEP = "TRAINMASTER_RESUME_STEP"  # the step of the checkpoint put back; unset when there is none or it is unknown
 ENV_RESUME_ARGUMENTS = "TRAINMASTER_RESUME_ARGUMENTS"  # empty when there is none
 ENV_PARAMS = "TRAINMASTER_PARAMS"  # JSON
+ENV_DATA = "TRAINMASTER_DATA_"  # and the name of an entry of `data`: its path or URL
 ENV_SDK = "TRAINMASTER_SDK"  # path of the rank's .sdk file; its directory holds SDK_FLAGS
+ENV_ROLE = "TRAINMASTER_ROLE"  # the name of a role; unset for ranks
+ENV_TRACKER = "MLFLOW_TRACKING_URI"  # MLflow's own: where a script's own `mlflow` writes; ours on rank 0 unless the spec sets it
 ENV_FAILPOINT = "TRAINMASTER_FAILPOINT"  # name:n, tests only
 
 # Names in the stores below a blob root.
 MANIFEST = "MANIFEST.json"  # of one part of a checkpoint (`wire.messages.Manifest`)
 
+
+def stored_name(name: str) -> str:
+    """Where a file of the manifest lies below its part: never outside it, and never where the manifest is."""
+    parts = ["__" if part == ".." else part for part in name.lstrip("/").split("/")]
+    return "/".join(parts) if parts != [MANIFEST] else f"{MANIFEST}.file"
+
+
+def part_lock(place: str) -> str:
+    """Beside a checkpoint's part in a node's cache: held (flock) by whoever reads it, so that nobody removes it."""
+    return f"{place}.lock"
+
+
+def part_stored(place: str) -> str:
+    """Beside it too: there once the store has the part, so that the cache may give up its copy."""
+    return f"{place}.stored"
+
+
 LOG_MAX_BYTES = 256 * 1024 * 1024  # per rank; beyond it the middle is given up and said
 LAST_LINES = 20  # kept of every rank for `show`
 GRACE_S = 30.0  # TERM to KILL
+
+ARTIFACT_KINDS = ("file", "metrics", "plot", "confusion_matrix", "model")  # what a program may call an artifact

@@ -68,7 +68,7 @@ class LocalEngine:
                 where = f"look at {self._attempts.directory(key)}"
                 raise OperationError(f"the agent of {key} did not come up in {tries} tries: {said}", where)
             self._tries[key] = tries + 1
-            cgroup = self._cgroups.make(key, submission.job.spec.resources.memory_bytes)
+            cgroup = self._cgroups.make(key, render.memory_bytes(submission.job.spec, key.node_index))
             doing, hint = "written", f"check the disk that holds {self._home.root}"
             try:
                 directory = self._attempts.create(key, render.launch(submission, self._site(), cgroup))
@@ -108,7 +108,7 @@ class LocalEngine:
     def inventory(self) -> list[Node]:
         """This machine, or the virtual nodes; looked up once."""
         if self._nodes is None:
-            self._nodes = inventory.nodes(self._settings)
+            self._nodes = inventory.nodes(self._settings, self._home.root)
         return list(self._nodes)
 
     def memory_words(self) -> str:

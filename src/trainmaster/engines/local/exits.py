@@ -21,6 +21,8 @@ def outcome(ended: Mapping[str, Any]) -> Outcome:
         last_step=_int(ended["last_step"]),
         first_step=_int(ended["first_step"]),
         ran_s=float(ended["ran_s"]),
+        roles=tuple(_rank(role) for role in ended.get("roles", ())),
+        launch_lines=tuple(str(line) for line in ended.get("launch_lines", ())),
     )
 
 
@@ -35,9 +37,10 @@ def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
                 "restored": ended["restored"],
                 "step": ended["restored_step"],
                 "bad": list(ended["bad"]),
+                "environment": _text(ended.get("environment")),
             }
         )
-    told = [*ended["staged"], *ended["kept"]]
+    told = [*ended["staged"], *ended["kept"], *ended.get("run", [])]  # older agents say nothing of a run
     return (*started, *sorted(told, key=lambda report: int(report["n"])))
 
 
@@ -64,6 +67,7 @@ def _rank(rank: Mapping[str, Any]) -> RankEnd:
         error=_text(rank["error"]),
         peak_memory_bytes=int(rank["peak_memory_bytes"]),
         cpu_s=float(rank["cpu_s"]),
+        role=_text(rank.get("role")),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pynvml  # type: ignore[import-untyped]
 
+from trainmaster.engines.local import declared
 from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.model.nodes import Device, Node
 from trainmaster.wire import processes
@@ -21,20 +22,28 @@ _DROPPED = {"nvidia", "tesla", "geforce", "quadro", "graphics", "device", "gener
 _CUT = re.compile(r"(\d+(gb|mb)|sxm\d*|pcie|nvl|hbm\d*\w*)\Z")
 
 
-def nodes(settings: LocalSettings) -> list[Node]:
-    """This machine as one node, or as many virtual ones as were declared, in order."""
+def nodes(settings: LocalSettings, root: Path) -> list[Node]:
+    """This machine as one node, or as many virtual ones as were declared, in order. `root` is where jobs work.
+
+    Raises: UsageError for a declared amount that means nothing.
+    """
     host, boot = socket.gethostname(), processes.boot_id()
     cpus, memory = float(len(os.sched_getaffinity(0))), memory_bytes()
     if not settings.virtual:
-        return [Node(host, _ENGINE, host, _LOOPBACK, cpus, memory, real_devices(), boot_id=boot)]
+        counted = declared.counted(settings.declared, root, 1)
+        return [Node(host, _ENGINE, host, _LOOPBACK, cpus, memory, real_devices(), boot_id=boot, counted=counted)]
     count = settings.nodes or 1
     devices = tuple(Device(index, settings.gpu_kind, stand_in=True) for index in range(settings.gpus_per_node or 0))
+    counted = declared.counted(settings.declared, root, count)
     # Processors are declared for each node, a fiction; memory is shared out, since running out of it is none.
     each = settings.cpus_per_node if settings.cpus_per_node is not None else cpus
     return [
-        Node(f"node{index}", _ENGINE, host, _LOOPBACK, each, memory // count, devices, virtual=True, boot_id=boot)
+        Node(
+            f"node{index}", _ENGINE, host, _LOOPBACK, each, memory // count, devices,
+            virtual=True, boot_id=boot, counted=counted,
+        )
         for index in range(count)
-    ]
+    ]  # fmt: skip
 
 
 def memory_bytes() -> int:

@@ -4,13 +4,18 @@ import json
 import os
 from dataclasses import replace
 
+from trainmaster import agent
 from trainmaster.engines.local.settings import Site
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.spec import JobSpec, Origin
 from trainmaster.ports.engine import Submission
-from trainmaster.wire.launch import CodeLayout, Launch, ResumePoint
+from trainmaster.wire.launch import CodeLayout, Launch, Requirements, ResumePoint, RoleLaunch, RunIdentity
+from trainmaster.wire.names import data_variable, is_url
+from trainmaster.wire.names import ENV_TRACKER
+from trainmaster.wire.runs import experiment_id, run_id
 
 BLANK = "(not shown)"
+_RUNNER = os.path.join(os.path.dirname(agent.__file__), "function.py")  # by its path: the job's Python need not know us
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -23,7 +28,7 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
     attempt = job.attempt
     if attempt is None or attempt.number != key.attempt or not 0 <= key.node_index < len(attempt.allocation.shares):
         raise ValueError(f"{key} is not part of the job's current attempt")
-    share, spec, blobs = attempt.allocation.shares[key.node_index], job.spec, site.home.blobs
+    share, spec, blobs = attempt.allocation.shares[key.node_index], job.spec, site.blobs
     in_place = job.code.in_place
     return Launch(
         key=str(key),
@@ -35,20 +40,26 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
         command=command(spec, job.origin),
         shell=isinstance(spec.command, str),
         environment=environment(job, site, real=bool(share.devices) and site.real_devices),
-        devices=_visible(share.devices, site),
+        devices=_visible(_of_ranks(spec, key.node_index, share.devices), site),
         work=job.origin.directory if in_place else str(site.home.work(job.id, share.node)),
         in_place=in_place,
         fresh=False,  # this engine proves the older attempt gone before a next one starts
         code=_code(job, site),
         checkpoint_path=spec.checkpoint.path,
+        checkpoint_interval_s=spec.checkpoint.interval_s,
         resume_arguments=spec.checkpoint.resume_arguments,
         checkpoint_store=str(blobs / "checkpoints" / job.id),
         resume=_resume(job, attempt, site),
+        forked=job.lineage is not None and job.lineage.inherited is not None,
         metrics_pattern=spec.metrics.pattern,
         artifacts=list(spec.artifacts),
         artifact_store=str(blobs / "artifacts" / job.id),
+        pickle_models=spec.project in site.settings.pickle_projects,
+        environment_store=str(site.home.environments),
         params=dict(spec.params),
-        memory_bytes=spec.resources.memory_bytes,
+        roles=_roles(job, share.devices, site) if key.node_index == 0 else [],
+        requirements=_requirements(spec, job.origin, site),
+        memory_bytes=memory_bytes(spec, key.node_index),
         cgroup=cgroup,
         address=share.address,
         address_shared=True,
@@ -56,7 +67,9 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
         server_url=None,
         credential=submission.credential,
         log_max_bytes=site.settings.log_max_bytes,
+        run=run_identity(job, site),
         grace_s=site.settings.grace_s,
+        remote=site.settings.remote_store,
     )
 
 
@@ -66,10 +79,19 @@ def render(submission: Submission, site: Site) -> str:
 
 
 def command(spec: JobSpec, origin: Origin) -> list[str]:
-    """argv: a line goes to bash; a list's `python` or `python3` is the spec's interpreter where it names one."""
-    if isinstance(spec.command, str):
-        return ["bash", "-o", "pipefail", "-c", spec.command]
-    argv = list(spec.command)
+    """argv: a line goes to bash; a list's `python` or `python3` is the spec's interpreter where it names one.
+
+    A function is called by our runner, under that interpreter.
+    """
+    if spec.python is not None:
+        return [_interpreter(spec, origin) or "python3", _RUNNER, spec.python]
+    return _argv(spec.command, spec, origin)
+
+
+def _argv(written: str | tuple[str, ...], spec: JobSpec, origin: Origin) -> list[str]:
+    if isinstance(written, str):
+        return ["bash", "-o", "pipefail", "-c", written]
+    argv = list(written)
     interpreter = _interpreter(spec, origin)
     if interpreter is not None and argv and argv[0] in ("python", "python3"):
         argv[0] = interpreter
@@ -85,7 +107,7 @@ def environment(job: Job, site: Site, real: bool = False) -> dict[str, str]:
     values = {"PATH": _PATH, "PYTHONUNBUFFERED": "1"}
     if real:
         values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # otherwise CUDA counts the fastest device first
-    values |= site.basics | origin.variables | spec.environment.variables
+    values |= site.basics | origin.variables | spec.environment.variables | _data(job)
     interpreter = _interpreter(spec, origin)
     if interpreter is not None and os.path.isabs(interpreter):
         directory = os.path.dirname(interpreter)
@@ -96,14 +118,79 @@ def environment(job: Job, site: Site, real: bool = False) -> dict[str, str]:
     return values
 
 
+def _data(job: Job) -> dict[str, str]:
+    """Where the program finds its data: what was recorded at submit, else what the spec says."""
+    found = {name: uri if is_url(uri) else _absolute(uri, job.origin) for name, uri in job.spec.data.items()}
+    found |= {version.name: version.uri for version in job.data if version.name in found}
+    return {data_variable(name): uri for name, uri in found.items()}
+
+
+def _absolute(path: str, origin: Origin) -> str:
+    return os.path.normpath(os.path.join(origin.directory, os.path.expanduser(path)))
+
+
 def _interpreter(spec: JobSpec, origin: Origin) -> str | None:
     """The interpreter the spec names: a path is absolute or relative to where the job was submitted, a bare name stays."""
+    if spec.environment.requirements is not None:
+        return None  # it is the one of the environment that the agent makes
+    return _named(spec, origin)
+
+
+def _named(spec: JobSpec, origin: Origin) -> str | None:
     named = spec.environment.python
     if not named:
         return None
     if os.sep not in named:
         return named
-    return os.path.normpath(os.path.join(origin.directory, os.path.expanduser(named)))
+    return _absolute(named, origin)
+
+
+def run_identity(job: Job, site: Site) -> RunIdentity | None:
+    """The job's run for a script's own `mlflow`; None where the spec sends it to a tracker of the person's choice."""
+    if ENV_TRACKER in environment(job, site):
+        return None
+    return RunIdentity(
+        id=run_id(site.settings.server or str(site.home.root), job.id),
+        experiment_id=experiment_id(job.spec.experiment),
+        experiment=job.spec.experiment,
+        name=job.id,
+        params={**{name: str(value) for name, value in job.spec.params.items()}, **job.run_params},
+        tags={**job.spec.tags, **job.run_tags},
+    )
+
+
+def _roles(job: Job, devices: tuple[int, ...], site: Site) -> list[RoleLaunch]:
+    """The roles of node 0. Of its devices the first are the ranks', then each role has its own, in the spec's order."""
+    spec, launches = job.spec, []
+    taken = len(_of_ranks(spec, 0, devices))
+    for name, role in spec.roles.items():
+        own = devices[taken : taken + role.resources.gpus]
+        taken += role.resources.gpus
+        argv, shell = _argv(role.command, spec, job.origin), isinstance(role.command, str)
+        launches.append(RoleLaunch(name=name, command=argv, shell=shell, devices=_visible(own, site)))
+    return launches
+
+
+def _of_ranks(spec: JobSpec, node_index: int, devices: tuple[int, ...]) -> tuple[int, ...]:
+    """The devices of a node but those that its roles have."""
+    roles = sum(role.resources.gpus for role in spec.roles.values()) if node_index == 0 else 0
+    return devices[: len(devices) - roles]
+
+
+def _requirements(spec: JobSpec, origin: Origin, site: Site) -> Requirements | None:
+    if spec.environment.requirements is None:
+        return None
+    root = str(site.home.virtual_environments)
+    max_bytes = site.settings.environments_max_bytes
+    return Requirements(file=spec.environment.requirements, python=_named(spec, origin), root=root, max_bytes=max_bytes)
+
+
+def memory_bytes(spec: JobSpec, node_index: int) -> int | None:
+    """The limit of everything that runs on one node: of the first one with what the roles asked for."""
+    if spec.resources.memory_bytes is None:
+        return None
+    roles = spec.roles.values() if node_index == 0 else ()
+    return spec.resources.memory_bytes + sum(role.resources.memory_bytes or 0 for role in roles)
 
 
 def _visible(devices: tuple[int, ...], site: Site) -> list[int] | None:
@@ -115,21 +202,24 @@ def _visible(devices: tuple[int, ...], site: Site) -> list[int] | None:
 def _code(job: Job, site: Site) -> CodeLayout | None:
     if job.code.in_place or job.code.digest is None:
         return None
-    store = site.home.blobs / "code"
+    store = site.blobs / "code"
     return CodeLayout(
         tree=str(store / "trees" / f"{job.code.digest}.json"), objects=str(store / "objects"), source=job.origin.directory
     )
 
 
 def _resume(job: Job, attempt: Attempt, site: Site) -> list[ResumePoint]:
-    kept = {checkpoint.id: checkpoint for checkpoint in job.checkpoints}
+    kept = {checkpoint.id: (job.id, checkpoint) for checkpoint in job.checkpoints}
+    origin = job.lineage
+    if origin is not None and origin.checkpoint is not None and origin.inherited is not None:
+        kept[origin.inherited] = (origin.owner or origin.job, origin.checkpoint)
     return [
         ResumePoint(
             id=name,
-            step=kept[name].step,
-            approximate=kept[name].approximate,
-            root=str(site.home.blobs / "checkpoints" / job.id / name),
-            digests={f"n{part.node_index}": part.digest for part in kept[name].parts},
+            step=kept[name][1].step,
+            approximate=kept[name][1].approximate,
+            root=str(site.blobs / "checkpoints" / kept[name][0] / kept[name][1].id),
+            digests={f"n{part.node_index}": part.digest for part in kept[name][1].parts},
         )
         for name in attempt.resume
         if name in kept

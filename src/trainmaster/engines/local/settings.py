@@ -1,8 +1,10 @@
 """What a person may say of the local engine, and what it must know of the machine to write a launch."""
 
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
+from trainmaster.configuration import NodeSettings
 from trainmaster.home import Home
 from trainmaster.wire import names
 
@@ -13,6 +15,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "gpu_kind": (str,),
     "log_max_bytes": (int,),
     "grace_s": (int, float),
+    "environments_max_bytes": (int,),
 }
 
 
@@ -26,11 +29,17 @@ class LocalSettings:
     gpu_kind: str = "stand-in"  # kind of the stand-in devices
     log_max_bytes: int = names.LOG_MAX_BYTES
     grace_s: float = names.GRACE_S
+    environments_max_bytes: int = 20 * 1024**3  # of virtual environments made of requirements
+    blob_root: str | None = None  # where the store is a directory, or its cache on this machine; from `server.toml`
+    remote_store: bool = False  # likewise
+    server: str = ""  # which server this is, for the ids of runs; empty: the one of its home's path
+    pickle_projects: tuple[str, ...] = ()  # whose models may be pickles; from `server.toml`
+    declared: NodeSettings = field(default_factory=NodeSettings)  # what cannot be measured; from `server.toml`
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> "LocalSettings":
         """Those of the server's settings that are the engine's. Raises: ValueError for a value of another kind."""
-        given = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
+        given = {f.name: settings[f.name] for f in fields(cls) if f.name in settings and f.name in _KINDS}
         for name, value in given.items():
             kinds = _KINDS[name]
             if not isinstance(value, kinds) or isinstance(value, bool):
@@ -51,3 +60,8 @@ class Site:
     settings: LocalSettings = LocalSettings()
     basics: dict[str, str] = field(default_factory=dict)  # HOME USER SHELL TMPDIR of the server's user
     real_devices: bool = False  # the machine has accelerators: a job that asked for none is shown none
+
+    @property
+    def blobs(self) -> Path:
+        """Where agents find and leave checkpoints, artifacts and code copies."""
+        return Path(self.settings.blob_root) if self.settings.blob_root is not None else self.home.blobs

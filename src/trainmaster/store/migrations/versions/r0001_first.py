@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade(store: str) -> None:
-    {"events": upgrade_events, "inbox": upgrade_inbox, "metrics": upgrade_metrics}[store]()
+    {"events": upgrade_events, "inbox": upgrade_inbox, "metrics": upgrade_metrics}.get(store, lambda: None)()
 
 
 def downgrade(store: str) -> None:

@@ -1,0 +1,211 @@
+"""Which Python a command runs in and what is installed for it: read from directories, no interpreter is started for it.
+
+Names and versions are those of the `*.dist-info` and `*.egg-info` directories; what a program puts on `sys.path` by itself
+is not seen.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional, Tuple
+
+    from trainmaster.wire.environment import Torch
+
+_PYTHON = re.compile(r"(?:pypy|python)[0-9.]*\Z")
+_WORD = re.compile(r"(?:^|[\s;&|(=\"'])([^\s;&|(=\"']*python[0-9.]*)(?=[\s\"']|$)")
+_OF_DIRECTORY = re.compile(r"(?:pypy|python)(\d+\.\d+)\Z")
+_EGG = re.compile(r"(.+?)-([^-]+)(?:-py\d[\d.]*.*)?\Z")
+_SEPARATORS = re.compile(r"[-_.]+")
+_HEADER = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
+_PATCH = re.compile(rb"(\d+\.\d+\.\d+(?:[abc]\d+|rc\d+)?\+?)\0")  # as the program holds it, at the end of a text
+_VERSION_MAX = 20
+_SHEBANG_MAX = 256
+_LIBRARIES = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
+
+
+def interpreter(command: List[str], shell: bool, environment: Mapping[str, str], work: str) -> Optional[str]:
+    """The Python of a command: named in it, in the first line of the script it names, or else found on its PATH."""
+    words = _WORD.findall(command[-1]) if shell else command[:1]
+    for word in words:
+        path = _found(word, environment, work)
+        if path is None:
+            continue
+        if _PYTHON.match(os.path.basename(word)):
+            return path
+        named = _first_line(path)
+        if named is not None:
+            return named
+    return next((path for path in (_found(name, environment, work) for name in ("python", "python3")) if path), None)
+
+
+def _found(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
+    """What a word of a command line means, as the system finds programs."""
+    if "/" in word:
+        path = os.path.join(work, os.path.expanduser(word))
+        return path if os.path.isfile(path) else None
+    for directory in environment.get("PATH", "").split(os.pathsep):
+        path = os.path.join(directory, word)
+        if directory and os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    return None
+
+
+def _first_line(path: str) -> Optional[str]:
+    """The Python that a script names as its interpreter, as those that pip installs do."""
+    try:
+        with open(path, "rb") as file:
+            line = file.read(_SHEBANG_MAX).split(b"\n", 1)[0]
+    except OSError:
+        return None
+    if not line.startswith(b"#!/"):
+        return None
+    named = os.fsdecode(line[2:].strip().split()[0])
+    return named if _PYTHON.match(os.path.basename(named)) and os.path.isfile(named) else None
+
+
+class Installation:
+    """One interpreter and the directories it imports packages from, in order."""
+
+    def __init__(self, python: str, environment: Mapping[str, str]) -> None:
+        self.python = os.path.abspath(python)
+        self._real = os.path.realpath(self.python)
+        prefix = os.path.dirname(os.path.dirname(self.python))
+        settings = _settings(os.path.join(prefix, "pyvenv.cfg"))
+        base = os.path.dirname(os.path.dirname(self._real))
+        self.minor = _minor(self._real, prefix if settings is not None else base)
+        self.sites = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        if settings is not None:
+            self.sites += self._below(prefix)
+        if settings is None or settings.get("include-system-site-packages", "").lower() == "true":
+            home = environment.get("HOME")
+            if home and not environment.get("PYTHONNOUSERSITE"):
+                self.sites.append(os.path.join(home, ".local", "lib", f"python{self.minor}", "site-packages"))
+            self.sites += self._below(base)
+            if base == "/usr":  # Debian keeps what pip installs apart
+                self.sites.append(f"/usr/local/lib/python{self.minor}/dist-packages")
+        self.sites = list(dict.fromkeys(os.path.abspath(site) for site in self.sites))
+        self._base = base
+
+    def _below(self, prefix: str) -> List[str]:
+        names = [f"lib/python{self.minor}/site-packages", f"lib64/python{self.minor}/site-packages"]
+        names += [f"lib/python{self.minor}/dist-packages", "lib/python3/dist-packages"]
+        return [path for path in (os.path.join(prefix, name) for name in names) if os.path.isdir(path)]
+
+    def fingerprint(self) -> List[object]:
+        """What changes whenever a package is put in or taken out, or the interpreter replaced: a few `stat` calls."""
+        return [[path, _changed_ns(path)] for path in (self.python, self._real, *self.sites)]
+
+    def version(self) -> str:
+        """The interpreter's version by its headers, its program or its library; the minor one where none holds it."""
+        header = _text(os.path.join(self._base, "include", f"python{self.minor}", "patchlevel.h"))
+        match = _HEADER.search(header)
+        if match:
+            return match[1]
+        names = [f"libpython{self.minor}.so.1.0", f"libpython{self.minor}.so", f"libpython{self.minor}.dylib"]
+        libraries = [os.path.join(self._base, place, name) for place in _LIBRARIES for name in names]
+        for path in (self._real, *libraries):
+            found = _version_in(path, self.minor)
+            if found is not None:
+                return found
+        return self.minor
+
+    def packages(self) -> Tuple[Dict[str, str], List[str]]:
+        """Normalized name -> version, and the names of those installed in place (editable)."""
+        found: Dict[str, str] = {}
+        editable: List[str] = []
+        for site in self.sites:
+            for name in _listed(site):
+                said = _said(name)
+                if said is None or said[0] in found:
+                    continue
+                found[said[0]] = said[1]
+                if _is_editable(os.path.join(site, name)):
+                    editable.append(said[0])
+        return found, sorted(editable)
+
+    def torch(self, packages: Mapping[str, str]) -> Optional[Torch]:
+        """What the installed torch says of itself, without importing it."""
+        if "torch" not in packages:
+            return None
+        text = next(filter(None, (_text(os.path.join(site, "torch", "version.py")) for site in self.sites)), "")
+        return {"version": packages["torch"], "cuda": _assigned(text, "cuda"), "hip": _assigned(text, "hip")}
+
+
+def _minor(real: str, prefix: str) -> str:
+    """`3.11`: by the program's own name, else by the directory beside it."""
+    for name in (os.path.basename(real), *sorted(_listed(os.path.join(prefix, "lib")), reverse=True)):
+        match = _OF_DIRECTORY.match(name)
+        if match:
+            return match[1]
+    return "3"
+
+
+def _settings(path: str) -> Optional[Dict[str, str]]:
+    """A virtual environment's own file; None where it is none."""
+    if not os.path.isfile(path):
+        return None
+    pairs = (line.partition("=") for line in _text(path).splitlines())
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _version_in(path: str, minor: str) -> Optional[str]:
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            at = data.find(minor.encode() + b".")
+            while at >= 0:
+                match = _PATCH.match(data[at : at + _VERSION_MAX])
+                if match:
+                    return match[1].decode()
+                at = data.find(minor.encode() + b".", at + 1)
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def _said(name: str) -> Optional[Tuple[str, str]]:
+    """Name and version, as a directory's name has them."""
+    stem, dot, ending = name.rpartition(".")
+    if not dot or ending not in ("dist-info", "egg-info"):
+        return None
+    if ending == "dist-info":
+        project, dash, version = stem.rpartition("-")
+    else:
+        match = _EGG.match(stem)
+        project, dash, version = (match[1], "-", match[2]) if match else ("", "", "")
+    return (_SEPARATORS.sub("-", project).lower(), version) if dash and project else None
+
+
+def _is_editable(directory: str) -> bool:
+    return '"editable": true' in _text(os.path.join(directory, "direct_url.json"))
+
+
+def _listed(directory: str) -> List[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _changed_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _assigned(text: str, name: str) -> Optional[str]:
+    match = re.search(rf"^{name}\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    return match[1] if match else None

@@ -1,0 +1,104 @@
+"""The node itself as a run's record names it: host, kernel, processor, accelerators and their driver."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Optional
+
+    from trainmaster.wire.environment import Accelerator, Machine
+
+_NVML = "libnvidia-ml.so.1"
+_TEXT_BYTES = 96
+_CPUINFO_BYTES = 8192  # the first processor's lines: the kernel makes up the rest for each one
+_MODELS = ("model name", "Model", "cpu model", "uarch")
+
+
+def describe() -> Machine:
+    """This machine. Takes milliseconds where there is an NVIDIA driver."""
+    system = os.uname()
+    driver = _Driver()
+    return {
+        "host": system.nodename,
+        "system": _of_file("/etc/os-release", "PRETTY_NAME") or system.sysname,
+        "kernel": system.release,
+        "architecture": system.machine,
+        "libc": _libc(),
+        "cpu": _cpu() or system.machine,
+        "cpus": os.cpu_count() or 1,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "driver": driver.text("nvmlSystemGetDriverVersion"),
+        "driver_cuda": driver.cuda(),
+        "devices": driver.devices(),
+    }
+
+
+def _libc() -> Optional[str]:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION")
+    except (ValueError, OSError):
+        return None
+
+
+def _cpu() -> Optional[str]:
+    """The processor's model."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            lines = file.read(_CPUINFO_BYTES).splitlines()
+    except OSError:
+        return None
+    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    return next((found[name] for name in _MODELS if found.get(name)), None)
+
+
+def _of_file(path: str, name: str) -> Optional[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            pairs = dict(line.rstrip("\n").partition("=")[::2] for line in file)
+    except OSError:
+        return None
+    return pairs.get(name, "").strip("\"'") or None
+
+
+class _Driver:
+    """NVML, where there is one: every question has an answer, None or empty where there is not."""
+
+    def __init__(self) -> None:
+        self._library: Any = None
+        try:
+            library = ctypes.CDLL(_NVML)
+            self._library = library if library.nvmlInit_v2() == 0 else None
+        except (OSError, AttributeError):
+            self._library = None
+
+    def text(self, function: str, *arguments: Any) -> Optional[str]:
+        """What a function writes into a buffer."""
+        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+        asked = getattr(self._library, function, None) if self._library is not None else None
+        if asked is None or asked(*arguments, buffer, ctypes.c_uint(_TEXT_BYTES)) != 0:
+            return None
+        return buffer.value.decode(errors="replace")
+
+    def cuda(self) -> Optional[str]:
+        """`12.4`."""
+        number = ctypes.c_int()
+        asked = getattr(self._library, "nvmlSystemGetCudaDriverVersion_v2", None) if self._library is not None else None
+        if asked is None or asked(ctypes.byref(number)) != 0:
+            return None
+        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+    def devices(self) -> List[Accelerator]:
+        """All of the machine's, by index."""
+        count = ctypes.c_uint()
+        if self._library is None or self._library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return []
+        found: List[Accelerator] = []
+        for index in range(count.value):
+            handle = ctypes.c_void_p()
+            if self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) == 0:
+                name, uuid = self.text("nvmlDeviceGetName", handle), self.text("nvmlDeviceGetUUID", handle)
+                found.append({"index": index, "name": name or "unknown", "uuid": uuid or ""})
+        return found

@@ -1,0 +1,172 @@
+"""What S3 knows and its client library does not hand out: multi-part uploads whose parts others send, by signed addresses.
+
+The requests are S3's own REST, signed in the query. Throttling, resets and 5xx are tried again with jittered back-off.
+"""
+
+import http.client
+import logging
+import random
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import quote, urlsplit
+from xml.sax.saxutils import escape
+
+from trainmaster.blobs.sigv4 import Signer
+from trainmaster.errors import NotFoundError, StoreRefusedError, StoreUnavailableError
+from trainmaster.ports.blobs import Upload
+
+MIB = 1024 * 1024
+PART_MIN_BYTES, PART_MAX_BYTES = 8 * MIB, 64 * MIB
+_PARTS = 256  # aimed at, between those bounds
+_PARTS_MAX = 10_000  # S3's own limit: beyond it parts grow
+_EXPIRES_S = 3600
+_TIMEOUT_S = 20.0
+_TRIES = 6
+_BACKOFF_S, _BACKOFF_MAX_S = 0.1, 5.0
+_LATER = frozenset((408, 429, 500, 502, 503, 504))
+_CODE = re.compile(rb"<Code>(\w{1,80})</Code>")
+_log = logging.getLogger("trainmaster.store")
+
+
+def part_bytes(size_bytes: int) -> int:
+    """How large the parts of a blob are: 8 to 64 MiB, in whole MiB; more only beyond 640 GiB."""
+    wanted = max(PART_MIN_BYTES, min(PART_MAX_BYTES, -(-size_bytes // _PARTS)), -(-size_bytes // _PARTS_MAX))
+    return -(-wanted // MIB) * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+
+    @property
+    def code(self) -> str:
+        """S3's own word for what is wrong; empty when nothing is (an error may hide behind a 200)."""
+        found = _CODE.search(self.body)
+        return found.group(1).decode() if found else "" if self.status < 300 else str(self.status)
+
+
+class S3Direct:
+    """`trainmaster.ports.blobs.Direct` for one bucket and prefix below `base`, the bucket's address."""
+
+    def __init__(self, base: str, prefix: str, signer: Signer) -> None:
+        self._base, self._prefix, self._signer = base.rstrip("/"), prefix, signer
+        self._conditional = True  # until the store says that it knows no If-None-Match here
+
+    def begin(self, name: str, size_bytes: int) -> Upload:
+        """One PUT up to a part's size, parts beyond."""
+        if size_bytes <= PART_MIN_BYTES:
+            return Upload(self._sign("PUT", name, {}))
+        answer = self._call("POST", self._url(name), {"uploads": ""})
+        found = _text(answer.body, "UploadId")
+        return Upload(id=found, part_bytes=part_bytes(size_bytes))
+
+    def sign_parts(self, name: str, upload: str, numbers: Sequence[int]) -> dict[int, str]:
+        """Where to PUT these parts."""
+        return {n: self._sign("PUT", name, {"partNumber": str(n), "uploadId": upload}) for n in numbers}
+
+    def complete(self, name: str, upload: str, etags: Mapping[int, str]) -> None:
+        """Make the blob of its parts. Raises: NotFoundError for an upload that the store does not know."""
+        pairs = [(number, escape(etag)) for number, etag in sorted(etags.items())]
+        parts = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>" for number, etag in pairs)
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        answer = self._call("POST", self._url(name), {"uploadId": upload}, body)
+        if answer.status == 501 and self._conditional:
+            self._conditional = False
+            _log.warning("the store knows no conditional completion: multi-part uploads are completed without a condition")
+            answer = self._call("POST", self._url(name), {"uploadId": upload}, body)
+        if answer.status == 412:
+            return  # the blob is there: an earlier completion whose answer was lost
+        if answer.code in ("NoSuchUpload", "NoSuchKey", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "404"):
+            raise NotFoundError(f"the store has no such upload of {name} ({answer.code})")
+        self._check(answer, f"complete {name}")
+
+    def abort(self, name: str, upload: str) -> None:
+        """Give it up; one unknown is fine."""
+        answer = self._call("DELETE", self._url(name), {"uploadId": upload})
+        if answer.status != 404:
+            self._check(answer, f"give up the upload of {name}")
+
+    def sign_get(self, name: str) -> str:
+        """Where to GET a blob."""
+        return self._sign("GET", name, {})
+
+    def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
+        """What was begun and neither completed nor given up, a page of the store's at a time."""
+        below, marker = self._prefix + prefix, dict[str, str]()
+        while True:
+            answer = self._call("GET", f"{self._base}/", {"uploads": "", "prefix": below, **marker})
+            self._check(answer, "list unfinished uploads")
+            page = ElementTree.fromstring(answer.body)
+            for item in page.iterfind("{*}Upload"):
+                key, upload, begun = (item.findtext(f"{{*}}{tag}") or "" for tag in ("Key", "UploadId", "Initiated"))
+                if key.startswith(below):  # a store may not filter
+                    yield key.removeprefix(self._prefix), upload, datetime.fromisoformat(begun).timestamp()
+            if page.findtext("{*}IsTruncated") != "true":
+                return
+            following = page.findtext("{*}NextKeyMarker") or "", page.findtext("{*}NextUploadIdMarker") or ""
+            marker = {"key-marker": following[0], "upload-id-marker": following[1]}
+
+    def _url(self, name: str) -> str:
+        return f"{self._base}/{quote(self._prefix + name, safe='/-_.~')}"
+
+    def _sign(self, method: str, name: str, query: Mapping[str, str]) -> str:
+        return self._signer.presign(method, self._url(name), query, time.time(), _EXPIRES_S)
+
+    def _check(self, answer: _Answer, what: str) -> None:
+        """Raises: StoreRefusedError for an answer that is none of the good ones."""
+        if answer.status >= 300 or answer.code:
+            raise refused(what, answer.code)
+
+    def _call(self, method: str, url: str, query: Mapping[str, str], body: bytes = b"") -> _Answer:
+        """One request, tried again while the store is slow or away. Raises: StoreUnavailableError, StoreRefusedError."""
+        wrong = ""
+        for turn in range(_TRIES):
+            if turn:
+                time.sleep(random.uniform(0.0, min(_BACKOFF_MAX_S, _BACKOFF_S * 2.0**turn)))
+            try:
+                answer = self._once(method, self._signer.presign(method, url, query, time.time(), _EXPIRES_S), body)
+            except (OSError, http.client.HTTPException) as error:
+                wrong = type(error).__name__  # an error's text may hold the signed address
+                continue
+            if answer.status in (401, 403):
+                raise refused(f"{method} {urlsplit(url).path}", answer.code)
+            if answer.status not in _LATER and answer.code not in ("InternalError", "SlowDown"):
+                return answer
+            wrong = answer.code
+        message = f"the store at {urlsplit(url).netloc} does not answer ({wrong})"
+        raise StoreUnavailableError(message, "It is tried again later.")
+
+    def _once(self, method: str, signed: str, body: bytes) -> _Answer:
+        parts = urlsplit(signed)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.netloc, timeout=_TIMEOUT_S)
+        headers = {"If-None-Match": "*"} if b"<Part>" in body and self._conditional else {}
+        try:
+            connection.request(method, f"{parts.path}?{parts.query}", body, headers)
+            response = connection.getresponse()
+            return _Answer(response.status, response.read())
+        finally:
+            connection.close()
+
+
+def refused(what: str, code: str) -> StoreRefusedError:
+    """The store said no, and will again."""
+    hint = "Check the credentials in the environment of the server, the bucket's name and its policy; then restart the server."
+    return StoreRefusedError(f"the object store refused to {what}: {code}", hint)
+
+
+def _text(body: bytes, name: str) -> str:
+    """Raises: StoreRefusedError for an answer without it."""
+    try:
+        found = ElementTree.fromstring(body).findtext(f"{{*}}{name}")
+    except ElementTree.ParseError:
+        found = None
+    if not found:
+        code = _CODE.search(body)
+        raise refused("begin an upload", code.group(1).decode() if code else f"its answer has no {name}")
+    return found

@@ -1,0 +1,149 @@
+"""What agents of one attempt may do with a store that they do not see: the server's side of `agent.remote`.
+
+Writes go into the attempt's own checkpoints and the job's artifacts, reads come from the job's checkpoints and from the one
+it was forked from; everything else is refused. A part of a checkpoint is there once its manifest is, which is put last.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trainmaster.blobs.cached import CachedBlobs
+from trainmaster.blobs.code import check_tree, object_name, tree_name
+from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError, UsageError
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job
+from trainmaster.ports.blobs import Blobs, Direct
+from trainmaster.wire.names import MANIFEST, stored_name
+
+_ASKED_MAX = 256
+_SIZE_MAX = 5 * 2**40
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+
+
+def check_writes(job: Job, key: AgentKey, name: str) -> str:
+    """The name, if the agent of `key` may write it. Raises: AuthenticationError."""
+    parts = name.split("/")
+    own = parts[:2] == ["checkpoints", job.id] and len(parts) > 4 and parts[3] == f"n{key.node_index}"
+    if own and parts[2].startswith(f"{key.attempt:04d}-") and name != "/".join(parts[:4]):
+        return name
+    if parts[:2] == ["artifacts", job.id] and len(parts) == 3 and _SHA256.match(parts[2]):
+        return name
+    raise AuthenticationError(f"{key} may not write {name[:200]!r}")
+
+
+def check_reads(job: Job, key: AgentKey, name: str) -> str:
+    """The name, if the agent of `key` may read it. Raises: AuthenticationError."""
+    lineage = job.lineage
+    inherited = f"checkpoints/{lineage.owner}/{lineage.checkpoint.id}/" if lineage and lineage.checkpoint else None
+    if name.startswith(f"checkpoints/{job.id}/") or (inherited is not None and name.startswith(inherited)):
+        return name
+    raise AuthenticationError(f"{key} may not read {name[:200]!r}")
+
+
+def begin(blobs: Blobs, files: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    """How to bring each file: {"url"} for one PUT (None: through the server), {"id", "part_bytes"} for parts."""
+    if len(files) > _ASKED_MAX:
+        raise UsageError(f"at most {_ASKED_MAX} files at once")
+    direct, told = blobs.direct, list[dict[str, Any]]()
+    for name, size in files:
+        if not 0 <= size <= _SIZE_MAX:
+            raise UsageError(f"{name[:200]}: {size} is no size")
+        upload = direct.begin(name, size) if direct is not None else None
+        if upload is not None and upload.id:
+            told.append({"id": upload.id, "part_bytes": upload.part_bytes})
+        else:
+            told.append({"url": upload.url if upload is not None else None})
+    return told
+
+
+def sign(blobs: Blobs, name: str, upload: str, numbers: Sequence[int]) -> dict[str, str]:
+    """Where to PUT parts, by their number. Raises: UsageError."""
+    if len(numbers) > _ASKED_MAX or not all(1 <= number <= 10_000 for number in numbers):
+        raise UsageError(f"at most {_ASKED_MAX} parts at once, numbered from 1 to 10000")
+    return {str(n): url for n, url in _direct(blobs).sign_parts(name, upload, numbers).items()}
+
+
+def addresses(blobs: Blobs, names: Sequence[str]) -> dict[str, str | None]:
+    """Where to GET each blob; None: from the server."""
+    if len(names) > _ASKED_MAX:
+        raise UsageError(f"at most {_ASKED_MAX} blobs at once")
+    direct = blobs.direct
+    return {name: direct.sign_get(name) if direct is not None else None for name in names}
+
+
+def complete(blobs: Blobs, uploads: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """End the uploads that have parts; each blob then has the size that was told.
+
+    Raises: NotFoundError for an upload that the store has lost, ConflictError for a blob of another size.
+    """
+    for name, told in uploads.items():
+        if not isinstance(told, dict) or name not in sizes:
+            raise UsageError(f"{name[:200]}: no such upload")
+        etags = {int(number): str(etag) for number, etag in dict(told.get("etags") or {}).items()}
+        try:
+            _direct(blobs).complete(name, str(told.get("upload")), etags)
+        except NotFoundError:
+            found = blobs.stat(name)
+            if found is None or found.bytes != sizes[name]:  # else an earlier request ended it, and its answer was lost
+                raise
+
+
+def commit(blobs: Blobs, part: str, manifest: str, uploads: Mapping[str, Any]) -> None:
+    """End a part's uploads, see that every file is there with its size, and only then put the manifest.
+
+    Raises: UsageError, NotFoundError (something is not there: to be sent again), ConflictError.
+    """
+    data = manifest.encode("utf-8", "surrogateescape")
+    sizes = _sizes(part, manifest)
+    complete(blobs, uploads, sizes)
+    left = dict(sizes)
+    for stored in blobs.walk(part):
+        if stored.name in left and stored.bytes != left.pop(stored.name):
+            blobs.delete([stored.name])
+            raise NotFoundError(f"{stored.name} came with another size; send it again")
+    if left:
+        raise NotFoundError(f"{len(left)} files of {part} are not in the store, {min(left)} among them; send them again")
+    name = f"{part}/{MANIFEST}"
+    there = blobs.stat(name)
+    if there is not None:
+        with blobs.open(name) as file:
+            if hashlib.sha256(file.read()).digest() != hashlib.sha256(data).digest():
+                raise ConflictError(f"{part} is committed with another manifest")
+        return
+    blobs.put(name, data)
+
+
+def _sizes(part: str, manifest: str) -> dict[str, int]:
+    """Bytes by blob of what a manifest lists. Raises: UsageError."""
+    try:
+        files = json.loads(manifest)["files"]
+        return {f"{part}/{stored_name(str(file['path']))}": int(file["bytes"]) for file in files}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"the manifest of {part} cannot be understood: {error!r}") from error
+
+
+def trim(blobs: Blobs) -> int:
+    """Keep this machine's cache of the store within its bound, where there is one; how many bytes were given up."""
+    return blobs.cache.trim() if isinstance(blobs, CachedBlobs) else 0
+
+
+def bring_code(blobs: Blobs, digests: Iterable[str]) -> None:
+    """Have code copies in this machine's cache. Raises: NotFoundError."""
+    if not isinstance(blobs, CachedBlobs):
+        return
+    for digest in digests:
+        blobs.bring_code([tree_name(digest)])
+        with blobs.open(tree_name(digest)) as file:
+            tree = json.loads(file.read())
+        check_tree(tree)
+        blobs.bring_code([object_name(entry["sha256"]) for entry in tree["entries"] if entry["type"] == "file"])
+
+
+def _direct(blobs: Blobs) -> Direct:
+    """Raises: UsageError."""
+    if blobs.direct is None:
+        raise UsageError("this store signs no addresses")
+    return blobs.direct

@@ -1,0 +1,161 @@
+"""`tm compare`: what differs between runs, how they stand, and their curves; in the terminal, as JSON, or as one HTML page."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainmaster.cli import curve, words
+from trainmaster.cli.output import Output
+from trainmaster.cli.session import JOB, Session, remote
+from trainmaster.errors import OperationError
+
+MARKS = "ox+*#@%&=~^$"  # of the curves, by run; from the thirteenth run on a curve is not drawn in the terminal
+SECTIONS = {
+    "spec": "Spec", "params": "Parameters", "tags": "Tags", "code": "Code", "files": "Files", "data": "Data",
+    "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
+    "variables": "Variables", "submitted": "Submitted",
+}  # fmt: skip
+_HTML_POINTS, _TERMINAL_POINTS = 400, 200
+_ROWS = 40  # of one section in the terminal
+
+
+@click.command()
+@click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB JOB...")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, with its curve; several times.")
+@click.option("--all", "everything", is_flag=True, help="What is equal too, not only what differs.")
+@click.option("--diff", "patch", is_flag=True, help="The code's differences line by line, against the first job.")
+@click.option("--html", "page", metavar="FILE", help="Write one self-contained page; - is standard output.")
+@remote
+def compare(  # noqa: PLR0913  a command's options
+    session: Session, jobs: tuple[str, ...], metrics: tuple[str, ...], everything: bool, patch: bool, page: str | None
+) -> None:
+    """What differs between jobs: spec, code, packages, hardware; their metrics, and curves over each other."""
+    out = session.out
+    points = _HTML_POINTS if page else _TERMINAL_POINTS
+    asked: dict[str, Any] = {"points": points, "all": int(everything), "patch": int(patch)}
+    found = session.client().compare(jobs, **asked, metric=list(metrics) or None)
+    if page is not None:
+        _write_page(out, found, page)
+    elif out.json:
+        out.value(found)
+    else:
+        for line in (*head(found), *differences(found, everything), *standing(found), *curves(found, out.width or 80)):
+            out.data(line)
+        for one in found.get("patches") or []:
+            out.data("")
+            out.data(f"{one['path']}: {one['note']}" if one["note"] else one["text"].rstrip("\n"))
+
+
+def _write_page(out: Output, found: Mapping[str, Any], page: str) -> None:
+    from trainmaster.cli.comparison_page import html  # noqa: PLC0415  only for who asks for a page
+
+    text = html(found)
+    if page == "-":
+        out.raw(text)
+        return
+    try:
+        Path(page).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OperationError(f"{page} cannot be written: {error.strerror}", "choose another place: --html FILE") from error
+    if out.json:
+        out.value({"path": page, "bytes": len(text.encode())})
+    else:
+        out.note(f"{page}: {len(found['jobs'])} runs, {words.size(len(text.encode()))}; it needs nothing but a browser")
+
+
+def head(found: Mapping[str, Any]) -> list[str]:
+    """Each run in a line, with the mark of its curve."""
+    lines = []
+    for at, job in enumerate(found["jobs"]):
+        mark = MARKS[at] if at < len(MARKS) else " "
+        tries = f", {words.plural(job['restarts'], 'restart')}" if job["restarts"] else ""
+        ran = f"ran {words.duration(job['ran_s'])}" if job["started_s"] else "never ran"
+        lines.append(f"{mark} {job['id']}  {job['state']}, {ran}{tries}")
+    return lines
+
+
+def differences(found: Mapping[str, Any], everything: bool) -> list[str]:
+    """Section by section a table with a column for each run."""
+    ids = [job["id"] for job in found["jobs"]]
+    lines: list[str] = []
+    for section, title in SECTIONS.items():
+        rows = [one for one in found["differences"] if one["section"] == section]
+        if not rows:
+            continue
+        lines += ["", title]
+        cells = [[one["field"] + (" (equal)" if one["equal"] else ""), *map(shown, one["values"])] for one in rows[:_ROWS]]
+        lines += _columns(["", *ids], cells)
+        if len(rows) > _ROWS:
+            lines.append(f"  … and {len(rows) - _ROWS} more: --json has all")
+    if not any(not one["equal"] for one in found["differences"]):
+        known = "" if not found["unknown"] else ", as far as it is known"
+        lines += ["", f"Nothing differs{known}: spec, parameters, code, packages and hardware are the same."]
+    for section, lacking in found["unknown"].items():
+        who = "any of them" if len(lacking) == len(ids) else ", ".join(lacking)
+        lines.append(f"Not compared: {SECTIONS[section].lower()}, of which nothing is recorded for {who}")
+    return lines
+
+
+def shown(value: Any) -> str:
+    """A value as a person reads it; `-` where a run has none."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value or '""'
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(value) or "none"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Fields down, runs across; long values are cut, the JSON has them whole."""
+    most = max(12, 96 // max(1, len(headers) - 1))
+    table = [[_cut(cell, most) for cell in row] for row in [headers, *rows]]
+    widths = [max(len(row[at]) for row in table) for at in range(len(headers))]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def _cut(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[len(text) - most // 3 + 1 :]}"
+
+
+def standing(found: Mapping[str, Any]) -> list[str]:
+    """Metrics: last and best of each run with its step, the best of all marked."""
+    lines: list[str] = []
+    ids = [job["id"] for job in found["jobs"]]
+    rows = []
+    for one in found["metrics"]:
+        name = one["name"] + (" (primary)" if one["primary"] else "")
+        rows.append([f"{name}, last", *(_at(point) for point in one["last"])])
+        if one["mode"] is not None:
+            best = [_at(point) + (" *" if at == one["winner"] else "") for at, point in enumerate(one["best"])]
+            rows.append([f"{name}, {one['mode']}", *best])
+    if rows:
+        lines += ["", "Metrics (* the best)", *_columns(["", *ids], rows)]
+    listed = {one["name"] for one in found["metrics"]}
+    same = [name for name in found["metrics_equal"] if name not in listed]
+    if same:
+        lines += ["", f"Equal in all: {', '.join(same)}"]
+    return lines
+
+
+def _at(point: Mapping[str, Any] | None) -> str:
+    if point is None:
+        return "-"
+    step = "" if point["step"] is None else f" at {point['step']}"
+    return f"{words.number(point['value'])}{step}"
+
+
+def curves(found: Mapping[str, Any], width: int) -> list[str]:
+    """The curves of each metric over each other."""
+    lines: list[str] = []
+    for name, series in found["series"].items():
+        marked = [(MARKS[at], points) for at, points in enumerate(series) if at < len(MARKS)]
+        finite = [(mark, [(step, value) for step, value in points if value is not None]) for mark, points in marked]
+        drawn = curve.overlay(finite, min(max(width, 40), 120))
+        lines += ["", name, *drawn] if drawn else []
+    return lines

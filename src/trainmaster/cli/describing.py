@@ -1,0 +1,135 @@
+"""How a command line describes a job, from a file or behind `--`: for `tm run`, `submit`, `plan` and `render` alike."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trainmaster.cli.session import no_such_option, quiet_option
+from trainmaster.client.submission import Draft, Options, draft_command
+from trainmaster.errors import UsageError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+_AFTER_DASHES = "trainmaster.command"  # in the context: what stood behind `--`
+
+
+class Describing(click.Command):
+    """Takes the command behind `--` aside before anything reads it as options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Split at the first `--`."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_AFTER_DASHES], args = args[at + 1 :], args[:at]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = f"options of your program go behind --: tm {ctx.info_name} -- python train.py {error.option_name}"
+            raise UsageError(no_such_option(error), hint) from error
+
+
+_JOB_OPTIONS = (
+    click.option("--name", help="Default: the script's name."),
+    click.option("--project", help="Who the job belongs to."),
+    click.option("--experiment", help="Collection of jobs; default: the name."),
+    click.option("--priority", type=int, help="-100 to 100, higher goes first."),
+    click.option("--nodes", type=int, help="Number of nodes."),
+    click.option("--gpus", help="GPUs per node: 2, or h100:8."),
+    click.option("--cpus", type=float, help="CPU cores per node."),
+    click.option("--memory", help="Memory limit per node: 64GiB."),
+    click.option("--disk", help="Scratch space per node: 200GiB."),
+    click.option("--network", help="Network bandwidth per node: 100Gbps."),
+    click.option("--accelerator", "accelerators", multiple=True, metavar="KIND=N", help="Accelerators other than GPUs."),
+    click.option("--custom", multiple=True, metavar="NAME=N", help="What your administrator counts: license=1."),
+    click.option("--ranks", type=int, help="Training processes per node; default: its GPUs, else 1."),
+    click.option("--time-limit", help="Longest time it may run: 12h, 1h30m."),
+    click.option("--checkpoint", metavar="GLOB", help="Where checkpoints appear: 'out/ckpt*.pt'."),
+    click.option("--keep", type=int, help="How many checkpoints are kept."),
+    click.option("--checkpoint-interval", metavar="TIME", help="How often sdk.should_checkpoint() says yes: 10m."),
+    click.option("--resume-arguments", metavar="TEXT", help="Added to the command on a restart: '--resume {path}'."),
+    click.option("--restarts", type=int, help="How many failures of the program are paid for."),
+    click.option("--python", metavar="PATH", help="Interpreter in place of the one on PATH."),
+    click.option("--requirements", metavar="FILE", help="Packages to install, into an environment of its own."),
+    click.option("--function", metavar="MODULE:NAME", help="A function to call with the parameters, in place of a command."),
+    click.option("--data", multiple=True, metavar="NAME=PATH", help="Told the program as TRAINMASTER_DATA_NAME."),
+    click.option("--env", multiple=True, metavar="K=V", help="A variable for the program."),
+    click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="A parameter; wins over the file's."),
+    click.option("--metrics-pattern", metavar="REGEX", help="Finds metrics in the output, by named groups."),
+    click.option("--primary", metavar="NAME", help="The metric that matters."),
+    click.option("--tag", "tags", multiple=True, metavar="K=V", help="A text to find the job by."),
+    click.option("--artifact", "artifacts", multiple=True, metavar="GLOB", help="Files to keep."),
+    click.option("--workdir", metavar="DIR", help="Directory that is copied; default: this one, or the file's."),
+)
+
+
+def described(command: _Command) -> _Command:
+    """All options that say what the job is, and how it is handed in."""
+    own = (
+        click.argument("words", nargs=-1, type=click.Path(), metavar="[FILE | -- COMMAND...]"),
+        *_JOB_OPTIONS,
+        click.option("--in-place", is_flag=True, help="Run in the directory itself: no copy of the code, nothing set aside."),
+        click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release."),
+        quiet_option,
+    )
+    for decorate in reversed(own):
+        command = decorate(command)
+    return command
+
+
+added_option = click.option("--add-param", "new_params", multiple=True, metavar="K=V", help="A parameter the parent has not.")
+
+
+def forking(command: _Command) -> _Command:
+    """The options of a command that may go on from another job's checkpoint."""
+    source = click.option("--from", "source", metavar="JOB[@STEP]", help="Go on from a job's checkpoint; default: its newest.")
+    return source(added_option(command))
+
+
+def command_of(context: click.Context) -> str | list[str] | None:
+    """The command behind `--`; one alone is a line for bash. Raises: UsageError when nothing stands there."""
+    command: list[str] | None = context.meta.get(_AFTER_DASHES)
+    if command is None:
+        return None
+    if not command:
+        raise UsageError("there is no command behind --", f"tm {context.info_name} -- python train.py")
+    return command[0] if len(command) == 1 else command
+
+
+def draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:
+    """The job that is meant; one from a file is valid. Raises: UsageError, SpecError."""
+    in_place, hold = options.pop("in_place"), "held at submit" if options.pop("hold") else None
+    said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
+    command, verb = command_of(context), context.info_name
+    if command is not None:
+        if words:
+            raise UsageError(f"{words[0]!r} stands before -- and a command behind it", "give a FILE, or a COMMAND behind --")
+        return draft_command(command, said, in_place, hold)
+    if "function" in said and not words:
+        return draft_command(None, said, in_place, hold)
+    if not words:
+        raise UsageError("nothing to run", f"tm {verb} train.yaml   or   tm {verb} -- python train.py")
+    if len(words) > 1 or not _is_spec(words[0]):
+        raise _no_dashes(str(verb), words)
+    from trainmaster.client.files import draft_file  # noqa: PLC0415  # a command does without the validator
+
+    return draft_file(Path(words[0]), said, in_place, hold)
+
+
+def _is_spec(word: str) -> bool:
+    """A file by its suffix, or one without any that cannot be executed."""
+    path = Path(word)
+    return word.endswith(_SPEC_SUFFIXES) or (not path.suffix and path.is_file() and not os.access(word, os.X_OK))
+
+
+def _no_dashes(verb: str, words: tuple[str, ...]) -> UsageError:
+    """What is right in place of a command without `--`."""
+    if words[0].endswith(_SPEC_SUFFIXES):
+        hint = f"one file: tm {verb} {words[0]}   with parameters: tm {verb} {words[0]} --set lr=1e-4"
+        return UsageError(f"{' '.join(words[1:])!r} behind the file {words[0]} means nothing", hint)
+    line = " ".join(words)
+    command = f"python {line}" if line.split()[0].endswith(".py") else line
+    message = f"{words[0]!r} is no spec file"
+    return UsageError(message, f"a command goes behind --: tm {verb} -- {command}   a spec file: tm {verb} train.yaml")

@@ -1,0 +1,111 @@
+"""`tm exec`: a command beside a live job's ranks, with its environment and in its work directory; its output comes here."""
+
+import base64
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import click
+
+from trainmaster.cli.session import JOB, Session, remote
+from trainmaster.client.api import Client, Row
+from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
+
+_NOT_STARTED_EXIT = 127  # as shells have it
+_BLOCK_BYTES = 65536
+_STOP_S = 10.0  # after Ctrl-C, for its last words
+
+
+@click.command("exec")
+@click.argument("job", type=JOB)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--rank", type=click.IntRange(0), help="Beside this rank, with its environment; default: rank 0.")
+@click.option("--role", metavar="NAME", help="Beside this role.")
+@click.option("--node", type=click.IntRange(0), help="On this node of the gang.")
+@click.option("-i", "--stdin", "typing", is_flag=True, help="Pass standard input on; otherwise the command's is empty.")
+@click.option("--stacks", is_flag=True, help="Show the Python stacks of its ranks (py-spy) in place of a command.")
+@remote
+def execute(session: Session, job: str, command: tuple[str, ...], typing: bool, stacks: bool, **where: Any) -> int:
+    """Run a command beside a live job: in its allocation, environment and work directory, until it or the attempt ends.
+
+    The exit code is the command's own, 128+n after signal n. There is no terminal for it: no editors, no prompts.
+    """
+    if bool(command) == stacks:
+        raise UsageError("give a command, or ask for --stacks", "tm exec JOB -- nvidia-smi   or   tm exec JOB --stacks")
+    place = {name: value for name, value in where.items() if value is not None}
+    client = session.client()
+    if stacks and not place:
+        nodes = int(client.job(job)["spec"]["resources"]["nodes"])
+        codes = [_run(session, client, job, {"stacks": True, "node": node}) for node in range(nodes)]
+        return max(codes)
+    what = {"stacks": True} if stacks else {"command": list(command), "stdin": typing}
+    return _run(session, client, job, {**what, **place})
+
+
+def _run(session: Session, client: Client, job: str, what: Row) -> int:
+    """One command to its end; its exit code."""
+    begun = client.exec_begin(job, what)
+    if what.get("stdin"):
+        threading.Thread(target=_type, args=(session, begun), daemon=True).start()
+    cursor, interrupted_s = 0, None
+    while True:
+        try:
+            page = client.exec_output(begun["job"], begun["id"], cursor)
+            cursor = page["cursor"]
+            for chunk in page["chunks"]:
+                _show(session, chunk)
+            if page["over"] is not None:
+                return INTERRUPTED_EXIT if interrupted_s is not None else _over(session, begun, page["over"])
+            if interrupted_s is not None and time.monotonic() - interrupted_s > _STOP_S:
+                return INTERRUPTED_EXIT
+        except KeyboardInterrupt:
+            if interrupted_s is not None:
+                raise
+            interrupted_s = time.monotonic()
+            client.close()  # whatever answer was on its way
+            client.exec_stop(begun["job"], begun["id"])
+
+
+def _type(session: Session, begun: Row) -> None:
+    """Pass standard input on, on a thread and a connection of its own; the command may end before it."""
+    try:
+        with Client(session.server, start=False) as client:
+            ended = False
+            while not ended:
+                data = os.read(0, _BLOCK_BYTES)
+                ended = not data
+                text = base64.b64encode(data).decode()
+                while not client.exec_input(begun["job"], begun["id"], text, ended):
+                    continue
+    except (TrainmasterError, OSError):
+        return  # whoever reads the output hears of it
+
+
+def _show(session: Session, chunk: Row) -> None:
+    name, data = ("stdout", "stderr")[chunk["stream"] - 1], base64.b64decode(chunk["data"])
+    if session.out.json:
+        session.out.stream({"stream": name, "text": data.decode(errors="backslashreplace")})
+        return
+    stream = sys.stdout if name == "stdout" else sys.stderr
+    stream.flush()
+    stream.buffer.write(data)
+    stream.buffer.flush()
+
+
+def _over(session: Session, begun: Row, over: Row) -> int:
+    """Say how it ended; the exit code. Raises: OperationError."""
+    if over["error"] is not None:
+        if session.out.json:
+            raise OperationError(over["error"])
+        session.out.note(f"error: {over['error']}")
+        return _NOT_STARTED_EXIT
+    code = over["exit_code"] if over["signal"] is None else 128 + int(over["signal"])
+    if over["with_attempt"]:
+        session.out.note(f"attempt {begun['attempt']} of {begun['job']} ended, and the command with it")
+    if session.out.json:
+        session.out.stream({**begun, **{name: over[name] for name in ("exit_code", "signal", "with_attempt")}})
+    if code is None:
+        raise OperationError("how the command ended is not known: its agent is gone", f"tm show {begun['job']}")
+    return int(code)

@@ -1,0 +1,108 @@
+"""Jobs made from a job, as a person asks for them: requeued, reproduced, forked from a checkpoint."""
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainmaster.client.api import Client, Row, new_key
+from trainmaster.client.data import versions
+from trainmaster.client.settings import default_tags
+from trainmaster.client.submission import Draft, Options, Parcel, deliver, existing, pack
+from trainmaster.errors import UsageError
+from trainmaster.home import account_name
+from trainmaster.spec.shorthand import from_options
+
+OWN_CODE = ("workdir", "function")  # options with which a fork has code of its own, as with a command
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is to be otherwise in the new job; `command` and some options give it code of its own."""
+
+    options: Options = field(default_factory=lambda: Options())
+    command: str | list[str] | None = None
+    new_params: tuple[str, ...] = ()  # NAME=VALUE
+    hold: str | None = None
+
+    @property
+    def own_code(self) -> bool:
+        """Whether the new job has not its parent's code."""
+        return self.command is not None or any(name in self.options for name in OWN_CODE)
+
+
+def requeue(client: Client, ref: str, changes: Changes) -> Row:
+    """Run an ended job once more; `{"id", "lineage"}`. Raises: ConflictError while it lives, UsageError, SpecError."""
+    parent = client.job(ref)
+    if changes.own_code:
+        message = "a requeued job has the code of the first"
+        raise UsageError(message, f"with code of its own: tm run --from {parent['id']} -- COMMAND")
+    return client.requeue(parent["id"], _body(parent, changes), new_key())
+
+
+def reproduce(client: Client, ref: str, hold: str | None = None) -> Row:
+    """Run a job once more to compare; `{"id", "lineage", "equal", "unequal"}`."""
+    parent = client.job(ref)
+    body = {"origin": _who(), "data": _data_now(parent), "hold": hold}
+    return client.reproduce(parent["id"], body, new_key())
+
+
+def fork(client: Client, source: str, changes: Changes, say: Callable[[str], None] = lambda text: None) -> Row:
+    """Go on from `JOB`, `JOB@STEP` or `JOB@CHECKPOINT`; `{"id", "lineage"}`.
+
+    Raises: NotFoundError with the steps there are, UsageError (a parameter the job has not), SpecError, ConflictError.
+    """
+    ref, start = _start(source)
+    parent, key = client.job(ref), new_key()
+    body = {**_body(parent, changes), **start}
+    parcel = Parcel(body)
+    if changes.own_code:
+        parcel = pack(_draft(parent, changes), say)
+        body |= {name: parcel.body.get(name) for name in ("origin", "code", "data")}
+    return deliver(client, parcel, lambda: client.fork(parent["id"], body, key), say)
+
+
+def _start(source: str) -> tuple[str, dict[str, Any]]:
+    """The job, and which checkpoint of it; `@last` alone is a job."""
+    ref, _, named = source.rpartition("@")
+    if not ref:
+        return source, {}
+    if not named:
+        raise UsageError(f"{source!r} names no step behind the @", f"the newest checkpoint: {ref}   one by its step: {ref}@450")
+    return ref, {"step": int(named)} if named.isdecimal() else {"checkpoint": named}
+
+
+def _body(parent: Row, changes: Changes) -> dict[str, Any]:
+    mapping = from_options(changes.options, changes.command)
+    given, has = mapping.get("tags") or {}, parent["spec"]["tags"]
+    tags = {name: value for name, value in default_tags(Path()).items() if name not in has and name not in given}
+    if tags or given:
+        mapping["tags"] = {**tags, **given}
+    new = from_options({"params": changes.new_params}, None).get("params", {}) if changes.new_params else {}
+    body = {"changes": mapping, "new_params": new, "hold": changes.hold, "origin": _who(), "data": _data_now(parent)}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _who() -> dict[str, str]:
+    """What of the origin is another than the first job's: the rest is what it ran in, and stays."""
+    return {"user": account_name(), "host": socket.gethostname()}
+
+
+def _data_now(parent: Row) -> list[dict[str, Any]] | None:
+    """The versions of the job's data as they are, where it was submitted from here."""
+    directory = Path(parent["origin"]["directory"] or "/")
+    if not parent["spec"]["data"] or parent["origin"]["host"] != socket.gethostname() or not directory.is_dir():
+        return None
+    return versions(parent["spec"], directory)
+
+
+def _draft(parent: Row, changes: Changes) -> Draft:
+    """The code that the fork is to have; what its parent's spec says that a job writes is not part of it."""
+    mapping, spec = from_options(changes.options, changes.command), parent["spec"]
+    checkpoint = mapping.get("checkpoint")
+    path = checkpoint.get("path") if isinstance(checkpoint, Mapping) else None
+    writes = {"path": path or spec["checkpoint"]["path"]}
+    wanted = {"checkpoint": writes, "artifacts": mapping.get("artifacts") or list(spec["artifacts"]), "data": spec["data"]}
+    directory = changes.options.get("workdir") or "."
+    return Draft(wanted, existing(Path(directory).expanduser()), False, changes.hold)

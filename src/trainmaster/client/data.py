@@ -1,0 +1,89 @@
+"""What lies behind a spec's `data` when it is submitted: looked up, and fingerprinted so that a run can be told and repeated.
+
+A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over every file's path and content. Beyond that it is over paths, sizes
+and times of change, and marked so. URLs are taken as they are.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainmaster.client.digests import Digests
+from trainmaster.errors import UsageError
+from trainmaster.wire.names import is_url
+
+BYTES_MAX = 256 * 1024 * 1024  # read at a submit, for each entry
+FILES_MAX = 200_000  # looked at
+_CACHE = "data"
+
+
+def versions(spec: Mapping[str, Any], directory: Path) -> list[dict[str, Any]]:
+    """The versions of all entries (`model.spec.DataVersion` as the server reads them), paths relative to `directory`.
+
+    Whatever else is wrong with `data` is the validator's to say. Raises: UsageError for a path that is not there or cannot
+    be read.
+    """
+    data = spec.get("data")
+    if not isinstance(data, Mapping):
+        return []
+    return [
+        _version(name, uri, directory) for name, uri in data.items() if isinstance(name, str) and isinstance(uri, str) and uri
+    ]
+
+
+def _version(name: str, uri: str, directory: Path) -> dict[str, Any]:
+    if is_url(uri):
+        return {"name": name, "uri": uri}
+    path = os.path.normpath(os.path.join(directory, os.path.expanduser(uri)))
+    if not os.path.exists(path):
+        if "@" in uri and "/" not in uri:  # a name and a version: the validator has a word on that
+            return {"name": name, "uri": path}
+        hint = "a path is absolute, or relative to the work directory; a URL is taken as it is"
+        raise UsageError(f"data.{name}: there is no {path}", hint)
+    try:
+        return {"name": name, "uri": path, **_fingerprint(path)}
+    except OSError as error:
+        raise UsageError(f"data.{name}: {error.filename or path} cannot be read: {error.strerror}", "") from error
+
+
+def _fingerprint(path: str) -> dict[str, Any]:
+    """Digest, exactness and size of a file or of all files below a directory."""
+    real = os.path.realpath(path)
+    root = real if os.path.isdir(real) else os.path.dirname(real)
+    names = [os.path.basename(real)] if root != real else sorted(_below(root))
+    statuses = {name: os.stat(os.path.join(root, name)) for name in names if os.path.exists(os.path.join(root, name))}
+    regular = {name: status for name, status in statuses.items() if stat.S_ISREG(status.st_mode)}
+    size = sum(status.st_size for status in regular.values())
+    exact = size <= BYTES_MAX and len(names) < FILES_MAX
+    digests, digest = Digests(root, _CACHE), hashlib.sha256()
+    for name, status in regular.items():
+        shown = name if root == real else ""  # a file's own name is not its content
+        told = _content(digests, root, name) if exact else f"{status.st_size} {status.st_mtime_ns}"
+        digest.update(f"{shown}\0{told}\n".encode(errors="surrogateescape"))
+    if exact:
+        digests.save()
+    return {"digest": digest.hexdigest(), "exact": exact, "files": len(regular), "bytes": size}
+
+
+def _content(digests: Digests, root: str, name: str) -> str:
+    """The SHA-256 of a file, or of what a link leads to."""
+    full = os.path.join(root, name)
+    if not os.path.islink(full):
+        return digests.of(name)[0]
+    with open(full, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _below(root: str) -> Iterator[str]:
+    """Paths of the files below a directory, relative to it; no more than are looked at."""
+    seen = 0
+    for directory, inner, files in os.walk(root):
+        inner.sort()
+        for name in sorted(files):
+            if seen == FILES_MAX:
+                return
+            seen += 1
+            yield os.path.relpath(os.path.join(directory, name), root)

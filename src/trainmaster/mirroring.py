@@ -1,0 +1,88 @@
+"""The mirror process put together: apart from `compose`, since no other process loads its adapters."""
+
+import importlib.util
+import json
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+
+from trainmaster import configuration, daemons
+from trainmaster.blobs.opening import open_blobs
+from trainmaster.compose import hold_alone, server_id
+from trainmaster.errors import UsageError
+from trainmaster.home import Home
+from trainmaster.ports.tracker import Tracker
+from trainmaster.store.feed import SqlFeed
+from trainmaster.store.migrate import migrate_files
+from trainmaster.store.mirror import ChangeLog, MirrorFile
+from trainmaster.tracking.artifacts import ArtifactCopier
+from trainmaster.tracking.follower import Follower, Sources
+from trainmaster.tracking.mirror import Mirror
+from trainmaster.tracking.mlflow_server import MlflowServer
+
+
+def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
+    """The mirror process: alone under its lock, until TERM. `started` is called once it has begun.
+
+    Raises: ConflictError, UsageError when something it needs is not installed or configured.
+    """
+    lock = hold_alone(home, "mirror")
+    configured = configuration.load(home)
+    for sink in configured.all_sinks:
+        if importlib.util.find_spec(sink) is None:
+            hint = f"install it where the server runs: pip install 'trainmaster[{sink}]'"
+            raise UsageError(f"runs are to be mirrored into {sink}, and {sink} is not installed", hint)
+    mirror = Mirror(_followers(home, configured, _mlflow_uri(home, configured)), home.mirror_json)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: mirror.stop())
+    started()
+    code = mirror.run()
+    lock.close()
+    return code
+
+
+def _mlflow_uri(home: Home, configured: configuration.Configuration) -> str | None:
+    """The MLflow server to mirror into: the one that `server.toml` names, else ours, started here. Raises: UsageError."""
+    if configuration.runs_mlflow(home):
+        port = (home.read_json(home.settings_json) or {}).get("mlflow_port")
+        server = MlflowServer(home, port, lambda own, url: daemons.enter(home, "mlflow", own, {"mlflow_url": url}))
+        server.start()
+        server.watch(lambda: (home.root / "stopping").exists())
+        return configured.tracking.mlflow or server.url
+    if "mlflow" in configured.all_sinks and configured.tracking.mlflow is None:
+        hint = 'name one, [tracking] mlflow = "http://…", or have one run: tm up --mlflow'
+        raise UsageError(f"{configured.source}: runs are to be mirrored into MLflow, and no server is named", hint)
+    return configured.tracking.mlflow
+
+
+def _followers(home: Home, configured: configuration.Configuration, mlflow: str | None) -> dict[str, Callable[[], Follower]]:
+    """What makes each tracker's follower; what a tracker imports is loaded by its own thread."""
+    migrate_files({"mirror": home.mirror_db})
+    file, log, feed = MirrorFile(home.mirror_db), ChangeLog(home.events_db), SqlFeed(home.metrics_db)
+    blobs = open_blobs(configured.storage, home)
+    copier = ArtifactCopier(log.artifacts, lambda job, one: blobs.open(f"artifacts/{job}/{one.digest}"), home.root / "scratch")
+
+    def make(sink: str) -> Follower:
+        projects = sorted((name, sink in configured.sinks(name)) for name in configured.projects)
+        choice = json.dumps([projects, sink in configured.tracking.sinks, mlflow if sink == "mlflow" else None])
+        sources = Sources(log, feed, server_id(home), choice, lambda project: sink in configured.sinks(project), copier)
+        return Follower(_tracker(home, sink, configured, mlflow), file.of(sink), sources, time.monotonic)
+
+    return {sink: partial(make, sink) for sink in configured.all_sinks}
+
+
+def _tracker(home: Home, sink: str, configured: configuration.Configuration, mlflow: str | None) -> Tracker:
+    """Imports what the tracker needs: seconds."""
+    directory = home.root / (configured.tracking.directory or home.tracking)
+    if sink == "tensorboard":
+        from trainmaster.tracking.to_tensorboard import TensorboardTracker  # noqa: PLC0415
+
+        return TensorboardTracker(directory / sink)
+    if sink == "wandb":
+        from trainmaster.tracking.to_wandb import WandbTracker  # noqa: PLC0415
+
+        return WandbTracker(directory / sink)
+    from trainmaster.tracking.to_mlflow import MlflowTracker  # noqa: PLC0415
+
+    return MlflowTracker(mlflow or "")

@@ -1,0 +1,54 @@
+"""LightGBM: `lightgbm.train(…, num_boost_round=rounds - done, init_model=model, callbacks=[Callback(every=50)])`.
+
+`model, done = resumed()` gives what was put back. LightGBM draws the rows and columns of bagging from a generator that it
+does not save: with those a resumed model is as good, and not the same.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+from lightgbm.callback import CallbackEnv, EarlyStopException
+
+from trainmaster.sdk.cadence import Cadence, heed_term
+from trainmaster.sdk.channel import report
+from trainmaster.sdk.checkpoints import checkpoint
+from trainmaster.sdk.context import rank, resume_dir
+
+_FILE = "model-{step}.txt"
+
+
+def resumed() -> Tuple[Optional[str], int]:
+    """The file of the model that was put back and how many rounds it has had; (None, 0) at a beginning."""
+    directory = resume_dir()
+    if directory is None:
+        return None, 0
+    (path,) = directory.glob(_FILE.format(step="*"))
+    return str(path), int(path.stem.split("-")[1])
+
+
+class Callback:
+    """Reports the evaluations as `data/metric`, saves, and ends the training when it is asked to.
+
+    `every`: save after each so many rounds; None: only when asked for, and before a stop.
+    """
+
+    before_iteration = False
+
+    def __init__(self, every: Optional[int] = None) -> None:
+        self.order = 40  # after LightGBM's own, early stopping among them
+        self._cadence = Cadence(every)
+        heed_term()
+
+    def __call__(self, env: CallbackEnv) -> None:
+        """After a round. Raises: EarlyStopException to end the training, as LightGBM wants it."""
+        step = env.iteration + 1
+        results = env.evaluation_result_list or []
+        if rank() == 0 and results:
+            report(step=step, **{f"{result[0]}/{result[1]}": result[2] for result in results})
+        order = self._cadence.ask(step)
+        if order.save:
+            with checkpoint(step) as directory:
+                env.model.save_model(directory / _FILE.format(step=step))
+        if order.stop:
+            raise EarlyStopException(env.iteration, results)

@@ -1,0 +1,70 @@
+"""Lightning: `Trainer(callbacks=[Callback(every=100)])` and `trainer.fit(model, ckpt_path=resume_path())`.
+
+Lightning goes on in the middle of an epoch only with a data loader that has `state_dict`; with any other, save at the
+epochs' ends (`every` = the steps of an epoch). The random states are kept by this callback, of rank 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+import lightning.pytorch as pl
+
+from trainmaster.sdk.cadence import Cadence, heed_term
+from trainmaster.sdk.channel import report
+from trainmaster.sdk.checkpoints import checkpoint
+from trainmaster.sdk.context import resume_dir
+from trainmaster.sdk.torch import agreed, random_states, set_random_states
+
+_FILE = "lightning.ckpt"
+
+
+def resume_path() -> Optional[str]:
+    """What `trainer.fit(ckpt_path=…)` wants: the checkpoint put back; None at a beginning and outside a job."""
+    directory = resume_dir()
+    return str(directory / _FILE) if directory is not None else None
+
+
+class Callback(pl.Callback):
+    """Reports what the module logs, saves, and ends the training when it is asked to.
+
+    `every`: save after each so many optimizer steps; None: only when asked for, and before a stop. Put it behind other
+    callbacks that keep a state, so that a checkpoint holds theirs of the same step.
+    """
+
+    def __init__(self, every: Optional[int] = None) -> None:
+        self._cadence = Cadence(every)
+        self._random: Optional[Dict[str, Any]] = None  # to be put back before the first batch
+        self._step = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take the place of Lightning's TERM handler, which ends before it is saved; put the random states back."""
+        heed_term(instead=True)
+        self._step = trainer.global_step
+        if self._random is not None:
+            set_random_states(self._random)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """After a batch: where it was also an optimizer step, report, save, stop."""
+        step = trainer.global_step
+        if step == self._step:
+            return  # its gradient is still being accumulated
+        self._step = step
+        if trainer.is_global_zero:
+            report(step=step, **{name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1})
+        order = agreed(self._cadence.ask(step))
+        if order.save:
+            with checkpoint(step) as directory:
+                trainer.save_checkpoint(directory / _FILE)
+        if order.stop:
+            trainer.should_stop = True
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The random states, into Lightning's checkpoint."""
+        return {"random": random_states()}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """The random states, out of it."""
+        self._random = state_dict["random"]

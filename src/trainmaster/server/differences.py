@@ -1,0 +1,177 @@
+"""What differs between runs, field by field: pure. A value is what JSON holds; None where a run has no such field.
+
+Every section says either where runs differ or nothing; a section that some run did not record is named, never taken for equal.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trainmaster.model.job import Job
+from trainmaster.model.nodes import Node
+from trainmaster.wire.code import Tree
+from trainmaster.wire.environment import EnvironmentRecord
+
+Values = list[Any]  # one of each run
+_OF_OTHER_SECTIONS = ("params", "tags", "environment.variables")
+_DIGEST_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All that is compared of one job but its metrics. None: not recorded."""
+
+    job: Job
+    nodes: tuple[Node, ...] = ()  # of its last attempt
+    environment: EnvironmentRecord | None = None
+    tree: Tree | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field. `equal` where it is told because everything was asked for."""
+
+    section: str
+    field: str
+    values: Values
+    equal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The whole of it. `unknown`: section -> the runs that did not record it."""
+
+    fields: list[Difference] = field(default_factory=list)
+    unknown: dict[str, list[str]] = field(default_factory=dict)
+
+
+def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
+    """What differs, in the order a person looks for it; with `everything` what is equal too."""
+    found = Compared()
+    for section, tables in _sections(runs).items():
+        lacking = [run.job.id for run, table in zip(runs, tables, strict=True) if table is None]
+        if lacking:
+            found.unknown[section] = lacking
+        if len(lacking) == len(runs):
+            continue
+        known = [table or {} for table in tables]
+        for name in dict.fromkeys(name for table in known for name in table):
+            values = [None if table is None else table.get(name) for table in tables]
+            compared = [value for value, table in zip(values, tables, strict=True) if table is not None]
+            equal = all(_same(value, compared[0]) for value in compared[1:])
+            if not equal or everything:
+                found.fields.append(Difference(section, name, values, equal))
+    return found
+
+
+def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
+    records = [run.environment for run in runs]
+    return {
+        "spec": [_spec(run.job) for run in runs],
+        "params": [dict(run.job.spec.params) for run in runs],
+        "tags": [dict(run.job.spec.tags) for run in runs],
+        "code": [_code(run.job) for run in runs],
+        "files": [_files(run.tree) for run in runs],
+        "data": [_data(run.job) for run in runs],
+        "python": [_python(record) for record in records],
+        "packages": [None if record is None else _packages(record) for record in records],
+        "hardware": [_hardware(run) for run in runs],
+        "machine": [_machine(record) for record in records],
+        "variables": [{**run.job.origin.variables, **run.job.spec.environment.variables} for run in runs],
+        "submitted": [_submitted(run.job) for run in runs],
+    }
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON, in which 1 and true are not the same, and NaN is itself."""
+    return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def flattened(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one with dotted names."""
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            found |= flattened(item, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = list(item) if isinstance(item, tuple) else item
+    return found
+
+
+def _spec(job: Job) -> dict[str, Any]:
+    flat = flattened(asdict(job.spec))
+    return {name: value for name, value in flat.items() if not name.startswith(tuple(f"{one}." for one in _OF_OTHER_SECTIONS))}
+
+
+def _code(job: Job) -> dict[str, Any]:
+    origin, code = job.origin, job.code
+    found: dict[str, Any] = {"git commit": origin.git_commit[:_DIGEST_SHOWN] if origin.git_commit else None}
+    if origin.git_commit:
+        found["git changes"] = origin.git_dirty
+    if code.in_place:
+        found["run in"] = origin.directory
+    return found
+
+
+def _files(tree: Tree | None) -> dict[str, Any] | None:
+    """Each path of the code copy with what names its content."""
+    if tree is None:
+        return None
+    return {entry["path"]: _content(entry) for entry in tree["entries"]}
+
+
+def _content(entry: Mapping[str, Any]) -> str:
+    if entry["type"] == "symlink":
+        return f"-> {entry['target']}"
+    if entry["type"] == "link":
+        return "linked, not copied"
+    return str(entry["sha256"])[:_DIGEST_SHOWN] + (" executable" if entry["mode"] & 0o100 else "")
+
+
+def _data(job: Job) -> dict[str, Any]:
+    return {one.name: f"{one.uri} {(one.digest or 'not looked at')[:_DIGEST_SHOWN]}" for one in job.data}
+
+
+def _python(record: EnvironmentRecord | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    found = record["python"]
+    if found is None:
+        return {}
+    built = record["torch"]
+    torch = {"torch built for": built["cuda"] or built["hip"] or "CPU"} if built is not None else {}
+    return {"version": found["version"], "path": found["path"], **torch}
+
+
+def _packages(record: EnvironmentRecord) -> dict[str, Any]:
+    editable = set(record["editable"])
+    return {
+        name: f"{version} (editable)" if name in editable else version for name, version in sorted(record["packages"].items())
+    }
+
+
+def _hardware(run: Run) -> dict[str, Any] | None:
+    """Where it ran. Of a job that never ran nothing is known."""
+    attempt = run.job.attempt
+    if attempt is None:
+        return None
+    kinds = {node.name: {device.index: device.kind for device in node.devices} for node in run.nodes}
+    shares = attempt.allocation.shares
+    return {
+        "nodes": len(shares),
+        "devices": [kinds.get(share.node, {}).get(index, "device") for share in shares for index in share.devices],
+        "host": sorted({node.host for node in run.nodes}),
+    }
+
+
+def _machine(record: EnvironmentRecord | None) -> dict[str, Any] | None:
+    """Of the attempt's first node."""
+    if record is None:
+        return None
+    return {name: value for name, value in record["machine"].items() if name not in ("host", "devices")}
+
+
+def _submitted(job: Job) -> dict[str, Any]:
+    origin = job.origin
+    return {"by": origin.user, "from": origin.host, "directory": origin.directory}

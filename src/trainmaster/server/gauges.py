@@ -1,0 +1,87 @@
+"""`GET /metrics`: the server's state for Prometheus, counted when it is asked for."""
+
+import time
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Request
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from starlette.responses import Response
+
+from trainmaster import __version__
+from trainmaster.model.job import State
+from trainmaster.model.nodes import NodeState
+from trainmaster.ports.store import JobQuery
+from trainmaster.scheduling.capacity import free_nodes
+from trainmaster.server import runtime
+
+router = APIRouter(tags=["server"])
+
+_LIVE = tuple(state for state in State if state.live)
+_LIVE_MAX = 20_000
+
+
+@router.get(
+    "/metrics",
+    summary="The server's state, for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
+)
+def metrics(request: Request) -> Response:
+    """Needs a token like every other page: `authorization: {credentials_file: …}` in Prometheus' configuration."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Gauges(runtime.of(request)))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Gauges:
+    """A collector in Prometheus' sense; one for each scrape, so that nothing is kept."""
+
+    def __init__(self, desk: runtime.Runtime) -> None:
+        self._desk = desk
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family."""
+        desk, events = self._desk, self._desk.services.events
+        yield _labelled("trainmaster_info", "The server's version", "version", {__version__: 1.0})
+        counts = {state.value: float(count) for state, count in events.live_counts().items()}
+        yield _labelled("trainmaster_jobs", "Jobs that are not over, by state", "state", counts)
+        yield _one("trainmaster_queue_oldest_wait_seconds", "How long the first of the queue has waited", self._oldest_s())
+        yield _one("trainmaster_inbox_waiting", "Commands that control has not taken up", float(len(desk.waiting.rows())))
+        yield CounterMetricFamily("trainmaster_events", "Events recorded", value=float(events.head().last_seq))
+        yield CounterMetricFamily("trainmaster_metric_points", "Metric points taken since the start", value=float(desk.points))
+        yield _one("trainmaster_log_followers", "Callers who follow a log", float(desk.followers))
+        yield from self._nodes()
+
+    def _oldest_s(self) -> float:
+        """Seconds; 0 where nothing waits."""
+        queued = self._desk.services.events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))
+        return max((time.time() - job.queued_s for job in queued), default=0.0)
+
+    def _nodes(self) -> Iterator[Metric]:
+        events = self._desk.services.events
+        nodes = [node for node in events.nodes() if node.state is not NodeState.GONE]
+        live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
+        held = {job.id: job.attempt.allocation for job in live if job.attempt is not None}
+        free = {one.node.name: one for one in free_nodes(tuple(nodes), held)}  # those that take work
+        yield _labelled("trainmaster_node_up", "1: takes work", "node", {n.name: float(n.state is NodeState.UP) for n in nodes})
+        whole = {"cpus": {n.name: n.cpus for n in nodes}, "gpus": {n.name: float(len(n.devices)) for n in nodes}}
+        whole["memory_bytes"] = {n.name: float(n.memory_bytes) for n in nodes}
+        left = {"cpus": {name: one.cpus for name, one in free.items()}}
+        left["gpus"] = {name: float(len(one.devices)) for name, one in free.items()}
+        left["memory_bytes"] = {name: float(one.memory_bytes) for name, one in free.items()}
+        for what, values in whole.items():
+            yield _labelled(f"trainmaster_node_{what}", f"{what} there are", "node", values)
+            yield _labelled(f"trainmaster_node_free_{what}", f"{what} free for new work", "node", left[what])
+
+
+def _one(name: str, told: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, told, value=value)
+
+
+def _labelled(name: str, told: str, label: str, values: dict[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, told, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family

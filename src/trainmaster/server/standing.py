@@ -1,0 +1,92 @@
+"""How runs stand by their metrics: which metric matters, whether less or more of it is better, and each run's last and best."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.model.job import Job
+from trainmaster.model.spec import Mode
+from trainmaster.ports.store import MetricStore
+
+SYSTEM = "system/"  # series of this beginning tell of the machine, not of the training
+_USUAL = ("loss", "train_loss", "train/loss")  # taken for primary where a spec names none
+_SMALLER = re.compile(r"loss|error|err|perplexity|ppl|mse|mae|rmse|nll|cer|wer|fid|bpb|bpc")
+_LARGER = re.compile(r"acc|accuracy|auc|auroc|f1|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|r2|psnr|ssim|elo")
+_WORD = re.compile(r"[a-z]+[0-9]*")
+
+Last = tuple[int | None, float, float]  # step, value, time_s
+Best = tuple[int, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One metric of several runs. `mode` is None where nobody says whether smaller or larger is better."""
+
+    name: str
+    mode: Mode | None
+    primary: bool
+    last: list[Last | None]
+    best: list[Best | None]
+
+    @property
+    def winner(self) -> int | None:
+        """The place of the run with the best value, if one alone has it."""
+        values = [best[1] for best in self.best if best is not None]
+        if self.mode is None or len(values) < 2:
+            return None
+        top = (min if self.mode is Mode.MIN else max)(values)
+        places = [at for at, best in enumerate(self.best) if best is not None and best[1] == top]
+        return places[0] if len(places) == 1 else None
+
+    @property
+    def equal(self) -> bool:
+        """Whether all runs have it, with the same last and the same best value."""
+        ends = [_shown(one) for one in self.last], [_shown(one) for one in self.best]
+        return all(one is not None for one in self.last) and all(len(set(values)) == 1 for values in ends)
+
+
+def _shown(point: Last | Best | None) -> str:
+    return "" if point is None else repr(point[:2])
+
+
+def primary_of(jobs: Sequence[Job], names: Sequence[str]) -> str | None:
+    """The first primary metric that a spec names and a run has reported, else the usual name of a loss."""
+    named = [job.spec.metrics.primary for job in jobs]
+    return next((name for name in (*named, *_USUAL) if name in names), None)
+
+
+def mode_of(jobs: Sequence[Job], name: str) -> Mode | None:
+    """As the specs say of their primary metric; of another by its name, and None where that tells nothing."""
+    said = next((job.spec.metrics.mode for job in jobs if job.spec.metrics.primary == name), None)
+    if said is not None:
+        return said
+    words = _WORD.findall(name.lower())
+    if any(_SMALLER.fullmatch(word) for word in words):
+        return Mode.MIN
+    return Mode.MAX if any(_LARGER.fullmatch(word) for word in words) else None
+
+
+def standings(
+    metrics: MetricStore, jobs: Sequence[Job], names: Sequence[str], last: Mapping[str, Mapping[str, Last]]
+) -> list[Standing]:
+    """Of each of `names`, the primary one first; `last` is what `MetricStore.last` says. Reads every point of theirs."""
+    primary = primary_of(jobs, names)
+    found = []
+    for name in sorted(names, key=lambda name: (name != primary, name)):
+        mode = mode_of(jobs, name)
+        mine = [last.get(job.id, {}).get(name) for job in jobs]
+        best: list[Best | None] = [None] * len(jobs)
+        if mode is not None:
+            largest = mode is Mode.MAX
+            best = [metrics.best(job.id, name, largest) if at is not None else None for job, at in zip(jobs, mine, strict=True)]
+        found.append(Standing(name, mode, name == primary, mine, best))
+    return found
+
+
+def point_view(point: Last | Best | None) -> dict[str, Any] | None:
+    """A value with its step; null where a run has none."""
+    if point is None:
+        return None
+    return {"step": point[0], "value": point[1] if math.isfinite(point[1]) else None}

@@ -1,0 +1,113 @@
+"""Events and logs as server-sent events, for browsers and scripts that keep a connection open.
+
+Every message has an `id`; whoever comes back with it (`Last-Event-ID`, as a browser's EventSource does by itself) goes on
+behind it. A browser cannot send a header along: it asks for a ticket first and appends `?ticket=…`.
+Source: WHATWG HTML, section 9.2 (server-sent events).
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from starlette.responses import StreamingResponse
+
+from trainmaster.errors import UsageError
+from trainmaster.server import bodies, ranklogs, runtime, schemas
+from trainmaster.server.auth import TICKET_S
+from trainmaster.server.logs import LogQuery, next_page
+from trainmaster.server.lookup import find
+from trainmaster.server.names import Ref
+from trainmaster.server.sentences import event_view
+
+router = APIRouter(tags=["streams"])
+
+_KEEP_ALIVE_S = 15.0  # a word now and then, so that proxies hold the line
+_PAGE = 500
+_STREAM: dict[str, Any] = {
+    "response_class": StreamingResponse,
+    "responses": {200: {"content": {"text/event-stream": {}}, "description": "server-sent events, until the caller leaves"}},
+}
+After = Annotated[int | None, Query(ge=0, description="only what comes after this; default: only what happens from now on")]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="the last message seen")]
+
+
+@router.post("/tickets", status_code=201, response_model=None, responses=schemas.answers(schemas.Ticket, 201))
+async def ticket(request: Request) -> bodies.Json:
+    """A key that opens streams for the caller for a minute, to be put into a URL: `?ticket=…`."""
+    found = runtime.of(request).tokens.ticket(runtime.user(request), time.monotonic())
+    return bodies.Json({"ticket": found, "expires_s": TICKET_S}, 201)
+
+
+@router.get("/events/stream", summary="What happens, as it happens", **_STREAM)
+async def events(
+    request: Request, after: After = None, job: str | None = None, last_event_id: LastEventId = None
+) -> StreamingResponse:
+    """The events of all jobs, or of one. Message `id`: the event's sequence number; `event`: its type."""
+    desk = runtime.of(request)
+    job_id = None if job is None else (await asyncio.to_thread(find, desk, job)).job.id
+    seq = _number(last_event_id) if last_event_id else after
+    if seq is None:
+        seq = 0 if job_id is not None else (await asyncio.to_thread(desk.services.events.head)).last_seq
+    return _response(_events(desk, job_id, seq))
+
+
+@router.get("/jobs/{ref}/logs/stream", summary="The ranks' output, as it is written", **_STREAM)
+async def logs(
+    request: Request, ref: Ref, query: Annotated[LogQuery, Depends()], last_event_id: LastEventId = None
+) -> StreamingResponse:
+    """Chunks as `GET /jobs/{ref}/logs` has them, each with the `cursor` as its `id`; `event: end` when the job is over."""
+    desk = runtime.of(request)
+    job_id = (await asyncio.to_thread(find, desk, ref)).job.id
+    query.after, query.wait_s = last_event_id or query.after, _KEEP_ALIVE_S
+    cursor = ranklogs.Cursor.decode(query.after)
+    if query.tail is not None and not query.after:
+        await asyncio.to_thread(ranklogs.skip_to_tail, query.files(desk, job_id, 0), cursor, query.tail)
+    return _response(_logs(desk, job_id, query, cursor))
+
+
+async def _events(desk: runtime.Runtime, job_id: str | None, seq: int) -> AsyncIterator[bytes]:
+    with desk.bells.listen(job_id) as bell:
+        yield b": connected\n\n"
+        while not desk.bells.closing:
+            bell.clear()
+            rows = await asyncio.to_thread(desk.services.events.events, seq, _PAGE, job_id)
+            for row in rows:
+                seq = row.seq
+                yield _message(seq, type(row.event).__name__, {"job": row.job, **event_view(row)})
+            if not rows:
+                await desk.bells.wait(bell, _KEEP_ALIVE_S)
+                yield b": still here\n\n"
+
+
+async def _logs(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: ranklogs.Cursor) -> AsyncIterator[bytes]:
+    yield b": connected\n\n"
+    with desk.following():
+        while not desk.bells.closing:
+            page = await next_page(desk, job_id, query, cursor)
+            for n, chunk in enumerate(page["chunks"], 1):
+                yield _message(page["cursor"] if n == len(page["chunks"]) else None, "output", chunk)
+            if page["ended"]:
+                yield _message(page["cursor"], "end", {"state": page["state"]})
+                return
+            if not page["chunks"]:
+                yield b": still here\n\n"
+
+
+def _message(id: int | str | None, kind: str, data: Any) -> bytes:
+    """One message; without an `id` the reader's place stays where it was."""
+    head = "" if id is None else f"id: {id}\n"
+    return f"{head}event: {kind}\ndata: {json.dumps(bodies.finite(data), ensure_ascii=True)}\n\n".encode()
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise UsageError(f"Last-Event-ID is {text[:40]!r}, not the id of an event")
+    return int(text)
+
+
+def _response(messages: AsyncIterator[bytes]) -> StreamingResponse:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(messages, media_type="text/event-stream", headers=headers)

@@ -1,0 +1,209 @@
+"""`/agent/store` and `/agent/blob`: agents and a store that they do not see as a directory. Every write is fenced.
+
+Asking the store may take its time, so it is done on threads of its own, of which there are so many and no more: whoever comes
+beyond waits, and the readers of the api are never kept from working.
+"""
+
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import anyio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from trainmaster.blobs import transfers
+from trainmaster.errors import NotFoundError, StaleAttemptError, StoreUnavailableError, UsageError
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job
+from trainmaster.server import auth, bodies, runtime
+from trainmaster.server.orders import over
+
+_ASK_MAX_BYTES = 64 * bodies.MIB  # a manifest of very many files
+_CHUNK_BYTES = bodies.MIB
+_STREAM_CHUNKS = 4  # of one stream, in memory
+_AT_ONCE = 16
+_STALLED_S = 120.0
+T = TypeVar("T")
+
+_limits: dict[int, anyio.CapacityLimiter] = {}
+
+
+async def store(request: Request) -> bodies.Json:
+    """One question of an agent (`agent.remote`)."""
+    body = bodies.parse(await bodies.read(request, _ASK_MAX_BYTES, "the question"), "the question")
+    desk = runtime.of(request)
+    job, key = await _who(request, desk, body.get("key"))
+    answer = await _apart(lambda: _answer(desk, job, key, body))
+    return bodies.Json(answer, headers={"Cache-Control": "no-store"})
+
+
+def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises: UsageError, AuthenticationError, StaleAttemptError, NotFoundError and what the store raises."""
+    blobs, what = desk.services.blobs, body.get("do")
+    if what == "get":
+        names = [transfers.check_reads(job, key, name) for name in _texts(body, "names")]
+        return {"urls": transfers.addresses(blobs, names)}
+    if what == "code":
+        transfers.bring_code(blobs, [job.code.digest] if job.code.digest is not None else [])
+        return {}
+    _fence(desk, job.id, key)
+    if what == "begin":
+        return {"uploads": transfers.begin(blobs, [_file(job, key, one) for one in _objects(body, "files")])}
+    if what == "commit":
+        part = bodies.text(body, "part", "") or ""
+        transfers.check_writes(job, key, f"{part}/x")
+        uploads = _mapping(body, "uploads")
+        for name in uploads:
+            transfers.check_writes(job, key, name)
+        transfers.commit(blobs, part, bodies.text(body, "manifest", "") or "", uploads)
+        _fence(desk, job.id, key)
+        return {}
+    name = transfers.check_writes(job, key, bodies.text(body, "name", "") or "")
+    if what == "sign":
+        numbers = [number for number in body.get("numbers") or [] if isinstance(number, int)]
+        return {"urls": transfers.sign(blobs, name, bodies.text(body, "upload", "") or "", numbers)}
+    if what == "keep":
+        _, size = _file(job, key, body)
+        transfers.complete(blobs, _mapping(body, "uploads"), {name: size})
+        found = blobs.stat(name)
+        if found is None or found.bytes != size:
+            raise NotFoundError(f"{name} is not in the store as it was sent; send it again")
+        return {}
+    if what == "abort":
+        if blobs.direct is not None:
+            blobs.direct.abort(name, bodies.text(body, "upload", "") or "")
+        return {}
+    raise UsageError(f"there is nothing like {what!r} to be done", "begin, sign, commit, keep, abort, get or code")
+
+
+async def put(request: Request) -> Response:
+    """Take a blob through the server into a store that signs nothing; never more of it in memory than a few pieces."""
+    desk = runtime.of(request)
+    job, key = await _who(request, desk, request.headers.get("x-trainmaster-key"))
+    _fence(desk, job.id, key)
+    name = transfers.check_writes(job, key, request.query_params.get("name", ""))
+    wanted = int(request.headers.get("content-length", "-1"))
+    pieces: queue.Queue[bytes | None] = queue.Queue(_STREAM_CHUNKS)
+    broken = False
+
+    def coming() -> Iterator[bytes]:
+        size = 0
+        while (piece := pieces.get(timeout=_STALLED_S)) is not None:
+            size += len(piece)
+            yield piece
+        if broken or (wanted >= 0 and size != wanted):
+            raise UsageError(f"{name} broke off after {size} bytes")
+
+    storing = asyncio.create_task(_apart(lambda: desk.services.blobs.put_stream(name, coming())))
+    try:
+        async for piece in _blocks(request.stream()):
+            while not storing.done():
+                try:
+                    pieces.put_nowait(piece)
+                    break
+                except queue.Full:
+                    await asyncio.wait([storing], timeout=0.005)
+            if storing.done():
+                break
+    except ClientDisconnect:
+        broken = True
+    while not storing.done():
+        try:
+            pieces.put_nowait(None)
+            break
+        except queue.Full:
+            await asyncio.wait([storing], timeout=0.01)
+    try:
+        await storing
+    except queue.Empty as error:
+        raise StoreUnavailableError(f"{name} stopped coming", "send it again") from error
+    return Response(status_code=201)
+
+
+async def get(request: Request) -> Response:
+    """Give a blob through the server."""
+    desk = runtime.of(request)
+    job, key = await _who(request, desk, request.headers.get("x-trainmaster-key"))
+    name = transfers.check_reads(job, key, request.query_params.get("name", ""))
+    file = await _apart(lambda: desk.services.blobs.open(name))
+
+    async def going() -> AsyncIterator[bytes]:
+        with file:
+            while data := await _apart(lambda: file.read(_CHUNK_BYTES)):
+                yield data
+
+    return StreamingResponse(going(), media_type="application/octet-stream")
+
+
+async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces worth handing from one thread to another."""
+    held = bytearray()
+    async for piece in stream:
+        held += piece
+        if len(held) >= _CHUNK_BYTES:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)
+
+
+async def _apart(work: Callable[[], T]) -> T:
+    """On a thread of the store's."""
+    loop = id(asyncio.get_running_loop())
+    limit = _limits.get(loop) or _limits.setdefault(loop, anyio.CapacityLimiter(_AT_ONCE))
+    return await anyio.to_thread.run_sync(work, limiter=limit)
+
+
+async def _who(request: Request, desk: runtime.Runtime, given: object) -> tuple[Job, AgentKey]:
+    """Raises: UsageError, AuthenticationError, NotFoundError."""
+    try:
+        key = AgentKey.parse(str(given))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    auth.check_credential(desk.secret, str(key), auth.bearer(request.headers.get("authorization")))
+    job = desk.job(key.job)
+    if job is None:
+        raise NotFoundError(f"there is no job {key.job!r}")
+    return job, key
+
+
+def _fence(desk: runtime.Runtime, job_id: str, key: AgentKey) -> None:
+    """Raises: StaleAttemptError unless the attempt of `key` is the live one, as the log has it now."""
+    desk.forget(job_id)
+    job = desk.job(job_id)
+    if job is None or over(job, key):
+        raise StaleAttemptError(f"{key} is over: nothing of it is stored any more")
+
+
+def _file(job: Job, key: AgentKey, told: Mapping[str, Any]) -> tuple[str, int]:
+    """Raises: UsageError, AuthenticationError."""
+    name, size = told.get("name"), told.get("bytes")
+    if not isinstance(name, str) or not isinstance(size, int) or isinstance(size, bool):
+        raise UsageError("a file has a name and a number of bytes")
+    return transfers.check_writes(job, key, name), size
+
+
+def _texts(body: Mapping[str, Any], field: str) -> list[str]:
+    """Raises: UsageError."""
+    found = body.get(field)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise UsageError(f"{field} must be a list of text")
+    return found
+
+
+def _objects(body: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
+    """Raises: UsageError."""
+    found = body.get(field)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise UsageError(f"{field} must be a list of objects")
+    return found
+
+
+def _mapping(body: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """Raises: UsageError."""
+    found = body.get(field) or {}
+    if not isinstance(found, dict):
+        raise UsageError(f"{field} must be an object")
+    return found

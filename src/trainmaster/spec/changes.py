@@ -1,0 +1,52 @@
+"""A spec with some of it said anew."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.errors import UsageError
+from trainmaster.model.spec import JobSpec
+from trainmaster.spec.document import from_mapping
+from trainmaster.spec.faults import nearest
+from trainmaster.spec.mapping import to_mapping
+
+
+def changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
+    """`spec` with what `changes`, a mapping as in a spec file, says otherwise, section by section. Raises: SpecError."""
+    if not changes:
+        return spec
+    mapping = to_mapping(spec)
+    resources = changes.get("resources")
+    followed = spec.resources.ranks == (spec.resources.gpus or 1)
+    if followed and isinstance(resources, Mapping) and "gpus" in resources:
+        mapping["resources"].pop("ranks", None)  # one rank per GPU: it follows the new number
+    for one, other in (("command", "python"), ("python", "command")):
+        if one in changes:
+            mapping.pop(other, None)
+    if "name" in changes and "experiment" not in changes and spec.experiment == spec.name:
+        mapping.pop("experiment", None)  # it followed the name
+    return from_mapping(_merged(mapping, changes))
+
+
+def only_known_params(spec: JobSpec, changes: Mapping[str, Any], job: str) -> None:
+    """Refuse a parameter that the job has not: it would change nothing. Raises: UsageError with the nearest name."""
+    given = changes.get("params")
+    unknown = [name for name in given if name not in spec.params] if isinstance(given, Mapping) else []
+    if not unknown:
+        return
+    name = str(unknown[0])
+    add = f"a new one: --add-param {name}=…"
+    if not spec.params:
+        other = "its command takes its own arguments: give another one behind --"
+        raise UsageError(f"{job} has no parameters, so {name!r} would change nothing", f"{other}   {add}")
+    near = nearest(name, list(spec.params))
+    hint = f"did you mean {near!r}?" if near else f"it has {', '.join(spec.params)}"
+    raise UsageError(f"{job} has no parameter {name!r}", f"{hint}   {add}")
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with what `over` says, section by section."""
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        merged[name] = _merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+    return merged

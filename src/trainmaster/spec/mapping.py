@@ -1,0 +1,72 @@
+"""A spec back into the mapping that a file would hold, in full."""
+
+from typing import Any
+
+from trainmaster.model.spec import JobSpec, Resources, Role
+from trainmaster.spec.quantities import rate_text
+
+_SIZE_UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("B", 1))
+
+
+def to_mapping(spec: JobSpec) -> dict[str, Any]:
+    """The mapping that says `spec` in full: `from_mapping(to_mapping(spec)) == spec`, and it is JSON."""
+    checkpoint, metrics, environment = spec.checkpoint, spec.metrics, spec.environment
+    sections: dict[str, dict[str, Any]] = {
+        "resources": {"nodes": spec.resources.nodes, **_resources(spec.resources), "ranks": spec.resources.ranks},
+        "checkpoint": {
+            "path": checkpoint.path, "interval": checkpoint.interval_s, "keep": checkpoint.keep,
+            "resume_arguments": checkpoint.resume_arguments,
+        },
+        "restarts": {"program": spec.restarts.program, "infrastructure": spec.restarts.infrastructure},
+        "environment": {
+            "python": environment.python, "requirements": environment.requirements, "variables": dict(environment.variables),
+        },
+        "metrics": {"pattern": metrics.pattern, "primary": metrics.primary, "mode": str(metrics.mode)},
+    }  # fmt: skip
+    mapping: dict[str, Any] = {
+        "name": spec.name,
+        "project": spec.project,
+        "experiment": spec.experiment,
+        "priority": spec.priority,
+        **({"command": _command(spec.command)} if spec.python is None else {"python": spec.python}),
+        "workdir": spec.workdir,
+        **{section: {k: v for k, v in fields.items() if v is not None} for section, fields in sections.items()},
+        "params": dict(spec.params),
+        "tags": dict(spec.tags),
+        "artifacts": list(spec.artifacts),
+    }
+    if spec.time_limit_s is not None:
+        mapping["time_limit"] = spec.time_limit_s
+    if spec.roles:
+        mapping["roles"] = {name: _role(role) for name, role in spec.roles.items()}
+    if spec.data:
+        mapping["data"] = dict(spec.data)
+    return mapping
+
+
+def _command(command: str | tuple[str, ...]) -> str | list[str]:
+    return command if isinstance(command, str) else list(command)
+
+
+def _role(role: Role) -> dict[str, Any]:
+    resources = {name: value for name, value in _resources(role.resources).items() if value is not None}
+    return {"command": _command(role.command), "resources": resources}
+
+
+def _resources(resources: Resources) -> dict[str, Any]:
+    """What a role can ask for as well; None for what is not asked for."""
+    return {
+        "gpus": resources.gpus if resources.gpu_kind is None else f"{resources.gpu_kind}:{resources.gpus}",
+        "cpus": resources.cpus,
+        "memory": None if resources.memory_bytes is None else size_text(resources.memory_bytes),
+        "disk": size_text(resources.disk_bytes) if resources.disk_bytes else None,
+        "network": rate_text(resources.network_bps) if resources.network_bps else None,
+        "accelerators": {kind: int(number) for kind, number in resources.accelerators} or None,
+        "custom": dict(resources.custom) or None,
+    }
+
+
+def size_text(size_bytes: int) -> str:
+    """The text that means `size_bytes` exactly."""
+    unit, factor = next((unit, factor) for unit, factor in _SIZE_UNITS if size_bytes % factor == 0)
+    return f"{size_bytes // factor}{unit}"

@@ -1,0 +1,114 @@
+"""The part of the projections that belongs to a job and does not live in it: kept artifacts, notes, what was made of it.
+
+Each has a table of its own, so that a job with ten thousand files costs no more per event than one with none. Both are
+written in the transaction of their events, by `rows_of`, and by nothing else.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, insert, select
+
+from trainmaster.model.checkpoints import Artifact, ArtifactKind
+from trainmaster.model.events import ArtifactKept, Noted, Submitted
+from trainmaster.ports.store import ArtifactTotals, NewEvent, Note, NoteQuery
+from trainmaster.store import schema
+from trainmaster.store.codec import dump, load
+from trainmaster.store.engine import Database, upsert
+
+_artifact, _note, _child = schema.artifact, schema.note, schema.child
+_UPSERT_ARTIFACT = upsert(_artifact, ["job", "path"])
+_BYTES_MAX = 2**63 - 1
+
+
+class RecordReader:
+    """Reading artifacts and notes: that part of `trainmaster.ports.store.EventStore`."""
+
+    _database: Database
+
+    def artifacts(self, job_id: str, limit: int, after: str = "", kind: ArtifactKind | None = None) -> list[Artifact]:
+        """See the port."""
+        query = select(_artifact.c.data).where(_artifact.c.job == job_id, _artifact.c.path > after)
+        if kind is not None:
+            query = query.where(_artifact.c.kind == kind.value)
+        with self._database.reading() as connection:
+            found = connection.scalars(query.order_by(_artifact.c.path).limit(limit)).all()
+        return [load(Artifact, data) for data in found]
+
+    def artifact(self, job_id: str, path: str) -> Artifact | None:
+        """See the port."""
+        query = select(_artifact.c.data).where(_artifact.c.job == job_id, _artifact.c.path == path)
+        with self._database.reading() as connection:
+            data = connection.scalar(query)
+        return None if data is None else load(Artifact, data)
+
+    def artifact_totals(self, job_id: str) -> ArtifactTotals:
+        """See the port. Linear in the artifacts of the job."""
+        query = select(func.count(), func.coalesce(func.sum(_artifact.c.bytes), 0.0)).where(_artifact.c.job == job_id)
+        with self._database.reading() as connection:
+            files, size = connection.execute(query).one()
+        return ArtifactTotals(files, int(size))
+
+    def children(self, job_id: str) -> list[str]:
+        """See the port."""
+        query = select(_child.c.job).where(_child.c.parent == job_id).order_by(_child.c.seq)
+        with self._database.reading() as connection:
+            return list(connection.scalars(query))
+
+    def notes(self, query: NoteQuery) -> list[Note]:
+        """See the port."""
+        with self._database.reading() as connection:
+            rows = connection.execute(_newest(query)).all()
+        return [Note(seq, job, load(Noted, data)) for seq, job, data in reversed(rows)]
+
+
+def write_record(connection: Connection, events: Iterable[tuple[int, NewEvent]]) -> None:
+    """The rows that events bring, each with its sequence number, in the order they happened."""
+    artifacts: list[dict[str, object]] = []
+    notes: list[dict[str, object]] = []
+    children: list[dict[str, object]] = []
+    for seq, new in events:
+        if isinstance(new.event, ArtifactKept) and new.job is not None:
+            artifacts.append(_artifact_row(new.job, new.event.artifact))
+        elif isinstance(new.event, Noted):
+            notes.append(_note_row(seq, new.job, new.event))
+        elif isinstance(new.event, Submitted) and new.event.lineage is not None:
+            children.append({"job": new.job, "parent": new.event.lineage.job, "seq": seq})
+    for statement, rows in ((_UPSERT_ARTIFACT, artifacts), (insert(_note), notes), (insert(_child), children)):
+        if rows:
+            connection.execute(statement, rows)
+
+
+def storable(text: str) -> str:
+    """Text as a column takes it: half characters become `?`, as they do in `data`."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _artifact_row(job: str, kept: Artifact) -> dict[str, object]:
+    return {
+        "job": job,
+        "path": storable(kept.path),
+        "kind": kept.kind.value,
+        "bytes": min(max(kept.bytes, 0), _BYTES_MAX),
+        "data": dump(kept),
+    }
+
+
+def _note_row(seq: int, job: str | None, noted: Noted) -> dict[str, object]:
+    experiment = None if noted.experiment is None else storable(noted.experiment)
+    return {"seq": seq, "job": job, "project": storable(noted.project), "experiment": experiment, "data": dump(noted)}
+
+
+def _newest(query: NoteQuery) -> Select[Any]:
+    wanted: Sequence[Any] = [
+        column == value
+        for column, value in (
+            (_note.c.job, query.job),
+            (_note.c.project, query.project),
+            (_note.c.experiment, query.experiment),
+        )
+        if value is not None
+    ]
+    if query.before_seq is not None:
+        wanted = [*wanted, _note.c.seq < query.before_seq]
+    return select(_note.c.seq, _note.c.job, _note.c.data).where(*wanted).order_by(_note.c.seq.desc()).limit(query.limit)

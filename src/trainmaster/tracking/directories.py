@@ -1,0 +1,94 @@
+"""What trackers that are directories share: a place for each run, and files that grow by whole pieces or not at all.
+
+A mark is the length that a file had when the mirror last remembered it. Whatever lies beyond was written by a process
+that died before it could say so, and is cut off before more is added: nothing is there twice.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from trainmaster.home import write_atomic
+from trainmaster.ports.tracker import Run, RunGoneError, RunRefusedError, TrackerUnreachableError
+from trainmaster.wire.runs import TAG_RUN
+
+_FULL_HINT = "free some space where the tracking directory is"
+
+
+class RunDirectories:
+    """One directory per job below `root`, with the run's id in it: two servers may share a root."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def begin(self, run: Run) -> Path:
+        """The run's directory, made if there is none. Raises: TrackerUnreachableError."""
+        try:
+            path = self.root / run.job
+            path.mkdir(parents=True, exist_ok=True)
+            marker = path / TAG_RUN
+            if marker.exists() and marker.read_text() != run.id:  # another server's job of the same number
+                path = self.root / f"{run.job}-{run.id[:8]}"
+                path.mkdir(exist_ok=True)
+                marker = path / TAG_RUN
+            if not marker.exists():
+                write_atomic(marker, run.id.encode(), 0o644)
+        except OSError as error:
+            raise _unwritable(self.root, error) from error
+        return path
+
+    def open(self, ref: str) -> Path:
+        """The directory of a run begun before. Raises: RunGoneError when it was removed."""
+        if not self.holds(ref):
+            raise RunGoneError(f"{ref} was removed")
+        return Path(ref)
+
+    def holds(self, ref: str) -> bool:
+        """Whether the directory of a run begun before is there."""
+        return (Path(ref) / TAG_RUN).exists()
+
+    def keep(self, ref: str, path: str, source: Path) -> None:
+        """A copy of an artifact in the run's `artifacts/`. Raises: RunGoneError, RunRefusedError, TrackerUnreachableError."""
+        inside = self.open(ref) / "artifacts"
+        target = inside / path
+        if ".." in target.parts or not target.is_relative_to(inside):
+            raise RunRefusedError(f"{path!r} would lie outside its run's directory")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(f".{target.name}.part")
+            shutil.copyfile(source, part)
+            os.replace(part, target)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Raises: TrackerUnreachableError."""
+    try:
+        write_atomic(path, data, 0o644)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def grow(path: Path, mark: str, data: bytes, head: bytes = b"") -> str:
+    """Cut `path` to what `mark` says and add `data`, durably; the new mark. `head` begins a new file.
+
+    Raises: RunGoneError when less than that is there, TrackerUnreachableError.
+    """
+    known = int(mark or 0)
+    try:
+        if known and (not path.exists() or path.stat().st_size < known):
+            raise RunGoneError(f"{path} was removed or cut")
+        with path.open("r+b" if path.exists() else "w+b") as file:
+            file.truncate(known)
+            file.seek(known)
+            file.write(data if known else head + data)
+            file.flush()
+            os.fsync(file.fileno())
+            return str(file.tell())
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> TrackerUnreachableError:
+    return TrackerUnreachableError(f"{path} cannot be written: {error.strerror}", _FULL_HINT)

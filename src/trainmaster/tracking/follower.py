@@ -1,0 +1,332 @@
+"""One tracker brought to what our log and metric store say, and kept there: level-triggered, crash-safe at any instant.
+
+Runs are told their state, not their history: each changed job is read and compared with what the tracker was told.
+Points come from the feed, each step once. What is about to be sent is written down first, and sent again to the letter
+after a crash, which every tracker takes as once; then the cursor moves, in the same transaction as the tracker's marks.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from trainmaster.model.checkpoints import Artifact
+from trainmaster.model.job import Job
+from trainmaster.ports.store import JobQuery
+from trainmaster.ports.tracker import (
+    Cursor,
+    Feed,
+    FeedPoint,
+    Mirrored,
+    MirrorState,
+    Parcel,
+    Run,
+    RunGoneError,
+    RunPoint,
+    RunRefusedError,
+    Tracker,
+)
+from trainmaster.tracking.runs import point_of, run_of
+
+PAGE = 5000  # points read and sent at once
+_JOBS = 20  # runs brought up to date before points get their turn again
+_EVENTS = 1000
+_SURVEYED = 500
+_PROBE_S = 30.0  # an idle tracker is asked so often whether it was wiped meanwhile
+_QUIET_S = 2.0  # an ended job's last points may come a moment after its end
+
+_log = logging.getLogger("trainmaster.mirror")
+
+
+class Log(Protocol):
+    """The event log, as far as a mirror reads it."""
+
+    def last_seq(self) -> int: ...
+
+    def changed(self, after_seq: int, limit: int) -> tuple[list[str], int]: ...
+
+    def job(self, job_id: str) -> Job | None: ...
+
+    def jobs(self, query: JobQuery) -> list[Job]: ...
+
+    def artifacts(self, job_id: str, limit: int, after: str = "") -> list[Artifact]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is mirrored, and for whom. `choice` names which projects `takes` takes; `server` is in the runs' ids."""
+
+    log: Log
+    feed: Feed
+    server: str
+    choice: str
+    takes: Callable[[str], bool]
+    copy_artifacts: Callable[[Tracker, Mirrored], Mirrored] = lambda tracker, run: run
+    page: int = PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a tracker is behind."""
+
+    points: int  # at most: superseded ones and those of other projects are counted too
+    seconds: float  # age of the oldest point not yet sent
+
+
+class Follower:
+    """One tracker's mirror. `step` raises TrackerUnreachableError, and what reading our own stores raises."""
+
+    def __init__(self, tracker: Tracker, state: MirrorState, sources: Sources, clock: Callable[[], float]) -> None:
+        self._tracker = tracker
+        self._state = state
+        self._from = sources
+        self._clock = clock
+        self._cursor = Cursor()
+        self._open: dict[str, Mirrored] = {}  # runs that something is still to be done of
+        self._pending: dict[str, None] = {}  # jobs to be looked at, in order
+        self._logged: dict[str, Mapping[str, frozenset[int]]] = {}  # of found runs that are being filled
+        self._changed_s: dict[str, float] = {}  # ended runs: when something of theirs last changed
+        self._probed: tuple[float, str] = (-_PROBE_S, "")  # when, and the run that stands for all
+        self._heard_seq = 0  # events read; the cursor follows once all they changed was told
+        self._begun = False
+
+    def step(self) -> bool:
+        """Do a part of what there is to do; whether there is more at once."""
+        if not self._begun:
+            self._begin_following()
+        if self._cursor.parcel is not None:
+            self._deliver(self._cursor.parcel)
+            return True
+        more = self._look_at_jobs()
+        more |= self._fill()
+        more |= self._follow()
+        if not more:
+            self._settle()
+            self._probe()
+        return more
+
+    def lag(self) -> Lag:
+        """How far it is behind now."""
+        first = self._from.feed.since(self._cursor.points_seq, 1).points
+        if not first:
+            return Lag(0, 0.0)
+        return Lag(self._from.feed.last_seq() - self._cursor.points_seq, max(0.0, time.time() - first[0].time_s))
+
+    def _begin_following(self) -> None:
+        """Pick up where it was left. With another choice of projects every job is looked at once."""
+        known, newest = self._state.cursor(), self._from.feed.last_seq()
+        cursor = known or Cursor(points_seq=newest)
+        if cursor.points_seq > newest:
+            _log.warning("the metric store is an older copy than the one that was mirrored: going on from its end")
+            cursor = replace(cursor, points_seq=newest)
+        self._open = {run.job: run for run in self._state.unfinished()}
+        self._pending = dict.fromkeys(self._open)
+        self._cursor, self._heard_seq = cursor, cursor.events_seq
+        self._begun = True
+        if cursor.choice != self._from.choice:
+            self._survey()
+        newest_jobs = self._from.log.jobs(JobQuery(limit=_JOBS))
+        probed = next((job.id for job in newest_jobs if self._state.run(job.id) is not None), "")
+        self._probed = (-_PROBE_S, probed)
+
+    def _survey(self) -> None:
+        """Every job is looked at, and its run too: until that is done the cursor names no choice."""
+        self._heard_seq = self._from.log.last_seq()
+        self._keep_cursor(replace(self._cursor, events_seq=self._heard_seq, choice=""))
+        before: int | None = None
+        while jobs := self._from.log.jobs(JobQuery(limit=_SURVEYED, before_seq=before)):
+            self._pending |= dict.fromkeys(job.id for job in jobs if self._from.takes(job.spec.project))
+            before = jobs[-1].seq
+
+    def _look_at_jobs(self) -> bool:
+        """Bring runs to the state of their jobs. The cursor moves once all those it passes over have been."""
+        jobs, self._heard_seq = self._from.log.changed(self._heard_seq, _EVENTS)
+        self._pending |= dict.fromkeys(jobs)
+        for job in list(self._pending)[:_JOBS]:
+            self._look_at(job)
+            self._pending.pop(job, None)
+        if self._pending:
+            return True
+        if (self._heard_seq, self._from.choice) != (self._cursor.events_seq, self._cursor.choice):
+            self._keep_cursor(replace(self._cursor, events_seq=self._heard_seq, choice=self._from.choice))
+        return len(jobs) >= _JOBS
+
+    def _look_at(self, job_id: str) -> Mirrored | None:
+        """One job's run, begun if need be, told what is new; None if it is not mirrored."""
+        job = self._from.log.job(job_id)
+        if job is None or not self._from.takes(job.spec.project):
+            return None
+        run = run_of(job, self._from.server)
+        known = self._known(job_id)
+        if known is not None and not self._cursor.choice and not self._tracker.holds(known.ref):
+            self._forget(job_id)
+            known = None
+        known = known or self._begin(run)
+        if known.fault is not None:
+            return known
+        try:
+            return self._tell(known, run)
+        except RunGoneError:
+            self._gone(job_id)
+            return self._tell(self._begin(run), run)
+        except RunRefusedError as error:
+            return self._give_up(known, error)
+
+    def _tell(self, known: Mirrored, run: Run) -> Mirrored:
+        if known.told != run:
+            self._tracker.tell(known.ref, run, known.told)
+            known = self._keep(replace(known, told=run, settled=False))
+            self._changed_s[known.job] = self._clock()
+        copied = self._from.copy_artifacts(self._tracker, known)
+        return known if copied is known else self._keep(replace(copied, settled=False))
+
+    def _begin(self, run: Run) -> Mirrored:
+        """Points that came before the cursor are filled in apart; those after it come with the feed."""
+        begun = self._tracker.begin(run)
+        if begun.logged:
+            self._logged[run.job] = begun.logged
+        upto = self._cursor.points_seq
+        return self._keep(Mirrored(run.job, begun.ref, begun.url, fill_upto=upto, found=bool(begun.logged)))
+
+    def _fill(self) -> bool:
+        """A page of the first run that is not filled yet."""
+        known = next((run for run in self._open.values() if run.fill_upto is not None), None)
+        if known is None:
+            return False
+        assert known.fill_upto is not None
+        if known.found and known.job not in self._logged:
+            job = self._from.log.job(known.job)
+            self._logged[known.job] = self._tracker.begin(run_of(job, self._from.server)).logged if job is not None else {}
+        page = self._from.feed.of_job(known.job, known.fill_upto, known.fill_after, self._from.page)
+        points = self._missing(known.job, page.points)
+        if points:
+            self._send(Parcel(((known.job, points),), self._cursor.points_seq, known.job, page.after))
+        else:
+            self._keep(known.filled(page.after))
+        return True
+
+    def _missing(self, job: str, points: tuple[FeedPoint, ...]) -> tuple[RunPoint, ...]:
+        logged = self._logged.get(job, {})
+        wanted = map(point_of, points)
+        return tuple(point for point in wanted if point.step not in logged.get(point.name, ()))
+
+    def _follow(self) -> bool:
+        """A page of the feed."""
+        page = self._from.feed.since(self._cursor.points_seq, self._from.page)
+        if page.after is None:
+            return False
+        batches: dict[str, list[RunPoint]] = {}
+        for point in page.points:
+            batches.setdefault(point.job, []).append(point_of(point))
+        known = {job: self._known(job) or self._look_at(job) for job in batches}
+        wanted = [(job, tuple(points)) for job, points in batches.items() if _takes(known[job])]
+        if wanted:
+            self._send(Parcel(tuple(wanted), page.after[0]))
+        else:
+            self._keep_cursor(replace(self._cursor, points_seq=page.after[0]))
+        return len(page.points) >= self._from.page // 2
+
+    def _send(self, parcel: Parcel) -> None:
+        self._keep_cursor(replace(self._cursor, parcel=parcel))
+        self._deliver(parcel)
+
+    def _deliver(self, parcel: Parcel) -> None:
+        """Send what was written down, and move the cursor and the marks in one transaction."""
+        done: list[Mirrored] = []
+        for job, points in parcel.batches:
+            known = self._known(job)
+            if known is None or not _takes(known):
+                continue
+            try:
+                done.append(replace(known, mark=self._tracker.log(known.ref, points, known.mark), settled=False))
+            except RunGoneError:
+                if parcel.fill is not None:  # the fill begins again; what came with the feed is sent to the new run
+                    self._keep_cursor(replace(self._cursor, parcel=None))
+                self._gone(job)
+                self._look_at(job)
+                return
+            except RunRefusedError as error:
+                self._give_up(known, error)
+        if parcel.fill is not None:
+            done = [run.filled(parcel.fill_after) for run in done]
+        cursor = replace(self._cursor, points_seq=parcel.points_seq, parcel=None)
+        self._state.save(cursor, done)
+        self._cursor = cursor
+        for run in done:
+            self._remember(run)
+            self._changed_s[run.job] = self._clock()
+
+    def _settle(self) -> None:
+        """Ended runs that nothing came of for a while."""
+        now_s = self._clock()
+        for known in list(self._open.values()):
+            told = known.told
+            if told is None or not told.status.ended or known.fill_upto is not None:
+                continue
+            if now_s - self._changed_s.setdefault(known.job, now_s) < _QUIET_S:
+                continue
+            try:
+                self._tracker.settle(known.ref, told, known.mark)
+            except RunGoneError:
+                self._gone(known.job)
+                continue
+            except RunRefusedError as error:
+                self._give_up(known, error)
+                continue
+            self._keep(replace(known, settled=True))
+            self._changed_s.pop(known.job, None)
+
+    def _probe(self) -> None:
+        """Ask of one run whether it is still there: if not, of all."""
+        probed_s, job = self._probed
+        known = self._known(job) if job and self._clock() - probed_s >= _PROBE_S else None
+        if known is None:
+            return
+        self._probed = (self._clock(), job)
+        if not self._tracker.holds(known.ref):
+            self._forget(job)
+            self._survey()
+
+    def _known(self, job: str) -> Mirrored | None:
+        return self._open.get(job) or self._state.run(job)
+
+    def _keep(self, run: Mirrored) -> Mirrored:
+        self._state.save(None, [run])
+        self._remember(run)
+        return run
+
+    def _remember(self, run: Mirrored) -> None:
+        self._probed = (self._probed[0], run.job)
+        if run.unfinished:
+            self._open[run.job] = run
+        else:
+            self._open.pop(run.job, None)
+        if run.fill_upto is None:
+            self._logged.pop(run.job, None)
+
+    def _keep_cursor(self, cursor: Cursor) -> None:
+        self._state.save(cursor)
+        self._cursor = cursor
+
+    def _forget(self, job: str) -> None:
+        _log.warning("the run of %s is gone: it is made again", job)
+        self._changed_s.pop(job, None)
+        self._state.forget(job)
+        self._open.pop(job, None)
+        self._logged.pop(job, None)
+
+    def _gone(self, job: str) -> None:
+        """Where one run is gone, others may be."""
+        self._forget(job)
+        if self._cursor.choice:
+            self._survey()
+        self._pending[job] = None
+
+    def _give_up(self, known: Mirrored, error: RunRefusedError) -> Mirrored:
+        _log.error("%s is no longer mirrored: %s", known.job, error)
+        return self._keep(replace(known, fault=error.message))
+
+
+def _takes(run: Mirrored | None) -> bool:
+    return run is not None and run.fault is None

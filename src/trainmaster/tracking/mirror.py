@@ -1,0 +1,91 @@
+"""The mirror process at work: each tracker on a thread of its own, so that one that hangs keeps no other waiting.
+
+A tracker that does not answer is asked again, less and less often. What a thread does not expect ends the process: the
+api starts it again, and it goes on from its cursors.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trainmaster.errors import TrainmasterError
+from trainmaster.home import write_atomic
+from trainmaster.tracking.follower import Follower
+
+POLL_S = 0.25
+_RETRY_S, _RETRY_MAX_S = 1.0, 30.0
+_STATUS_S = 1.0
+
+_log = logging.getLogger("trainmaster.mirror")
+
+
+class Mirror:
+    """Followers by the name of their tracker, each made on its own thread since what it imports may take seconds."""
+
+    def __init__(self, followers: Mapping[str, Callable[[], Follower]], status: Path) -> None:
+        self._makers = followers
+        self._status = status
+        self._over = threading.Event()  # told to end, or a thread has ended
+        self._stopping = False
+        self._made: dict[str, Follower] = {}
+        self._troubles: dict[str, tuple[float, str]] = {}  # since when, and what
+
+    def stop(self) -> None:
+        """Have `run` return; from a signal handler too."""
+        self._stopping = True
+        self._over.set()
+
+    def run(self) -> int:
+        """Until told to end. What is under way then is done again the next time."""
+        for name in self._makers:
+            threading.Thread(target=self._keep_following, args=(name,), name=f"mirror-{name}", daemon=True).start()
+        told: dict[str, Any] | None = None
+        while not self._over.wait(_STATUS_S):
+            now = {name: self._state_of(name) for name in self._makers}
+            if now != told:
+                told = now
+                with suppress(OSError):  # nobody needs it that much
+                    write_atomic(self._status, json.dumps({"at_s": time.time(), "trackers": now}).encode())
+        return 0 if self._stopping else 1
+
+    def _keep_following(self, name: str) -> None:
+        try:
+            self._follow(name)
+        finally:
+            self._over.set()
+
+    def _follow(self, name: str) -> None:
+        retry_s = _RETRY_S
+        while not self._over.is_set():
+            try:
+                follower = self._made.get(name)
+                if follower is None:
+                    follower = self._made[name] = self._makers[name]()
+                more = follower.step()
+            except TrainmasterError as error:
+                if name not in self._troubles:
+                    _log.warning("%s: %s", name, error)
+                self._troubles[name] = (self._troubles.get(name, (time.time(), ""))[0], error.message)
+                self._over.wait(retry_s)
+                retry_s = min(2 * retry_s, _RETRY_MAX_S)
+                continue
+            retry_s = _RETRY_S
+            if self._troubles.pop(name, None) is not None:
+                _log.warning("%s answers again", name)
+            if not more:
+                self._over.wait(POLL_S)
+
+    def _state_of(self, name: str) -> dict[str, Any]:
+        follower = self._made.get(name)
+        since_s, trouble = self._troubles.get(name, (None, ""))
+        state: dict[str, Any] = {"trouble": trouble, "since_s": since_s, "points": None, "seconds": None}
+        if follower is not None:
+            with suppress(TrainmasterError):
+                lag = follower.lag()
+                state |= {"points": lag.points, "seconds": round(lag.seconds, 1)}
+        return state

@@ -1,0 +1,63 @@
+"""What a tracker should say of a job: pure, and the one place that decides names."""
+
+from trainmaster.model.job import Job, State
+from trainmaster.model.spec import CodeCopy
+from trainmaster.ports.tracker import FeedPoint, Run, RunPoint, RunStatus
+from trainmaster.wire.runs import TAG_RUN, run_id
+
+_DEFAULT_PROJECT = "default"
+_STATUS = {
+    State.HELD: RunStatus.SCHEDULED,
+    State.QUEUED: RunStatus.SCHEDULED,
+    State.STARTING: RunStatus.RUNNING,
+    State.RUNNING: RunStatus.RUNNING,
+    State.STOPPING: RunStatus.RUNNING,
+    State.SUCCEEDED: RunStatus.FINISHED,
+    State.FAILED: RunStatus.FAILED,
+    State.CANCELLED: RunStatus.KILLED,
+}
+
+
+def run_of(job: Job, server: str) -> Run:
+    """The run of a job. Its experiment is the job's, below the project's name unless that is the default one."""
+    spec, id = job.spec, run_id(server, job.id)
+    project = "" if spec.project == _DEFAULT_PROJECT else f"{spec.project}/"
+    return Run(
+        id=id,
+        job=job.id,
+        experiment=f"{project}{spec.experiment}",
+        status=_STATUS[job.state],
+        created_s=job.created_s,
+        started_s=job.started_s,
+        ended_s=job.ended_s,
+        params={**{name: str(value) for name, value in spec.params.items()}, **job.run_params},
+        tags={**spec.tags, **job.run_tags, **_own_tags(job), TAG_RUN: id},
+    )
+
+
+def point_of(point: FeedPoint) -> RunPoint:
+    """Rank 0 has the metric's own name, any other `name/rankN`."""
+    name = point.name if point.rank == 0 else f"{point.name}/rank{point.rank}"
+    return RunPoint(name, point.step, point.value, point.time_s)
+
+
+def _own_tags(job: Job) -> dict[str, str]:
+    spec, origin = job.spec, job.origin
+    command = spec.command if isinstance(spec.command, str) else " ".join(spec.command)
+    tags = {
+        "trainmaster.job": job.id,
+        "trainmaster.project": spec.project,
+        "trainmaster.state": job.state.value,
+        "trainmaster.attempts": str(job.attempt.number if job.attempt is not None else 0),
+        "trainmaster.failure": job.failure.message if job.failure is not None and job.state is State.FAILED else "",
+        "trainmaster.code": _code(job.code),
+        "mlflow.user": origin.user,
+        "mlflow.source.type": "JOB",
+        "mlflow.source.name": command,
+        "mlflow.source.git.commit": origin.git_commit or "",
+    }
+    return {name: value for name, value in tags.items() if value}
+
+
+def _code(code: CodeCopy) -> str:
+    return "in place" if code.in_place else code.digest or ""

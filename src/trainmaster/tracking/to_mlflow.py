@@ -1,0 +1,183 @@
+"""MLflow as a tracker: a client of its REST API (`mlflow-skinny`), never of its database.
+
+MLflow keeps every row it is given, so the mirror sends each step once and, after a crash, the same rows to the letter:
+those collapse. A run is found again by its tag, since MLflow makes the ids of runs itself.
+"""
+
+import hashlib
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from trainmaster.ports.tracker import Begun, Run, RunGoneError, RunPoint, RunRefusedError, RunStatus, TrackerUnreachableError
+from trainmaster.wire.runs import TAG_RUN
+
+_BATCH = 1000  # the most that `runs/log-batch` takes
+_PARAMS, _TAGS = 100, 100  # and of these
+_VALUE_MAX, _TAG_MAX, _NAME_MAX = 6000, 5000, 250
+_TIMEOUT_S = 20
+_ODD = re.compile(r"[^\w\-. /:]", re.ASCII)
+_REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_TIMEOUT_S))
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # the mirror itself tries again, and says meanwhile why it waits
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+from mlflow import MlflowClient  # noqa: E402  its settings are read while it is imported
+from mlflow.entities import Metric, Param, RunTag  # noqa: E402
+from mlflow.entities import Run as MlflowRun  # noqa: E402
+from mlflow.exceptions import MlflowException  # noqa: E402
+
+
+class MlflowTracker:
+    """`trainmaster.ports.tracker.Tracker` for the MLflow server at `uri`; `shown` is where people look at it."""
+
+    def __init__(self, uri: str, shown: str | None = None) -> None:
+        self._client = MlflowClient(tracking_uri=uri)
+        self._shown = without_credentials(shown or uri)
+        self._experiments: dict[str, str] = {}
+
+    def begin(self, run: Run) -> Begun:
+        """See the port. Two runs of one id, should someone have copied the tag, are one: the older."""
+        with translated():
+            try:
+                return self._found(run)
+            except RunGoneError:  # the server was wiped, the experiment with it
+                self._experiments.clear()
+                return self._found(run)
+
+    def _found(self, run: Run) -> Begun:
+        with translated():
+            experiment = self._experiment(run.experiment)
+            query = f"tags.`{TAG_RUN}` = '{run.id}'"
+            found = self._client.search_runs([experiment], query, order_by=["attributes.start_time ASC"], max_results=1)
+            if found:
+                return Begun(found[0].info.run_id, self._url(found[0]), self._logged(found[0]))
+            tags = {TAG_RUN: run.id}
+            made = self._client.create_run(experiment, int(run.created_s * 1000), tags, run_name=run.job)
+            return Begun(made.info.run_id, self._url(made))
+
+    def tell(self, ref: str, run: Run, before: Run | None) -> None:
+        """See the port. A param keeps its first value, as MLflow has it."""
+        with translated():
+            known = self._client.get_run(ref).data if before is None else None
+            params = known.params if known is not None else _cleaned(before.params) if before is not None else {}
+            old_tags = known.tags if known is not None else _cleaned(before.tags) if before is not None else {}
+            new_params = [Param(k, v[:_VALUE_MAX]) for k, v in _cleaned(run.params).items() if k not in params]
+            new_tags = [RunTag(k, v[:_TAG_MAX]) for k, v in _cleaned(run.tags).items() if old_tags.get(k) != v]
+            for start in range(0, max(len(new_params), len(new_tags)), _PARAMS):
+                some_tags = new_tags[start : start + _TAGS]
+                self._client.log_batch(ref, params=new_params[start : start + _PARAMS], tags=some_tags)
+            if before is None or (before.status, before.ended_s) != (run.status, run.ended_s):
+                self._set_status(ref, run)
+
+    def log(self, ref: str, points: Sequence[RunPoint], mark: str) -> str:
+        """See the port. Exactly equal rows are one in MLflow, so a repetition needs no mark."""
+        with translated():
+            metrics = [Metric(_name(p.name), p.value, int(p.time_s * 1000), p.step) for p in points]
+            for start in range(0, len(metrics), _BATCH):
+                self._client.log_batch(ref, metrics=metrics[start : start + _BATCH])
+        return mark
+
+    def keep(self, ref: str, path: str, source: Path) -> None:
+        """See the port."""
+        with translated():
+            self._client.log_artifact(ref, str(source), posixpath.dirname(path) or None)
+
+    def settle(self, ref: str, run: Run, mark: str) -> None:
+        """See the port. Its status was told already; told again should somebody have written to the run meanwhile."""
+        with translated():
+            if self._client.get_run(ref).info.status != run.status.value:
+                self._set_status(ref, run)
+
+    def holds(self, ref: str) -> bool:
+        """See the port."""
+        with translated():
+            try:
+                return bool(self._client.get_run(ref).info.run_id)
+            except MlflowException as error:
+                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    return False
+                raise
+
+    def close(self) -> None:
+        """See the port."""
+
+    def _set_status(self, ref: str, run: Run) -> None:
+        if run.status.ended:
+            ended_ms = None if run.ended_s is None else int(run.ended_s * 1000)
+            self._client.set_terminated(ref, run.status.value, ended_ms)
+        elif run.status is not RunStatus.SCHEDULED or run.started_s is not None:
+            self._client.update_run(ref, run.status.value)
+        else:
+            self._client.update_run(ref, RunStatus.SCHEDULED.value)
+
+    def _experiment(self, name: str) -> str:
+        if name not in self._experiments:
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                self._experiments[name] = self._client.create_experiment(name)
+            else:
+                if found.lifecycle_stage == "deleted":
+                    self._client.restore_experiment(found.experiment_id)
+                self._experiments[name] = found.experiment_id
+        return self._experiments[name]
+
+    def _logged(self, found: MlflowRun) -> dict[str, frozenset[int]]:
+        """Linear in what the run holds; asked only of a run that we do not remember."""
+        history = {key: self._client.get_metric_history(found.info.run_id, key) for key in found.data.metrics}
+        return {key: frozenset(metric.step for metric in metrics) for key, metrics in history.items()}
+
+    def _url(self, run: MlflowRun) -> str:
+        if not self._shown.startswith("http"):
+            return f"{self._shown}: run {run.info.run_id}"
+        return f"{self._shown.rstrip('/')}/#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """MLflow's errors as the port's. Raises: TrackerUnreachableError, RunGoneError, RunRefusedError."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            raise RunGoneError(_first_line(error)) from error
+        if error.error_code in _REFUSALS:
+            raise RunRefusedError(_first_line(error)) from error
+        raise TrackerUnreachableError(_first_line(error)) from error
+    except OSError as error:  # `requests` raises these where MLflow does not wrap them
+        raise TrackerUnreachableError(str(error)) from error
+
+
+def without_credentials(uri: str) -> str:
+    """A URI as it may be shown: neither user nor password."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _first_line(error: MlflowException) -> str:
+    """In words, without credentials."""
+    text = re.sub(r"//[^/\s@]*@", "//", str(error)).strip() or type(error).__name__
+    asked = re.search(r"https?://[^/\s]+", text)
+    where = asked[0] if asked else "the server"
+    if "NewConnectionError" in text or "NameResolutionError" in text:
+        return f"{where} cannot be reached"
+    if "timed out" in text:
+        return f"{where} does not answer within {_TIMEOUT_S} s"
+    return text.splitlines()[0][:200]
+
+
+def _cleaned(values: Mapping[str, str]) -> dict[str, str]:
+    return {_name(name): value for name, value in values.items()}
+
+
+def _name(name: str) -> str:
+    """A name as MLflow takes it; one that has to be changed gets a few digits of its own, so that no two become one."""
+    plain = posixpath.normpath(_ODD.sub("_", name)).strip("/. ")[:_NAME_MAX] if name else ""
+    if plain and plain == name:
+        return name
+    digits = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:6]
+    return f"{plain[: _NAME_MAX - 7]}-{digits}" if plain else digits

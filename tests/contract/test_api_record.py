@@ -1,0 +1,211 @@
+"""REST of a run's record: artifacts by page and kind, comparisons, notes and the logbook."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_server import Api, serving
+
+from trainmaster.home import account_name
+from trainmaster.model import events as ev
+from trainmaster.model.checkpoints import Artifact, ArtifactKind
+from trainmaster.model.commands import TakeNote
+from trainmaster.model.job import Action, Outcome, RankEnd, State, Verdict
+from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.ports.store import MetricPoint, NewEvent
+from trainmaster.server import artifacts
+from trainmaster.store.inbox import SqlInbox
+from trainmaster.wire.code import Tree, canonical, digest
+
+ALLOCATION = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
+DONE = Verdict(Action.FINISH, State.SUCCEEDED, "all ranks exited 0")
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path / "home") as served:
+        yield served
+
+
+def refused(api: Api, path: str, **query: Any) -> tuple[int, str, str]:
+    answer = api.http.get(path, params=query)
+    error = answer.json()["error"]
+    return answer.status_code, error["message"], error["hint"]
+
+
+def running(api: Api, **spec: Any) -> str:
+    job = api.submit(**spec)
+    api.take_up()
+    api.control.record(job, ev.Placed(1, ALLOCATION), ev.NodeStarted(1, 0))
+    return job
+
+
+def ended(api: Api, job: str) -> None:
+    end = ev.NodeEnded(1, 0, Outcome((RankEnd(0, exit_code=0),)))
+    api.control.record(job, end, ev.AttemptEnded(1, DONE))
+
+
+def keep(api: Api, job: str, *names: str, kind: ArtifactKind = ArtifactKind.FILE) -> None:
+    api.control.record(job, *(ev.ArtifactKept(1, 0, Artifact(name, "ab" * 32, 3, 1, kind)) for name in names))
+
+
+def test_artifacts_come_by_page_and_kind(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "SHOWN", 2)
+    job = running(api)
+    keep(api, job, "b", "a", "out/c")
+    keep(api, job, "model.pt", kind=ArtifactKind.PICKLE)
+    keep(api, job, "b", kind=ArtifactKind.PLOT)
+    everything = api.get(f"/jobs/{job}/artifacts")
+    assert [(one["path"], one["kind"]) for one in everything["artifacts"]] == [
+        ("a", "file"), ("b", "plot"), ("model.pt", "pickle"), ("out/c", "file"),
+    ]  # fmt: skip
+    assert (everything["id"], everything["total"], everything["bytes"]) == (job, 4, 12)
+    assert [one["path"] for one in api.get(f"/jobs/{job}/artifacts", limit=2, after="a")["artifacts"]] == ["b", "model.pt"]
+    assert [one["path"] for one in api.get(f"/jobs/{job}/artifacts", kind="plot")["artifacts"]] == ["b"]
+    assert [one["path"] for one in api.http.get(f"/jobs/{job}/artifacts?path=out/c").json()["artifacts"]] == ["out/c"]
+    assert api.http.get(f"/jobs/{job}/artifacts?path=none").json()["artifacts"] == []
+    shown = api.get(f"/jobs/{job}")
+    assert ([one["path"] for one in shown["artifacts"]], shown["artifacts_total"]) == (["a", "b"], 4)
+    (note,) = [note for note in shown["notes"] if "pickle" in note]
+    assert note.startswith("model.pt is a pickle: kept as a file, not as a model")
+    assert "safetensors" in note
+
+
+def test_an_artifact_is_no_longer_replaced_once_its_job_has_ended(api: Api) -> None:
+    job = running(api)
+    keep(api, job, "a")
+    ended(api, job)
+    late = ev.ArtifactKept(1, 0, Artifact("a", "cd" * 32, 9, 1))
+    with pytest.raises(ValueError, match="cannot happen"):
+        api.control.record(job, late)
+    assert [one["digest"] for one in api.get(f"/jobs/{job}/artifacts")["artifacts"]] == ["ab" * 32]
+
+
+def stored_code(api: Api, **files: bytes) -> dict[str, Any]:
+    entries: list[Any] = []
+    for name, data in sorted(files.items()):
+        sha256 = hashlib.sha256(data).hexdigest()
+        api.services.blobs.put(f"code/objects/{sha256[:2]}/{sha256[2:]}", data)
+        entries.append({"path": name, "type": "file", "sha256": sha256, "mode": 0o644, "bytes": len(data)})
+    tree: Tree = {"entries": entries}
+    api.services.blobs.put(f"code/trees/{digest(tree)}.json", canonical(tree))
+    return {"digest": digest(tree), "files": len(files)}
+
+
+def compared(api: Api, *jobs: str, **query: Any) -> Any:
+    answer = api.http.get("/compare", params={"job": list(jobs), **query})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def with_code(api: Api, code: dict[str, Any], **params: Any) -> str:
+    spec = {"command": "true", "name": "train", "params": params, "metrics": {"primary": "score", "mode": "max"}}
+    job = str(api.http.post("/jobs", json={"spec": spec, "code": code}).json()["id"])
+    api.take_up()
+    api.control.record(job, ev.Placed(1, ALLOCATION), ev.NodeStarted(1, 0))
+    return job
+
+
+def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
+    one = with_code(api, stored_code(api, a=b"x = 1\n", b=b"same"), lr=0.1, seed=1)
+    two = with_code(api, stored_code(api, a=b"x = 2", b=b"same", c=b"\xff"), lr=0.2, seed=1)
+    values = {one: [0.1, 0.9, 0.5], two: [0.2, 0.7, 0.6]}
+    points = [MetricPoint(job, 1, 0, step, "score", value, 1e9) for job, row in values.items() for step, value in enumerate(row)]
+    same = [MetricPoint(job, 1, 0, 1, "classes", 10.0, 1e9) for job in values]
+    system = [MetricPoint(one, 1, 0, 1, "system/cpu", 10.0, 1e9)]
+    api.services.metrics.write([*points, *same, *system], [])
+    found = compared(api, one, two, patch=1)
+    told = {(row["section"], row["field"]): row["values"] for row in found["differences"]}
+    assert told[("params", "lr")] == [0.1, 0.2]
+    assert {field for section, field in told if section == "files"} == {"a", "c"}
+    assert ("params", "seed") not in told
+    assert found["unknown"] == {name: [one, two] for name in ("python", "packages", "machine")}
+    (score,) = found["metrics"]
+    assert score == {
+        "name": "score", "mode": "max", "primary": True, "equal": False, "winner": 0,
+        "last": [{"step": 2, "value": 0.5}, {"step": 2, "value": 0.6}],
+        "best": [{"step": 1, "value": 0.9}, {"step": 1, "value": 0.7}],
+    }  # fmt: skip
+    assert found["metrics_equal"] == ["classes"]
+    assert found["series"] == {"score": [[[0, 0.1], [1, 0.9], [2, 0.5]], [[0, 0.2], [1, 0.7], [2, 0.6]]]}
+    assert [(patch["path"], patch["note"]) for patch in found["patches"]] == [("a", ""), ("c", "not text")]
+    changed = "@@ -1 +1 @@\n-x = 1\n+x = 2\n\\ No newline at end of file\n"
+    assert found["patches"][0]["text"] == f"--- {one}/a\n+++ {two}/a\n{changed}"
+    assert [row["name"] for row in compared(api, one, two, metric="system/cpu")["metrics"]] == ["system/cpu"]
+
+
+def test_a_comparison_that_cannot_be_made(api: Api) -> None:
+    one, two = api.submit(), api.submit()
+    assert compared(api, one, "@last")["differences"] == []
+    assert refused(api, "/compare", job=[one])[:2] == (400, "nothing to compare: one run alone cannot be compared")
+    assert refused(api, "/compare", job=[two, "@last"])[:2] == (400, f"nothing to compare: all of them are {two}")
+    assert refused(api, "/compare", job=[one, "train-7"])[:2] == (404, "there is no job 'train-7'")
+    assert refused(api, "/compare", job=[one, two], metric="loss") == (
+        404, "no run here has a metric 'loss'", "none of them has reported any",
+    )  # fmt: skip
+    api.services.metrics.write([MetricPoint(one, 1, 0, 1, "loss", 1.0, 1e9)], [])
+    assert refused(api, "/compare", job=[one, two], metric="los")[2] == "did you mean loss?"
+
+
+def note(api: Api, text: str, status: int = 202, **about: str) -> Any:
+    answer = api.http.post("/notes", json={"text": text, **about})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def take_notes(api: Api) -> None:
+    """As control does it."""
+    inbox = api.services.inbox
+    assert isinstance(inbox, SqlInbox)
+    cursor = api.control.store.head().inbox_cursor
+    for row in inbox.drain(cursor, 100):
+        cursor = row.seq
+        if isinstance(row.command, TakeNote):
+            job, by, text, project, experiment = (getattr(row.command, name) for name in TakeNote.__slots__)
+            event = ev.Noted(by, text, row.received_s, project, experiment)
+            api.control.commit([NewEvent(job or None, None, event)], {}, cursor=cursor)
+
+
+def test_notes_are_seen_at_once_and_the_same_once_control_took_them_up(api: Api) -> None:
+    first, second = running(api, project="vision"), running(api, project="speech")
+    assert note(api, f"like {second}\x1b[0m\r\n", job=first) == {
+        "job": first, "project": "vision", "experiment": "train", "by": account_name(),
+    }  # fmt: skip
+    note(api, "of the project", project="vision")
+    note(api, "of the experiment", experiment="train")
+    before = api.get("/logbook", notes=1)["entries"]
+    assert [(entry["job"], entry["text"], entry["project"], entry["experiment"], entry["links"]) for entry in before] == [
+        (first, f"like {second}\\x1b[0m", "vision", "train", [second]),
+        (None, "of the project", "vision", None, []),
+        (None, "of the experiment", "speech", "train", []),
+    ]
+    take_notes(api)
+    assert api.get("/logbook", notes=1)["entries"] == before
+    assert [entry["text"] for entry in api.get("/logbook", notes=1, job=first)["entries"]] == [before[0]["text"]]
+    assert sorted(entry["kind"] for entry in api.get("/logbook", job=first)["entries"]) == ["note", "start", "submitted"]
+    assert len(api.get("/logbook", notes=1, project="vision")["entries"]) == 2
+    assert [entry["text"] for entry in api.get("/logbook", notes=1, limit=1)["entries"]] == ["of the experiment"]
+    assert "Noted" in [row["type"] for row in api.get(f"/jobs/{first}/events")["events"]]
+
+
+def test_a_note_that_cannot_be_taken(api: Api) -> None:
+    assert note(api, " \n", 400, project="vision")["error"]["message"] == "the note is empty"
+    assert note(api, "x", 400)["error"]["message"] == "a note is about a job, an experiment or a project"
+    assert note(api, "x", 404, job="none")["error"]["code"] == "not_found"
+    assert note(api, "x" * 70_000, 400, project="vision")["error"]["message"] == "the note is over 64 KiB"
+    assert note(api, "x", 400, project="a\nb")["error"]["code"] == "usage"
+
+
+def test_the_logbook_of_an_experiment_tells_new_bests(api: Api) -> None:
+    one, two, three = (running(api, experiment="digits") for _ in range(3))
+    for job, value in ((one, 0.5), (two, 0.7), (three, 0.4)):
+        api.services.metrics.write([MetricPoint(job, 1, 0, 5, "loss", value, api.control.now_s)], [])
+    best = [entry for entry in api.get("/logbook", experiment="digits")["entries"] if entry["kind"] == "best"]
+    assert [(entry["job"], entry["text"]) for entry in best] == [
+        (one, "new best of digits: loss 0.5 at step 5"),
+        (three, f"new best of digits: loss 0.4 at step 5; before: 0.5 by {one}"),
+    ]
+    assert best[1]["links"] == [one]
+    assert [entry["kind"] for entry in api.get("/logbook", job=two)["entries"] if entry["kind"] == "best"] == []

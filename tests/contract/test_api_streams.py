@@ -1,0 +1,139 @@
+"""Server-sent events with tickets, gauges for Prometheus, and what would become of a job."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from api_server import NODE, Api, serving
+from waiting import deadline
+
+from trainmaster.home import Home
+from trainmaster.model import events as ev
+from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.server.idle import stop_when_idle
+
+SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path / "home") as served:
+        served.submit()
+        served.take_up()
+        yield served
+
+
+class Listening:
+    """One stream, read in a thread until it is closed."""
+
+    def __init__(self, api: Api, path: str, **headers: str) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.status = 0
+        self.closed = False
+        self._client = httpx.Client(base_url=api.http.base_url, headers=headers, timeout=30.0)
+        self._path = path
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            with self._client.stream("GET", self._path) as response:
+                self.status = response.status_code
+                message: dict[str, Any] = {}
+                for line in response.iter_lines():
+                    name, _, value = line.partition(": ")
+                    if name in ("id", "event"):
+                        message[name] = value
+                    elif name == "data":
+                        message["data"] = json.loads(value)
+                    elif not line and message:
+                        self.messages.append(message)
+                        message = {}
+        except httpx.HTTPError:
+            pass
+        self.closed = True
+
+
+def ticket(api: Api) -> str:
+    answer = api.http.post("/tickets")
+    assert answer.status_code == 201
+    return str(answer.json()["ticket"])
+
+
+def test_events_of_all_jobs_are_streamed_and_gone_on_with(api: Api) -> None:
+    stream = Listening(api, f"/events/stream?after=0&ticket={ticket(api)}")
+    deadline(lambda: len(stream.messages) == 2, "what was there")
+    assert [(one["event"], one["data"]["job"]) for one in stream.messages] == [("NodeSeen", None), ("Submitted", "train-1")]
+    api.control.record("train-1", ev.Held("ada", "later"))
+    deadline(lambda: len(stream.messages) == 3, "what happens")
+    last = stream.messages[-1]
+    assert (last["event"], last["data"]["text"]) == ("Held", "held by ada: later")
+    again = Listening(api, f"/events/stream?ticket={ticket(api)}", **{"Last-Event-ID": stream.messages[1]["id"]})
+    deadline(lambda: len(again.messages) == 1, "only what came after")
+    assert again.messages == [last]
+
+
+def test_a_stream_needs_a_ticket_or_a_token_and_a_ticket_opens_nothing_else(api: Api) -> None:
+    bare = httpx.Client(base_url=api.http.base_url)
+    assert bare.get("/events/stream").status_code == 401
+    assert bare.get("/events/stream?ticket=made-up").status_code == 401
+    assert bare.get(f"/jobs?ticket={ticket(api)}").status_code == 401
+    assert api.http.get("/events/stream", headers={"Last-Event-ID": "x"}).status_code == 400
+
+
+def test_a_log_is_streamed_to_its_end(api: Api) -> None:
+    path = api.home.attempt("train-1", 1, 0) / "rank0.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("one\n")
+    api.control.record("train-1", ev.Placed(1, SHARES, ()))
+    stream = Listening(api, f"/jobs/train-1/logs/stream?ticket={ticket(api)}")
+    deadline(lambda: bool(stream.messages), "the first line")
+    with path.open("a") as log:
+        log.write("two\n")
+    deadline(lambda: "".join(one["data"]["text"] for one in stream.messages) == "one\ntwo\n", "the second line")
+    again = Listening(api, f"/jobs/train-1/logs/stream?ticket={ticket(api)}", **{"Last-Event-ID": stream.messages[0]["id"]})
+    deadline(lambda: [one["data"]["text"] for one in again.messages] == ["two\n"], "only the second line")
+
+
+def test_gauges(api: Api) -> None:
+    text = api.http.get("/metrics").text
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert values['trainmaster_jobs{state="queued"}'] == "1.0"
+    assert values['trainmaster_node_free_cpus{node="node0"}'] == str(NODE.cpus)
+    assert values["trainmaster_events_total"] == "2.0"
+    assert httpx.get(f"{api.http.base_url}/metrics").status_code == 401
+
+
+def test_a_plan_is_the_schedulers_own_decision_and_submits_nothing(api: Api) -> None:
+    def plan(**resources: Any) -> Any:
+        return api.http.post("/plan", json={"spec": {"command": "python train.py", "resources": resources}})
+
+    now = plan(cpus=2).json()
+    assert now["placement"] == [{"node": "node0", "cpus": 2.0, "memory_bytes": 0, "devices": []}]
+    assert (now["reason"], now["spec"]["name"]) == (None, "train")
+    waits = plan(cpus=4).json()  # train-1 goes first, with one of the four
+    assert waits["placement"] is None
+    assert waits["position"] == 2
+    assert waits["reason"].startswith("it is number 2 in the queue, waiting for 4 CPUs")
+    assert plan(cpus=5).json()["error"]["code"] == "impossible"
+    assert plan(cpsu=5).json()["error"]["code"] == "spec"
+    assert [job["id"] for job in api.get("/jobs")["jobs"]] == ["train-1"]
+
+
+def test_a_server_that_nobody_needs_ends_itself_and_one_with_a_job_does_not(api: Api) -> None:
+    told: list[Home] = []
+
+    async def idle(limit_s: float) -> None:
+        await asyncio.wait_for(stop_when_idle(api.runtime, 0.2, told.append), limit_s)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(idle(1.5))  # a job waits
+    assert told == []
+    api.control.record("train-1", ev.CancelRequested("ada"))
+    asyncio.run(idle(60.0))
+    assert told == [api.home]

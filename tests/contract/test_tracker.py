@@ -1,0 +1,256 @@
+"""The tracker in memory keeps the laws that every tracker is held to; the mirror keeps its own whatever dies when."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainmaster.model.checkpoints import Artifact
+from trainmaster.model.job import Job, State
+from trainmaster.ports.store import JobQuery, MetricPoint
+from trainmaster.ports.tracker import Cursor, Mirrored, RunStatus, TrackerUnreachableError
+from trainmaster.store.feed import SqlFeed
+from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.mirror import MirrorFile, SqlMirrorState
+from trainmaster.testing import builders
+from trainmaster.testing.tracker_contract import MemoryTracker, Rows, TrackerContract
+from trainmaster.tracking.follower import Follower, Sources
+
+
+class TestMemoryTracker(TrackerContract):
+    @pytest.fixture
+    def tracker(self) -> MemoryTracker:
+        return MemoryTracker()
+
+    @pytest.fixture
+    def read(self, tracker: MemoryTracker) -> Callable[[str], Rows]:
+        def read(ref: str) -> Rows:
+            rows: Rows = {}
+            for point in tracker.rows[ref]:
+                rows.setdefault(point.name, []).append((point.step, point.value))
+            return rows
+
+        return read
+
+    @pytest.fixture
+    def described(self, tracker: MemoryTracker) -> Callable[[str], tuple[dict[str, str], str]]:
+        return lambda ref: (dict(tracker.runs[ref].params), tracker.runs[ref].status.value)
+
+    @pytest.fixture
+    def wipe(self, tracker: MemoryTracker) -> Callable[[], None]:
+        return tracker.wipe
+
+
+class DiedError(Exception):
+    """The mirror process was killed here."""
+
+
+class Jobs:
+    """The event log as a mirror reads it: each change of a job is an event."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, Job] = {}
+        self.events: list[str] = []
+
+    def set(self, job: Job) -> None:
+        self.now[job.id] = job
+        self.events.append(job.id)
+
+    def last_seq(self) -> int:
+        return len(self.events)
+
+    def changed(self, after_seq: int, limit: int) -> tuple[list[str], int]:
+        found = self.events[after_seq : after_seq + limit]
+        return list(dict.fromkeys(found)), after_seq + len(found)
+
+    def job(self, job_id: str) -> Job | None:
+        return self.now.get(job_id)
+
+    def jobs(self, query: JobQuery) -> list[Job]:
+        newest = sorted(self.now.values(), key=lambda job: -job.seq)
+        return [job for job in newest if query.before_seq is None or job.seq < query.before_seq][: query.limit]
+
+    def artifacts(self, job_id: str, limit: int, after: str = "") -> list[Artifact]:
+        return []
+
+
+class MortalState(SqlMirrorState):
+    """Dies before or after a commit when told to."""
+
+    trouble: Callable[[str], None] = staticmethod(lambda point: None)
+
+    def save(self, cursor: Cursor | None, runs: list[Mirrored] = ()) -> None:  # type: ignore[assignment,override]
+        self.trouble("save")
+        super().save(cursor, runs)
+        self.trouble("saved")
+
+
+class World:
+    """Jobs, their points, a tracker, and a mirror between them that dies and comes back."""
+
+    def __init__(self, directory: Path) -> None:
+        self.metrics = SqlMetricStore(directory / "metrics.db")
+        self.feed = SqlFeed(directory / "metrics.db")
+        self.file = MirrorFile(directory / "mirror.db")
+        self.log, self.tracker = Jobs(), MemoryTracker()
+        self.now_s, self.attempts = 0.0, dict.fromkeys(("a-1", "b-1"), 1)
+        self.troubles: list[tuple[int, type[Exception]]] = []  # after so many calls
+        self.reported: dict[tuple[str, str, int], set[float]] = {}
+        self.mirror = self.fresh()
+        for seq, job in enumerate(self.attempts, 1):
+            spec = replace(builders.spec(), project="vision" if job == "a-1" else "speech")
+            self.log.set(builders.job(id=job, seq=seq, spec=spec, state=State.RUNNING))
+
+    def fresh(self, takes: str = "") -> Follower:
+        self.tracker.trouble = self.trouble
+        state = MortalState(self.file.database, "memory")
+        state.trouble = self.trouble  # type: ignore[method-assign]
+        sources = Sources(self.log, self.feed, "server", f"choice {takes}", lambda project: takes in ("", project), page=7)
+        return Follower(self.tracker, state, sources, lambda: self.now_s)
+
+    def trouble(self, point: str) -> None:
+        if self.troubles:
+            left, kind = self.troubles[0]
+            self.troubles[0] = (left - 1, kind)
+            if left <= 0:
+                self.troubles.pop(0)
+                raise kind(f"at {point}")
+
+    def report(self, job: str, steps: list[int | None], value: float, rank: int = 0) -> None:
+        attempt = self.attempts[job]
+        self.metrics.write([MetricPoint(job, attempt, rank, step, "loss", value + (step or 0), 1.0) for step in steps], [])
+
+    def step(self) -> None:
+        self.now_s += 1.0
+        try:
+            self.mirror.step()
+        except DiedError:
+            self.mirror = self.fresh()
+        except TrackerUnreachableError:
+            return
+
+    def until_quiet(self) -> None:
+        self.troubles.clear()
+        self.now_s += 100.0  # a probe is due
+        for _ in range(400):
+            if not self.mirror.step():
+                self.now_s += 5.0
+                if not self.mirror.step() and not self.mirror.step():
+                    return
+        raise AssertionError("the mirror does not come to rest")
+
+    def wanted(self, job: str) -> list[tuple[str, int]]:
+        page = self.feed.of_job(job, 10**9, None, 10**6)
+        return sorted((point.name if point.rank == 0 else f"{point.name}/rank{point.rank}", point.step) for point in page.points)
+
+    def mirrored(self, job: str) -> list[tuple[str, int]]:
+        ref = next(ref for ref, run in self.tracker.runs.items() if run.job == job)
+        return sorted((point.name, point.step) for point in self.tracker.rows[ref])
+
+    def close(self) -> None:
+        for one in (self.metrics, self.feed, self.file):
+            one.close()
+
+
+@contextmanager
+def world() -> Iterator[World]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as directory:
+        made = World(Path(directory))
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+JOBS = st.sampled_from(("a-1", "b-1"))
+ACTIONS = st.one_of(
+    st.tuples(st.just("report"), JOBS, st.integers(0, 30), st.integers(1, 12), st.integers(0, 1)),
+    st.tuples(st.just("unstepped"), JOBS, st.integers(1, 4)),
+    st.tuples(st.just("restart"), JOBS),
+    st.tuples(st.just("die"), st.integers(0, 12)),
+    st.tuples(st.just("down"), st.integers(0, 12)),
+    st.tuples(st.just("mirror"), st.integers(1, 6)),
+    st.tuples(st.just("wipe")),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(actions=st.lists(ACTIONS, max_size=25))
+def test_no_step_twice_and_none_missing(actions: list[tuple]) -> None:  # type: ignore[type-arg]
+    with world() as made:
+        for count, (what, *given_) in enumerate(actions):
+            match what:
+                case "report":
+                    job, first, many, rank = given_
+                    made.report(job, list(range(first, first + many)), count * 1000.0, rank)
+                case "unstepped":
+                    made.report(given_[0], [None] * given_[1], count * 1000.0)
+                case "restart":
+                    made.attempts[given_[0]] += 1
+                case "die" | "down":
+                    made.troubles.append((given_[0], DiedError if what == "die" else TrackerUnreachableError))
+                case "mirror":
+                    for _ in range(given_[0]):
+                        made.step()
+                case "wipe":
+                    made.tracker.wipe()
+        made.until_quiet()
+        assert {job: made.mirrored(job) for job in made.attempts} == {job: made.wanted(job) for job in made.attempts}
+        assert len(made.tracker.runs) == len(made.attempts)
+
+
+def test_a_killed_jobs_run_is_killed_and_its_late_points_arrive() -> None:
+    with world() as made:
+        made.report("a-1", [1, 2], 0.5)
+        made.until_quiet()
+        made.log.set(replace(made.log.now["a-1"], state=State.CANCELLED, ended_s=50.0))
+        made.step()
+        run = next(run for run in made.tracker.runs.values() if run.job == "a-1")
+        assert (run.status, run.ended_s) == (RunStatus.KILLED, 50.0)
+        made.until_quiet()
+        made.report("a-1", [3], 0.5)
+        made.until_quiet()
+        assert made.mirrored("a-1") == [("loss", 1), ("loss", 2), ("loss", 3)]
+
+
+def test_a_rolled_back_jobs_steps_keep_their_first_values() -> None:
+    with world() as made:
+        made.report("a-1", [1, 2, 3], 0.0)
+        made.until_quiet()
+        made.attempts["a-1"] = 2
+        made.report("a-1", [2, 3, 4], 100.0)
+        made.until_quiet()
+        ref = next(ref for ref, run in made.tracker.runs.items() if run.job == "a-1")
+        assert [(point.step, point.value) for point in made.tracker.rows[ref]] == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 104.0)]
+        assert made.metrics.series("a-1", "loss") == [(1, 1.0), (2, 102.0), (3, 103.0), (4, 104.0)]
+
+
+def test_a_project_that_is_mirrored_later_brings_its_history() -> None:
+    with world() as made:
+        made.mirror = made.fresh("vision")
+        for job in made.attempts:
+            made.report(job, [1, 2], 0.5)
+        made.until_quiet()
+        assert [run.job for run in made.tracker.runs.values()] == ["a-1"]
+        made.mirror = made.fresh()
+        made.until_quiet()
+        assert [made.mirrored(job) for job in made.attempts] == [[("loss", 1), ("loss", 2)]] * 2
+
+
+def test_a_mirror_that_lost_its_memory_finds_its_runs(tmp_path: Path) -> None:
+    with world() as made:
+        made.report("a-1", [1, 2, 3], 0.0)
+        made.until_quiet()
+        made.attempts["a-1"] = 2
+        made.report("a-1", [2, 3, 4], 100.0)
+        made.file.close()
+        made.file = MirrorFile(tmp_path / "another.db")
+        made.mirror = made.fresh()
+        made.until_quiet()
+        assert made.mirrored("a-1") == [("loss", step) for step in (1, 2, 3, 4)]
+        assert made.tracker.made == 2

@@ -1,0 +1,129 @@
+"""Unmodified scripts that call `mlflow` land in their job's one run: killed and resumed, with autolog, with no server at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mlflow")
+pytest.importorskip("sklearn")
+
+from mlflow import MlflowClient
+from running import Tm, kill, ranks_of, server
+from waiting import deadline
+
+pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(600)]
+
+STEPS = 200
+TRAIN = f"""
+import json, os, time
+import mlflow
+
+mlflow.set_experiment("anything")
+step = 0
+if os.path.exists("last.json"):
+    step = json.load(open("last.json"))["step"]
+with mlflow.start_run():
+    mlflow.log_params({{"lr": 0.1, "began_at": step}})
+    while step < {STEPS}:
+        step += 1
+        time.sleep(0.1)
+        mlflow.log_metric("loss", 1 / step, step=step)
+        if step % 5 == 0:
+            json.dump({{"step": step}}, open("part", "w"))
+            os.replace("part", "last.json")
+    mlflow.log_metric("accuracy", 0.97)
+    mlflow.log_text("done", "words/end.txt")
+    mlflow.set_tag("flavour", "plain")
+"""
+FIT = """
+import mlflow
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+mlflow.sklearn.autolog()
+LogisticRegression(C=0.5, max_iter=300).fit(*load_iris(return_X_y=True))
+"""
+
+
+def curve(tm: Tm, job: str, name: str) -> list[list[float]]:
+    """(step, value) of a job's metric, as the server keeps it."""
+    from trainmaster.client.api import Client  # noqa: PLC0415 - with the environment of this home
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINMASTER_HOME", str(tm.home.root))
+        patch.delenv("TRAINMASTER_SERVER", raising=False)
+        with Client(start=False) as client:
+            return client.metrics(job, name)[name]
+
+
+def twice_killed(tm: Tm, *spec: str) -> tuple[str, dict[str, Any]]:
+    """The training, its rank killed after a step of the first and of the second attempt."""
+    tm.file("train.py", TRAIN)
+    job = tm.submit("--checkpoint", "last.json", *spec, "--", "python", "train.py")
+    for attempt, least in ((1, 12), (2, 30)):
+        deadline(
+            lambda attempt=attempt, least=least: (  # type: ignore[misc]
+                (shown := tm.show(job))["attempt"] == attempt and (shown["step"] or 0) >= least and ranks_of(job)
+            ),
+            f"step {least} of attempt {attempt}", 120.0, 0.2,
+        )  # fmt: skip
+        kill(ranks_of(job)[0])
+    shown = tm.ended(job, 180.0)
+    assert (shown["state"], len(shown["attempts"])) == ("succeeded", 3), tm("logs", job)
+    return job, shown
+
+
+def test_a_script_killed_twice_has_every_step_once_here_and_in_mlflow(tmp_path: Path) -> None:
+    with server(tmp_path, "--mlflow") as tm:
+        job, shown = twice_killed(tm)
+        assert curve(tm, job, "loss") == [[step, 1 / step] for step in range(1, STEPS + 1)]
+        assert shown["logged"]["params"] == {"lr": "0.1", "began_at": "0"}
+        assert shown["logged"]["tags"]["flavour"] == "plain"
+        assert shown["metrics"]["accuracy"]["value"] == 0.97
+        assert shown["step"] == STEPS
+        assert tm.ok("get", job, "words/end.txt", "-o", "-") == "done"
+        client = MlflowClient(json.loads((tm.home.root / "server.json").read_text())["mlflow"])
+        found = deadline(lambda: finished(client, job), "the run to be finished in MLflow", 240.0, 1.0)
+        history = client.get_metric_history(found.info.run_id, "loss")
+        assert sorted((one.step, one.value) for one in history) == [(step, 1 / step) for step in range(1, STEPS + 1)]
+        assert found.data.params == {"lr": "0.1", "began_at": "0"}
+        assert found.data.tags["flavour"] == "plain"
+        assert any(name.startswith("system/") for name in found.data.metrics)
+
+
+def finished(client: MlflowClient, job: str) -> Any:
+    """The job's run, once MLflow calls it finished."""
+    try:
+        experiments = [one.experiment_id for one in client.search_experiments()]
+        runs = client.search_runs(experiments, f"tags.`trainmaster.job` = '{job}'")
+    except Exception:  # noqa: BLE001 - its server may still be starting, which its client tells in many ways
+        return None
+    assert len(runs) <= 1
+    return runs[0] if runs and runs[0].info.status == "FINISHED" else None
+
+
+def test_autolog_needs_no_server(tmp_path: Path) -> None:
+    with server(tmp_path) as tm:
+        tm.file("fit.py", FIT)
+        job = tm.submit("--", "python", "fit.py")
+        shown = tm.ended(job, 240.0)
+        assert shown["state"] == "succeeded", tm("logs", job)
+        assert (shown["logged"]["params"]["C"], shown["logged"]["params"]["max_iter"]) == ("0.5", "300")
+        assert shown["metrics"]["training_score"]["value"] > 0.9
+        kept = [one["path"] for one in tm.json("artifacts", job)["artifacts"]]
+        assert "model/MLmodel" in kept
+        assert not list(tm.work.glob("mlruns*")) + list(tm.work.glob("mlflow.db"))
+
+
+def test_a_tracker_that_the_spec_names_is_left_alone_and_that_is_said(tmp_path: Path) -> None:
+    with server(tmp_path) as tm:
+        tm.file("log.py", "import mlflow\nmlflow.log_metric('loss', 1.0, step=3)\n")
+        own = f"sqlite:///{tmp_path}/own.db"
+        job = tm.submit("--env", f"MLFLOW_TRACKING_URI={own}", "--", "python", "log.py")
+        shown = tm.ended(job, 240.0)
+        assert (shown["state"], shown["metrics"]) == ("succeeded", {}), tm("logs", job)
+        assert any(own in note for note in shown["notes"])
+        client = MlflowClient(own)
+        assert [run.data.metrics for run in client.search_runs(["0"])] == [{"loss": 1.0}]

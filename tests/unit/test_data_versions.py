@@ -1,0 +1,101 @@
+"""What lies behind a job's data: paths looked up and fingerprinted by the client, believed by the server within bounds."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.client import data
+from trainmaster.client.data import versions
+from trainmaster.errors import UsageError
+from trainmaster.model.spec import DataVersion, JobSpec
+from trainmaster.server.data import data_versions
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def version(directory: Path, uri: str) -> dict[str, Any]:
+    (found,) = versions({"data": {"train": uri}}, directory)
+    return found
+
+
+def written(root: Path) -> Path:
+    """A data set of three files."""
+    for name, text in {"a.csv": "1,2", "b/c.csv": "3", "b/d.csv": ""}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_paths_are_relative_to_the_work_directory_and_urls_stay(tmp_path: Path) -> None:
+    written(tmp_path / "data")
+    found = version(tmp_path, "data")
+    assert (found["name"], found["uri"], found["exact"], found["files"], found["bytes"]) == (
+        "train", str(tmp_path / "data"), True, 3, 4,
+    )  # fmt: skip
+    assert version(tmp_path / "x" / "..", str(tmp_path / "data" / "a.csv"))["uri"] == str(tmp_path / "data" / "a.csv")
+    assert version(tmp_path, "s3://bucket/x") == {"name": "train", "uri": "s3://bucket/x"}
+    assert versions({"command": "x"}, tmp_path) == versions({"data": "x"}, tmp_path) == []
+
+
+def test_the_same_content_has_the_same_digest_wherever_it_lies(tmp_path: Path) -> None:
+    one, other = written(tmp_path / "one"), written(tmp_path / "other")
+    os.utime(other / "a.csv", (1, 1))
+    digest = version(tmp_path, "one")["digest"]
+    assert version(tmp_path, "other")["digest"] == digest == version(tmp_path, "one/")["digest"]
+    (one / "b" / "d.csv").write_text("x")
+    changed = version(tmp_path, "one")["digest"]
+    assert changed != digest
+    (one / "b" / "d.csv").rename(one / "b" / "e.csv")
+    assert version(tmp_path, "one")["digest"] not in (digest, changed)
+    assert version(tmp_path, "one/a.csv")["digest"] == version(tmp_path, "other/a.csv")["digest"]
+
+
+def test_a_link_counts_as_what_it_leads_to_and_one_that_leads_nowhere_not(tmp_path: Path) -> None:
+    plain, linked = written(tmp_path / "plain"), tmp_path / "linked"
+    (linked / "b").mkdir(parents=True)
+    for name in ("a.csv", "b/c.csv", "b/d.csv"):
+        (linked / name).symlink_to(plain / name)
+    (linked / "nowhere").symlink_to("/nonexistent")
+    (tmp_path / "by-link").symlink_to(plain)
+    assert version(tmp_path, "linked")["digest"] == version(tmp_path, "plain")["digest"] == version(tmp_path, "by-link")["digest"]
+
+
+def test_beyond_the_bound_names_sizes_and_times_count_and_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "data")
+    monkeypatch.setattr(data, "BYTES_MAX", 3)
+    before = version(tmp_path, "data")
+    assert (before["exact"], before["bytes"]) == (False, 4)
+    os.utime(tmp_path / "data" / "a.csv", (1, 1))
+    assert version(tmp_path, "data")["digest"] != before["digest"]
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"data.train: there is no {tmp_path}/nowhere"):
+        version(tmp_path, "nowhere")
+
+
+SPEC = JobSpec("x", data={"train": "data"})
+GOOD = {"name": "train", "uri": "/data", "digest": "0" * 64, "exact": True, "files": 1, "bytes": 2}
+
+
+def test_the_server_takes_what_fits_the_spec() -> None:
+    assert data_versions(None, SPEC) == ()
+    assert data_versions([GOOD], SPEC) == (DataVersion("train", "/data", "0" * 64, True, 1, 2),)
+    assert data_versions([{"name": "train", "uri": "s3://b"}], SPEC) == (DataVersion("train", "s3://b"),)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {}, [1], [{**GOOD, "name": "eval"}], [{**GOOD, "uri": "relative"}], [{**GOOD, "uri": 3}], [{**GOOD, "digest": "x"}],
+        [{**GOOD, "exact": 1}], [{**GOOD, "files": -1}], [{**GOOD, "bytes": True}], [{**GOOD, "odd": 1}], [GOOD, GOOD], "x",
+    ],
+)  # fmt: skip
+def test_the_server_refuses_what_does_not(wrong: Any) -> None:
+    with pytest.raises(UsageError):
+        data_versions(wrong, SPEC)

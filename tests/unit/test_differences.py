@@ -1,0 +1,118 @@
+"""Comparing runs: only what differs, nothing unknown taken for equal; how they stand by their metrics."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.model.nodes import Device, Node
+from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode
+from trainmaster.server.differences import Difference, Run, compare, flattened
+from trainmaster.server.standing import Standing, mode_of, primary_of
+from trainmaster.testing.builders import job, placed
+from trainmaster.wire.code import Tree
+from trainmaster.wire.environment import EnvironmentRecord
+
+RECORD: EnvironmentRecord = {
+    "python": {"path": "/env/bin/python", "version": "3.11.9"}, "packages": {"torch": "2.13.0", "numpy": "2.1.0"}, "editable": [],
+    "torch": {"version": "2.13.0", "cuda": None, "hip": None},
+    "machine": {
+        "host": "lab", "system": "Debian", "kernel": "6.1", "architecture": "x86_64", "libc": "2.36", "cpu": "Xeon", "cpus": 2,
+        "memory_bytes": 2**34, "driver": None, "driver_cuda": None, "devices": [],
+    },
+}  # fmt: skip
+NODE = Node("node0", "local", "lab", "127.0.0.1", 2.0, 2**34, (Device(0, "h100"),))
+
+
+def tree(**files: str) -> Tree:
+    return {"entries": [{"path": p, "type": "file", "sha256": s * 64, "mode": 0o644, "bytes": 1} for p, s in files.items()]}
+
+
+def run(number: int = 1, record: Any = RECORD, code: Tree | None = None, **spec: Any) -> Run:
+    value = placed(job(code=CodeCopy("d" * 64)))
+    value = replace(value, id=f"train-{number}", spec=replace(value.spec, **spec))
+    return Run(value, (NODE,), record, code if code is not None else tree(a="0"))
+
+
+def told(runs: list[Run]) -> list[tuple[str, str, list[Any]]]:
+    return [(one.section, one.field, one.values) for one in compare(runs).fields]
+
+
+def test_equal_runs_differ_in_nothing() -> None:
+    assert compare([run(1), run(2)]).fields == []
+    assert compare([run(1), run(2)]).unknown == {}
+    assert all(one.equal for one in compare([run(1), run(2)], everything=True).fields)
+
+
+def test_only_what_differs_is_told() -> None:
+    packages = {"torch": "2.13.0", "scikit-learn": "1.7"}
+    other: Any = {**RECORD, "packages": packages, "editable": ["torch"], "machine": {**RECORD["machine"], "cpu": "EPYC"}}
+    runs = [run(1, params={"lr": 0.1, "seed": 1}, tags={"owner": "ann"}), run(2, other, tree(a="1", b="0"), params={"lr": 0.2, "seed": 1})]
+    assert told(runs) == [
+        ("params", "lr", [0.1, 0.2]),
+        ("tags", "owner", ["ann", None]),
+        ("files", "a", ["0" * 12, "1" * 12]),
+        ("files", "b", [None, "0" * 12]),
+        ("packages", "numpy", ["2.1.0", None]),
+        ("packages", "torch", ["2.13.0", "2.13.0 (editable)"]),
+        ("packages", "scikit-learn", [None, "1.7"]),
+        ("machine", "cpu", ["Xeon", "EPYC"]),
+    ]
+
+
+def test_a_value_of_another_type_is_another_value() -> None:
+    assert told([run(1, params={"a": 1}), run(2, params={"a": True}), run(3, params={"a": 1.0})]) == [("params", "a", [1, True, 1.0])]
+    assert told([run(1, params={"a": float("nan")}), run(2, params={"a": float("nan")})]) == []
+
+
+def test_what_nobody_recorded_is_unknown_and_not_equal() -> None:
+    found = compare([run(1), run(2, record=None)])
+    assert {name: found.unknown[name] for name in ("python", "packages", "machine")} == {
+        name: ["train-2"] for name in ("python", "packages", "machine")
+    }
+    assert "packages" not in {one.section for one in found.fields}
+
+
+def test_nested_fields_are_dotted() -> None:
+    assert flattened({"a": {"b": {"c": 1}}, "d": (1, 2)}) == {"a.b.c": 1, "d": [1, 2]}
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), SCALARS), min_size=2, max_size=4))
+def test_exactly_the_differing_parameters_are_told(params: list[dict[str, Any]]) -> None:
+    """Law: a parameter is told if and only if two runs have it otherwise."""
+    found = compare([run(n, params=one) for n, one in enumerate(params)]).fields
+    names = {name for one in params for name in one}
+    differing = {name for name in names if len({repr(one.get(name)) for one in params}) > 1}
+    assert {one.field for one in found if one.section == "params"} == differing
+    assert all(isinstance(one, Difference) and len(one.values) == len(params) for one in found)
+
+
+def test_the_primary_metric_and_its_direction() -> None:
+    jobs = [job(), replace(job(), spec=replace(job().spec, metrics=MetricsSpec(primary="score", mode=Mode.MAX)))]
+    assert primary_of(jobs, ["loss", "score"]) == "score"
+    assert primary_of(jobs[:1], ["accuracy", "train_loss"]) == "train_loss"
+    assert primary_of(jobs[:1], ["accuracy"]) is None
+    assert mode_of(jobs, "score") is Mode.MAX
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("val/loss", Mode.MIN), ("eval_accuracy", Mode.MAX), ("val_acc", Mode.MAX), ("f1", Mode.MAX), ("top1_acc", Mode.MAX),
+        ("lr", None), ("step_time", None), ("classes", None), ("map50", None), ("perplexity", Mode.MIN),
+    ],
+)  # fmt: skip
+def test_the_direction_by_name(name: str, mode: Mode | None) -> None:
+    assert mode_of([], name) is mode
+
+
+def test_the_winner_is_one_alone() -> None:
+    one = Standing("loss", Mode.MIN, True, [(9, 0.5, 1.0), (9, 0.4, 1.0), None], [(8, 0.3, 1.0), (7, 0.2, 1.0), None])
+    assert (one.winner, one.equal) == (1, False)
+    tie = replace(one, best=[(8, 0.3, 1.0), (8, 0.3, 2.0), None])
+    assert (tie.winner, replace(tie, last=[(9, 0.5, 1.0), (9, 0.5, 2.0)], best=tie.best[:2]).equal) == (None, True)

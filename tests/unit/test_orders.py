@@ -1,0 +1,43 @@
+"""What an agent tells its program at the intervals of the spec."""
+
+import os
+import time
+from pathlib import Path
+
+from launches import launch
+
+from trainmaster.agent.orders import Orders
+from trainmaster.agent.spool import Outbox
+from trainmaster.agent.starting import Start
+from trainmaster.agent.sync import Sync
+from trainmaster.agent.wake import Wake
+from trainmaster.wire import names
+
+
+def asked(orders: Orders, start: Start, now_s: float) -> int:
+    """How often a checkpoint was asked for by `now_s`."""
+    orders.take(now_s)
+    return Path(start.flags_path).read_bytes()[names.FLAG_CHECKPOINT]
+
+
+def begun(root: Path, interval_s: float | None) -> tuple[Orders, Start, Sync]:
+    start = Start(str(root), launch(root, checkpoint_interval_s=interval_s), Wake())
+    Path(start.flags_path).write_bytes(b"0\0")
+    sync = Sync(start.launch, Outbox(os.path.join(root, names.SPOOL)), start.wake)
+    return Orders(start, sync), start, sync
+
+
+def test_a_checkpoint_is_asked_for_at_each_interval_and_by_each_order(tmp_path: Path) -> None:
+    orders, start, sync = begun(tmp_path, 60.0)
+    now_s = time.monotonic()
+    assert asked(orders, start, now_s) == 0
+    assert asked(orders, start, now_s + 61.0) == 1
+    assert asked(orders, start, now_s + 62.0) == 1
+    sync.orders.append({"order": "checkpoint", "n": 1})
+    assert asked(orders, start, now_s + 63.0) == 2
+    assert asked(orders, start, now_s + 1000.0) == 3, "what was slept through is asked for once"
+
+
+def test_without_an_interval_nothing_is_asked(tmp_path: Path) -> None:
+    orders, start, _ = begun(tmp_path, None)
+    assert asked(orders, start, time.monotonic() + 1e6) == 0

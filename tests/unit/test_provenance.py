@@ -1,0 +1,179 @@
+"""What is recorded of a run: interpreter and packages read from directories, git without credentials, patches within bounds."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import launch, write
+
+from trainmaster.agent import environment, installed, machine
+from trainmaster.agent.environment import Surroundings
+from trainmaster.agent.spool import Outbox
+from trainmaster.cli import words
+from trainmaster.cli.provenance import draw, lineage
+from trainmaster.client import git
+from trainmaster.client.settings import default_tags
+from trainmaster.errors import UsageError
+from trainmaster.wire.remotes import without_credentials
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://ada:s3cret@host.org/a/b.git", "https://host.org/a/b.git"),
+        ("https://ghp_token@host.org/a/b.git?token=x#y", "https://host.org/a/b.git"),
+        ("ssh://git:word@host.org:22/a/b", "ssh://git@host.org:22/a/b"),
+        ("git@host.org:a/b.git", "git@host.org:a/b.git"),
+        ("/srv/git/b.git", "/srv/git/b.git"),
+    ],
+)
+def test_a_remote_keeps_no_credentials(url: str, kept: str) -> None:
+    assert without_credentials(url) == kept
+
+
+def repository(root: Path) -> Path:
+    root.mkdir()
+    for command in (["init", "-q"], ["remote", "add", "origin", "https://ada:s3cret@host.org/a.git"]):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    write(root / "train.py", "print(1)\n")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    subprocess.run(["git", *who, "commit", "-qm", "one"], cwd=root, check=True)
+    return root
+
+
+def test_a_patch_can_be_applied_and_is_bounded(tmp_path: Path) -> None:
+    root = repository(tmp_path / "a")
+    assert git.Differ(str(root)).patch() is None
+    write(root / "train.py", "print(2)\n")
+    patch = git.Differ(str(root)).patch()
+    assert patch is not None
+    assert not patch.cut
+    subprocess.run(["git", "apply", "-R"], cwd=root, input=patch.data, check=True)
+    assert (root / "train.py").read_text() == "print(1)\n"
+    write(root / "train.py", "x = 1\n" * 400_000)
+    long = git.Differ(str(root)).patch()
+    assert long is not None
+    assert (long.cut, long.bytes > git.DIFF_MAX_BYTES >= len(long.data), long.data[-1:]) == (True, True, b"\n")
+
+
+def test_the_remote_of_a_work_tree_is_its_repository_s(tmp_path: Path) -> None:
+    root = repository(tmp_path / "a")
+    subprocess.run(["git", "worktree", "add", "-q", str(tmp_path / "b"), "-b", "other"], cwd=root, check=True)
+    (root / "inner").mkdir()
+    assert [git.remote(str(place)) for place in (root, root / "inner", tmp_path / "b")] == ["https://host.org/a.git"] * 3
+    assert git.remote(str(tmp_path)) is None
+
+
+def test_the_packages_are_those_that_the_interpreter_itself_names() -> None:
+    found = installed.Installation(sys.executable, {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"})
+    packages, editable = found.packages()
+    real = {installed._SEPARATORS.sub("-", one.metadata["Name"]).lower(): one.version for one in distributions()}
+    assert {name: packages.get(name) for name in real} == real
+    assert "trainmaster" in editable or packages["trainmaster"]
+    assert found.version() == platform.python_version()
+
+
+def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
+    python = write(tmp_path / "venv" / "bin" / "python3.9", "")
+    script = write(tmp_path / "venv" / "bin" / "torchrun", f"#!{python}\nimport sys\n")
+    for path in (python, script, write(tmp_path / "bin" / "python", "")):
+        path.chmod(0o755)
+    variables = {"PATH": str(tmp_path / "bin")}
+    lines = {
+        f"cd x && {python} train.py": str(python),
+        "OMP=1 python train.py | tee log": str(tmp_path / "bin" / "python"),
+        "venv/bin/python3.9 -m train": str(python),
+        "make train": str(tmp_path / "bin" / "python"),
+    }
+    shell = {line: installed.interpreter(["bash", "-c", line], True, variables, str(tmp_path)) for line in lines}
+    assert shell == lines
+    assert installed.interpreter([str(script), "train.py"], False, variables, "/") == str(python)
+    assert installed.interpreter(["true"], False, {"PATH": ""}, "/") is None
+
+
+def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    write(site / "numpy-2.0.dist-info" / "METADATA", "")
+    write(tmp_path / "venv" / "pyvenv.cfg", "home = /usr/bin\n")
+    python = write(tmp_path / "venv" / "bin" / "python", "")
+    python.chmod(0o755)
+    orders = launch(tmp_path, command=[str(python), "train.py"])
+    looks: list[int] = []
+    whole = Surroundings._record
+    monkeypatch.setattr(Surroundings, "_record", lambda self: looks.append(1) or whole(self))
+    outbox = Outbox(str(tmp_path / "spool"))
+    first = [Surroundings(orders) for _ in range(10)]
+    for one in first:
+        one.learn(outbox)
+    for one in first:
+        one.finish()
+    assert (len({one.digest for one in first}), len(looks), len(outbox.batch()[0])) == (1, 1, 10)
+    again = Surroundings(orders)
+    assert (again.digest, threading.active_count()) == (first[0].digest, threading.active_count())
+    record = json.loads((tmp_path / "environments" / f"{again.digest}.json").read_bytes())
+    assert (record["packages"], record["machine"]["host"]) == ({"numpy": "2.0"}, os.uname().nodename)
+    write(site / "Foo_Bar-1.5.dist-info" / "direct_url.json", '{"dir_info": {"editable": true}}')
+    os.utime(site, ns=(1, 1))
+    other = Surroundings(orders)
+    assert other.digest is None
+    changed = json.loads((tmp_path / "environments" / f"{other.record()}.json").read_bytes())
+    assert (changed["packages"], changed["editable"]) == ({"numpy": "2.0", "foo-bar": "1.5"}, ["foo-bar"])
+
+
+def test_a_full_disk_costs_the_record_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "environments", "a file where the directory would be")
+    outbox = Outbox(str(tmp_path / "spool"))
+    one = Surroundings(launch(tmp_path))
+    one.learn(outbox)
+    one.finish()
+    assert (one.digest, outbox.batch()[0]) == (None, [])
+    assert "the environment was not recorded" in capsys.readouterr().err
+
+
+def test_tags_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    write(tmp_path / "config" / "trainmaster" / "trainmaster.toml", '[tags]\nowner = "me"\nteam = "a"\n')
+    write(tmp_path / "trainmaster.toml", '[tags]\nowner = "us"\ntask = "x"\n')
+    monkeypatch.setenv("TRAINMASTER_TAGS", "task=vision,")
+    assert default_tags(tmp_path) == {"owner": "us", "team": "a", "task": "vision"}
+    monkeypatch.setenv("TRAINMASTER_TAGS", "task")
+    with pytest.raises(UsageError, match="TRAINMASTER_TAGS: expected NAME=VALUE"):
+        default_tags(tmp_path)
+
+
+def test_where_a_job_comes_from_in_words() -> None:
+    fork = {"relation": "fork", "job": "digits-3", "checkpoint": "c", "step": 450, "owner": "digits-3"}
+    assert lineage({"lineage": fork, "children": ["digits-5"]}) == {"from": "digits-3@450", "children": "digits-5"}
+    same = {**fork, "relation": "reproduction", "job": "digits-4"}
+    assert lineage({"lineage": same, "children": []}) == {"from": "reproduces digits-4, from digits-3@450"}
+    assert lineage({"lineage": None, "children": []}) == {}
+
+
+def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
+    origin: dict[str, Any] = {
+        "user": "ann", "host": "box", "directory": "/w", "python": "3.11.7", "git_commit": "c" * 40, "git_dirty": True,
+        "git_remote": None, "git_diff": "d" * 64, "git_diff_bytes": 2_000_000, "git_diff_cut": True,
+    }  # fmt: skip
+    record = {"python": {"path": "/p", "version": "3.11"}, "packages": {"a": "1"}, "editable": ["a"], "torch": None,
+              "machine": machine.describe()}  # fmt: skip
+    node = {"node": "box", "devices": [0], "environment": "e" * 64}
+    found = {
+        "id": "a-1", "spec": {"params": {"lr": 0.1}}, "origin": origin, "code": {"in_place": False, "digest": "f" * 64},
+        "data": [{"name": "train", "uri": "s3://x", "digest": None, "exact": False, "bytes": 0}], "lineage": None,
+        "children": [], "attempts": [{"number": 1, "nodes": [node, {**node, "environment": None}]}],
+        "environments": {"e" * 64: record},
+    }  # fmt: skip
+    lines = draw(found)
+    assert f"  git diff     dddddddddddd, {words.size(2_000_000)}, of which the beginning is kept; print it: --diff" in lines
+    assert "  data         train: s3://x (its version is not known)" in lines
+    assert "    a==1  (in place: its code may have changed since)" in lines
+    assert lines[-1] == "  environment  not recorded: it had not begun, or its agent was killed"
+    assert environment.wire.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
