@@ -7,7 +7,8 @@ from pathlib import Path
 
 BENCHMARKS = (
     "start_latency", "cold_start", "throughput", "recovery", "submits",
-    "listing", "memory", "sdk_report", "metric_ingest", "tracking_cost", "agent_start", "adoption", "survival", "mirror_lag",
+    "listing", "compare", "memory", "sdk_report",
+    "metric_ingest", "tracking_cost", "agent_start", "adoption", "survival", "mirror_lag", "storage",
 )  # fmt: skip
 
 

@@ -33,10 +33,11 @@ def resolved(python: str, processor: str) -> dict[str, tuple[str, str]]:
         "-c", str(ROOT / "constraints.txt"), *dependencies(),
     ]  # fmt: skip
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return {
-        item["metadata"]["name"].lower(): (item["metadata"]["version"], item["download_info"]["archive_info"]["hashes"]["sha256"])
-        for item in report["install"]
-    }
+    found = {}
+    for item in report["install"]:
+        digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
+        found[item["metadata"]["name"].lower()] = (item["metadata"]["version"], digest)
+    return found
 
 
 def text() -> str:
@@ -58,4 +59,4 @@ def text() -> str:
 
 if __name__ == "__main__":
     LOCK.write_text(text())
-    print(LOCK)
+    sys.stdout.write(f"{LOCK}\n")

@@ -2,7 +2,8 @@
 
 `tracking.py HOW PAIRS BLOCK_S ANSWER [WHERE]`: HOW is print, sdk, mlflow or wandb. One call of ten values a second, or ten of
 one for HOW `mlflow-singly`. The blocks of a pair are done in slices of half a second, in turns, since a machine shared with
-others changes its speed within seconds; the process's time counts other threads that tracking keeps, a call's own time those it waits for.
+others changes its speed within seconds; the process's time counts other threads that tracking keeps, a call's own time those
+it waits for.
 """
 
 import json

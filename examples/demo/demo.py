@@ -100,18 +100,26 @@ def processes() -> dict[int, tuple[int, set[str]]]:
     return found
 
 
-def pid_of_rank(job: str, rank: int) -> int:
+def of_home(words: set[str], home: Path) -> bool:
+    """Whether an environment is that of a rank of this home: other servers may have jobs of the same name."""
+    return any(word.startswith(f"TRAINMASTER_SDK={home}{os.sep}") for word in words)
+
+
+def pid_of_rank(home: Path, job: str, rank: int) -> int:
     """The training process itself: of the processes with this job and rank in their environment, one without children."""
-    found = processes()
+    found = {pid: (parent, words) for pid, (parent, words) in processes().items() if of_home(words, home)}
     ours = {pid for pid, (_, words) in found.items() if {f"TRAINMASTER_JOB={job}", f"RANK={rank}"} <= words}
     leaves = ours - {found[pid][0] for pid in ours}
     return min(leaves) if leaves else fail(f"no process of rank {rank} of {job} was found")
 
 
-def remaining(home: Path, jobs: list[str]) -> list[int]:
+def remaining(home: Path) -> list[int]:
     """Processes of this demo's server and jobs that are still there."""
-    marks = {f"TRAINMASTER_HOME={home}", *(f"TRAINMASTER_JOB={job}" for job in jobs)}
-    return [pid for pid, (_, words) in processes().items() if words & marks]
+    return [
+        pid
+        for pid, (_, words) in processes().items()
+        if f"TRAINMASTER_HOME={home}" in words or of_home(words, home)
+    ]
 
 
 def kill_half_way(tm: Trainmaster, job: str, steps: int) -> None:
@@ -127,7 +135,7 @@ def kill_half_way(tm: Trainmaster, job: str, steps: int) -> None:
 
     step = until(reached, f"step {half} of {job}", timeout_s=120)
     servers = json.loads((tm.home / "server.json").read_text())["pids"]
-    victims = {f"rank 1 of {job}": pid_of_rank(job, 1), **servers}
+    victims = {f"rank 1 of {job}": pid_of_rank(tm.home, job, 1), **servers}
     for pid in victims.values():
         os.kill(pid, signal.SIGKILL)
     until(lambda: not (set(victims.values()) & processes().keys()), "the killed processes to end", timeout_s=10)
@@ -185,7 +193,7 @@ def demo(tm: Trainmaster, directory: Path) -> None:
 
     say("and away")
     tm.run("down")
-    until(lambda: not remaining(tm.home, [reference, job]), "every process to be gone", timeout_s=15)
+    until(lambda: not remaining(tm.home), "every process to be gone", timeout_s=15)
     print("no process is left")
 
     accuracies = ACCURACY.findall(log)

@@ -211,20 +211,6 @@ def test_show_tells_attempts_checkpoints_artifacts_and_that_a_program_does_not_l
     assert all(row["text"] for row in api.get(f"/jobs/{job}/events")["events"])
 
 
-def test_artifacts_come_as_they_were_kept(api: Api) -> None:
-    job = api.submit()
-    api.take_up()
-    data = b"\x00\xffmodel"
-    sha256 = hashlib.sha256(data).hexdigest()
-    api.services.blobs.put(f"artifacts/{job}/{sha256}", data)
-    artifact = Artifact("out/model.bin", sha256, len(data), 1)
-    api.control.record(job, ev.Placed(1, ALLOCATION), ev.NodeStarted(1, 0), ev.ArtifactKept(1, 0, artifact))
-    answer = api.http.get(f"/jobs/{job}/artifacts/out/model.bin")
-    assert (answer.status_code, answer.content, answer.headers["etag"]) == (200, data, f'"{sha256}"')
-    assert refused(api.http.get(f"/jobs/{job}/artifacts/out/other"))[:2] == (404, "not_found")
-    assert refused(api.http.get(f"/jobs/{job}/artifacts/%2e%2e/%2e%2e/token"))[:2] == (404, "not_found")
-
-
 def test_what_no_node_can_ever_hold_is_refused_with_what_there_is(api: Api) -> None:
     answer = api.http.post("/jobs", json={"spec": {"command": "true", "resources": {"cpus": 64}}})
     status, code, message = refused(answer)
@@ -309,7 +295,8 @@ def test_origin_and_code_come_back_as_they_were_given(api: Api) -> None:
     full_origin, full_code = Origin(**origin), CodeCopy(in_place=True)  # type: ignore[arg-type]
     assert shown["origin"] == {
         "user": "ann", "host": "laptop", "directory": "/project", "python": "", "variables": {"PATH": "/bin"},
-        "git_commit": full_origin.git_commit, "git_dirty": True,
+        "git_commit": full_origin.git_commit, "git_dirty": True, "git_remote": None, "git_diff": None, "git_diff_bytes": 0,
+        "git_diff_cut": False,
     }  # fmt: skip
     assert shown["code"] == {"digest": None, "files": 0, "bytes": 0, "linked": 0, "in_place": full_code.in_place}
     assert shown["command"] == "python 'a b.py'"
@@ -392,7 +379,10 @@ def test_the_interface_describes_itself(api: Api) -> None:
         "/jobs", "/jobs/batch", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/logs", "/jobs/{ref}/events",
         "/jobs/{ref}/watch", "/jobs/cancel", "/jobs/{ref}/cancel",
         "/jobs/{ref}/exec", "/jobs/{ref}/exec/{id}", "/jobs/{ref}/exec/{id}/input", "/jobs/{ref}/exec/{id}/stop", "/jobs/{ref}/hold", "/jobs/{ref}/release", "/compare", "/notes", "/logbook", "/jobs/{ref}/artifacts", "/jobs/{ref}/artifacts/{path}",
+        "/jobs/{ref}/requeue", "/jobs/{ref}/reproduce", "/jobs/{ref}/fork", "/jobs/{ref}/provenance", "/jobs/{ref}/diff",
+        "/provenance/diffs/{sha256}",
         "/nodes", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz",
+        "/plan", "/storage", "/storage/gc", "/tickets", "/metrics", "/events/stream", "/jobs/{ref}/logs/stream",
     } == set(paths)  # fmt: skip
     assert all(operation["summary"] for methods in paths.values() for operation in methods.values())
     text = str(document)

@@ -83,6 +83,20 @@ def test_an_artifact_is_no_longer_replaced_once_its_job_has_ended(api: Api) -> N
     assert [one["digest"] for one in api.get(f"/jobs/{job}/artifacts")["artifacts"]] == ["ab" * 32]
 
 
+def test_artifacts_come_as_they_were_kept(api: Api) -> None:
+    job = api.submit()
+    api.take_up()
+    data = b"\x00\xffmodel"
+    sha256 = hashlib.sha256(data).hexdigest()
+    api.services.blobs.put(f"artifacts/{job}/{sha256}", data)
+    artifact = Artifact("out/model.bin", sha256, len(data), 1)
+    api.control.record(job, ev.Placed(1, ALLOCATION), ev.NodeStarted(1, 0), ev.ArtifactKept(1, 0, artifact))
+    answer = api.http.get(f"/jobs/{job}/artifacts/out/model.bin")
+    assert (answer.status_code, answer.content, answer.headers["etag"]) == (200, data, f'"{sha256}"')
+    assert api.http.get(f"/jobs/{job}/artifacts/out/other").status_code == 404
+    assert api.http.get(f"/jobs/{job}/artifacts/%2e%2e/%2e%2e/token").status_code == 404
+
+
 def stored_code(api: Api, **files: bytes) -> dict[str, Any]:
     entries: list[Any] = []
     for name, data in sorted(files.items()):

@@ -116,15 +116,20 @@ def attempts(job: dict[str, Any], *names: str) -> list[tuple[Any, ...]]:
     return [tuple(attempt[name] for name in names) for attempt in job["attempts"]]
 
 
-def ranks_of(job: str) -> dict[int, int]:
-    """The training processes that run for a job now: rank -> process number. The lowest of each rank is its first."""
+def ranks_of(tm: Tm, job: str) -> dict[int, int]:
+    """The training processes that run for a job now: rank -> process number. The lowest of each rank is its first.
+
+    Of this home alone: tests that run at the same time have jobs of the same name.
+    """
+    ours = f"TRAINMASTER_SDK={tm.home.root}{os.sep}".encode()
     found: dict[int, int] = {}
     for entry in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
         try:
             variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if f"TRAINMASTER_JOB={job}".encode() in variables and start_ticks(int(entry)) is not None:
+        mine = f"TRAINMASTER_JOB={job}".encode() in variables and any(value.startswith(ours) for value in variables)
+        if mine and start_ticks(int(entry)) is not None:
             rank = next((int(value[5:]) for value in variables if value.startswith(b"RANK=")), None)
             if rank is not None:
                 found.setdefault(rank, int(entry))

@@ -58,7 +58,7 @@ def test_a_corrupt_checkpoint_is_seen_and_the_one_before_is_used(tm: Tm) -> None
     os.chmod(stored, 0o600)
     stored.write_bytes(data)
     Path(tm.show(job)["work"][0], "ckpt.json").unlink()  # else the file that is still there, and whole, is the one used
-    kill(ranks_of(job)[0])
+    kill(ranks_of(tm, job)[0])
     shown = tm.ended(job)
     assert attempts(shown, "state", "resumed_from_step") == [("restarted", None), ("succeeded", before["step"])]
     good = {one["id"]: one["good"] for one in shown["checkpoints"]}
@@ -82,7 +82,7 @@ def test_a_half_written_checkpoint_is_no_checkpoint(tm: Tm) -> None:
     job = tm.submit("--name", "half", "--checkpoint", "ckpt.json", "--", "python", "half.py")
     work = Path(deadline(lambda: tm.show(job)["work"] or None, "a work directory", every_s=0.1)[0])
     deadline(lambda: (work / "torn").exists(), "the torn file", 20, 0.1)
-    kill(ranks_of(job)[0])
+    kill(ranks_of(tm, job)[0])
     shown = tm.ended(job)
     assert attempts(shown, "state", "cause") == [("restarted", "killed"), ("succeeded", None)]
     assert [one["good"] for one in shown["checkpoints"]] == [True]
@@ -131,7 +131,7 @@ def sync(tm: Tm, body: dict[str, object], credential: str) -> tuple[int, dict[st
 def test_a_word_of_an_attempt_that_is_over_changes_nothing(tm: Tm) -> None:
     """A late agent's checkpoint: its own credential is known, and the fence refuses what it says."""
     job = tm.submit("--name", "stale", "--", "sleep 60")
-    rank = deadline(lambda: ranks_of(job).get(0), "its rank", 20)
+    rank = deadline(lambda: ranks_of(tm, job).get(0), "its rank", 20)
     kill(rank)
     deadline(lambda: tm.show(job)["attempt"] == 2 and tm.show(job)["state"] == "running", "attempt 2", 20, 0.1)
     launch = json.loads((tm.home.attempt(job, 1, 0) / "launch.json").read_bytes())

@@ -10,7 +10,7 @@ import pytest
 from waiting import deadline
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-NAMES = ("submits", "listing", "memory", "sdk_report", "adoption", "survival")
+NAMES = ("submits", "listing", "compare", "memory", "sdk_report", "adoption", "survival")
 
 
 def processes_of(directory: Path) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import stat
@@ -251,3 +252,10 @@ def test_a_start_is_quick(home: Home) -> None:
     daemons.start(home)
     took_s = time.monotonic() - began_s
     assert took_s < 10.0, "far beyond its budget of 1.2 s on a quiet machine"
+
+
+def test_processes_whose_home_is_removed_end_by_themselves(tmp_path: Path) -> None:
+    home = Home(tmp_path / "removed")
+    daemons.start(home)
+    shutil.rmtree(home.root)
+    deadline(lambda: processes_of(home) == [], "all to end", timeout_s=60.0)

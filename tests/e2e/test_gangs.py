@@ -91,7 +91,7 @@ def test_two_gangs_at_once_meet_apart(tm: Tm) -> None:
 def test_a_rank_killed_on_one_node_ends_the_gang_and_all_of_it_starts_again(tm: Tm) -> None:
     command = "echo here; if [ $TRAINMASTER_ATTEMPT = 1 ]; then sleep 60; fi"
     job = tm.submit(*GANG, "--name", "killed", "--", command)
-    ranks = deadline(lambda: len(found := ranks_of(job)) == 4 and found, "four ranks")
+    ranks = deadline(lambda: len(found := ranks_of(tm, job)) == 4 and found, "four ranks")
     kill(ranks[3])
     for pid in ranks.values():
         gone(pid)
@@ -123,7 +123,7 @@ def test_a_gang_starts_whole_or_not_at_all(tm: Tm) -> None:
 
 def test_cancel_reaches_every_rank_of_every_node(tm: Tm) -> None:
     job = tm.submit(*GANG, "--name", "cancelled", "--", "sleep 60")
-    ranks = deadline(lambda: len(found := ranks_of(job)) == 4 and found, "four ranks")
+    ranks = deadline(lambda: len(found := ranks_of(tm, job)) == 4 and found, "four ranks")
     tm.ok("cancel", job)
     assert tm.ended(job)["state"] == "cancelled"
     for pid in ranks.values():

@@ -83,7 +83,7 @@ def test_a_taken_port_before_the_first_step_costs_nothing(tm: Tm) -> None:
 def test_a_killed_agent_takes_its_ranks_along_and_the_job_starts_again(tm: Tm) -> None:
     job = tm.submit("--name", "agent", "--ranks", "2", "--", "if [ $TRAINMASTER_ATTEMPT = 1 ]; then sleep 60; fi; echo again")
     tm.state(job, "running")
-    ranks = deadline(lambda: len(ranks_of(job)) == 2 and ranks_of(job), "both ranks")
+    ranks = deadline(lambda: len(ranks_of(tm, job)) == 2 and ranks_of(tm, job), "both ranks")
     kill(agent_of(tm, job))
     for pid in ranks.values():
         gone(pid)
@@ -101,7 +101,7 @@ def test_cancel_lets_a_program_save(tm: Tm) -> None:
     assert attempts(shown, "state", "cause", "message") == [("cancelled", "cancelled", f"cancelled by {ME}: wrong data")]
     assert tm.ok("logs", job).splitlines()[-1] == "saved"
     assert tm.ok("cancel", job) == f"{job} was cancelled before\n"
-    assert ranks_of(job) == {}
+    assert ranks_of(tm, job) == {}
 
 
 def test_a_queued_job_says_why_it_waits_and_can_be_cancelled_or_held(tm: Tm) -> None:
@@ -137,7 +137,7 @@ def test_a_lost_node_s_job_starts_elsewhere(tm: Tm) -> None:
     tm.ok("nodes", "drain", "node0")
     job = tm.submit("--name", "lost", "--gpus", "1", "--", "if [ $TRAINMASTER_ATTEMPT = 1 ]; then sleep 60; fi")
     assert tm.state(job, "running")["nodes"] == ["node1"]
-    rank = deadline(lambda: ranks_of(job).get(0), "its rank")
+    rank = deadline(lambda: ranks_of(tm, job).get(0), "its rank")
     tm.ok("nodes", "resume", "node0")
     tm.ok("nodes", "lost", "node1")
     gone(rank)
@@ -156,7 +156,7 @@ def test_a_job_that_ignores_term_is_killed_at_the_end_of_its_grace(tm: Tm, stubb
     shown = tm.ended(job, timeout_s=45.0)
     assert attempts(shown, "state", "cause") == [("cancelled", "cancelled")]
     assert 29.0 < shown["ended_s"] - shown["attempts"][0]["started_s"] < 40.0
-    assert ranks_of(job) == {}
+    assert ranks_of(tm, job) == {}
 
 
 def test_a_stopped_server_is_waited_for_and_nothing_is_lost(tm: Tm) -> None:

@@ -73,7 +73,7 @@ def shown(home: Path, job: str) -> dict[str, Any]:
     return shown
 
 
-def kill_a_rank(job: str, rng: random.Random) -> bool:
+def kill_a_rank(home: Path, job: str, rng: random.Random) -> bool:
     """`kill -9` one of the job's training processes; False when none runs at this instant."""
     pids = []
     for entry in Path("/proc").iterdir():
@@ -81,7 +81,8 @@ def kill_a_rank(job: str, rng: random.Random) -> bool:
             environment = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdigit() else []
         except OSError:
             continue
-        if f"TRAINMASTER_JOB={job}".encode() in environment and any(v.startswith(b"RANK=") for v in environment):
+        mine = any(v.startswith(f"TRAINMASTER_SDK={home}{os.sep}".encode()) for v in environment)
+        if mine and f"TRAINMASTER_JOB={job}".encode() in environment and any(v.startswith(b"RANK=") for v in environment):
             pids.append(int(entry.name))
     if not pids:
         return False
@@ -109,7 +110,7 @@ def test_trained_killed_and_resumed(home: Path, program: Program) -> None:
     undisturbed, killed = submit(home, program), submit(home, program)
     wait_for(lambda: (shown(home, killed)["step"] or 0) >= rng.randint(1, 5 if "epoch" in program.arguments[0] else 60), seed)
     time.sleep(rng.uniform(0.0, 0.3))
-    assert kill_a_rank(killed, rng), f"seed {seed}: no rank to kill"
+    assert kill_a_rank(home, killed, rng), f"seed {seed}: no rank to kill"
     tm(home, "wait", undisturbed, killed)
     expected, found = losses(tm(home, "logs", undisturbed)), losses(tm(home, "logs", killed))
     assert len(expected) > 10, f"seed {seed}: the reference printed too little"

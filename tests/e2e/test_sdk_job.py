@@ -59,7 +59,7 @@ def interrupted(tm: Tm, name: str, ranks: str, *options: str) -> str:
     """A job of ten steps, one rank of which is killed once the checkpoint of step 4 is committed."""
     job = tm.submit("--name", name, "--param", "lr=0.1", *options, "--", "python", "train.py", ranks, "10")
     deadline(lambda: any(one["step"] == 4 for one in tm.show(job)["checkpoints"]), "the checkpoint of step 4", 20, 0.2)
-    kill(max(ranks_of(job).items())[1])
+    kill(max(ranks_of(tm, job).items())[1])
     return job
 
 

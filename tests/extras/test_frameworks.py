@@ -61,7 +61,7 @@ def held(tm: Tm, example: str, *options: str) -> str:
 def killed_and_resumed(tm: Tm, example: str, *options: str) -> dict[str, Any]:
     """The job of an example, one rank of which was killed there."""
     job = held(tm, example, *options)
-    kill(max(ranks_of(job).items())[1])
+    kill(max(ranks_of(tm, job).items())[1])
     shown = tm.ended(job, TIMEOUT_S)
     assert attempts(shown, "state", "cause", "resumed_from_step") == [
         ("restarted", "killed", None), ("succeeded", None, SAVED_AT),

@@ -16,7 +16,7 @@ import pytest
 from s3_server import BUCKET, ENVIRONMENT, Proxy, proxy, s3_server
 
 sys.path.append(str(Path(__file__).parents[1] / "e2e"))
-from running import Tm, attempts, kill, ranks_of, server
+from running import Tm, attempts, gone, kill, server
 from waiting import deadline
 
 from trainmaster.blobs.s3 import S3Blobs
@@ -30,6 +30,7 @@ PROGRAM = """
 import os, sys, time
 start = int.from_bytes(open(sys.argv[2], "rb").read(8), "big") if len(sys.argv) > 2 else 0
 os.makedirs("out", exist_ok=True)
+open("GATES/pid", "w").write(str(os.getpid()))
 for step in range(start + 1, 7):
     with open("out/part", "wb") as file:
         file.write(step.to_bytes(8, "big") + bytes([step]) * SIZE)
@@ -63,6 +64,12 @@ class Run:
         """Let it go on beyond these."""
         for step in steps:
             (self.gates / str(step)).touch()
+
+    def kill_rank(self) -> None:
+        """By the number that the program itself wrote down."""
+        pid = int((self.gates / "pid").read_text())
+        kill(pid)
+        gone(pid, 60.0)
 
     def committed(self, job: str, step: int) -> dict[str, Any]:
         """The job, once the checkpoint of a step is committed."""
@@ -131,8 +138,10 @@ def test_a_run_is_resumed_from_s3_with_nothing_left_on_the_node(
         run.pass_steps(1)
         run.committed(job, 2)
         shutil.rmtree(run.tm.home.cache / "checkpoints")
-        kill(deadline(lambda: ranks_of(job).get(0), "the rank"))
-        run.pass_steps(2, 3, 4, 5, 6)
+        run.kill_rank()
+        run.pass_steps(2, 3, 4, 5)
+        run.committed(job, 6)
+        run.pass_steps(6)
         shown = run.tm.ended(job, 90.0)
         assert (shown["state"], attempts(shown, "resumed_from_step")) == ("succeeded", [(None,), (2,)])
         run.all_whole(shown)
@@ -196,7 +205,9 @@ def test_servers_killed_during_an_upload_come_back_and_no_checkpoint_is_wrong_or
         deadline(lambda: killed[0], "an upload to be under way", 60.0)
         run.tm.ok("up")
         run.committed(job, 3)
-        run.pass_steps(3, 4, 5, 6)
+        run.pass_steps(3, 4, 5)
+        run.committed(job, 6)
+        run.pass_steps(6)
         shown = run.tm.ended(job, 90.0)
         assert (shown["state"], len(shown["attempts"])) == ("succeeded", 1), (shown["attempts"], run.words(job))
         run.all_whole(shown)
@@ -245,7 +256,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
         run.blobs.delete([name])
         run.blobs.put(name, b"\0" * (MIB + 8))
         shutil.rmtree(run.tm.home.cache / "checkpoints")
-        kill(deadline(lambda: ranks_of(job).get(0), "the rank"))
+        run.kill_rank()
         run.pass_steps(*range(2, 7))
         shown = run.tm.ended(job, 90.0)
         assert (shown["state"], attempts(shown, "resumed_from_step")) == ("succeeded", [(None,), (1,)])

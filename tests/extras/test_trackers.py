@@ -2,12 +2,7 @@
 that was killed, stopped or wiped; and `tm up --mlflow` from end to end."""
 
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -20,10 +15,11 @@ pytest.importorskip("tensorboard")
 pytest.importorskip("wandb")
 
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from running import Tm, kill, ranks_of, server
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tracker_files import START_S, Mlflow, wandb_rows
 from waiting import deadline
-from wandb.proto.wandb_internal_pb2 import Record
 
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job, State
@@ -40,57 +36,6 @@ from trainmaster.tracking.to_tensorboard import TensorboardTracker
 from trainmaster.tracking.to_wandb import WandbTracker
 
 pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(600)]
-_START_S = 180.0
-
-
-class Mlflow:
-    """An MLflow server of the tests, that can be killed, stopped, wiped and brought back on its port."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        argv = [
-            sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
-            "--backend-store-uri", f"sqlite:///{self.directory}/mlflow.db", "--artifacts-destination", f"{self.directory}/artifacts",
-        ]  # fmt: skip
-        off = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-        with (self.directory / "server.out").open("ab") as out:
-            self.process = subprocess.Popen(argv, stdout=out, stderr=out, env={**os.environ, **off}, start_new_session=True)
-        deadline(self.answers, "MLflow to answer", _START_S, 0.5)
-
-    def answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 2.0) as connection:
-                connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-                return b"200" in connection.recv(64)
-        except OSError:
-            return False
-
-    def signal(self, number: int) -> None:
-        assert self.process is not None
-        os.killpg(self.process.pid, number)
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        assert self.process is not None
-        self.process.wait()
-        self.process = None
-
-    def wipe_runs(self) -> None:
-        """As if its database had been lost and made anew: no experiment, no run."""
-        self.kill()
-        for path in self.directory.glob("mlflow.db*"):
-            path.unlink()
-        self.start()
 
 
 @pytest.fixture(scope="module")
@@ -204,41 +149,6 @@ class TestWandb(DirectoryContract):
         return described
 
 
-def wandb_rows(root: Path, ref: str) -> tuple[Rows, dict[str, str]]:
-    """Points and params of the offline run, out of the file that `wandb sync` uploads."""
-    marked = (Path(ref) / "trainmaster.run").read_text()
-    file = next(root.glob(f"wandb/offline-run-*-{marked}/*.wandb"))
-    rows: Rows = {}
-    params: dict[str, str] = {}
-    for data in wandb_records(file.read_bytes()):
-        record = Record.FromString(data)
-        if record.HasField("run"):
-            found = {item.key: json.loads(item.value_json) for item in record.run.config.update}
-            params |= {name: value for name, value in found.items() if isinstance(value, str)}
-        items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
-        step = record.history.step.num
-        for name, value in items.items():
-            if not name.startswith("_"):
-                rows.setdefault(name, []).append((step, float(json.loads(value))))
-    return rows, params
-
-
-def wandb_records(data: bytes) -> Iterator[bytes]:
-    """LevelDB's log format: blocks of 32 KiB, each piece with checksum, length and type (whole, first, middle, last)."""
-    at, whole = 7, b""
-    while at + 7 <= len(data):
-        left = 32768 - at % 32768
-        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        if left < 7 or kind == 0:
-            at += left
-            continue
-        whole += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):
-            yield whole
-            whole = b""
-
-
 class Worn:
     """One job's points in a real store, mirrored into a real MLflow server."""
 
@@ -342,16 +252,20 @@ def test_a_job_killed_twice_is_one_finished_run_everywhere(tmp_path: Path) -> No
         url = json.loads((home / "server.json").read_text())["mlflow_url"]
         tm.file("train.py", PROGRAM)
         job = tm.submit("--checkpoint", "out/at.json", "--artifact", "out/*.txt", "--param", "lr=0.1", "--", "python", "train.py")
-        for least in (1, 10):
-            deadline(lambda least=least: step_of(tm, job) > least and ranks_of(job), "the job to run", 120.0, 0.2)  # type: ignore[misc]
-            kill(ranks_of(job)[0])
-        deadline(lambda: tm.show(job)["attempt"] >= 2, "a restart", 60.0, 0.2)
+        for attempt, least in ((1, 5), (2, 30)):
+
+            def far_enough(attempt: int = attempt, least: int = least) -> bool:
+                shown = tm.show(job)
+                return shown["attempt"] == attempt and (shown["step"] or 0) > least and 0 in ranks_of(tm, job)
+
+            deadline(far_enough, f"attempt {attempt} to be beyond step {least}", 120.0, 0.2)
+            kill(ranks_of(tm, job)[0])
         shown = tm.ended(job, 120.0)
         assert (shown["state"], len(shown["attempts"])) == ("succeeded", 3)
         pids = json.loads((home / "server.json").read_text())["pids"]
         kill(pids["mirror"])
         client = MlflowClient(url)
-        deadline(lambda: finished(client, job), "the run to be finished in MLflow", _START_S, 1.0)
+        deadline(lambda: finished(client, job), "the run to be finished in MLflow", START_S, 1.0)
         run = found(client, job)
         steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")]
         assert sorted(steps) == list(range(1, 121))
@@ -361,7 +275,7 @@ def test_a_job_killed_twice_is_one_finished_run_everywhere(tmp_path: Path) -> No
         directory = home / "tracking"
         accumulator = EventAccumulator(str(directory / "tensorboard" / job), size_guidance={"scalars": 0})
         assert sorted(one.step for one in accumulator.Reload().Scalars("loss")) == list(range(1, 121))
-        deadline(lambda: list(directory.glob("wandb/wandb/offline-run-*/*.wandb")), "W&B to write the run", _START_S, 1.0)
+        deadline(lambda: list(directory.glob("wandb/wandb/offline-run-*/*.wandb")), "W&B to write the run", START_S, 1.0)
         rows, _ = wandb_rows(directory / "wandb", str(directory / "wandb" / "staged" / job))
         assert sorted(step for step, _ in rows["loss"]) == list(range(1, 121))
         assert sorted(tm.show(job)["runs"]) == ["mlflow", "tensorboard", "wandb"]
@@ -377,7 +291,7 @@ def test_a_killed_jobs_run_is_not_left_running(tmp_path: Path, mlflow: Mlflow) -
         job = tm.submit("--name", "ended-early", "--", "python", "train.py")
         client = MlflowClient(mlflow.url)
         deadline(lambda: step_of(tm, job) > 1, "the job to run", 120.0, 0.2)
-        deadline(lambda: status(client, job) == "RUNNING", "the run to be running", _START_S, 0.5)
+        deadline(lambda: status(client, job) == "RUNNING", "the run to be running", START_S, 0.5)
         tm.ok("cancel", job)
         deadline(lambda: status(client, job) == "KILLED", "the run to be killed", 60.0, 0.2)
 
@@ -399,6 +313,6 @@ def status(client: MlflowClient, job: str) -> str:
 def finished(client: MlflowClient, job: str) -> bool:
     try:
         run = found(client, job)
-    except OSError:
+    except MlflowException:  # it is only starting
         return False
     return run is not None and run.info.status == "FINISHED" and "out" in [one.path for one in client.list_artifacts(run.info.run_id)]

@@ -60,10 +60,11 @@ def judged(directory: Path, name: str, data: bytes, said: str | None = None, pic
         ("model.skops", zipped(schema__json=b"{}"), "model"),
         ("empty.bin", b"", "model"),
         ("model.pkl", b"whatever", "pickle"),
-        ("model.joblib", gzip.compress(b"x"), "pickle"),
+        ("model.joblib", gzip.compress(b"x", mtime=0), "pickle"),
         ("model.safetensors", pickle.dumps(WEIGHTS), "pickle"),
         ("last", pickle.dumps(WEIGHTS), "file"),
     ],
+    ids=lambda value: "" if isinstance(value, bytes) else value,
 )
 def test_by_name_and_content(tmp_path: Path, name: str, data: bytes, kind: str) -> None:
     assert judged(tmp_path, name, data) == kind

@@ -96,6 +96,10 @@ def test_a_whole_launch() -> None:
         "server_url": None,
         "credential": "credential",
         "log_max_bytes": 268435456,
+        "run": {
+            "id": "484e2c5c4cafa78fe3f6b5c09730070c", "experiment_id": "306717778890817", "experiment": "train",
+            "name": "train-1", "params": {"lr": "0.0003"}, "tags": {},
+        },
         "grace_s": 30.0,
         "remote": False,
     }

@@ -1,5 +1,7 @@
 """The cycle: laws over random worlds, and the words it gives."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +41,7 @@ roles = st.dictionaries(
     ),
     max_size=2,
 )  # fmt: skip
-resources = st.builds(
+resources: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict, nodes=st.integers(1, 3), gpus=st.integers(0, 3), cpus=st.sampled_from([0.1, 0.5, 1.0, 2.0, 5.0]),
     disk_bytes=st.integers(0, 3), network_bps=st.sampled_from([0.0, 0.0, 1e9]), custom=licenses(0),
     accelerators=st.sampled_from([(), (), (("tpu", 1),)]), roles=st.just({}) | roles,
@@ -79,9 +81,9 @@ def test_laws_of_every_plan(waiting: tuple[Job, ...], machines: tuple[Node, ...]
     for placement in plan.placements:
         request = requested(by_id[placement.job].spec)
         ask = request.each
-        shares = placement.allocation.shares
-        assert len(shares) == len({s.node for s in shares}) == ask.nodes, "a gang starts whole, one member a node"
-        for index, s in enumerate(shares):
+        members = placement.allocation.shares
+        assert len(members) == len({s.node for s in members}) == ask.nodes, "a gang starts whole, one member a node"
+        for index, s in enumerate(members):
             wanted = ask if index else request.first
             assert s.node in up
             assert (len(s.devices), s.cpus, s.counted) == (wanted.gpus, wanted.cpus, wanted.counted)

@@ -167,17 +167,22 @@ for pid in children: os.waitpid(pid, 0)
     assert found == [(f"child{child}", step) for child in range(4) for step in range(200)]
 
 
-def test_a_report_costs_less_than_twenty_microseconds(tmp_path: Path) -> None:
+def test_a_report_costs_a_few_times_what_writing_its_line_down_does(tmp_path: Path) -> None:
+    """A ratio, whatever the machine: `benchmarks/sdk_report.py` has the time."""
     program = """
-import time
-best = 1.0
-for _ in range(5):
-    began_s = time.perf_counter()
-    for step in range(1000): sdk.report(step=step, loss=0.123456 + step, lr=3e-4)
-    best = min(best, (time.perf_counter() - began_s) / 1000)
-print(best)
+import json, time
+def best(work):
+    taken = []
+    for _ in range(30):
+        began_s = time.thread_time()
+        for step in range(200): work(step)
+        taken.append(time.thread_time() - began_s)
+    return min(taken)
+report = best(lambda step: sdk.report(step=step, loss=0.123456 + step, lr=3e-4))
+line = best(lambda step: json.dumps({"step": step, "loss": 0.123456 + step, "lr": 3e-4}))
+print(report / line)
 """
-    assert float(run(tmp_path, program)) < 20e-6
+    assert float(run(tmp_path, program)) < 5.0  # 1.5 as measured
 
 
 def test_the_import_is_small() -> None:

@@ -13,7 +13,7 @@ C = "command: python train.py\n"  # line 1 of most
 P = "python: pkg.train:main\n"
 R = C + "roles:\n  evaluator:\n    command: python eval.py\n"  # four lines
 
-TABLE = {
+TABLE: dict[str, tuple[str, list[tuple[str, int, int, str | None]]]] = {
     # a function in place of a command
     "both": (C + P, [("python", 2, 1, None)]),
     "neither": ("name: a\n", [("command", 1, 1, None)]),

@@ -38,13 +38,14 @@ def find(target: str) -> Callable[..., Any]:
             raise  # something that the module itself imports
         where = f"in {os.getcwd()} or among the packages of {sys.executable}"
         refuse("ModuleNotFoundError", f"No module named {error.name!r} {where}")
-    function = getattr(module, attribute, None)
+    function: Any = getattr(module, attribute, None)
     if function is None:
         names = [key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == name]
         refuse("FunctionError", f"{name} has no function {attribute!r}{known(attribute, names, 'it has')}")
     if not callable(function):
         refuse("FunctionError", f"{target} is of the type {type(function).__name__}, not a function")
-    return function
+    found: Callable[..., Any] = function
+    return found
 
 
 def check(target: str, function: Callable[..., Any], params: Dict[str, Any]) -> None:

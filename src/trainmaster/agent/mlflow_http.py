@@ -18,7 +18,8 @@ from trainmaster.agent.mlflow_run import Fault, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, BinaryIO, Iterator
+    from io import BufferedIOBase
+    from typing import Any, Iterator
 
     from trainmaster.agent.mlflow_run import Runs
 
@@ -220,7 +221,7 @@ def _name(path: str) -> str:
     raise Fault(404, "ENDPOINT_NOT_FOUND", f"there is no {path} here: this door answers one job's own `mlflow` alone")
 
 
-def _chunks(file: BinaryIO, most: int) -> Iterator[bytes]:
+def _chunks(file: BufferedIOBase, most: int) -> Iterator[bytes]:
     """A chunked body. Raises: Fault, OSError."""
     while True:
         try:

@@ -17,9 +17,11 @@ from trainmaster.agent.sync import connect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Tuple
+    from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
 
     from trainmaster.wire.launch import Launch
+
+    _Answer = TypeVar("_Answer")
 
 BLOCK_BYTES = 1 << 20
 _DOOR, _STREAM = "/agent/store", "/agent/blob"
@@ -163,7 +165,7 @@ class Remote:
 
         self._trying(f"read {name}", once)
 
-    def _trying(self, what: str, once: Callable[[], Any]) -> Any:
+    def _trying(self, what: str, once: Callable[[], _Answer]) -> _Answer:
         """Raises: Denied, Stale, Absent at once; Away when patience is over."""
         until_s, pause_s = time.monotonic() + self.patience_s, _BACKOFF_S
         while True:

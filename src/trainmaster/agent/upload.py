@@ -168,7 +168,7 @@ class Uploader:
 
     def _whole(self, file: Tuple[str, str, int], told: Dict[str, Any]) -> None:
         name, path, size = file
-        first = [told["url"]]
+        first: List[Optional[str]] = [told["url"]]
 
         def address() -> Optional[str]:
             if first:

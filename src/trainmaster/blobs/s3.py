@@ -49,6 +49,7 @@ class S3Blobs:
         bucket, self._prefix = url.netloc, url.path.strip("/")
         by_path = endpoint is not None or "." in bucket
         self._obs: Any = obstore
+        given: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
         self._store: Any = S3Store(
             bucket,
             prefix=self._prefix or None,
@@ -60,7 +61,7 @@ class S3Blobs:
                 "retry_timeout": timedelta(seconds=30),
                 "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
             },
-            **({"endpoint": endpoint} if endpoint else {}),
+            **given,
         )
         self._conditional = True
         host = endpoint or f"https://s3.{region}.amazonaws.com"

@@ -95,7 +95,7 @@ def reproduce(context: click.Context, /, session: Session, job: str, follow: boo
     context.exit(code)
 
 
-def compared(first: dict[str, float], second: dict[str, float], ids: tuple[str, str]) -> list[str]:
+def compared(first: dict[str, float | None], second: dict[str, float | None], ids: tuple[str, str]) -> list[str]:
     """The last value of every metric of both, and whether it is the same to the last bit."""
     lines = []
     for name in dict.fromkeys((*first, *second)):

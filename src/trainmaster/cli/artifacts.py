@@ -124,7 +124,8 @@ def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple
     if taken and not force:
         more = f" and {len(taken) - 1} others" if len(taken) > 1 else ""
         verb = "exist" if len(taken) > 1 else "exists"
-        raise ConflictError(f"{taken[0]}{more} {verb} already with other contents", "another place: -o DIR; or replace: --force")
+        hint = "another place: -o DIR; or replace: --force"
+        raise ConflictError(f"{taken[0]}{more} {verb} already with other contents", hint)
     for one, target in targets:
         if target not in there:
             target.parent.mkdir(parents=True, exist_ok=True)

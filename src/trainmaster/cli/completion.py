@@ -65,13 +65,13 @@ def _recent(what: str, context: click.Context, ask: Callable[[Client], list[Row]
     path = _cache(what, session.server)
     age_s, known = _read(path)
     if known is not None and age_s < _FRESH_S:
-        return known
+        return list(known)
     session.out.json = True  # no word of a start or a wait may reach the line that is being typed
     try:
         with _at_most(_PATIENCE_S):
             found = [[str(row[key]), str(row["state"])] for row in ask(session.client(start=False))]
     except (TrainmasterError, TimeoutError, OSError, KeyError):
-        return known or []
+        return list(known or [])
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.{os.getpid()}.part")

@@ -22,7 +22,7 @@ def line(system: Mapping[str, Any]) -> str:
         memory = f" {words.memory(held)}" if held is not None else ""
         parts.append(f"GPU {index} {told[f'gpu{index}_percent']:.0f} %{memory}")
     for name, first, second in (("disk", "read", "written"), ("network", "received", "sent")):
-        rates = [told.get(f"{name}_{way}_bytes_per_s") for way in (first, second)]
-        if rates[0] is not None and rates[1] is not None and sum(rates) >= 1:
-            parts.append(f"{name} {words.size(rates[0])}/s {first}, {words.size(rates[1])}/s {second}")
+        one, other = (told.get(f"{name}_{way}_bytes_per_s") for way in (first, second))
+        if one is not None and other is not None and one + other >= 1:
+            parts.append(f"{name} {words.size(one)}/s {first}, {words.size(other)}/s {second}")
     return ", ".join(parts)

@@ -25,7 +25,9 @@ _BLOCK_BYTES = 1024 * 1024
 
 _TREE = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, TrainmasterError)]
 BY_CODE: dict[str, type[TrainmasterError]] = {cls.code: cls for cls in _TREE}
-_BY_STATUS: dict[int, type[TrainmasterError]] = {cls.http_status: cls for cls in reversed(_TREE) if cls.http_status != 500}
+_BY_STATUS: dict[int, type[TrainmasterError]] = {  # a proxy's 502 says nothing of the object store
+    cls.http_status: cls for cls in reversed(_TREE) if cls.http_status not in (500, 502)
+}
 
 
 class Sink(Protocol):

@@ -87,8 +87,8 @@ def remote(root: str) -> str | None:
     for line in _configuration(root):
         name, _, url = line.partition("\0")
         found.setdefault(name, url)
-    url = found.get("origin") or next(iter(found.values()), None)
-    return without_credentials(url) if url else None
+    first = found.get("origin") or next(iter(found.values()), None)
+    return without_credentials(first) if first else None
 
 
 def _configuration(root: str) -> Iterator[str]:

@@ -61,7 +61,7 @@ class Actor:
     def _deleted(self, effect: DeleteCheckpoint, work: Callable[[], None]) -> None:
         try:
             work()
-        except (OSError, TrainmasterError) as error:  # a store that is away or read-only: state alone calls for it again at the next beat
+        except (OSError, TrainmasterError) as error:  # a store that is away or read-only: the next beat
             if effect not in self._undeletable:
                 _log.error("checkpoint %s of %s cannot be removed yet: %s", effect.checkpoint, effect.job, error)
             self._undeletable.add(effect)

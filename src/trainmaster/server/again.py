@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import ConflictError, NotFoundError, UsageError
@@ -31,7 +32,7 @@ _FORK = _REQUEUE | {"code", "step", "checkpoint"}
 _LISTED = 8
 
 
-def _asking(summary: str, question: type[schemas.BaseModel]) -> dict[str, Any]:
+def _asking(summary: str, question: type[BaseModel]) -> dict[str, Any]:
     extra = schemas.body(question, "Idempotency-Key")
     answers = schemas.answers(schemas.MadeFrom, 201)
     return {"summary": summary, "status_code": 201, "response_model": None, "responses": answers, "openapi_extra": extra}

@@ -10,7 +10,8 @@ from trainmaster.errors import AuthenticationError
 from trainmaster.server.auth import Tokens, bearer
 from trainmaster.server.errors import answer
 
-_AGENTS = ("/agent/sync", "/agent/store", "/agent/blob", "/agent/exec/output", "/agent/exec/input")  # who prove themselves otherwise
+# Agents, who prove themselves otherwise.
+_AGENTS = ("/agent/sync", "/agent/store", "/agent/blob", "/agent/exec/output", "/agent/exec/input")
 _STREAMS = "/stream"
 _OPEN = frozenset(("/healthz", *_AGENTS))
 

@@ -6,7 +6,7 @@ time at which it did so for good: one entry a run, not one for every step at whi
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.model.job import Action, Attempt, Job, State
 from trainmaster.model.spec import Mode
@@ -54,7 +54,7 @@ def job_entries(job: Job, attempts: Sequence[Attempt]) -> list[Entry]:
     """What happened to a job by itself: submitted, started, resumed, broke, ended."""
     origin = job.lineage.job if job.lineage is not None else None
     made = f"submitted, made from {origin}" if origin else "submitted"
-    entries = [_of(job, job.created_s, "submitted", made, job.origin.user, (origin,) if origin else ())]
+    entries = [replace(_of(job, job.created_s, "submitted", made), by=job.origin.user, links=(origin,) if origin else ())]
     for attempt in attempts:
         entries += _attempt_entries(job, attempt)
     if job.ended_s is not None:
@@ -93,10 +93,10 @@ def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str
         before = "" if record is None else f"; before: {record[0]:.6g} by {record[1]}"
         links = () if record is None else (record[1],)
         text = f"new best of {job.spec.experiment}: {metric} {value:.6g} at step {step}{before}"
-        entries.append(_of(job, time_s, "best", text, links=links))
+        entries.append(replace(_of(job, time_s, "best", text), links=links))
         record = (value, job.id)
     return entries
 
 
-def _of(job: Job, at_s: float, kind: str, text: str, by: str = "", links: Sequence[str] = ()) -> Entry:  # noqa: PLR0913  an entry's parts
-    return Entry(at_s, kind, text, job.spec.project, job.spec.experiment, job.id, by, tuple(links))
+def _of(job: Job, at_s: float, kind: str, text: str) -> Entry:
+    return Entry(at_s, kind, text, job.spec.project, job.spec.experiment, job.id)

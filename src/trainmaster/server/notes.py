@@ -67,7 +67,9 @@ async def write_note(request: Request) -> bodies.Json:
     for name in (project, experiment):
         if name is not None and not (name.isprintable() and 1 <= len(name) <= _NAME_MAX):
             raise UsageError(f"{name[:40]!r} is no name of a project or an experiment")
-    command = TakeNote(about, user, text, project or await run_in_threadpool(_project_of, desk, experiment), experiment)
+    if project is None:
+        project = await run_in_threadpool(_project_of, desk, experiment)
+    command = TakeNote(about, user, text, project, experiment)
     await desk.accept([NewRow(f"note:{user}:{idempotency_key(request)}", command, time.time())])
     return bodies.Json({"job": about or None, "project": command.project, "experiment": experiment, "by": user}, 202)
 

@@ -35,7 +35,7 @@ class Comparison(BaseModel):
         "field, values (null: a run has none), equal"
     )
     unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
-    metrics: list[dict[str, Any]] = Field(description="name, mode, primary, equal, winner (a place), last and best: {step, value}")
+    metrics: list[dict[str, Any]] = Field(description="name, mode, primary, equal, winner (a place), last, best: {step, value}")
     metrics_equal: list[str] = Field(description="metrics whose last and best value are the same in all runs")
     series: dict[str, list[list[tuple[int, float | None]]]] = Field(description="metric -> a curve for each run")
     patches: list[dict[str, Any]] | None = Field(None, description="from, to, path, text (a unified diff), note")

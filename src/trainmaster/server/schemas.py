@@ -358,7 +358,7 @@ def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[s
 
 BODIES: tuple[type[BaseModel], ...] = (
     Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Exec, ask.ExecInput, CodeTree, Requeue, Reproduce,
-    Fork, NewNote, Error,
+    Fork, NewNote, StorageCollect, Error,
 )  # fmt: skip
 
 

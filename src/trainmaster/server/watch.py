@@ -3,6 +3,7 @@
 import logging
 import os
 import select
+import signal
 import threading
 import time
 
@@ -13,6 +14,7 @@ from trainmaster.home import Home
 log = logging.getLogger("trainmaster.watch")
 
 _LOOK_S = 1.0
+_HOME_LOOK_S = 5.0
 _BACKOFF_MAX_S = 30.0
 _YOUNG_S = 3.0
 _UNWANTED_S = 5.0
@@ -33,6 +35,7 @@ def _keep(home: Home, other: str) -> None:
         _sleep_while_alive(home, other)
         deaths = deaths + 1 if time.monotonic() - began_s < _YOUNG_S else 0
         resting.wait(rest_s(deaths))
+        end_without_home(home)
         try:
             revived = daemons.revive(home, other)
         except (TrainmasterError, OSError) as error:
@@ -46,6 +49,13 @@ def _keep(home: Home, other: str) -> None:
         else:
             # Being stopped, or somebody else was faster; or nothing is mirrored, which a later `tm up --mlflow` may change.
             resting.wait(_UNWANTED_S if other in daemons.BESIDE else _LOOK_S)
+
+
+def end_without_home(home: Home) -> None:
+    """A server whose home was removed under it serves nobody: this process ends, as if it had been told to."""
+    if not home.root.exists():
+        log.warning("%s is gone; so is this process", home.root)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def rest_s(deaths: int) -> float:
@@ -66,6 +76,7 @@ def _sleep_while_alive(home: Home, other: str) -> None:
             if daemons.alive(home, other):
                 poll = select.poll()  # `select.select` refuses numbers over 1,024
                 poll.register(descriptor, select.POLLIN)
-                poll.poll()
+                while not poll.poll(_HOME_LOOK_S * 1000):
+                    end_without_home(home)
         finally:
             os.close(descriptor)

@@ -141,7 +141,7 @@ class SqlMetricStore:
         self._ids.update(ids)
 
 
-def _lowest_rank(job: str, name: str) -> Select[tuple[int]]:
+def _lowest_rank(job: str, name: str) -> Select[int]:
     """The series of a metric that stands for its job: rank 0, or the lowest rank that has it."""
     return select(_series.c.id).where(_series.c.job == job, _series.c.name == name).order_by(_series.c.rank).limit(1)
 

@@ -78,7 +78,7 @@ class BlobsContract:
         blobs.delete_tree("a/b2")
         assert [stored.name for stored in blobs.walk("")] == ["ab/3"]
 
-    @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.", ".", "a\0b", "a" * 300, "a/" * 600 + "b"])
+    @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.", "a\0b", "a" * 300, "a/" * 600 + "b"])
     def test_names_stay_inside(self, blobs: Blobs, name: str) -> None:
         for act in (
             lambda: blobs.put(name, b""),

@@ -111,7 +111,7 @@ class TrackerContract:
 
 @dataclass
 class MemoryTracker:
-    """Keeps every row it is given but exact repetitions, as MLflow does. `trouble` is called at the start and end of each verb."""
+    """Keeps every row it is given but exact repetitions, as MLflow does. `trouble` is called at each verb's start and end."""
 
     trouble: Callable[[str], None] = lambda verb: None
     runs: dict[str, Run] = field(default_factory=dict)

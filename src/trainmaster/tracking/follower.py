@@ -123,21 +123,22 @@ class Follower:
         self._open = {run.job: run for run in self._state.unfinished()}
         self._pending = dict.fromkeys(self._open)
         self._cursor, self._heard_seq = cursor, cursor.events_seq
-        self._begun = True
         if cursor.choice != self._from.choice:
             self._survey()
         newest_jobs = self._from.log.jobs(JobQuery(limit=_JOBS))
         probed = next((job.id for job in newest_jobs if self._state.run(job.id) is not None), "")
         self._probed = (-_PROBE_S, probed)
+        self._begun = True
 
     def _survey(self) -> None:
         """Every job is looked at, and its run too: until that is done the cursor names no choice."""
-        self._heard_seq = self._from.log.last_seq()
-        self._keep_cursor(replace(self._cursor, events_seq=self._heard_seq, choice=""))
+        newest = self._from.log.last_seq()
         before: int | None = None
         while jobs := self._from.log.jobs(JobQuery(limit=_SURVEYED, before_seq=before)):
             self._pending |= dict.fromkeys(job.id for job in jobs if self._from.takes(job.spec.project))
             before = jobs[-1].seq
+        self._keep_cursor(replace(self._cursor, events_seq=newest, choice=""))
+        self._heard_seq = newest
 
     def _look_at_jobs(self) -> bool:
         """Bring runs to the state of their jobs. The cursor moves once all those it passes over have been."""
@@ -285,8 +286,7 @@ class Follower:
             return
         self._probed = (self._clock(), job)
         if not self._tracker.holds(known.ref):
-            self._forget(job)
-            self._survey()
+            self._gone(job)
 
     def _known(self, job: str) -> Mirrored | None:
         return self._open.get(job) or self._state.run(job)
@@ -318,10 +318,10 @@ class Follower:
 
     def _gone(self, job: str) -> None:
         """Where one run is gone, others may be."""
-        self._forget(job)
+        self._pending[job] = None
         if self._cursor.choice:
             self._survey()
-        self._pending[job] = None
+        self._forget(job)
 
     def _give_up(self, known: Mirrored, error: RunRefusedError) -> Mirrored:
         _log.error("%s is no longer mirrored: %s", known.job, error)

@@ -5,7 +5,6 @@ import json
 import re
 from typing import List, TypedDict
 
-
 _PLAIN = re.compile(r"[A-Za-z0-9_./ -]*\Z").match  # of such a path JSON escapes nothing
 
 

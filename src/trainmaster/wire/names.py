@@ -64,7 +64,7 @@ ENV_PARAMS = "TRAINMASTER_PARAMS"  # JSON
 ENV_DATA = "TRAINMASTER_DATA_"  # and the name of an entry of `data`: its path or URL
 ENV_SDK = "TRAINMASTER_SDK"  # path of the rank's .sdk file; its directory holds SDK_FLAGS
 ENV_ROLE = "TRAINMASTER_ROLE"  # the name of a role; unset for ranks
-ENV_TRACKER = "MLFLOW_TRACKING_URI"  # MLflow's own: where a script's own `mlflow` writes; ours on rank 0 unless the spec sets it
+ENV_TRACKER = "MLFLOW_TRACKING_URI"  # MLflow's own: where a script's `mlflow` writes; ours on rank 0 unless the spec sets it
 ENV_FAILPOINT = "TRAINMASTER_FAILPOINT"  # name:n, tests only
 
 # Names in the stores below a blob root.

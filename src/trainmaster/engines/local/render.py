@@ -10,8 +10,7 @@ from trainmaster.model.job import Attempt, Job
 from trainmaster.model.spec import JobSpec, Origin
 from trainmaster.ports.engine import Submission
 from trainmaster.wire.launch import CodeLayout, Launch, Requirements, ResumePoint, RoleLaunch, RunIdentity
-from trainmaster.wire.names import data_variable, is_url
-from trainmaster.wire.names import ENV_TRACKER
+from trainmaster.wire.names import ENV_TRACKER, data_variable, is_url
 from trainmaster.wire.runs import experiment_id, run_id
 
 BLANK = "(not shown)"

@@ -1,0 +1,54 @@
+"""What `deploy/` holds fits the rest: the lock has every dependency at its pinned version, the unit and the container run `tm`."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def pins(path: Path) -> dict[str, str]:
+    found = re.findall(r"^([\w.-]+)==([\w.+-]+)", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
+
+
+def test_the_lock_has_every_dependency_at_its_version_with_digests() -> None:
+    locked, constraints = pins(DEPLOY / "requirements.lock"), pins(ROOT / "constraints.txt")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {re.sub(r"[-_.]+", "-", re.split(r"[<>=\[;! ]", one)[0]).lower() for one in project["dependencies"]}
+    assert wanted - set(locked) == set(), "the dependencies have changed: run `make lock`"
+    assert {name: version for name, version in locked.items() if constraints.get(name) != version} == {}, "run `make lock`"
+    entries = re.split(r"^(?=\w)", (DEPLOY / "requirements.lock").read_text(), flags=re.MULTILINE)[1:]
+    assert [entry for entry in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry)] == []
+
+
+def test_the_unit_keeps_jobs_alive() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "trainmaster.service")
+    service = unit["Service"]
+    assert (service["Type"], service["KillMode"], service["Restart"]) == ("notify", "process", "on-failure")
+    assert "tm up --foreground" in service["ExecStart"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    text = (DEPLOY / "trainmaster.service").read_text()
+    copy = tmp_path / "trainmaster.service"
+    copy.write_text(text.replace("/opt/trainmaster/bin/tm", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "trainmaster.service" in line]) == (0, [])
+
+
+def test_the_container_installs_by_digest_and_starts_the_server() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    copied = re.findall(r"^COPY (?!--from)(\S+)", text, re.MULTILINE)
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    assert "--require-hashes -r /tmp/requirements.lock" in text
+    assert 'CMD ["up", "--foreground"' in text

@@ -1,0 +1,152 @@
+"""The pure parts of object storage, and this machine's cache of a store elsewhere."""
+
+import calendar
+import fcntl
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.blobs.cache import Cache
+from trainmaster.blobs.cached import CachedBlobs
+from trainmaster.blobs.fs import FsBlobs
+from trainmaster.blobs.multipart import MIB, part_bytes
+from trainmaster.blobs.opening import open_blobs
+from trainmaster.blobs.sigv4 import Credentials, Signer
+from trainmaster.blobs.transfers import check_reads, check_writes, commit
+from trainmaster.configuration import StorageSettings
+from trainmaster.errors import AuthenticationError, NotFoundError, OperationError, UsageError
+from trainmaster.home import Home
+from trainmaster.model.ids import AgentKey
+from trainmaster.testing.store_contract import some_attempt, some_job
+from trainmaster.wire.names import part_lock, part_stored
+
+
+def test_an_address_is_signed_as_aws_publishes_it() -> None:
+    signer = Signer(Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"), "us-east-1")
+    at_s = calendar.timegm((2013, 5, 24, 0, 0, 0))
+    address = signer.presign("GET", "https://examplebucket.s3.amazonaws.com/test.txt", {}, at_s, 86400)
+    assert address.endswith("&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404")
+
+
+def test_credentials_are_in_no_representation() -> None:
+    assert "hidden" not in repr(Signer(Credentials("id", "hidden-secret", "hidden-token"), "r"))
+
+
+@given(st.integers(0, 5 * 2**40))
+def test_parts_are_within_what_s3_takes(size: int) -> None:
+    part = part_bytes(size)
+    assert part % MIB == 0
+    assert 8 * MIB <= part <= 64 * MIB or size > 10_000 * 64 * MIB
+    assert -(-size // part) <= 10_000
+
+
+def test_a_url_with_a_password_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no credential"):
+        open_blobs(StorageSettings("s3://user:password@bucket"), Home(tmp_path))
+    with pytest.raises(UsageError, match="nosuch"):
+        open_blobs(StorageSettings("nosuch://bucket"), Home(tmp_path))
+    assert open_blobs(StorageSettings("elsewhere"), Home(tmp_path)).local_path("x") == f"{tmp_path}/elsewhere/x"
+
+
+def test_agents_keep_to_their_own_names() -> None:
+    job = some_job(1, attempt=some_attempt(2))
+    name = job.id
+    key = AgentKey(name, 2, 0)
+    for good in (f"checkpoints/{name}/0002-00001/n0/a/b", f"artifacts/{name}/{'a' * 64}"):
+        assert check_writes(job, key, good) == good
+    for bad in (
+        f"checkpoints/{name}/0001-00001/n0/a",
+        f"checkpoints/{name}/0002-00001/n1/a",
+        f"checkpoints/{name}/0002-00001/n0",
+        "checkpoints/other-1/0002-00001/n0/a",
+        f"artifacts/{name}/x",
+        "code/objects/aa/bb",
+    ):
+        with pytest.raises(AuthenticationError):
+            check_writes(job, key, bad)
+    assert check_reads(job, key, f"checkpoints/{name}/0001-00001/n3/a")
+    with pytest.raises(AuthenticationError):
+        check_reads(job, key, "checkpoints/other-1/0001-00001/n0/a")
+
+
+def test_a_part_is_committed_only_whole_and_once(tmp_path: Path) -> None:
+    blobs, part = FsBlobs(f"memory://{tmp_path}/blobs"), "checkpoints/train-1/0001-00001/n0"
+    manifest = '{"files": [{"path": "a", "bytes": 3}, {"path": "../b", "bytes": 1}]}'
+    blobs.put(f"{part}/a", b"abc")
+    with pytest.raises(NotFoundError, match="send them again"):
+        commit(blobs, part, manifest, {})
+    blobs.put(f"{part}/__/b", b"toolong")
+    with pytest.raises(NotFoundError, match="another size"):
+        commit(blobs, part, manifest, {})
+    assert not blobs.exists([f"{part}/MANIFEST.json"])[0]
+    blobs.put(f"{part}/__/b", b"b")
+    commit(blobs, part, manifest, {})
+    commit(blobs, part, manifest, {})
+    with blobs.open(f"{part}/MANIFEST.json") as file:
+        assert file.read().decode() == manifest
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> CachedBlobs:
+    return CachedBlobs(FsBlobs(f"memory://{tmp_path}/far"), Cache(tmp_path / "cache", 3000))
+
+
+def artifact(data: bytes) -> str:
+    return f"artifacts/train-1/{hashlib.sha256(data).hexdigest()}"
+
+
+def test_what_is_read_is_kept_verified_and_bounded(cached: CachedBlobs) -> None:
+    names = []
+    for number in range(6):
+        data = bytes([number]) * 1000
+        names.append(artifact(data))
+        cached.store.put(names[-1], data)
+        with cached.open(names[-1]) as file:
+            assert file.read() == data
+        os.utime(cached.cache.path(names[-1]), (number, number))
+    cached.cache.trim()
+    assert cached.cache.size_bytes() <= 3000
+    assert [cached.cache.path(name).exists() for name in names] == [False] * 3 + [True] * 3
+
+
+def test_a_wrong_digest_is_never_served(cached: CachedBlobs) -> None:
+    name = artifact(b"good")
+    cached.store.put(name, b"evil")
+    with pytest.raises(OperationError, match="damaged"):
+        cached.open(name)
+    cached.store.delete([name])
+    cached.store.put(name, b"good")
+    cached.open(name).close()
+    cached.cache.path(name).write_bytes(b"rot!")
+    with cached.open(name) as file:
+        assert file.read() == b"good"
+
+
+def test_what_the_store_lacks_or_somebody_reads_is_not_given_up(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 0)
+    places = [tmp_path / "checkpoints" / "train-1" / name / "n0" for name in ("unsent", "read", "idle")]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "MANIFEST.json").write_bytes(b"{}")
+        (place / "weights").write_bytes(b"x" * 100)
+        if place != places[0]:
+            Path(part_stored(str(place))).touch()
+    with open(part_lock(str(places[1])), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        cache.trim()
+        assert [place.exists() for place in places] == [True, True, False]
+    cache.trim()
+    assert [place.exists() for place in places] == [True, False, False]
+
+
+def test_a_copy_of_code_speaks_for_the_store_until_it_is_removed(cached: CachedBlobs) -> None:
+    digest = hashlib.sha256(b"x").hexdigest()
+    name = f"code/objects/{digest[:2]}/{digest[2:]}"
+    cached.put(name, b"x")
+    assert cached.exists([name, "code/objects/aa/" + "b" * 62]) == [True, False]
+    cached.delete([name])
+    assert cached.exists([name]) == [False]
