@@ -55,3 +55,12 @@ def test_a_wrong_file_says_where(text: str, said: str) -> None:
         parse(text, FILE)
     assert said in str(caught.value)
     assert caught.value.hint
+
+
+def test_a_server_that_runs_mlflow_mirrors_every_project_that_does_not_name_its_trackers(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    (tmp_path / "server.toml").write_text('[tracking]\nsinks = ["wandb"]\n[projects.quiet]\nsinks = []\n')
+    assert load(home).all_sinks == ("wandb",)
+    (tmp_path / "settings.json").write_text('{"mlflow": true}')
+    found = load(home)
+    assert (found.sinks("any"), found.sinks("quiet"), found.all_sinks) == (("mlflow", "wandb"), (), ("mlflow", "wandb"))

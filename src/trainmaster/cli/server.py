@@ -9,10 +9,11 @@ from trainmaster.cli.foreground import listen, stay
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
 from trainmaster.client.settings import configured
-from trainmaster.errors import ConflictError, UsageError
+from trainmaster.errors import UsageError
 from trainmaster.home import Home
 
 _LIVE = ("starting", "running", "stopping")
+_NAMED_MAX = 20
 _CANCEL_S = 120.0  # ranks get 30 s of grace
 
 
@@ -108,13 +109,11 @@ def _tell(session: Session, left: list[Row], report: daemons.StopReport) -> None
 
 def _end_all(client: Client, session: Session) -> None:
     """Cancel every job that has not ended, and see them end. Raises: WaitTimeoutError when one does not."""
-    asked = []
-    for job in client.jobs(all=1, state=("held", "queued", *_LIVE)):
-        try:
-            asked.append(str(client.cancel(job["id"], "tm down --cancel")["id"]))
-        except ConflictError:
-            continue  # it ended by itself meanwhile
-        session.out.note(f"cancelling {job['id']}")
+    asked = [str(job["id"]) for job in client.cancel_many({"all": True}, "tm down --cancel") if "id" in job]
+    for id in asked[:_NAMED_MAX]:
+        session.out.note(f"cancelling {id}")
+    if len(asked) > _NAMED_MAX:
+        session.out.note(f"and {len(asked) - _NAMED_MAX:,} more")
     until_s = time.monotonic() + _CANCEL_S
-    for id in asked:
-        client.wait(id, max(0.0, until_s - time.monotonic()))
+    while left := client.jobs(limit=1, state=("held", "queued", *_LIVE)):
+        client.wait(str(left[0]["id"]), max(0.0, until_s - time.monotonic()))
