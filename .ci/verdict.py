@@ -1,6 +1,6 @@
 """`verdict.py OUTPUTS [FAILED...]`: add up what pytest said in the files of a directory; exit 1 where something FAILED.
 
-A file `NAME.again` holds the second try of the tests that failed in `NAME`.
+A file `NAME.again` holds the second try of the files in which tests failed in `NAME`; what passed there is counted there too.
 """
 
 import re

@@ -170,7 +170,9 @@ def test_commands_that_come_too_late_are_conflicts(tm: Tm) -> None:
     assert tm("cancel", job).refusal == (5, f"error: {job} has already succeeded\n  see how: tm show {job}\n")
     assert tm("hold", job).refusal == (5, f"error: {job} has succeeded; only a waiting job can be held\n")
     assert tm("release", job).refusal == (5, f"error: {job} has succeeded, so it is not held\n")
-    assert tm("get", job, "plot.png").refusal == (3, f"error: {job} has no artifact 'plot.png'\n  list them: tm get {job}\n")
+    assert tm("get", job, "plot.png").refusal == (
+        3, f"error: {job} has kept no artifacts\n  name them in its spec: artifacts: [out/*.png]\n",
+    )  # fmt: skip
 
 
 def test_without_a_server_it_is_exit_7(tm: Tm, tmp_path: Path) -> None:

@@ -266,20 +266,21 @@ def test_a_job_killed_twice_is_one_finished_run_everywhere(tmp_path: Path) -> No
         kill(pids["mirror"])
         client = MlflowClient(url)
         deadline(lambda: finished(client, job), "the run to be finished in MLflow", START_S, 1.0)
+        deadline(lambda: len(steps_of(client, job)) >= 120, "its points", START_S, 1.0)
+        assert steps_of(client, job) == list(range(1, 121))
         run = found(client, job)
-        steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")]
-        assert sorted(steps) == list(range(1, 121))
         assert (run.data.params, run.data.tags["trainmaster.attempts"]) == ({"lr": "0.1"}, "3")
         assert any(name.startswith("system/") for name in run.data.metrics)
         assert [one.path for one in client.list_artifacts(run.info.run_id, "out")] == ["out/told.txt"]
         directory = home / "tracking"
-        accumulator = EventAccumulator(str(directory / "tensorboard" / job), size_guidance={"scalars": 0})
-        assert sorted(one.step for one in accumulator.Reload().Scalars("loss")) == list(range(1, 121))
+        events = str(directory / "tensorboard" / job)
+        deadline(lambda: len(scalars(events)) >= 120, "the event files", START_S, 1.0)
+        assert scalars(events) == list(range(1, 121))
         deadline(lambda: list(directory.glob("wandb/wandb/offline-run-*/*.wandb")), "W&B to write the run", START_S, 1.0)
         rows, _ = wandb_rows(directory / "wandb", str(directory / "wandb" / "staged" / job))
         assert sorted(step for step, _ in rows["loss"]) == list(range(1, 121))
         assert sorted(tm.show(job)["runs"]) == ["mlflow", "tensorboard", "wandb"]
-        assert "up to date" in tm("doctor").out
+        deadline(lambda: tm("doctor").out.count("up to date") == 3, "the mirror to be up to date", START_S, 1.0)
 
 
 def test_a_killed_jobs_run_is_not_left_running(tmp_path: Path, mlflow: Mlflow) -> None:
@@ -303,6 +304,16 @@ def step_of(tm: Tm, job: str) -> int:
 def found(client: MlflowClient, job: str):  # type: ignore[no-untyped-def]
     experiments = [one.experiment_id for one in client.search_experiments()]
     return next(iter(client.search_runs(experiments, f"tags.`trainmaster.job` = '{job}'")), None)
+
+
+def steps_of(client: MlflowClient, job: str) -> list[int]:
+    run = found(client, job)
+    return sorted(metric.step for metric in client.get_metric_history(run.info.run_id, "loss"))
+
+
+def scalars(directory: str) -> list[int]:
+    found = EventAccumulator(directory, size_guidance={"scalars": 0}).Reload()
+    return sorted(one.step for one in found.Scalars("loss")) if "loss" in found.Tags()["scalars"] else []
 
 
 def status(client: MlflowClient, job: str) -> str:
