@@ -30,7 +30,7 @@ demo: $(STAMPS)/demo
 	$(BIN)/python examples/demo/demo.py --full
 
 test: $(STAMPS)/dev $(STAMPS)/demo
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12
 
 test-extras: $(STAMPS)/extras
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/extras

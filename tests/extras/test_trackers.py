@@ -18,7 +18,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from running import Tm, kill, ranks_of, server
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tracker_files import START_S, Mlflow, wandb_rows
+from tracker_files import START_S, Mlflow, wandb_file, wandb_rows
 from waiting import deadline
 
 from trainmaster.model.checkpoints import Artifact
@@ -276,7 +276,8 @@ def test_a_job_killed_twice_is_one_finished_run_everywhere(tmp_path: Path) -> No
         events = str(directory / "tensorboard" / job)
         deadline(lambda: len(scalars(events)) >= 120, "the event files", START_S, 1.0)
         assert scalars(events) == list(range(1, 121))
-        deadline(lambda: list(directory.glob("wandb/wandb/offline-run-*/*.wandb")), "W&B to write the run", START_S, 1.0)
+        staged = directory / "wandb" / "staged" / job
+        deadline(lambda: wandb_file(directory / "wandb", staged), "W&B to write the run", START_S, 1.0)
         rows, _ = wandb_rows(directory / "wandb", str(directory / "wandb" / "staged" / job))
         assert sorted(step for step, _ in rows["loss"]) == list(range(1, 121))
         assert sorted(tm.show(job)["runs"]) == ["mlflow", "tensorboard", "wandb"]

@@ -67,10 +67,19 @@ class Mlflow:
         self.start()
 
 
+def wandb_file(root: Path, staged: Path) -> Path | None:
+    """The file of the offline run that was written last of a job, once it is there."""
+    try:
+        marked = (staged / "trainmaster.run").read_text()
+    except FileNotFoundError:
+        return None
+    return next(root.glob(f"wandb/offline-run-*-{marked}/*.wandb"), None)
+
+
 def wandb_rows(root: Path, ref: str) -> tuple[Rows, dict[str, str]]:
     """Points and params of the offline run, out of the file that `wandb sync` uploads."""
-    marked = (Path(ref) / "trainmaster.run").read_text()
-    file = next(root.glob(f"wandb/offline-run-*-{marked}/*.wandb"))
+    file = wandb_file(root, Path(ref))
+    assert file is not None
     rows: Rows = {}
     params: dict[str, str] = {}
     for data in wandb_records(file.read_bytes()):

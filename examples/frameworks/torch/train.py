@@ -1,6 +1,7 @@
 """A loop of one's own in plain PyTorch, with dropout: the random states are kept, so a resumed run prints the same losses."""
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from trainmaster import sdk
@@ -27,8 +28,8 @@ def main() -> None:
         schedule.step()
         if saver.after_step(step, loss=loss.item()):
             return
-    torch.save(model.state_dict(), "model.pt")
-    sdk.artifact("model.pt")
+    save_file(model.state_dict(), "model.safetensors")  # weights and nothing else: no code to run when somebody loads it
+    sdk.artifact("model.safetensors")
 
 
 if __name__ == "__main__":
