@@ -1,8 +1,7 @@
-"""The life of the two server processes on this machine: start, find, revive, stop.
+"""The life of the two server processes on this machine: start, revive, stop.
 
-Standard library only: the command line reads this before anything heavy is loaded. A process is known by pid, start
-time and boot id together, never by its number alone. Who starts, revives or stops holds the lock `up`; `server.json`
-is written by the processes themselves, each once it holds its own lock.
+Standard library only: the command line reads this before anything heavy is loaded. Who starts, revives or stops holds
+the lock `up`; which processes live is `presence`'s to say.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,11 +23,10 @@ from trainmaster.ending import end, stop_spawner
 from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
+from trainmaster.presence import BESIDE, PROCESSES, ServerInfo, alive, lives, ready, running
 from trainmaster.wire.names import ENV_FAILPOINT
-from trainmaster.wire.processes import own_identity, same_process, start_ticks
+from trainmaster.wire.processes import start_ticks
 
-PROCESSES = ("api", "control")
-BESIDE = ("mirror", "mlflow")  # no job needs them: one that cannot be started is told and left
 START_TIMEOUT_S = 30.0
 _HEAR_S = 5.0
 _OUT_MAX_BYTES = 1024 * 1024
@@ -63,18 +61,6 @@ _TRACKED = ("mlflow", "mlflow_port")
 
 
 @dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """A server that runs. `started` are those of its processes that this call brought up."""
-
-    url: str
-    pids: dict[str, int]
-    version: str
-    started: tuple[str, ...] = ()
-    mlflow: str | None = None  # the URL of the MLflow server that runs beside it, or is about to
-    trouble: str = ""  # why the mirror could not be started; jobs run all the same
-
-
-@dataclass(frozen=True, slots=True)
 class StopReport:
     """What a stop found: processes that ended, and those among them that had to be killed."""
 
@@ -106,43 +92,6 @@ class _Child:
         return data
 
 
-def running(home: Home) -> ServerInfo | None:
-    """The server of this home, if its api lives; control may be on its way back."""
-    record = home.read_json(home.server_json) or {}
-    if not record.get("url") or not _lives(record, "api"):
-        return None
-    mlflow = record.get("mlflow_url") if _lives(record, "mlflow") else None
-    return ServerInfo(record["url"], dict(record["pids"]), str(record.get("version", "")), mlflow=mlflow)
-
-
-def alive(home: Home, which: str) -> bool:
-    """Whether this process of the server runs."""
-    return _lives(home.read_json(home.server_json) or {}, which)
-
-
-def ready(home: Home, which: str) -> bool:
-    """Whether it runs and has said that it can serve (api: listens; control: has its inventory)."""
-    record = home.read_json(home.server_json) or {}
-    return _lives(record, which) and bool(record.get("ready", {}).get(which))
-
-
-def announce(home: Home, which: str, version: str, url: str | None = None) -> None:
-    """Called by a server process that holds its lock and can serve: enter it into `server.json`."""
-    enter(home, which, own_identity(), {"version": version, **({} if url is None else {"url": url})})
-
-
-def enter(home: Home, which: str, identity: dict[str, Any], more: dict[str, Any]) -> None:
-    """Write a process (as `own_identity` tells of itself), and what there is to know besides, into `server.json`."""
-    with hold(home, "server"):
-        record = home.read_json(home.server_json) or {}
-        if record.get("boot_id") != identity["boot_id"]:
-            record = {"url": record.get("url"), "pids": {}, "ticks": {}, "ready": {}}
-        for name, value in (("pids", identity["pid"]), ("ticks", identity["start_ticks"]), ("ready", True)):
-            record.setdefault(name, {})[which] = value
-        record |= {"boot_id": identity["boot_id"], **more}
-        write_atomic(home.server_json, json.dumps(record).encode())
-
-
 def start(home: Home, options: Options | None = None) -> ServerInfo:
     """Bring up whatever of the server is not running, and wait until all of it answers.
 
@@ -171,7 +120,7 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
         info = running(home)
     if info is None:
         raise OperationError(f"the server on {home.root} came up and went away again", f"see {home.logs}")
-    return replace(info, started=(*dead, *beside), trouble=trouble)
+    return info._replace(started=(*dead, *beside), trouble=trouble)
 
 
 def _is_mirrored(home: Home) -> bool:
@@ -355,14 +304,9 @@ def _prepare(home: Home) -> None:
         raise OperationError(f"{home.root} cannot be written: {error.strerror}", hint) from error
 
 
-def _lives(record: dict[str, Any], which: str) -> bool:
-    pid, ticks = record.get("pids", {}).get(which), record.get("ticks", {}).get(which)
-    return pid is not None and ticks is not None and same_process(int(pid), int(ticks), str(record.get("boot_id")))
-
-
 def _identity(home: Home, record: dict[str, Any], which: str) -> tuple[int, int] | None:
     """(pid, start ticks) of a living process: by `server.json`, else by who holds its lock."""
-    if _lives(record, which):
+    if lives(record, which):
         return int(record["pids"][which]), int(record["ticks"][which])
     lock = home.lock(which)
     pid = holder(lock, inode(lock))

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import pwd
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +127,10 @@ class Home:
         """The directory of one agent (`wire.names` lists its files)."""
         return self.root / "attempts" / job / str(attempt) / f"n{node_index}"
 
+    def points(self, key: str) -> Path:
+        """The metric points of one agent that the server has not acknowledged; what is there after its end is for the api."""
+        return self.root / "points" / f"{key.replace('/', '~')}.jsonl"  # no name of ours holds a "~"
+
     def work(self, job: str, node: str) -> Path:
         """The job's work directory on a node of this machine, kept across attempts."""
         return self.root / "work" / job / node
@@ -140,6 +143,8 @@ class Home:
         path = self.root / f"{name}.sock"
         if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
             return path
+        import tempfile  # noqa: PLC0415  # most homes have a short path
+
         digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
         private = f"trainmaster-{os.getuid()}"
         given = os.environ.get("XDG_RUNTIME_DIR")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from trainmaster import configuration, daemons
+from trainmaster import configuration, presence
 from trainmaster.blobs.opening import open_blobs
 from trainmaster.compose import hold_alone, server_id
 from trainmaster.errors import UsageError
@@ -46,7 +46,7 @@ def _mlflow_uri(home: Home, configured: configuration.Configuration) -> str | No
     """The MLflow server to mirror into: the one that `server.toml` names, else ours, started here. Raises: UsageError."""
     if configuration.runs_mlflow(home):
         port = (home.read_json(home.settings_json) or {}).get("mlflow_port")
-        server = MlflowServer(home, port, lambda own, url: daemons.enter(home, "mlflow", own, {"mlflow_url": url}))
+        server = MlflowServer(home, port, lambda own, url: presence.enter(home, "mlflow", own, {"mlflow_url": url}))
         server.start()
         server.watch(lambda: (home.root / "stopping").exists())
         return configured.tracking.mlflow or server.url

@@ -20,9 +20,10 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
     "configuration.py": ("trainmaster.home", "trainmaster.errors"),
     "locks.py": ("trainmaster.home", "trainmaster.errors"),
     "ending.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
+    "presence.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
     "daemons.py": (
         "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks", "trainmaster.ending",
-        "trainmaster.configuration",
+        "trainmaster.configuration", "trainmaster.presence",
     ),
 }
 ADAPTERS = {  # sdk/NAME.py is imported only by who uses that framework: it may import it, and the frameworks below it

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from waiting import deadline
 
-from trainmaster import daemons
+from trainmaster import daemons, presence
 from trainmaster.engines.local.starting import start_spawner
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
@@ -38,7 +38,7 @@ def servers(home: Home) -> list[str]:
     return sorted(line[line.index("trainmaster.server") + 1] for line in lines if str(home.root) in line and "trainmaster.server" in line)
 
 
-@pytest.mark.parametrize("which", daemons.PROCESSES)
+@pytest.mark.parametrize("which", presence.PROCESSES)
 def test_one_still_on_its_way_at_the_stop_ends_by_itself(home: Home, which: str) -> None:
     home.root.mkdir()
     leave_behind(home, which)
@@ -46,7 +46,7 @@ def test_one_still_on_its_way_at_the_stop_ends_by_itself(home: Home, which: str)
     deadline(lambda: servers(home) == [], "nothing to be left", timeout_s=30.0)
 
 
-@pytest.mark.parametrize("which", daemons.PROCESSES)
+@pytest.mark.parametrize("which", presence.PROCESSES)
 def test_a_start_gets_along_with_one_on_its_way(home: Home, which: str) -> None:
     home.root.mkdir()
     leave_behind(home, which)
@@ -64,7 +64,7 @@ def test_one_that_dies_while_the_other_is_started_is_started_too(home: Home) -> 
     deadline(lambda: servers(home) == ["api", "control"], "the api to be on its way", every_s=0.005)
     os.kill(before["control"], signal.SIGKILL)
     assert starting.wait(daemons.START_TIMEOUT_S - 5.0) == 0
-    after = daemons.running(home)
+    after = presence.running(home)
     assert after is not None
     assert set(after.pids.values()).isdisjoint(before.values())
     assert servers(home) == ["api", "control"]
@@ -95,5 +95,5 @@ def test_a_stopped_process_of_the_server_does_not_keep_others_from_the_lock(home
         assert holding.stdout is not None
         holding.stdout.readline()
         os.kill(holding.pid, signal.SIGSTOP)
-        assert set(daemons.start(home).started) == set(daemons.PROCESSES)
+        assert set(daemons.start(home).started) == set(presence.PROCESSES)
         assert holding.wait(10.0) == -signal.SIGKILL

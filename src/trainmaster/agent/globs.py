@@ -12,8 +12,8 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Pattern
 TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".incomplete", "~")
 
 _STEP = "{step}"
-_WILD = re.compile(r"[*?\[]|\{step\}")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_WILD = r"[*?\[]|\{step\}"
+_NUMBER = r"\d+(?:\.\d+)?"
 
 
 Signature = Tuple[int, int, int, int]  # device, inode, bytes, time of modification in ns
@@ -37,11 +37,11 @@ class Glob:
         self.root = root
         self.absolute = os.path.isabs(pattern)
         parts = [part for part in pattern.split("/") if part not in ("", ".")]
-        self._names = [_Name(part, bool(_WILD.search(part)), re.compile(_translate(part))) for part in parts]
+        self._names = [_Name(part, bool(re.search(_WILD, part)), re.compile(_translate(part))) for part in parts]
         self._whole = re.compile(("/" if self.absolute else "") + _translate_path(parts))
         self.has_step = _STEP in pattern
         # Where {step} is the only wildcard, a step has one match; otherwise several may belong together.
-        self.one_per_step = not _WILD.search(pattern.replace(_STEP, ""))
+        self.one_per_step = not re.search(_WILD, pattern.replace(_STEP, ""))
         self._leaf_is_temporary = bool(parts) and parts[-1].endswith(TEMPORARY)
         self._anything = not re.search(r"[^\W_]", re.sub(r"\[[^]]*\]", "", pattern.replace(_STEP, "")))
 
@@ -117,7 +117,7 @@ class Glob:
         for part, name in zip(reversed(path.split("/")), reversed(self._names)):  # noqa: B905  # `strict` came after 3.9
             if name.wild:
                 stem = os.path.splitext(part)[0]
-                whole = [number for number in _NUMBER.findall(stem) if "." not in number]
+                whole = [number for number in re.findall(_NUMBER, stem) if "." not in number]
                 return int(whole[-1]) if whole else None
         return None
 
@@ -172,7 +172,7 @@ def _translate_path(parts: List[str]) -> str:
 
 def _translate(name: str, step: str = "[0-9]+") -> str:
     """A regular expression for one component; `step` is what its first `{step}` becomes."""
-    out = [] if name.startswith(".") or not _WILD.match(name) else [r"(?!\.)"]
+    out = [] if name.startswith(".") or not re.match(_WILD, name) else [r"(?!\.)"]
     at = 0
     while at < len(name):
         if name.startswith(_STEP, at):

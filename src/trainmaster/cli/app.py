@@ -1,25 +1,26 @@
 """The `tm` command: a table of commands, each loaded only when it is called, and the one place where errors are told."""
 
-import difflib
 import json
 import os
 import signal
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from trainmaster import __version__
 from trainmaster.cli.output import tell
 from trainmaster.cli.session import Session, json_option, no_such_option, server_option
 from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS = {
     "init": ("trainmaster.cli.init:init", "Begin with files that run as they stand."),
     "run": ("trainmaster.cli.run:run", "Submit a job and follow it to its end."),
-    "submit": ("trainmaster.cli.run:submit", "Submit a job and print its id."),
+    "submit": ("trainmaster.cli.submit:submit", "Submit a job and print its id."),
     "plan": ("trainmaster.cli.plan:plan", "What would happen, before anything is submitted."),
     "render": ("trainmaster.cli.plan:render", "Print exactly what an engine would be given."),
     "wait": ("trainmaster.cli.wait:wait", "Wait until jobs have ended."),
@@ -72,15 +73,15 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), function)
         return command
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """From the table, so that a key press loads nothing."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415  # only a shell asks
+
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
         return [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Aliases, and a guess where there is no such command."""
         name, rest = args[0], args[1:]
         if name in ALIASES:
@@ -88,6 +89,8 @@ class LazyGroup(click.Group):
             rest = [*more, *rest]
         command = self.get_command(ctx, name)
         if command is None:
+            import difflib  # noqa: PLC0415  # only who mistypes needs it
+
             near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1, cutoff=0.5)
             meant = ALIASES[near[0]][0] if near and near[0] in ALIASES else near[0] if near else None
             hint = f"did you mean: tm {meant}" if meant else "all commands: tm --help"

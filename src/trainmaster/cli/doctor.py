@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from trainmaster import __version__, configuration, daemons
+from trainmaster import __version__, configuration, presence
 from trainmaster.cli import words
 from trainmaster.cli.session import Session, remote
 from trainmaster.errors import TrainmasterError
@@ -122,8 +122,8 @@ def _mirror(home: Home) -> Check:
         return Check("mirror", False, error.message, error.hint)
     if not wanted:
         return Check("mirror", None, "runs are mirrored nowhere; into an MLflow server of our own: tm up --mlflow")
-    if not daemons.alive(home, "mirror"):
-        running = daemons.running(home) is not None
+    if not presence.alive(home, "mirror"):
+        running = presence.running(home) is not None
         hint = f"tm up says why; see {home.logs / 'mirror.log'}" if running else "start it: tm up"
         return Check("mirror", False if running else None, f"{', '.join(wanted)}: no mirror runs", hint)
     lines, troubled = [], False

@@ -12,7 +12,7 @@ import sys
 import threading
 from types import FrameType
 
-from trainmaster import daemons
+from trainmaster import daemons, presence
 from trainmaster.cli.output import Output
 from trainmaster.errors import OperationError, TrainmasterError
 from trainmaster.home import Home
@@ -53,9 +53,9 @@ def stay(home: Home, out: Output, stopping: threading.Event) -> None:
 
 def _revived(home: Home, out: Output) -> bool:
     """Bring back what is gone; whether all of it is there."""
-    for which in daemons.PROCESSES:
+    for which in presence.PROCESSES:
         try:
-            if not daemons.alive(home, which) and daemons.revive(home, which):
+            if not presence.alive(home, which) and daemons.revive(home, which):
                 out.note(f"{which} was gone and is back")
         except (TrainmasterError, OSError) as error:
             out.note(f"{which} does not come back: {error}")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -12,6 +11,13 @@ from trainmaster.cli.table import draw
 
 _COLOURS = {"succeeded": "32", "running": "36", "failed": "31", "lost": "31", "cancelled": "33", "stopping": "33", "held": "33"}
 _PLAIN = str.maketrans({"·": "-", "…": "~", "×": "x", "—": "-", "→": ">"})
+
+
+def _columns() -> int:
+    """The width of the terminal."""
+    import shutil  # noqa: PLC0415  # on a terminal alone
+
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 class Output:
@@ -27,7 +33,7 @@ class Output:
     @property
     def width(self) -> int | None:
         """Columns of the terminal; None where the output is piped and nothing is shortened."""
-        return shutil.get_terminal_size((80, 24)).columns if self.terminal else None
+        return _columns() if self.terminal else None
 
     def data(self, text: str, state: str = "") -> None:
         """A line of what was asked for; the word `state` in it is coloured where colours are wanted."""

@@ -4,7 +4,7 @@ import time
 
 import click
 
-from trainmaster import daemons
+from trainmaster import daemons, presence
 from trainmaster.cli.foreground import listen, stay
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
@@ -37,17 +37,17 @@ def up(session: Session, foreground: bool, host: str | None, port: int | None, *
         stay(home, out, stopping)
 
 
-def _say_up(session: Session, home: Home, info: daemons.ServerInfo) -> None:
+def _say_up(session: Session, home: Home, info: presence.ServerInfo) -> None:
     out = session.out
     if out.json:
         more = {"mlflow": info.mlflow, "trouble": info.trouble or None}
         out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started), **more})
         return
-    fresh = len(set(info.started) & set(daemons.PROCESSES))
-    what = "started" if fresh == len(daemons.PROCESSES) else "revived" if fresh else "already running"
+    fresh = len(set(info.started) & set(presence.PROCESSES))
+    what = "started" if fresh == len(presence.PROCESSES) else "revived" if fresh else "already running"
     out.data(f"{what}: {info.url}")
     if info.mlflow:
-        out.data(f"MLflow: {info.mlflow}" + (" (answers in half a minute or so)" if daemons.BESIDE[0] in info.started else ""))
+        out.data(f"MLflow: {info.mlflow}" + (" (answers in half a minute or so)" if presence.BESIDE[0] in info.started else ""))
     if info.trouble:
         out.note(f"runs are not mirrored: {info.trouble}\njobs run all the same")
     virtual = declared_nodes(home)
@@ -79,7 +79,7 @@ def down(session: Session, cancelling: bool) -> None:
         message = f"{target.source} names the server {target.url}, which is not this machine's own"
         raise UsageError(message, "stop it where it runs")
     home, out = Home.default(), session.out
-    running = daemons.running(home) is not None
+    running = presence.running(home) is not None
     left: list[Row] = []
     if running or (cancelling and home.events_db.exists()):
         client = session.client()

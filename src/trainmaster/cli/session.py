@@ -1,15 +1,16 @@
 """What every command shares: its options (`--json`, `-q`, `--server`), its output and its client."""
 
-import difflib
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from trainmaster.cli.output import Output
 from trainmaster.client.api import Client
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -35,7 +36,7 @@ class _Named(click.types.StringParamType):
     def __init__(self, what: str) -> None:
         self._what = what
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         """Those that begin so."""
         found: list[CompletionItem] = getattr(import_module("trainmaster.cli.completion"), self._what)(ctx, incomplete)
         return found
@@ -66,6 +67,8 @@ server_option = click.option("--server", metavar="URL", expose_value=False, call
 
 def no_such_option(error: click.NoSuchOption) -> str:
     """`there is no option '--gpu'; did you mean '--gpus'?`."""
+    import difflib  # noqa: PLC0415  # only who mistypes needs it
+
     near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
     return f"there is no option {error.option_name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 

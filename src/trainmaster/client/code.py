@@ -8,8 +8,8 @@ import io
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trainmaster.agent.globs import Glob
 from trainmaster.client.digests import Digests
@@ -24,8 +24,7 @@ _LINKS_MAX = 20_000
 _NOTES_MAX = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
+class Gathered(NamedTuple):
     """A work directory as it is now. `notes` are sentences for the person who submits."""
 
     tree: Tree
@@ -147,7 +146,7 @@ class _Collected:
         for path in self._listing.files:
             try:
                 path.encode()
-                status = os.lstat(f"{self._root}/{path}")
+                status = self._listing.looks.get(path) or os.lstat(f"{self._root}/{path}")
             except UnicodeEncodeError:
                 self._notes.append(f"{path!a}: not copied: its name is not UTF-8")
             except OSError:

@@ -10,8 +10,8 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode, urlsplit
 
 from trainmaster import errors
@@ -38,13 +38,12 @@ class Sink(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One request. `key` is its Idempotency-Key; `wait_s` is how long the server may hold the answer back."""
 
     method: str
     path: str
-    query: Mapping[str, Any] = field(default_factory=dict)
+    query: Mapping[str, Any] = MappingProxyType({})
     body: bytes | None = None
     content_type: str = "application/json"
     key: str | None = None
@@ -57,8 +56,7 @@ class Call:
         return self.method == "GET" or self.key is not None or self.repeatable
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(NamedTuple):
     """How long to try when nobody listens: `seconds`, as long as there is `hope`; `on_wait` is told once per request.
 
     A connection that broke under a request gets RESTART_S.

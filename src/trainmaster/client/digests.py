@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -96,6 +95,8 @@ class Digests:
             return
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            import tempfile  # noqa: PLC0415  # most submits have digested nothing new
+
             descriptor, part = tempfile.mkstemp(dir=self._file.parent)
             with os.fdopen(descriptor, "w") as file:
                 json.dump(self._asked, file, separators=(",", ":"))

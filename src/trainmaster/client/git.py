@@ -5,8 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from trainmaster.client.listing import GIT, git_environment
 from trainmaster.wire.remotes import without_credentials
@@ -14,13 +13,12 @@ from trainmaster.wire.remotes import without_credentials
 DIFF_MAX_BYTES = 1024 * 1024  # stored of a patch; the code copy has the files themselves
 _DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
 _PLAIN = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false")  # as `git apply` takes it, whatever a person prefers
-_SECTION = re.compile(r'\[\s*(?P<name>[\w.-]+)(?:\s+"(?P<sub>[^"]*)")?\s*\]')
+_SECTION = r'\[\s*(?P<name>[\w.-]+)(?:\s+"(?P<sub>[^"]*)")?\s*\]'
 _READ_BYTES = 1 << 16
 _COUNTED_MAX_BYTES = 256 * 1024 * 1024  # a patch is not read further than this to say how long it is
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(NamedTuple):
     """From the commit to the files that git knows, as they are. `bytes` is of the whole, `data` may be its beginning."""
 
     data: bytes
@@ -98,7 +96,7 @@ def _configuration(root: str) -> Iterator[str]:
         return
     name: str | None = None
     for line in _lines(os.path.join(directory, "config")):
-        section = _SECTION.match(line)
+        section = re.match(_SECTION, line)
         if section:
             name = section["sub"] if section["name"].lower() == "remote" else None
         key, equals, value = line.partition("=")

@@ -8,7 +8,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trainmaster.errors import TooLargeError
 
@@ -24,8 +24,7 @@ _STATUS_REST = ("--no-renames", "--ignore-submodules=all", "--", ".")
 _SUBMODULE = "160000"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """What a code copy may hold. A file beyond its limit is linked."""
 
     bytes: int = 200 * MIB  # in git: of changed and untracked files; elsewhere: of all
@@ -36,23 +35,24 @@ class Limits:
     git_files: int = 100_000
 
 
-@dataclass(slots=True)
 class Listing:
     """Paths relative to the work directory, with `/`."""
 
-    files: set[str] = field(default_factory=set)
-    fresh: set[str] = field(default_factory=set)  # those of `files` that are changed or untracked
-    untracked: set[str] = field(default_factory=set)
-    links: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
-    git: bool = False
-    commit: str | None = None
-    dirty: bool = False
+    def __init__(self, git: bool = False) -> None:
+        self.files: set[str] = set()
+        self.fresh: set[str] = set()  # those of `files` that are changed or untracked
+        self.untracked: set[str] = set()
+        self.links: set[str] = set()
+        self.looks: dict[str, os.stat_result] = {}  # at tracked files, taken while git was busy
+        self.notes: list[str] = []
+        self.git = git
+        self.commit: str | None = None
+        self.dirty = False
 
 
 def list_directory(root: str, limits: Limits) -> Listing:
     """What is copied and what is linked of `root`. Raises: TooLargeError."""
-    listing, note = _git_listing(root)
+    listing, note = _git_listing(root, look=True)
     if listing is None:
         listing = _plain_listing(root, limits)
     if note:
@@ -71,26 +71,30 @@ def git_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
-def _git_listing(root: str) -> tuple[Listing | None, str]:
-    """The listing of a directory in git; None with a note (or without, outside git) where git does not help."""
+def _git_listing(root: str, look: bool = False) -> tuple[Listing | None, str]:
+    """The listing of a directory in git; None with a note (or without, outside git) where git does not help.
+
+    With `look` the tracked files are looked at too: git needs longer for its status than we for that.
+    """
     real = os.path.realpath(root)
     top = _top(real)
     if top is None:
         return None, ""
     environment = git_environment()
     try:
-        commands = [(*GIT, "-C", real, *_STATUS, *_STATUS_REST), (*GIT, "-C", real, "ls-files", "-z", "--stage")]
+        commands = [(*GIT, "-C", real, "ls-files", "-z", "--stage"), (*GIT, "-C", real, *_STATUS, *_STATUS_REST)]
         pipe = subprocess.PIPE
         running = [subprocess.Popen(c, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment) for c in commands]
     except OSError:
         return None, "git is not installed: the directory is copied as one outside git"
-    (status, errors), (tracked, _) = (process.communicate() for process in running)
+    prefix = "" if real == top else os.path.relpath(real, top) + "/"
+    repository = _Repository(real, prefix)
+    repository.track(os.fsdecode(running[0].communicate()[0]), look)
+    status, errors = running[1].communicate()
     if any(process.returncode for process in running):
         reason = (errors.decode(errors="replace").strip().splitlines() or ["no reason given"])[0]
         return None, f"git cannot read this repository ({reason}): the directory is copied as one outside git"
-    prefix = "" if real == top else os.path.relpath(real, top) + "/"
-    listing = _Repository(real, prefix).listing(os.fsdecode(status), os.fsdecode(tracked))
-    return listing, ""
+    return repository.listing(os.fsdecode(status)), ""
 
 
 def _top(real: str) -> str | None:
@@ -109,16 +113,25 @@ class _Repository:
     def __init__(self, root: str, prefix: str) -> None:
         self._root, self._prefix = root, prefix
         self._listing = Listing(git=True)
+        self._submodules: list[str] = []
 
-    def listing(self, status: str, tracked: str) -> Listing | None:
-        """None where the directory itself is ignored: then it is as if outside git."""
-        result, inner = self._listing, []
+    def track(self, tracked: str, look: bool) -> None:
+        """Take in what `git ls-files --stage` says, with a look at each file where that is wanted."""
         for record in filter(None, tracked.split("\0")):
             about, _, path = record.partition("\t")
             if about.startswith(_SUBMODULE):
-                inner.append(path)
+                self._submodules.append(path)
             else:
-                result.files.add(path)
+                self._listing.files.add(path)
+        for path in self._listing.files if look else ():
+            try:
+                self._listing.looks[path] = os.lstat(f"{self._root}/{path}")
+            except (OSError, UnicodeEncodeError):
+                continue  # whoever copies it finds out, and says so
+
+    def listing(self, status: str) -> Listing | None:
+        """What `git status` says besides. None where the directory itself is ignored: then it is as if outside git."""
+        result, inner = self._listing, self._submodules
         for record in filter(None, status.split("\0")):
             kind, _, rest = record.partition(" ")
             if kind == "#":
@@ -183,16 +196,16 @@ def is_junk(path: str) -> bool:
     return any(part in JUNK for part in path.split("/")) or path.endswith((".pyc", ".pyo"))
 
 
-@dataclass(slots=True)
 class _Directory:
     """One directory of the plain walk, scanned."""
 
-    path: str
-    files: dict[str, int] = field(default_factory=dict)  # to copy, with their sizes
-    large: list[str] = field(default_factory=list)
-    directories: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    whole: bool = True  # False: more files than may be taken; the scan stopped
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.files: dict[str, int] = {}  # to copy, with their sizes
+        self.large: list[str] = []
+        self.directories: list[str] = []
+        self.notes: list[str] = []
+        self.whole = True  # False: more files than may be taken; the scan stopped
 
     @property
     def rank(self) -> tuple[bool, int, str]:

@@ -9,10 +9,8 @@ that a cloned repository cannot collect it.
 
 import os
 import stat
-import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainmaster.errors import AuthenticationError, UsageError
 from trainmaster.home import Home
@@ -23,8 +21,7 @@ ENV_SERVER, ENV_TOKEN, ENV_TAGS = "TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TR
 VARIABLES = {"server": ENV_SERVER, "project": "TRAINMASTER_PROJECT"}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A configured server. `source` says who named it: an argument, a variable or a file."""
 
     url: str
@@ -48,8 +45,7 @@ def configured(server: str | None = None, token: str | None = None, directory: P
     return Target(url, given_token or _stored_token(url), source)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One place that says what a key is. `source` is a variable (`$NAME`) or a file, then with its line."""
 
     key: str
@@ -126,6 +122,8 @@ def _own_files() -> list[Path]:
 
 def _read(path: Path) -> dict[str, Any]:
     """Our part of a TOML file. Raises: UsageError."""
+    import tomllib  # noqa: PLC0415  # most machines have no such file
+
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -5,9 +5,8 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from trainmaster.client.api import Client, Row, follow, new_key, server_known
 from trainmaster.client.code import Gathered, gather, pack_zip
@@ -69,8 +68,7 @@ class Submission(Options, total=False):
     client: Client
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """What is about to be submitted: a spec as a mapping, and its work directory, absolute."""
 
     spec: Mapping[str, Any]
@@ -79,8 +77,7 @@ class Draft:
     hold: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(NamedTuple):
     """A submission: the request's body, the code as it was found (None: it runs in place), the patch to what is committed."""
 
     body: dict[str, Any]
@@ -88,8 +85,7 @@ class Parcel:
     patch: Patch | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobHandle:
+class JobHandle(NamedTuple):
     """A submitted job."""
 
     id: str

@@ -13,7 +13,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from trainmaster import __version__, compose, daemons
+from trainmaster import __version__, compose, presence
 from trainmaster.errors import ConflictError, TrainmasterError
 from trainmaster.home import Home
 from trainmaster.server.listening import prepare_directory
@@ -45,7 +45,7 @@ def _control(home: Home, detached: bool) -> int:
     def started() -> None:
         settle()
         refuse_stopped(home, detached)
-        daemons.announce(home, "control", __version__)
+        presence.announce(home, "control", __version__)
         if detached:
             watch(home, "api")
 
@@ -59,7 +59,7 @@ def _mirror(home: Home, detached: bool) -> int:
     def started() -> None:
         settle()
         refuse_stopped(home, detached)
-        daemons.announce(home, "mirror", __version__)
+        presence.announce(home, "mirror", __version__)
 
     from trainmaster.mirroring import mirror_main  # noqa: PLC0415  no other process loads trackers
 

@@ -8,7 +8,7 @@ from types import FrameType
 
 import uvicorn
 
-from trainmaster import __version__, compose, configuration, daemons
+from trainmaster import __version__, compose, configuration, presence
 from trainmaster.home import Home
 from trainmaster.server.app import create_app
 from trainmaster.server.listening import bind_tcp, bind_unix, url_of
@@ -34,7 +34,7 @@ def api_main(home: Home, detached: bool) -> int:
         home, stores.inbox, stores.events, stores.metrics, stores.blobs, secret, configuration.load(home),
         lambda job: compose.runs_of(home, job),
     )  # fmt: skip
-    app = create_app(services, lambda: daemons.ready(home, "control"))
+    app = create_app(services, lambda: presence.ready(home, "control"))
     config = uvicorn.Config(
         app,
         http="h11",
@@ -71,7 +71,7 @@ class ApiServer(uvicorn.Server):
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         settle()
-        await asyncio.to_thread(daemons.announce, self._home, "api", __version__, url_of(sockets[0]))
+        await asyncio.to_thread(presence.announce, self._home, "api", __version__, url_of(sockets[0]))
         if self._detached:
             watch(self._home, "control")
             watch(self._home, "mirror")

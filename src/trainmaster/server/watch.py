@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 
-from trainmaster import daemons
+from trainmaster import daemons, presence
 from trainmaster.errors import TrainmasterError
 from trainmaster.home import Home
 
@@ -48,7 +48,7 @@ def _keep(home: Home, other: str) -> None:
             log.warning("%s was gone and is back", other)
         else:
             # Being stopped, or somebody else was faster; or nothing is mirrored, which a later `tm up --mlflow` may change.
-            resting.wait(_UNWANTED_S if other in daemons.BESIDE else _LOOK_S)
+            resting.wait(_UNWANTED_S if other in presence.BESIDE else _LOOK_S)
 
 
 def end_without_home(home: Home) -> None:
@@ -65,7 +65,7 @@ def rest_s(deaths: int) -> float:
 
 def _sleep_while_alive(home: Home, other: str) -> None:
     """Return once `other` is gone."""
-    while daemons.alive(home, other):
+    while presence.alive(home, other):
         pid = int((home.read_json(home.server_json) or {}).get("pids", {}).get(other, 0))
         try:
             descriptor = os.pidfd_open(pid)
@@ -73,7 +73,7 @@ def _sleep_while_alive(home: Home, other: str) -> None:
             threading.Event().wait(_LOOK_S)
             continue
         try:
-            if daemons.alive(home, other):
+            if presence.alive(home, other):
                 poll = select.poll()  # `select.select` refuses numbers over 1,024
                 poll.register(descriptor, select.POLLIN)
                 while not poll.poll(_HOME_LOOK_S * 1000):

@@ -1,16 +1,14 @@
 """What is wrong with a spec, gathered: every fault with its place, and one error that lists them all."""
 
-import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from trainmaster.errors import SpecError
 
 FAULTS_MAX = 100  # told at once; the rest is counted
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """One fault. `line` and `column` count from 1; they and `file` are None where there is no file."""
 
     field: str
@@ -34,7 +32,7 @@ def spec_error(faults: Iterable[Fault], hint: str = "`tm schema` lists every fie
     lines = [str(fault) for fault in ordered[:FAULTS_MAX]]
     if len(ordered) > FAULTS_MAX:
         lines.append(f"and {len(ordered) - FAULTS_MAX} more")
-    return SpecError("\n".join(lines), hint, [asdict(f) for f in ordered[:FAULTS_MAX]])
+    return SpecError("\n".join(lines), hint, [f._asdict() for f in ordered[:FAULTS_MAX]])
 
 
 def describe(value: object) -> str:
@@ -61,5 +59,7 @@ def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
     lowered = name.lower().replace("-", "_")
     if lowered in names:
         return lowered
+    import difflib  # noqa: PLC0415  # only who mistypes needs it
+
     found = difflib.get_close_matches(lowered[:80], names, n=1, cutoff=cutoff)
     return found[0] if found else None

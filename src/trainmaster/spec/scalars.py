@@ -8,11 +8,11 @@ import re
 
 _NULL = frozenset(("", "~", "null", "Null", "NULL"))
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_INT = re.compile(r"[-+]?[0-9]+\Z")
-_OCTAL = re.compile(r"0o[0-7]+\Z")
-_HEX = re.compile(r"0x[0-9a-fA-F]+\Z")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_INFINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z")
+_INT = r"[-+]?[0-9]+\Z"
+_OCTAL = r"0o[0-7]+\Z"
+_HEX = r"0x[0-9a-fA-F]+\Z"
+_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"
+_INFINITE = r"[-+]?\.(?:inf|Inf|INF)\Z"
 _NAN = frozenset((".nan", ".NaN", ".NAN"))
 
 
@@ -23,11 +23,11 @@ def scalar(text: str) -> str | int | float | bool | None:
     if text in _BOOL:
         return _BOOL[text]
     for pattern, base in ((_INT, 10), (_OCTAL, 8), (_HEX, 16)):
-        if pattern.match(text):
+        if re.match(pattern, text):
             return _integer(text, base)
-    if _FLOAT.match(text):
+    if re.match(_FLOAT, text):
         return float(text)
-    if _INFINITE.match(text):
+    if re.match(_INFINITE, text):
         return -math.inf if text[0] == "-" else math.inf
     return math.nan if text in _NAN else text
 
