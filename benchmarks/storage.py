@@ -3,7 +3,9 @@
 The repository has 10,000 files, none changed since the last submit; beside it `git stash create`. The checkpoint is written
 by a job with `sdk.checkpoint`; its time runs from the end of the `with` block to the commit on record, digest, node's copy,
 upload and manifest included. Beside it, the same bytes uploaded by boto3 and obstore, which digest nothing of the kind. The
-S3 server (moto's, a process of its own) and whoever sends share this machine's cores.
+S3 server (moto's, a process of its own) and whoever sends share this machine's cores. It keeps what it gets in memory (left to
+itself it writes every part to a file, and whoever comes next pays for the disk), each sample begins with nothing to be written
+back, and who comes first changes from one round to the next.
 """
 
 import os
@@ -13,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +36,8 @@ BUCKET = "bench"
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_REGION": "us-east-1"}
 NEEDED = ("moto", "boto3", "obstore")
 S3_SERVER = """
-import logging, sys
+import logging, os, sys
+os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(2**40)
 from moto.server import ThreadedMotoServer
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -133,25 +137,30 @@ def _checkpoint(report: common.Report, root: Path) -> None:
     """The same bytes, by us and by the clients of S3."""
     quick = report.options.quick
     size, n = (QUICK_CHECKPOINT, QUICK_UPLOADS) if quick else (CHECKPOINT, UPLOADS)
-    os.environ.update(KEYS)
+    os.environ.update(KEYS, XDG_CACHE_HOME=str(root / "cache"))
     weights = root / "weights.bin"
     with weights.open("wb") as file:
         for _ in range(size // MIB):
             file.write(random.randbytes(MIB))
     taken: dict[str, list[float]] = {"Trainmaster, to the commit": [], "boto3 upload_file": [], "obstore put": []}
+    for name in NEEDED[1:]:
+        import_module(name)  # no part of a sample
     with _s3() as endpoint:
         home = common.own_home(root)
         home.root.mkdir(parents=True, mode=0o700)
         text = f'[storage]\nurl = "s3://{BUCKET}/ours"\nendpoint = "{endpoint}"\n'
         (home.root / "server.toml").write_text(text)
         with common.server(root) as client:
+            turns: dict[str, Callable[[int], float]] = {
+                "Trainmaster, to the commit": lambda number: _ours(client, root, weights, number),
+                "boto3 upload_file": lambda number: _timed(lambda: _boto3(endpoint, weights)),
+                "obstore put": lambda number: _timed(lambda: _obstore(endpoint, weights)),
+            }
+            names = list(turns)
             for number in range(n):
-                _empty(endpoint)
-                taken["Trainmaster, to the commit"].append(_ours(client, root, weights, number))
-                _empty(endpoint)
-                taken["boto3 upload_file"].append(_timed(lambda: _boto3(endpoint, weights)))
-                _empty(endpoint)
-                taken["obstore put"].append(_timed(lambda: _obstore(endpoint, weights)))
+                for name in names[number % 3 :] + names[: number % 3]:
+                    _empty(endpoint)
+                    taken[name].append(turns[name](number))
     rows = []
     for name, samples in taken.items():
         report.keep(f"{name}: seconds", samples)
@@ -175,9 +184,10 @@ def _s3() -> Iterator[str]:
 
 
 def _empty(endpoint: str) -> None:
-    """An S3 server that keeps everything in memory keeps nothing of the sample before."""
+    """Nothing of the sample before is left: in the memory of the S3 server, or to be written to a disk."""
     urlopen(Request(f"{endpoint}/moto-api/reset", method="POST"), timeout=60).close()
     urlopen(Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=60).close()
+    os.sync()
 
 
 def _ours(client: Client, root: Path, weights: Path, number: int) -> float:

@@ -11,6 +11,7 @@ from waiting import deadline
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 NAMES = ("submits", "listing", "compare", "memory", "sdk_report", "adoption", "survival")
+ALONE = ("metric_ingest", "tracking_cost")  # what they are compared with takes longer than they do
 
 
 def processes_of(directory: Path) -> list[str]:
@@ -23,9 +24,9 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + ALONE)
 def test_quick(name: str, tmp_path: Path) -> None:
-    program = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick"]
+    program = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--quick", *(["--no-peers"] if name in ALONE else [])]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "TRAINMASTER_BENCH_RESULTS": str(tmp_path / "results")}
     result = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -1,9 +1,11 @@
 """An S3 server (moto's) and a proxy before it that throttles, resets, refuses or dies as a test wants."""
 
+import base64
 import http.client
 import logging
 import socket
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,19 +15,27 @@ from urllib.request import Request, urlopen
 BUCKET = "training"
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "an-access-key", "AWS_SECRET_ACCESS_KEY": "a-very-secret-key", "AWS_REGION": "us-east-1"}
 SLOW_DOWN = b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
+UNKNOWN = b'<?xml version="1.0"?><Error><Code>NotImplemented</Code><Message>A header is not known.</Message></Error>'
+DAMAGED = b'<?xml version="1.0"?><Error><Code>BadDigest</Code><Message>The CRC32 you specified did not match.</Message></Error>'
 DENIED = b'<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'
 
-Fault = Callable[[str, str], str | None]  # (method, path with query) -> None | "slow" | "reset" | "half" | "denied" | "down"
+# (method, path with query) -> None | "slow" | "reset" | "half" | "denied" | "down" | "flip"
+Fault = Callable[[str, str], str | None]
 
 
 @dataclass
 class Proxy:
-    """Forwards to the S3 server; `fault` decides what happens to each request."""
+    """Forwards to the S3 server; `fault` decides what happens to each request.
+
+    Unlike moto's server it compares the checksum that a body comes with; `compares` False: it knows of none, as older ones.
+    """
 
     target: tuple[str, int]
     fault: Fault = lambda method, path: None
     seen: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
+    compares: bool = True
+    compared: int = 0  # bodies that came with a checksum, and whole
 
     def count(self, method: str, word: str) -> int:
         """How many requests of a kind came."""
@@ -47,8 +57,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         body = self.rfile.read(length)
-        if what in ("slow", "denied"):
-            self._answer(503 if what == "slow" else 403, {}, SLOW_DOWN if what == "slow" else DENIED)
+        if what == "flip" and body:
+            body = bytes([body[0] ^ 1]) + body[1:]
+        refused = self._refused(what, body)
+        if refused is not None:
+            self._answer(refused[0], {}, refused[1])
             return
         connection = http.client.HTTPConnection(*self.proxy.target, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
@@ -61,6 +74,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self._answer(response.status, dict(response.headers), data)
+
+    def _refused(self, what: str | None, body: bytes) -> tuple[int, bytes] | None:
+        """Status and words of an answer that the S3 server is not asked for."""
+        if what in ("slow", "denied"):
+            return (503, SLOW_DOWN) if what == "slow" else (403, DENIED)
+        ours = {"x-amz-checksum-algorithm", "x-amz-checksum-crc32"} & {name.lower() for name in self.headers}
+        if not self.proxy.compares and ours:
+            return 501, UNKNOWN
+        told = self.headers.get("x-amz-checksum-crc32")
+        if told is not None:
+            if told != base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode():
+                return 400, DAMAGED
+            self.proxy.compared += 1
+        return None
 
     def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
         self.send_response_only(status)

@@ -40,6 +40,13 @@ for step in range(start + 1, 7):
         time.sleep(0.02)
 open("out/report.csv", "w").write("step,loss")
 """
+SDK_PROGRAM = """
+import os
+from trainmaster import sdk
+with sdk.checkpoint(6) as directory:
+    with open(os.path.join(directory, "weights.bin"), "wb") as file:
+        file.write(os.urandom(SIZE))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +234,21 @@ def _dies_at(store: Proxy, word: str) -> Any:
     return fault
 
 
+def test_a_checkpoint_of_the_sdk_is_on_its_way_before_it_is_digested_and_parts_damaged_there_are_sent_again(
+    tmp_path: Path, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path, address, monkeypatch) as run:
+        flips = iter([False, True, True, False, True])
+        run.store.fault = lambda method, path: "flip" if "partNumber" in path and next(flips, False) else None
+        (run.tm.work / "train.py").write_text(SDK_PROGRAM.replace("SIZE", str(40 * MIB)))
+        job = run.tm.submit("--", sys.executable, "train.py")
+        shown = run.tm.ended(job, 90.0)
+        assert (shown["state"], [one["step"] for one in shown["checkpoints"]]) == ("succeeded", [6]), run.words(job)
+        assert run.store.compared == 5  # what each of the parts was worth in the end
+        assert run.store.count("PUT", "partNumber") == 5 + 3
+        run.all_whole(shown)
+
+
 def test_a_store_that_refuses_is_said_and_training_goes_on(
     tmp_path: Path, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +263,8 @@ def test_a_store_that_refuses_is_said_and_training_goes_on(
         assert (shown["state"], [one["step"] for one in shown["checkpoints"]]) == ("succeeded", [1])
         said = (run.tm.home.attempt(job, 1, 0) / "agent.log").read_text()
         assert "was not brought to the store" in said
+        assert any(note.startswith("checkpoint of step 6 was not kept: ") and "credentials" in note for note in shown["notes"])
+        assert "checkpoint of step 6 was not kept: " in run.tm.ok("show", job)
         assert "credentials" in said
 
 

@@ -11,7 +11,8 @@ from s3_server import BUCKET, ENVIRONMENT, Proxy, clear, proxy, s3_server
 from trainmaster.blobs.s3 import S3Blobs
 from trainmaster.configuration import StorageSettings
 from trainmaster.errors import NotFoundError, StoreRefusedError, StoreUnavailableError
-from trainmaster.testing.blobs_contract import BlobsContract, DirectContract, read, send
+from trainmaster.ports.blobs import Part
+from trainmaster.testing.blobs_contract import BlobsContract, DirectContract, crc32, read, send
 
 pytestmark = pytest.mark.xdist_group("s3")
 
@@ -38,6 +39,15 @@ def opened(store: Proxy) -> S3Blobs:
 class TestS3(BlobsContract, DirectContract):
     @pytest.fixture
     def blobs(self, store: Proxy) -> S3Blobs:
+        return opened(store)
+
+
+class TestOlderS3(DirectContract):
+    """It knows no checksums of parts."""
+
+    @pytest.fixture
+    def blobs(self, store: Proxy) -> S3Blobs:
+        store.compares = False
         return opened(store)
 
 
@@ -101,6 +111,20 @@ def test_a_download_that_breaks_is_taken_up_where_it_broke(store: Proxy) -> None
     assert read(blobs, "x") == data
 
 
+def test_a_part_that_was_damaged_on_its_way_is_refused(store: Proxy) -> None:
+    direct = opened(store).direct
+    assert direct is not None
+    upload = direct.begin("big", 9 * 2**20, crc32=True)
+    assert upload.crc32_header
+    told = crc32(b"a" * upload.part_bytes)
+    address = direct.sign_parts("big", upload.id, {1: told})[1]
+    store.fault = lambda method, path: "flip"
+    assert send("PUT", address, b"a" * upload.part_bytes, {upload.crc32_header: told})[0] == 400
+    store.fault = lambda method, path: None
+    assert send("PUT", address, b"a" * upload.part_bytes, {upload.crc32_header: told})[0] == 200
+    assert store.compared == 1
+
+
 def test_without_keys_in_the_environment_nothing_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
@@ -113,13 +137,14 @@ def test_a_completion_whose_answer_was_lost_is_no_loss(store: Proxy) -> None:
     assert direct is not None
     upload = direct.begin("big", 9 * 2**20)
     assert upload.id
-    addresses = direct.sign_parts("big", upload.id, [1, 2])
+    addresses = direct.sign_parts("big", upload.id, {1: "", 2: ""})
     size = upload.part_bytes
-    etags = {1: send("PUT", addresses[1], b"a" * size)[1], 2: send("PUT", addresses[2], b"b" * (9 * 2**20 - size))[1]}
+    bodies = {1: b"a" * size, 2: b"b" * (9 * 2**20 - size)}
+    parts = {number: Part(send("PUT", addresses[number], body)[1]) for number, body in bodies.items()}
     turns = itertools.count()
     store.fault = lambda method, path: "half" if method == "POST" and next(turns) == 0 else None
     with suppress(NotFoundError):  # the upload is over: the blob is there
-        direct.complete("big", upload.id, etags)
+        direct.complete("big", upload.id, parts)
     found = blobs.stat("big")
     assert found is not None
     assert found.bytes == 9 * 2**20

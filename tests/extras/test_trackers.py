@@ -1,8 +1,10 @@
 """MLflow, TensorBoard and W&B keep the laws that every tracker is held to; a mirror catches up with a real MLflow server
 that was killed, stopped or wiped; and `tm up --mlflow` from end to end."""
 
+import http.server
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -24,13 +26,14 @@ from waiting import deadline
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import MetricPoint
-from trainmaster.ports.tracker import Tracker, TrackerUnreachableError
+from trainmaster.ports.tracker import RunTroubledError, Tracker, TrackerUnreachableError
 from trainmaster.store.feed import SqlFeed
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.mirror import MirrorFile
 from trainmaster.testing import builders
-from trainmaster.testing.tracker_contract import Rows, TrackerContract, some_run
-from trainmaster.tracking.follower import Follower, Sources
+from trainmaster.testing.tracker_contract import Rows, TrackerContract, points, some_run
+from trainmaster.tracking.follower import Follower
+from trainmaster.tracking.sources import Sources
 from trainmaster.tracking.to_mlflow import MlflowTracker
 from trainmaster.tracking.to_tensorboard import TensorboardTracker
 from trainmaster.tracking.to_wandb import WandbTracker
@@ -83,6 +86,42 @@ class TestMlflow(TrackerContract):
         with pytest.raises(TrackerUnreachableError) as caught:
             tracker.begin(some_run())
         assert "secret" not in str(caught.value)
+
+
+class Failing(http.server.BaseHTTPRequestHandler):
+    """Answers every request with the status in its server's name, as MLflow does itself or as a proxy before it does."""
+
+    status, body = 500, b""
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent."""
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (500, b'{"error_code": "INTERNAL_ERROR", "message": "fell over"}', RunTroubledError),
+        (500, b"<html>", RunTroubledError),
+        (503, b"", TrackerUnreachableError),
+        (502, b"<html>", TrackerUnreachableError),
+    ],
+)
+def test_a_server_that_falls_over_a_run_is_told_from_one_that_is_away(status: int, body: bytes, error: type[Exception]) -> None:
+    handler = type("Fails", (Failing,), {"status": status, "body": body})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as answering:
+        threading.Thread(target=answering.serve_forever, daemon=True).start()
+        with pytest.raises(error) as caught:
+            MlflowTracker(f"http://127.0.0.1:{answering.server_port}").log("ref", points("loss", 1), "")
+        answering.shutdown()
+    assert type(caught.value) is error
 
 
 def history(mlflow: Mlflow, ref: str) -> Rows:

@@ -15,7 +15,7 @@ from trainmaster.blobs.cached import CachedBlobs
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.multipart import MIB, part_bytes
 from trainmaster.blobs.opening import open_blobs
-from trainmaster.blobs.sigv4 import Credentials, Signer
+from trainmaster.blobs.sigv4 import Ask, Credentials, Signer
 from trainmaster.blobs.transfers import check_reads, check_writes, commit
 from trainmaster.configuration import StorageSettings
 from trainmaster.errors import AuthenticationError, NotFoundError, OperationError, UsageError
@@ -28,7 +28,7 @@ from trainmaster.wire.names import part_lock, part_stored
 def test_an_address_is_signed_as_aws_publishes_it() -> None:
     signer = Signer(Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"), "us-east-1")
     at_s = calendar.timegm((2013, 5, 24, 0, 0, 0))
-    address = signer.presign("GET", "https://examplebucket.s3.amazonaws.com/test.txt", {}, at_s, 86400)
+    address = signer.presign(Ask("GET", "https://examplebucket.s3.amazonaws.com/test.txt"), at_s, 86400)
     assert address.endswith("&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404")
 
 

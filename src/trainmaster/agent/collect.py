@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.globs import Glob
     from trainmaster.agent.renames import Renames
     from trainmaster.agent.sdkparts import SdkParts
+    from trainmaster.agent.stage import Check
     from trainmaster.wire.launch import Launch
 
     Staged = Dict[str, Any]
@@ -71,6 +72,7 @@ class Collector:
         self._counter = 0
         self._renames: Optional[Renames] = None
         self._sdk: Optional[SdkParts] = None
+        self.ahead: Callable[[str], Optional[Check]] = lambda identifier: None  # who is told of files while they are staged
 
     def prime(self) -> None:
         """Take what is there now, after the restore and before the ranks start, for committed."""
@@ -119,7 +121,7 @@ class Collector:
         if self._sdk is None:
             from trainmaster.agent.sdkparts import SdkParts  # noqa: PLC0415  # only for programs that use the SDK
 
-            self._sdk = SdkParts(self._launch)
+            self._sdk = SdkParts(self._launch, lambda identifier: self.ahead(identifier))
         return self._sdk.written(rank, step, directory, ranks)
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ _SHARE = 5  # a scan that takes t seconds is followed by 5 t of rest
 
 
 class Gathering:
-    """Work goes in by the methods, results come out of `results` as ("staged" | "kept", fields)."""
+    """Work goes in by the methods, results come out of `results` as ("staged" | "kept" | "not_kept", fields)."""
 
     def __init__(self, start: Start, progress: Progress) -> None:
         self._launch = start.launch
@@ -86,6 +86,8 @@ class Gathering:
                 self._complain(f"{work[0]}: {error}\n")
             except Exception:  # noqa: BLE001 - the thread's last resort: dead, it would never collect a checkpoint again
                 self._complain(f"{work[0]}:\n{traceback.format_exc()}")
+            if self._uploader is not None:
+                self._uploader.staging_ended()
             now_s = time.monotonic()
             self._next_scan_s = now_s + min(max(_SCAN_S, _SHARE * (now_s - began_s)), _SCAN_MAX_S)
             self._busy -= 1
@@ -115,10 +117,11 @@ class Gathering:
             )
         elif what == "artifact":
             path, said = work[0]["path"], work[0].get("kind")
-            kept = keep.keep_one(self._launch, path, str(work[0].get("name") or path), said if isinstance(said, str) else None)
+            name = str(work[0].get("name") or path)
+            kept = keep.keep_one(self._launch, path, name, said if isinstance(said, str) else None, self._missed)
             self._kept([kept] if kept is not None else [])
         else:
-            self._kept(keep.keep_artifacts(self._launch))
+            self._kept(keep.keep_artifacts(self._launch, self._missed))
 
     def _own_collector(self) -> Collector:
         """Made when a program without `checkpoint.path` uses the SDK."""
@@ -126,6 +129,8 @@ class Gathering:
             from trainmaster.agent.collect import Collector  # noqa: PLC0415 - most jobs without a path never need it
 
             self._collector = Collector(self._launch)
+        if self._launch.get("remote"):
+            self._collector.ahead = self._far().ahead
         return self._collector
 
     def _staged(self, parts: list[dict[str, Any]]) -> None:
@@ -136,19 +141,26 @@ class Gathering:
         for artifact in artifacts:
             self._bring("kept", artifact)
 
+    def _missed(self, name: str, why: str) -> None:
+        keep.complain(name, why)
+        self.results.append(("not_kept", {"what": "artifact", "name": name, "why": why}))
+
     def _bring(self, kind: str, fields: dict[str, Any]) -> None:
         """What is staged in a directory that is the store is a result; in a cache it has a way to go."""
         if not self._launch.get("remote"):
             self.results.append((kind, fields))
             return
+        self._far().put(kind, fields)
+
+    def _far(self) -> Uploader:
         if self._uploader is None:
             from trainmaster.agent.upload import Uploader  # noqa: PLC0415 - HTTP: only for a store that is no directory
 
             self._uploader = Uploader(self._launch, self._brought)
-        self._uploader.put(kind, fields)
+        return self._uploader
 
     def _brought(self, kind: str, fields: dict[str, Any]) -> None:
-        """Called by the uploader's thread: with what is in the store, or with nothing, since it has become idle."""
+        """Called by the uploader's thread: with what is in the store or given up; with nothing since it has become idle."""
         if kind:
             self.results.append((kind, fields))
         self._wake.set()

@@ -17,11 +17,18 @@ from trainmaster.agent.sync import connect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Tuple, TypeVar
+    from typing import Any, Callable, Dict, Iterator, Optional, Protocol, Tuple, TypeVar
 
     from trainmaster.wire.launch import Launch
 
     _Answer = TypeVar("_Answer")
+
+    class Body(Protocol):
+        """What is sent, at each try anew; its length is known before."""
+
+        def __len__(self) -> int: ...
+        def blocks(self) -> Iterator[bytes]: ...
+
 
 BLOCK_BYTES = 1 << 20
 _DOOR, _STREAM = "/agent/store", "/agent/blob"
@@ -45,28 +52,6 @@ class Absent(OSError):
 
 class Away(OSError):
     """Nobody answered for as long as there was patience."""
-
-
-class Body:
-    """A stretch of a file to be sent; read again from its beginning at each try."""
-
-    def __init__(self, path: str, offset: int, size: int) -> None:
-        self.path, self.offset, self.size = path, offset, size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def send(self, connection: http.client.HTTPConnection) -> None:
-        """Send it, a block at a time."""
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(self.offset)
-            left = self.size
-            while left:
-                data = file.read(min(left, BLOCK_BYTES))
-                if not data:
-                    raise Absent(f"{self.path} is shorter than it was")
-                connection.send(data)
-                left -= len(data)
 
 
 class _Download:
@@ -114,23 +99,28 @@ class Remote:
 
         return self._trying(what, once)
 
-    def put(self, address: Callable[[], Optional[str]], name: str, body: Body) -> str:
-        """Send a file or a part of it; its ETag. `address` gives a fresh signed address, None: through the server."""
+    def put(self, address: Callable[[], Optional[str]], name: str, body: Body, signed: Optional[Dict[str, str]] = None) -> str:
+        """Send a file or a part of it; its ETag. `address` gives a fresh signed address, None: through the server.
+
+        `signed`: headers that the address was signed with.
+        """
         denied = 0
 
         def once() -> str:
             nonlocal denied
             url = address()
-            headers = {"Content-Length": str(len(body))}
+            headers = {"Content-Length": str(len(body)), **(signed or {})}
             path = f"{_STREAM}?name={quote(name)}"
             if url is None:
                 headers.update(self._server)
-            status, data, etag = self._exchange("PUT", url, path, headers, body.send)
+            status, data, etag = self._exchange("PUT", url, path, headers, lambda connection: _send(connection, body))
             if status == 501 and self._conditional:
                 self._conditional = False  # a store without conditional writes
                 raise http.client.HTTPException("once more, without a condition")
             if status == 412:
                 return etag  # it is there: an earlier try whose answer was lost
+            if status == 400 and b"<Code>BadDigest</Code>" in data:
+                raise http.client.HTTPException("damaged on its way")
             if status == 403 and url is not None:
                 denied += 1
                 if denied < _DENIALS:
@@ -167,7 +157,7 @@ class Remote:
 
     def _trying(self, what: str, once: Callable[[], _Answer]) -> _Answer:
         """Raises: Denied, Stale, Absent at once; Away when patience is over."""
-        until_s, pause_s = time.monotonic() + self.patience_s, _BACKOFF_S
+        began_s, pause_s = time.monotonic(), _BACKOFF_S
         while True:
             try:
                 return once()
@@ -175,7 +165,7 @@ class Remote:
                 raise
             except (OSError, http.client.HTTPException, ValueError) as error:
                 now_s = time.monotonic()
-                if now_s >= until_s:
+                if now_s - began_s >= self.patience_s:  # looked at each time: somebody may have lost it
                     raise Away(f"could not {what}: {type(error).__name__}; the store or the server did not answer") from None
                 self.retries += 1
                 time.sleep(random.uniform(pause_s / 2, pause_s))
@@ -203,9 +193,7 @@ class Remote:
                 self._drop(place)
         return response.status, data, response.headers.get("ETag") or ""
 
-    def _download(
-        self, url: Optional[str], path: str, headers: Dict[str, str], got: _Download
-    ) -> Tuple[int, bytes]:
+    def _download(self, url: Optional[str], path: str, headers: Dict[str, str], got: _Download) -> Tuple[int, bytes]:
         place, connection, target = self._connection(url, path)
         done = False
         try:
@@ -251,6 +239,11 @@ class Remote:
         connection = self._kept.__dict__.get("connections", {}).pop(place, None)
         if connection is not None:
             connection.close()
+
+
+def _send(connection: http.client.HTTPConnection, body: Body) -> None:
+    for data in body.blocks():
+        connection.send(data)
 
 
 def _check(status: int, data: bytes, what: str) -> None:

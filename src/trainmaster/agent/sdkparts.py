@@ -7,7 +7,7 @@ directories are ours: once staged they are removed.
 import os
 import shutil
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent import stage
 from trainmaster.agent.globs import files_below, signature
@@ -23,8 +23,8 @@ class _Written(NamedTuple):
 class SdkParts:
     """One agent's checkpoints by the SDK."""
 
-    def __init__(self, launch: Launch) -> None:
-        self._launch = launch
+    def __init__(self, launch: Launch, ahead: Callable[[str], Optional[stage.Check]]) -> None:
+        self._launch, self._ahead = launch, ahead
         self._ranks: Dict[Tuple[Optional[int], str], Set[int]] = {}  # (step, directory) -> ranks that have written
         self._put_off: List[_Written] = []  # complete, and not staged yet: the disk was full
         self._times: Dict[Optional[int], int] = {}  # step -> checkpoints of it so far
@@ -75,4 +75,5 @@ class SdkParts:
         content = stage.Content("sdk", written.step, False, written.parts_expected, inside, sources)
         again = self._times.get(written.step, 0)
         suffix = f"-{again + 1}" if again else ""
-        return stage.stage(self._launch, f"{self._launch['attempt']:04d}-s{written.step}{suffix}", content, stage.Check())
+        identifier = f"{self._launch['attempt']:04d}-s{written.step}{suffix}"
+        return stage.stage(self._launch, identifier, content, self._ahead(identifier) or stage.Check())

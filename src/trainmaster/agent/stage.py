@@ -49,6 +49,9 @@ class NotWhole(Exception):
 class Check:
     """What a staging must stand up to before it becomes visible; this one lets everything pass."""
 
+    def placed(self, stored: str, path: str, size: int) -> None:
+        """A file lies at `path` of the part, `stored` below it, and nobody is to write to it; perhaps not digested yet."""
+
     def file(self, copy: str) -> bool:
         """Whether the copied file is whole."""
         return True
@@ -138,9 +141,13 @@ def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
         if signature(before) != source.signature:
             raise Raced(source.name)
         linked = linked and before.st_nlink == 1 and _link(source.path, target)
-        digest = _digest(reading) if linked else _copy(reading, target)
         if linked:
+            check.placed(stored_name(source.name), target, before.st_size)
+            digest = _digest(reading)
             os.fsync(reading)
+        else:
+            digest = _copy(reading, target)
+            check.placed(stored_name(source.name), target, before.st_size)
         if signature(os.fstat(reading)) != source.signature:
             raise Raced(source.name)
     finally:

@@ -9,15 +9,15 @@ import random
 import re
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import escape
 
-from trainmaster.blobs.sigv4 import Signer
+from trainmaster.blobs.sigv4 import Ask, Signer
 from trainmaster.errors import NotFoundError, StoreRefusedError, StoreUnavailableError
-from trainmaster.ports.blobs import Upload
+from trainmaster.ports.blobs import Part, Upload
 
 MIB = 1024 * 1024
 PART_MIN_BYTES, PART_MAX_BYTES = 8 * MIB, 64 * MIB
@@ -28,6 +28,8 @@ _TIMEOUT_S = 20.0
 _TRIES = 6
 _BACKOFF_S, _BACKOFF_MAX_S = 0.1, 5.0
 _LATER = frozenset((408, 429, 500, 502, 503, 504))
+_ALGORITHM_HEADER, _ALGORITHM = "x-amz-checksum-algorithm", "CRC32"
+_CRC32_HEADER = "x-amz-checksum-crc32"
 _CODE = re.compile(rb"<Code>(\w{1,80})</Code>")
 _log = logging.getLogger("trainmaster.store")
 
@@ -42,6 +44,7 @@ def part_bytes(size_bytes: int) -> int:
 class _Answer:
     status: int
     body: bytes
+    algorithm: str  # of the checksums that the store will compare; empty: none
 
     @property
     def code(self) -> str:
@@ -56,29 +59,45 @@ class S3Direct:
     def __init__(self, base: str, prefix: str, signer: Signer) -> None:
         self._base, self._prefix, self._signer = base.rstrip("/"), prefix, signer
         self._conditional = True  # until the store says that it knows no If-None-Match here
+        self._compares = True  # likewise for checksums of parts
 
-    def begin(self, name: str, size_bytes: int) -> Upload:
-        """One PUT up to a part's size, parts beyond."""
+    def begin(self, name: str, size_bytes: int, crc32: bool = False) -> Upload:
+        """One PUT up to a part's size, parts beyond. A store that takes checksums repeats their name in its answer."""
+        ask = Ask("PUT", self._url(name))
         if size_bytes <= PART_MIN_BYTES:
-            return Upload(self._sign("PUT", name, {}))
-        answer = self._call("POST", self._url(name), {"uploads": ""})
+            return Upload(self._sign(ask))
+        ask = Ask("POST", ask.url, {"uploads": ""})
+        compared = crc32 and self._compares
+        answer = self._call(replace(ask, headers={_ALGORITHM_HEADER: _ALGORITHM}) if compared else ask)
+        if compared and answer.status in (400, 501):
+            answer = self._call(ask)
+            if answer.status < 300:
+                self._compares = False
+                _log.warning("the store knows no checksums of parts: they are sent without")
         found = _text(answer.body, "UploadId")
-        return Upload(id=found, part_bytes=part_bytes(size_bytes))
+        header = _CRC32_HEADER if answer.algorithm == _ALGORITHM else ""
+        return Upload(id=found, part_bytes=part_bytes(size_bytes), crc32_header=header)
 
-    def sign_parts(self, name: str, upload: str, numbers: Sequence[int]) -> dict[int, str]:
+    def sign_parts(self, name: str, upload: str, parts: Mapping[int, str]) -> dict[int, str]:
         """Where to PUT these parts."""
-        return {n: self._sign("PUT", name, {"partNumber": str(n), "uploadId": upload}) for n in numbers}
+        url = self._url(name)
+        return {
+            number: self._sign(
+                Ask("PUT", url, {"partNumber": str(number), "uploadId": upload}, {_CRC32_HEADER: crc32} if crc32 else {})
+            )
+            for number, crc32 in parts.items()
+        }
 
-    def complete(self, name: str, upload: str, etags: Mapping[int, str]) -> None:
+    def complete(self, name: str, upload: str, parts: Mapping[int, Part]) -> None:
         """Make the blob of its parts. Raises: NotFoundError for an upload that the store does not know."""
-        pairs = [(number, escape(etag)) for number, etag in sorted(etags.items())]
-        parts = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>" for number, etag in pairs)
-        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-        answer = self._call("POST", self._url(name), {"uploadId": upload}, body)
+        listed = "".join(_listed(number, part) for number, part in sorted(parts.items()))
+        body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+        ask = Ask("POST", self._url(name), {"uploadId": upload})
+        answer = self._call(ask, body)
         if answer.status == 501 and self._conditional:
             self._conditional = False
             _log.warning("the store knows no conditional completion: multi-part uploads are completed without a condition")
-            answer = self._call("POST", self._url(name), {"uploadId": upload}, body)
+            answer = self._call(ask, body)
         if answer.status == 412:
             return  # the blob is there: an earlier completion whose answer was lost
         if answer.code in ("NoSuchUpload", "NoSuchKey", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "404"):
@@ -87,19 +106,19 @@ class S3Direct:
 
     def abort(self, name: str, upload: str) -> None:
         """Give it up; one unknown is fine."""
-        answer = self._call("DELETE", self._url(name), {"uploadId": upload})
+        answer = self._call(Ask("DELETE", self._url(name), {"uploadId": upload}))
         if answer.status != 404:
             self._check(answer, f"give up the upload of {name}")
 
     def sign_get(self, name: str) -> str:
         """Where to GET a blob."""
-        return self._sign("GET", name, {})
+        return self._sign(Ask("GET", self._url(name)))
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
         """What was begun and neither completed nor given up, a page of the store's at a time."""
         below, marker = self._prefix + prefix, dict[str, str]()
         while True:
-            answer = self._call("GET", f"{self._base}/", {"uploads": "", "prefix": below, **marker})
+            answer = self._call(Ask("GET", f"{self._base}/", {"uploads": "", "prefix": below, **marker}))
             self._check(answer, "list unfinished uploads")
             page = ElementTree.fromstring(answer.body)
             for item in page.iterfind("{*}Upload"):
@@ -114,42 +133,42 @@ class S3Direct:
     def _url(self, name: str) -> str:
         return f"{self._base}/{quote(self._prefix + name, safe='/-_.~')}"
 
-    def _sign(self, method: str, name: str, query: Mapping[str, str]) -> str:
-        return self._signer.presign(method, self._url(name), query, time.time(), _EXPIRES_S)
+    def _sign(self, ask: Ask) -> str:
+        return self._signer.presign(ask, time.time(), _EXPIRES_S)
 
     def _check(self, answer: _Answer, what: str) -> None:
         """Raises: StoreRefusedError for an answer that is none of the good ones."""
         if answer.status >= 300 or answer.code:
             raise refused(what, answer.code)
 
-    def _call(self, method: str, url: str, query: Mapping[str, str], body: bytes = b"") -> _Answer:
+    def _call(self, ask: Ask, body: bytes = b"") -> _Answer:
         """One request, tried again while the store is slow or away. Raises: StoreUnavailableError, StoreRefusedError."""
         wrong = ""
         for turn in range(_TRIES):
             if turn:
                 time.sleep(random.uniform(0.0, min(_BACKOFF_MAX_S, _BACKOFF_S * 2.0**turn)))
             try:
-                answer = self._once(method, self._signer.presign(method, url, query, time.time(), _EXPIRES_S), body)
+                answer = self._once(ask, body)
             except (OSError, http.client.HTTPException) as error:
                 wrong = type(error).__name__  # an error's text may hold the signed address
                 continue
             if answer.status in (401, 403):
-                raise refused(f"{method} {urlsplit(url).path}", answer.code)
+                raise refused(f"{ask.method} {urlsplit(ask.url).path}", answer.code)
             if answer.status not in _LATER and answer.code not in ("InternalError", "SlowDown"):
                 return answer
             wrong = answer.code
-        message = f"the store at {urlsplit(url).netloc} does not answer ({wrong})"
+        message = f"the store at {urlsplit(ask.url).netloc} does not answer ({wrong})"
         raise StoreUnavailableError(message, "It is tried again later.")
 
-    def _once(self, method: str, signed: str, body: bytes) -> _Answer:
-        parts = urlsplit(signed)
+    def _once(self, ask: Ask, body: bytes) -> _Answer:
+        parts = urlsplit(self._sign(ask))
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.netloc, timeout=_TIMEOUT_S)
-        headers = {"If-None-Match": "*"} if b"<Part>" in body and self._conditional else {}
+        condition = {"If-None-Match": "*"} if b"<Part>" in body and self._conditional else {}
         try:
-            connection.request(method, f"{parts.path}?{parts.query}", body, headers)
+            connection.request(ask.method, f"{parts.path}?{parts.query}", body, {**ask.headers, **condition})
             response = connection.getresponse()
-            return _Answer(response.status, response.read())
+            return _Answer(response.status, response.read(), response.headers.get(_ALGORITHM_HEADER) or "")
         finally:
             connection.close()
 
@@ -158,6 +177,11 @@ def refused(what: str, code: str) -> StoreRefusedError:
     """The store said no, and will again."""
     hint = "Check the credentials in the environment of the server, the bucket's name and its policy; then restart the server."
     return StoreRefusedError(f"the object store refused to {what}: {code}", hint)
+
+
+def _listed(number: int, part: Part) -> str:
+    crc32 = f"<ChecksumCRC32>{escape(part.crc32)}</ChecksumCRC32>" if part.crc32 else ""
+    return f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(part.etag)}</ETag>{crc32}</Part>"
 
 
 def _text(body: bytes, name: str) -> str:

@@ -1,6 +1,7 @@
 """AWS Signature Version 4 in the query string: an address that lets whoever has it do one thing for a while. Pure.
 
-Only the host is signed among the headers, and the body is not, as S3 itself does for addresses it gives out.
+The body is not signed, as S3 itself does for addresses it gives out; of the headers the host is, and any that begins with
+`x-amz-`, which whoever uses the address then sends just so.
 """
 
 import hashlib
@@ -21,34 +22,46 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: `url` has its path quoted and no query; the names of `headers` are in small letters."""
+
+    method: str
+    url: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Signer:
     """Signs for one region."""
 
     credentials: Credentials
     region: str
 
-    def presign(self, method: str, url: str, query: Mapping[str, str], now_s: float, expires_s: int) -> str:
-        """`url` (without a query, its path quoted) with `query` and a signature that holds for `expires_s` from `now_s`."""
-        parts = urlsplit(url)
+    def presign(self, ask: "Ask", now_s: float, expires_s: int) -> str:
+        """The address with its query and a signature that holds for `expires_s` from `now_s`."""
+        parts, headers = urlsplit(ask.url), sorted({"host": urlsplit(ask.url).netloc, **ask.headers}.items())
+        signed = ";".join(name for name, _ in headers)
         stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")
         scope = f"{stamp[:8]}/{self.region}/s3/aws4_request"
         values = {
-            **query,
+            **ask.query,
             "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
             "X-Amz-Credential": f"{self.credentials.key_id}/{scope}",
             "X-Amz-Date": stamp,
             "X-Amz-Expires": str(expires_s),
-            "X-Amz-SignedHeaders": "host",
+            "X-Amz-SignedHeaders": signed,
         }
         if self.credentials.token is not None:
             values["X-Amz-Security-Token"] = self.credentials.token
         line = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in sorted(values.items()))
-        canonical = "\n".join((method, parts.path or "/", line, f"host:{parts.netloc}", "", "host", "UNSIGNED-PAYLOAD"))
+        told = "".join(f"{name}:{value}\n" for name, value in headers)
+        canonical = "\n".join((ask.method, parts.path or "/", line, told, signed, "UNSIGNED-PAYLOAD"))
         text = "\n".join(("AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()))
         key = b"AWS4" + self.credentials.secret.encode()
         for part in (stamp[:8], self.region, "s3", "aws4_request"):
             key = hmac.digest(key, part.encode(), "sha256")
-        return f"{url}?{line}&X-Amz-Signature={hmac.digest(key, text.encode(), 'sha256').hex()}"
+        return f"{ask.url}?{line}&X-Amz-Signature={hmac.digest(key, text.encode(), 'sha256').hex()}"
 
 
 def _quoted(text: str) -> str:

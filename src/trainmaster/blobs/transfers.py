@@ -15,11 +15,12 @@ from trainmaster.blobs.code import check_tree, object_name, tree_name
 from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError, UsageError
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
-from trainmaster.ports.blobs import Blobs, Direct
+from trainmaster.ports.blobs import Blobs, Direct, Part
 from trainmaster.wire.names import MANIFEST, stored_name
 
 _ASKED_MAX = 256
 _SIZE_MAX = 5 * 2**40
+_CRC32 = re.compile(r"([A-Za-z0-9+/]{6}==)?\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -43,27 +44,36 @@ def check_reads(job: Job, key: AgentKey, name: str) -> str:
     raise AuthenticationError(f"{key} may not read {name[:200]!r}")
 
 
-def begin(blobs: Blobs, files: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-    """How to bring each file: {"url"} for one PUT (None: through the server), {"id", "part_bytes"} for parts."""
+def begin(blobs: Blobs, files: Sequence[tuple[str, int]], crc32: bool) -> list[dict[str, Any]]:
+    """How to bring each file: {"url"} for one PUT (None: through the server), the rest of `Upload` for parts.
+
+    `crc32`: the agent can tell the checksum of each part.
+    """
     if len(files) > _ASKED_MAX:
         raise UsageError(f"at most {_ASKED_MAX} files at once")
     direct, told = blobs.direct, list[dict[str, Any]]()
     for name, size in files:
         if not 0 <= size <= _SIZE_MAX:
             raise UsageError(f"{name[:200]}: {size} is no size")
-        upload = direct.begin(name, size) if direct is not None else None
+        upload = direct.begin(name, size, crc32) if direct is not None else None
         if upload is not None and upload.id:
-            told.append({"id": upload.id, "part_bytes": upload.part_bytes})
+            told.append({"id": upload.id, "part_bytes": upload.part_bytes, "crc32_header": upload.crc32_header})
         else:
             told.append({"url": upload.url if upload is not None else None})
     return told
 
 
-def sign(blobs: Blobs, name: str, upload: str, numbers: Sequence[int]) -> dict[str, str]:
-    """Where to PUT parts, by their number. Raises: UsageError."""
+def sign(blobs: Blobs, name: str, upload: str, numbers: Sequence[int], crc32: Mapping[str, Any]) -> dict[str, str]:
+    """Where to PUT parts, by their number; `crc32` has their checksums, likewise, where the store compares them.
+
+    Raises: UsageError.
+    """
+    parts = {number: str(crc32.get(str(number), "")) for number in numbers}
+    if not all(_CRC32.match(one) for one in parts.values()):
+        raise UsageError("a CRC-32 is eight characters of base64")
     if len(numbers) > _ASKED_MAX or not all(1 <= number <= 10_000 for number in numbers):
         raise UsageError(f"at most {_ASKED_MAX} parts at once, numbered from 1 to 10000")
-    return {str(n): url for n, url in _direct(blobs).sign_parts(name, upload, numbers).items()}
+    return {str(n): url for n, url in _direct(blobs).sign_parts(name, upload, parts).items()}
 
 
 def addresses(blobs: Blobs, names: Sequence[str]) -> dict[str, str | None]:
@@ -82,9 +92,11 @@ def complete(blobs: Blobs, uploads: Mapping[str, Any], sizes: Mapping[str, int])
     for name, told in uploads.items():
         if not isinstance(told, dict) or name not in sizes:
             raise UsageError(f"{name[:200]}: no such upload")
-        etags = {int(number): str(etag) for number, etag in dict(told.get("etags") or {}).items()}
+        crc32 = dict(told.get("crc32") or {})
+        etags = dict(told.get("etags") or {})
+        parts = {int(number): Part(str(etag), str(crc32.get(number, ""))) for number, etag in etags.items()}
         try:
-            _direct(blobs).complete(name, str(told.get("upload")), etags)
+            _direct(blobs).complete(name, str(told.get("upload")), parts)
         except NotFoundError:
             found = blobs.stat(name)
             if found is None or found.bytes != sizes[name]:  # else an earlier request ended it, and its answer was lost

@@ -21,6 +21,15 @@ class Upload:
     url: str | None = None  # PUT the whole file here; None: in parts
     id: str = ""  # of the multi-part upload, for `Direct.sign_part`
     part_bytes: int = 0  # of every part but the last
+    crc32_header: str = ""  # the header that each part comes with, its CRC-32 in base64; "": the store compares none
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is known of a part that was sent: what the store answered, and the checksum it was sent with."""
+
+    etag: str
+    crc32: str = ""  # base64
 
 
 class Blobs(Protocol):
@@ -74,15 +83,18 @@ class Blobs(Protocol):
 class Direct(Protocol):
     """A store that lets others in by signed addresses. Each is a secret for as long as it holds: never to be logged."""
 
-    def begin(self, name: str, size_bytes: int) -> Upload:
-        """Begin the upload of a blob of that size; a small one is one PUT, a larger one has parts."""
+    def begin(self, name: str, size_bytes: int, crc32: bool = False) -> Upload:
+        """Begin the upload of a blob of that size; a small one is one PUT, a larger one has parts.
+
+        `crc32`: whoever sends can tell the checksum of each part, and the store shall compare it where it can.
+        """
         ...
 
-    def sign_parts(self, name: str, upload: str, numbers: Sequence[int]) -> dict[int, str]:
-        """Where to PUT these parts, numbered from 1."""
+    def sign_parts(self, name: str, upload: str, parts: Mapping[int, str]) -> dict[int, str]:
+        """Where to PUT these parts, numbered from 1, each with its CRC-32 in base64 ("" where the upload has none)."""
         ...
 
-    def complete(self, name: str, upload: str, etags: Mapping[int, str]) -> None:
+    def complete(self, name: str, upload: str, parts: Mapping[int, Part]) -> None:
         """Make the blob of its parts; one completed already is fine. Raises: NotFoundError for an upload unknown."""
         ...
 

@@ -50,7 +50,8 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
         return {}
     _fence(desk, job.id, key)
     if what == "begin":
-        return {"uploads": transfers.begin(blobs, [_file(job, key, one) for one in _objects(body, "files")])}
+        files = [_file(job, key, one) for one in _objects(body, "files")]
+        return {"uploads": transfers.begin(blobs, files, body.get("crc32") is True)}
     if what == "commit":
         part = bodies.text(body, "part", "") or ""
         transfers.check_writes(job, key, f"{part}/x")
@@ -63,7 +64,8 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
     name = transfers.check_writes(job, key, bodies.text(body, "name", "") or "")
     if what == "sign":
         numbers = [number for number in body.get("numbers") or [] if isinstance(number, int)]
-        return {"urls": transfers.sign(blobs, name, bodies.text(body, "upload", "") or "", numbers)}
+        upload = bodies.text(body, "upload", "") or ""
+        return {"urls": transfers.sign(blobs, name, upload, numbers, _mapping(body, "crc32"))}
     if what == "keep":
         _, size = _file(job, key, body)
         transfers.complete(blobs, _mapping(body, "uploads"), {name: size})

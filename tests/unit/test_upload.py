@@ -1,0 +1,249 @@
+"""What an agent brings into a store that is no directory: on its way while it is staged, and nothing of it counts before."""
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from launches import launch
+from waiting import deadline
+
+from trainmaster.agent import sending
+from trainmaster.agent.globs import signature
+from trainmaster.agent.stage import Check, Content, Raced, Source, stage
+from trainmaster.agent.upload import Uploader
+
+MIB = 1024 * 1024
+PART = 8 * MIB
+HEADER = "x-amz-checksum-crc32"
+WEIGHTS = "checkpoints/digits-1/0001-s1/n0/weights.bin"
+
+
+class Far:
+    """Our server's door and the store behind it, in one; `fault` may answer a part by a status instead."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, dict[int, bytes]] = {}  # upload -> its parts
+        self.names: dict[str, str] = {}
+        self.objects: dict[str, bytes] = {}
+        self.committed: list[str] = []
+        self.compares = True
+        self.at_once, self.most = 0, 0  # bodies being read
+        self.lock = threading.Lock()
+        self.fault: Callable[[int], int] = lambda number: 0
+        self.url = ""
+
+    def put(self, path: str, told: str | None, body: bytes) -> tuple[int, str]:
+        """Status and ETag."""
+        query = parse_qs(urlsplit(path).query)
+        upload, number = query["upload"][0], int(query["partNumber"][0])
+        status = self.fault(number)
+        if status or upload not in self.parts:
+            return status or 404, ""
+        assert (told == crc32(body)) if self.compares else told is None
+        self.parts[upload][number] = body
+        return 200, hashlib.md5(body).hexdigest()
+
+    def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """As `/agent/store`."""
+        if asked["do"] == "begin":
+            assert asked["crc32"] is True
+            return {"uploads": [self._begun(one["name"]) for one in asked["files"]]}
+        if asked["do"] == "sign":
+            assert len(asked["crc32"]) == (len(asked["numbers"]) if self.compares else 0)
+            where = f"{self.url}/store?upload={asked['upload']}&uploadId="
+            return {"urls": {str(n): f"{where}&partNumber={n}" for n in asked["numbers"]}}
+        if asked["do"] == "abort":
+            self.parts.pop(asked["upload"], None)
+            return {}
+        assert asked["do"] == "commit"
+        for name, told in asked["uploads"].items():
+            parts = self.parts.pop(told["upload"])
+            assert told["etags"] == {str(number): hashlib.md5(body).hexdigest() for number, body in parts.items()}
+            assert told["crc32"] == ({str(number): crc32(body) for number, body in parts.items()} if self.compares else {})
+            self.objects[name] = b"".join(parts[number] for number in sorted(parts))
+        self.committed.append(asked["part"])
+        return {}
+
+    def _begun(self, name: str) -> dict[str, Any]:
+        upload = f"u{len(self.names)}"
+        self.names[upload], self.parts[upload] = name, {}
+        return {"id": upload, "part_bytes": PART, "crc32_header": HEADER if self.compares else ""}
+
+
+def crc32(data: bytes) -> str:
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+
+
+@contextmanager
+def served(far: Far) -> Iterator[Far]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self) -> None:
+            with far.lock:
+                far.at_once += 1
+                far.most = max(far.most, far.at_once)
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with far.lock:
+                far.at_once -= 1
+                status, etag = far.put(self.path, self.headers.get(HEADER), body)
+            self._answer(status, b"<Code>BadDigest</Code>" if status == 400 else b"", etag)
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with far.lock:
+                self._answer(200, json.dumps(far.ask(asked)).encode(), "")
+
+        def _answer(self, status: int, data: bytes, etag: str) -> None:
+            self.send_response(status)
+            self.send_header("ETag", etag)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    far.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield far
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def far() -> Iterator[Far]:
+    with served(Far()) as found:
+        yield found
+
+
+class Node:
+    """One agent's uploader, and a checkpoint of the SDK's to stage."""
+
+    def __init__(self, root: Path, far: Far) -> None:
+        self.launch = launch(root, server_url=far.url, remote=True)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.uploader = Uploader(self.launch, lambda kind, fields: self.told.append((kind, fields)) if kind else None)
+        self.written = root / "written"
+        self.written.mkdir()
+        (self.written / "weights.bin").write_bytes(os.urandom(5 * PART + 7))
+
+    def stage(self, check: Check) -> dict[str, Any]:
+        """As `SdkParts` does."""
+        path = self.written / "weights.bin"
+        source = Source(str(path), "weights.bin", signature(path.stat()))
+        fields = stage(self.launch, "0001-s1", Content("sdk", 1, False, 1, [], [source]), check)
+        shutil.rmtree(self.written)
+        return fields
+
+    def idle(self) -> None:
+        """Wait until nothing is on its way."""
+        deadline(lambda: self.uploader.idle, "the uploads to end")
+
+
+class Watched(Check):
+    """Tells the uploader, and lets the staging end only when something has come there."""
+
+    def __init__(self, inner: Check, come: Callable[[], None]) -> None:
+        self._inner, self._come = inner, come
+
+    def placed(self, stored: str, path: str, size: int) -> None:
+        self._inner.placed(stored, path, size)
+        self._come()
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_a_large_file_is_on_its_way_before_it_is_digested_and_committed_after(tmp_path: Path, far: Far, compares: bool) -> None:
+    far.compares = compares
+    node = Node(tmp_path, far)
+    data = (node.written / "weights.bin").read_bytes()
+    ahead = node.uploader.ahead("0001-s1")
+    assert ahead is not None
+    assert node.uploader.ahead("0001-s2") is None  # one on its way is enough
+    come = lambda: deadline(lambda: len(far.parts.get("u0", {})) == 6, "every part to be sent")  # noqa: E731
+    fields = node.stage(Watched(ahead, come))
+    assert (far.objects, far.committed, node.told) == ({}, [], [])
+    node.uploader.put("staged", fields)
+    node.uploader.staging_ended()  # of what is put there is nothing left to end
+    node.idle()
+    assert far.objects == {WEIGHTS: data}
+    assert far.committed == ["checkpoints/digits-1/0001-s1/n0"]
+    assert node.told == [("staged", fields)]
+    assert far.names == {"u0": WEIGHTS}  # sent once
+    assert 1 < far.most <= sending._AT_ONCE
+
+
+def test_what_was_not_staged_after_all_is_given_back(tmp_path: Path, far: Far) -> None:
+    node = Node(tmp_path, far)
+    ahead = node.uploader.ahead("0001-s1")
+    assert ahead is not None
+
+    def changed() -> None:
+        deadline(lambda: far.parts.get("u0"), "a part to be sent")
+        (node.written / "weights.bin").write_bytes(b"more")
+
+    with pytest.raises(Raced):
+        node.stage(Watched(ahead, changed))
+    node.uploader.staging_ended()
+    node.idle()
+    assert (far.names, far.parts, far.committed, node.told) == ({"u0": WEIGHTS}, {}, [], [])
+
+
+def test_a_part_that_came_damaged_is_sent_again(tmp_path: Path, far: Far) -> None:
+    node = Node(tmp_path, far)
+    data = (node.written / "weights.bin").read_bytes()
+    turns = iter([400, 0, 400])
+    far.fault = lambda number: next(turns, 0)
+    node.uploader.put("staged", node.stage(Check()))
+    node.idle()
+    assert far.objects == {WEIGHTS: data}
+
+
+def test_what_the_store_loses_of_an_upload_begun_ahead_is_sent_once_more(tmp_path: Path, far: Far) -> None:
+    node = Node(tmp_path, far)
+    data = (node.written / "weights.bin").read_bytes()
+    ahead = node.uploader.ahead("0001-s1")
+    assert ahead is not None
+    far.fault = lambda number: 404 if number == 3 and len(far.names) == 1 else 0
+    node.uploader.put("staged", node.stage(ahead))
+    node.idle()
+    assert (far.objects, far.parts, list(far.names)) == ({WEIGHTS: data}, {}, ["u0", "u1"])
+
+
+def test_a_store_that_refuses_a_part_sent_ahead_gets_no_manifest(tmp_path: Path, far: Far) -> None:
+    node = Node(tmp_path, far)
+    ahead = node.uploader.ahead("0001-s1")
+    assert ahead is not None
+    far.fault = lambda number: 403
+    node.uploader.put("staged", node.stage(ahead))
+    node.idle()
+    assert (far.objects, far.parts, far.committed) == ({}, {}, [])
+    assert [kind for kind, _ in node.told] == ["not_kept"]
+    assert not Path(node.launch["checkpoint_store"], "0001-s1", "n0").exists()
+
+
+def test_small_files_wait_until_they_are_staged(tmp_path: Path, far: Far) -> None:
+    node = Node(tmp_path, far)
+    (node.written / "weights.bin").write_bytes(b"x" * (PART + 1))
+    ahead = node.uploader.ahead("0001-s1")
+    assert ahead is not None
+    fields = node.stage(ahead)
+    assert far.names == {}
+    node.uploader.put("staged", fields)
+    node.idle()
+    assert far.objects == {WEIGHTS: b"x" * (PART + 1)}
