@@ -17,9 +17,10 @@ from trainmaster.store.feed import SqlFeed
 from trainmaster.store.migrate import migrate_files
 from trainmaster.store.mirror import ChangeLog, MirrorFile
 from trainmaster.tracking.artifacts import ArtifactCopier
-from trainmaster.tracking.follower import Follower, Sources
+from trainmaster.tracking.follower import Follower
 from trainmaster.tracking.mirror import Mirror
 from trainmaster.tracking.mlflow_server import MlflowServer
+from trainmaster.tracking.sources import Sources
 
 
 def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:

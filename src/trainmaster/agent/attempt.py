@@ -16,9 +16,7 @@ from trainmaster.agent.gathering import Gathering
 from trainmaster.agent.orders import Orders
 from trainmaster.agent.output import RankOutput
 from trainmaster.agent.progress import Progress, RoleProgress
-from trainmaster.agent.spool import Outbox
 from trainmaster.agent.stopping import Stopping
-from trainmaster.agent.sync import Sync
 from trainmaster.agent.system import FIRST_S, System
 from trainmaster.wire import names
 
@@ -51,8 +49,8 @@ class Attempt:
         self._wake = start.wake
         self._ranks = start.ranks
         self._roles = start.roles
-        self._outbox = start.sync.outbox if start.sync else Outbox(os.path.join(start.directory, names.SPOOL))
-        self._sync = start.sync or Sync(start.launch, self._outbox, start.wake)
+        self._sync = start.talk()
+        self._outbox = self._sync.outbox
         self._sync.heartbeat = self._heartbeat
         self._progress = Progress(self._outbox)
         pattern, log_max_bytes = self._launch["metrics_pattern"], self._launch["log_max_bytes"]
@@ -96,8 +94,9 @@ class Attempt:
         ended = outcome.ended(self._start, self._end, self._outputs, self._progress)
         exit_record.write(self._start.directory, ended)
         told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
-        self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": []})
+        self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": [], "not_kept": []})
         self._sync.finish()
+        self._outbox.points.finish()
 
     def _first_words(self) -> None:
         if not self._ranks:
@@ -218,6 +217,7 @@ class Attempt:
                 found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
             except OSError as error:  # the training must not end for a log that cannot be read
                 sys.stderr.write(f"{output.rank.label}: its output cannot be read: {error}\n")
+        self._outbox.points.keep(dict(output.sdk_read() for output in self._outputs))
         self._messages()
         self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
         self._output_due_s = time.monotonic() + self._output_every_s
@@ -230,6 +230,7 @@ class Attempt:
                 output.finish()
             except OSError as error:
                 sys.stderr.write(f"{output.rank.label}: the end of its output cannot be read: {error}\n")
+        self._outbox.points.keep(dict(output.sdk_read() for output in self._outputs))
         self._messages()
         if self._door is not None:
             self._door.finish(self._outbox)
@@ -282,7 +283,7 @@ class Attempt:
         while self._gathering.results:
             kind, fields = self._gathering.results.popleft()
             report = self._outbox.report(kind, **fields)
-            (self._end.staged if kind == "staged" else self._end.kept).append(report)
+            {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}[kind].append(report)
 
     def _commit(self) -> None:
         """Look for checkpoints once more and keep the artifacts; given up at the end of a grace."""

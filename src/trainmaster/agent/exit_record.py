@@ -65,7 +65,7 @@ def _shortened(ended: dict[str, Any]) -> bytes:
             for rank in ended[kind]:
                 last = [line[:width] for line in rank["last_lines"][-lines:]]
                 shortened.append({**rank, "last_lines": last, "error": (rank["error"] or "")[:width] or None})
-        few = {name: ended[name][-lines * 8 :] for name in ("staged", "kept", "bad")}
+        few = {name: ended[name][-lines * 8 :] for name in ("staged", "kept", "not_kept", "bad")}
         few["launch_lines"] = [line[:width] for line in ended["launch_lines"][-lines:]]
         data = json.dumps({**ended, **few, **ends}).encode()
         if len(data) <= ALLOCATED_BYTES:

@@ -7,7 +7,7 @@ import sys
 
 TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
     from trainmaster.agent.globs import Glob
     from trainmaster.wire.launch import Launch
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 _TRIES = 3  # while the file changes under the copy
 
 
-def keep_artifacts(launch: Launch) -> List[Dict[str, Any]]:
+def complain(name: str, why: str) -> None:
+    """A word on stderr about an artifact that could not be kept."""
+    sys.stderr.write(f"artifact {name} could not be kept: {why}\n")
+
+
+def keep_artifacts(launch: Launch, missed: Callable[[str, str], None] = complain) -> List[Dict[str, Any]]:
     """Keep what the artifact globs match, files of matching directories included; fields of `wire.messages.Kept`.
 
-    A symbolic link that leads out of the work directory is skipped; a file that cannot be kept is said on stderr.
+    A symbolic link that leads out of the work directory is skipped; of a file that cannot be kept `missed` is told.
     """
     if not launch["artifacts"]:
         return []
@@ -28,7 +33,7 @@ def keep_artifacts(launch: Launch) -> List[Dict[str, Any]]:
     for pattern in launch["artifacts"]:
         for name in _files(Glob(pattern, launch["work"])):
             names[name] = None
-    kept = (keep_one(launch, os.path.join(launch["work"], name), name) for name in sorted(names))
+    kept = (keep_one(launch, os.path.join(launch["work"], name), name, None, missed) for name in sorted(names))
     return [each for each in kept if each is not None]
 
 
@@ -47,10 +52,12 @@ def _files(glob: Glob) -> List[str]:
     return names
 
 
-def keep_one(launch: Launch, path: str, name: str, said: Optional[str] = None) -> Optional[Dict[str, Any]]:
+def keep_one(
+    launch: Launch, path: str, name: str, said: Optional[str] = None, missed: Callable[[str, str], None] = complain
+) -> Optional[Dict[str, Any]]:
     """Keep one file as `name`, of the kind that the program `said`.
 
-    None (and a word on stderr) if it is no file, keeps changing, or the disk is full.
+    None, and `missed` is told its name and why, if it is no file, keeps changing, or the disk is full.
     """
     from trainmaster.agent.kinds import kind_of  # noqa: PLC0415  # only for a job that has artifacts
     from trainmaster.agent.stage import Raced, copy_durably, sync_directory  # noqa: PLC0415  # hashing: only here
@@ -75,7 +82,7 @@ def keep_one(launch: Launch, path: str, name: str, said: Optional[str] = None) -
             sync_directory(store)
         kind = kind_of(target, name, said, launch.get("pickle_models", False))
     except (OSError, Raced) as error:
-        sys.stderr.write(f"artifact {name} could not be kept: {error}\n")
+        missed(name, str(error) if isinstance(error, OSError) else "it keeps changing")
         return None
     finally:
         _discard(part)

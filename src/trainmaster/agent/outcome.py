@@ -28,6 +28,7 @@ class End:
         self.ran_s = 0.0
         self.staged: list[dict[str, Any]] = []
         self.kept: list[dict[str, Any]] = []
+        self.not_kept: list[dict[str, Any]] = []
         self.run: list[dict[str, Any]] = []
         self.peak_memory_bytes = 0
         self.environment: Optional[str] = None
@@ -58,6 +59,7 @@ def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress)
         "staged": end.staged,
         "kept": end.kept,
         "run": end.run,
+        "not_kept": end.not_kept,
         "restored": restored.id if restored else None,
         "restored_step": restored.step if restored else None,
         "bad": list(restored.bad) if restored else [],

@@ -173,6 +173,10 @@ class RankOutput:
         """The program hands over its metrics by other ways than its output, which is then for people alone."""
         self._parses = self._pattern_given
 
+    def sdk_read(self) -> tuple[str, int]:
+        """The SDK file's name, and the bytes of it that were taken: whole lines."""
+        return os.path.basename(self.rank.sdk_path), self._sdk.offset - len(self._sdk_rest)
+
     def last_lines(self) -> list[str]:
         """The last lines it printed."""
         return self._lines.last()
@@ -222,6 +226,8 @@ class RankOutput:
         return end[end.find(b"\n") + 1 :]
 
     def _turn_sdk(self, until_s: float) -> bool:
+        if self._sdk.offset - self._punched > _PUNCH and kernel.punch_hole(self._sdk.descriptor, self._sdk.offset):
+            self._punched = self._sdk.offset  # what earlier turns read is in the file of `points` by now
         found = False
         while self._sdk.waiting():
             found = True
@@ -231,8 +237,6 @@ class RankOutput:
                 self._sdk_line(line)
             if time.monotonic() > until_s:
                 break
-        if self._sdk.offset - self._punched > _PUNCH and kernel.punch_hole(self._sdk.descriptor, self._sdk.offset):
-            self._punched = self._sdk.offset
         return found
 
     def _sdk_line(self, line: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What is to be told to the server and has not been acknowledged: reports (kept on disk when it is away) and points."""
+"""What is to be told to the server and has not been acknowledged: reports, on disk while it is away, and points (`points`)."""
 
 from __future__ import annotations
 
@@ -6,29 +6,26 @@ import contextlib
 import json
 import os
 import threading
-import time
-from collections import deque
+
+from trainmaster.agent.points import Points
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-POINTS_MAX = 100_000  # waiting; the oldest are dropped beyond
-BATCH_MAX = 2000  # points of one request, and
-BATCH_VALUES_MAX = 20_000  # their values, whichever is fewer
+    from trainmaster.agent.points import Point
 
 
 class Outbox:
-    """Thread-safe. Reports are numbered from 1 and stay until acknowledged; points are sent once."""
+    """Thread-safe. Reports are numbered from 1; reports and points stay until acknowledged. Two files hold them."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, points: str) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._reports: list[dict[str, Any]] = []
         self._number = 0
         self._spooled = 0  # highest number that is on disk
-        self._points: deque[tuple[float, int, Optional[int], dict[str, float]]] = deque(maxlen=POINTS_MAX)
-        self.dropped_points = 0
+        self.points = Points(points)
         self.waiting = threading.Event()  # there is something to send
         self.urgent = threading.Event()  # and it should not wait for more
 
@@ -47,33 +44,25 @@ class Outbox:
 
     def point(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """Queue a metric point."""
-        if len(self._points) == POINTS_MAX:
-            self.dropped_points += 1
-        self._points.append((time.monotonic(), rank, step, values))
+        self.points.put(rank, step, values)
         if not self.waiting.is_set():
             self.waiting.set()
 
-    def batch(self) -> tuple[list[dict[str, Any]], list[tuple[float, int, Optional[int], dict[str, float]]]]:
-        """All reports, and the oldest points, which leave the queue."""
+    def batch(self) -> tuple[list[dict[str, Any]], list[Point]]:
+        """All reports, and the oldest points, which stay taken until `points_sent` or `put_back`."""
         with self._lock:
             self.urgent.clear()
             self.waiting.clear()
             reports = list(self._reports)
-        points: list[tuple[float, int, Optional[int], dict[str, float]]] = []
-        values = 0
-        while self._points and len(points) < BATCH_MAX and values < BATCH_VALUES_MAX:
-            points.append(self._points.popleft())
-            values += len(points[-1][3])
-        if self._points:
+        points = self.points.take()
+        if not self.points.empty:
             self.waiting.set()
         return reports, points
 
-    def put_back(self, points: list[tuple[float, int, Optional[int], dict[str, float]]]) -> None:
-        """Points whose request failed; the oldest go when there are too many."""
-        room = POINTS_MAX - len(self._points)
-        kept = points[max(0, len(points) - room) :]
-        self.dropped_points += len(points) - len(kept)
-        self._points.extendleft(reversed(kept))
+    def put_back(self) -> None:
+        """The points' request failed."""
+        self.points.put_back()
+        self.points.sync()
         self.waiting.set()
 
     def acknowledged(self, number: int) -> None:
@@ -111,7 +100,7 @@ class Outbox:
     @property
     def pointless(self) -> bool:
         """Whether no point waits."""
-        return not self._points
+        return self.points.empty
 
 
 def _append(descriptor: int, data: bytes) -> None:

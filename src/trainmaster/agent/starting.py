@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from trainmaster.agent import layout, meeting, ranks, restore
@@ -103,7 +104,7 @@ class Start:
             from trainmaster.agent.spool import Outbox  # noqa: PLC0415 - JSON, HTTP and threads: few jobs need them now
             from trainmaster.agent.sync import Sync  # noqa: PLC0415 - as above
 
-            self.sync = Sync(self.launch, Outbox(os.path.join(self.directory, names.SPOOL)), self.wake)
+            self.sync = Sync(self.launch, Outbox(os.path.join(self.directory, names.SPOOL), self.launch["points"]), self.wake)
         return self.sync
 
     def _make_environment(self) -> None:
@@ -115,6 +116,18 @@ class Start:
         self._venv = venvs.provide(self.launch, self.directory, self._check_everything, self._tell_preparing)
         if self._venv is not None:
             self.launch["environment"] = self._venv.environment(self.launch["environment"])
+            self._record_environment()
+
+    def _record_environment(self) -> None:
+        """What is in it, before the ranks run: its first job may be over before anybody had looked."""
+        from trainmaster.agent.environment import Surroundings  # noqa: PLC0415 - as above
+
+        surroundings = Surroundings(self.launch)
+        try:
+            if surroundings.digest is None:
+                surroundings.record()
+        except OSError as error:  # a full disk: the run goes on without its record
+            sys.stderr.write(f"the environment was not recorded: {error}\n")
 
     def _tell_preparing(self, doing: str) -> None:
         sync = self.talk()

@@ -92,12 +92,15 @@ class Sync:
             try:
                 response = self._sender_client.post(request, timeout_s)
             except (OSError, http.client.HTTPException, ValueError, Refused) as error:
-                if not (isinstance(error, Refused) and error.status in (400, 413, 422)):
-                    self.outbox.put_back(points)
+                if isinstance(error, Refused) and error.status in (400, 413, 422):
+                    self.outbox.points.sent()
+                else:
+                    self.outbox.put_back()
                 if reports:
                     self.outbox.waiting.set()
                     self.outbox.spool()
                 return False
+            self.outbox.points.sent()
             if due:
                 self._heartbeat_s = now
             self._take(response)

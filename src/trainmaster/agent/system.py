@@ -9,6 +9,7 @@ import threading
 import time
 
 from trainmaster.agent.usage import io_of_process
+from trainmaster.wire import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 FIRST_S = 5.0  # after the ranks' start
 EVERY_S = 10.0
-PREFIX = "system/"
 
 
 class System:
@@ -50,6 +50,7 @@ class System:
             values = self._sample()
             if not self._ended.is_set():
                 self._outbox.point(self._rank, None, values)
+                self._outbox.points.keep({})
             self._ended.wait(EVERY_S)
 
     def _sample(self) -> dict[str, float]:
@@ -65,7 +66,7 @@ class System:
         }
         for device in self._devices.read():
             values.update(_device(device))
-        return {PREFIX + name: value for name, value in values.items()}
+        return {names.SYSTEM + name: value for name, value in values.items()}
 
 
 class _Traffic:

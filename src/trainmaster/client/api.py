@@ -246,9 +246,12 @@ class Client:
         """What the store holds, by project and kind."""
         return self._get("/storage" + (f"?project={quote(project, safe='')}" if project is not None else ""))
 
-    def collect(self, grace_s: float, dry_run: bool = False) -> Row:
+    def collect(
+        self, grace_s: float, dry_run: bool = False, *, older_checkpoints: bool = False, unknown_jobs: bool = False
+    ) -> Row:
         """Remove what nothing refers to and is older than `grace_s`. Raises: ConflictError while another one does it."""
-        return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run})
+        also = {"older_checkpoints": older_checkpoints, "unknown_jobs": unknown_jobs}
+        return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run, **also})
 
     def nodes(self) -> list[Row]:
         """The nodes, what they have and what of it is free."""

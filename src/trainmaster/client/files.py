@@ -3,13 +3,16 @@
 Apart from `client.submission`, since the validator is half of what a submit from the command line costs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainmaster.client.submission import Draft, Options, existing
+from trainmaster.errors import UsageError
 from trainmaster.model.spec import JobSpec
+from trainmaster.spec.changes import merged
 from trainmaster.spec.document import from_mapping, load_file
+from trainmaster.spec.faults import nearest
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.shorthand import from_options
 
@@ -18,6 +21,7 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
     """A draft from a spec file, `options` winning over it. Raises: SpecError with file, line and column."""
     spec = load_file(path)
     base = path.parent
+    named = None if "requirements" in options else path
     if options:
         mapping = to_mapping(spec)
         if "function" in options:
@@ -26,21 +30,23 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
         followed = spec.resources.ranks == (spec.resources.gpus or 1)
         if "gpus" in options and followed:
             del mapping["resources"]["ranks"]  # one rank per GPU: it follows the new number
-        spec = from_mapping(_merged(mapping, more))
+        spec = from_mapping(merged(mapping, more))
         if "workdir" in options:
             base = Path()  # said on the command line: relative to where that is
-    return Draft(to_mapping(spec), existing(base / Path(spec.workdir).expanduser()), in_place, hold)
+    return Draft(to_mapping(spec), existing(base / Path(spec.workdir).expanduser()), in_place, hold, named)
+
+
+def check_params(path: Path, params: Mapping[str, Any] | Sequence[str]) -> None:
+    """Refuse a parameter whose name is nearly one of the file's: that was probably meant. Raises: UsageError, SpecError."""
+    given = from_options({"params": params}, None).get("params") or {}
+    has = load_file(path).params if given else {}
+    for name in given:
+        near = nearest(str(name), list(has)) if name not in has else None
+        if near:
+            message = f"{path} has no parameter {str(name)!r}"
+            raise UsageError(message, f"did you mean {near!r}?   a new one: --add-param {name}=…")
 
 
 def check(draft: Draft) -> JobSpec:
     """The spec that a draft stands for. Raises: SpecError."""
     return from_mapping(draft.spec)
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with what `over` says, section by section."""
-    merged = dict(base)
-    for name, value in over.items():
-        below = merged.get(name)
-        merged[name] = _merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
-    return merged

@@ -69,12 +69,13 @@ class Submission(Options, total=False):
 
 
 class Draft(NamedTuple):
-    """What is about to be submitted: a spec as a mapping, and its work directory, absolute."""
+    """What is about to be submitted: a spec as a mapping, its work directory, absolute, and the file that it stands in."""
 
     spec: Mapping[str, Any]
     directory: Path
     in_place: bool = False
     hold: str | None = None
+    file: Path | None = None
 
 
 class Parcel(NamedTuple):
@@ -183,7 +184,16 @@ def foresee(client: Client, draft: Draft, say: Callable[[str], None] = lambda te
 
 
 def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Parcel:
-    """A draft as the server is sent it, and what goes with it. Raises: UsageError, TooLargeError, OperationError."""
+    """A draft as the server is sent it, and what goes with it.
+
+    Raises: SpecError (no such requirements file), UsageError, TooLargeError, OperationError.
+    """
+    environment = draft.spec.get("environment")
+    named = environment.get("requirements") if isinstance(environment, Mapping) else None
+    if isinstance(named, str):
+        from trainmaster.client.requirements import check  # noqa: PLC0415  # few jobs have any
+
+        check(named, draft.directory, draft.file)
     gathered: Gathered | None = None
     if draft.in_place:
         code, git = {"in_place": True}, git_state(str(draft.directory))

@@ -30,6 +30,12 @@ class RunRefusedError(OperationError):
     code = "run_refused"
 
 
+class RunTroubledError(OperationError):
+    """The tracker answers, and fails at this run, by a fault of its own. Asked again later; other runs need not wait."""
+
+    code = "run_troubled"
+
+
 class RunStatus(StrEnum):
     """Where a run is, as MLflow names it."""
 
@@ -80,7 +86,7 @@ class Begun:
 
 
 class Tracker(Protocol):
-    """One tracker. Each verb may be repeated with the effect of once. Raises: the three errors above."""
+    """One tracker. Each verb may be repeated with the effect of once. Raises: the four errors above."""
 
     def begin(self, run: Run) -> Begun:
         """The run of this id, made if there is none."""

@@ -45,6 +45,7 @@ from trainmaster.server.services import Services
 _READERS = 8  # threads that read the stores at a time: more would only wait for each other
 _TRIM_S = 3600.0
 _TRIM_CACHE_S = 30.0
+_TAKE_UP_S = 5.0
 _log = logging.getLogger("trainmaster.api")
 
 
@@ -56,7 +57,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _READERS
         await runtime.start()
-        tasks = [asyncio.create_task(_trim(runtime)), asyncio.create_task(_trim_cache(services))]
+        tasks = [asyncio.create_task(doing) for doing in (_trim(runtime), _take_up(runtime), _trim_cache(services))]
         if services.configuration.idle_stop_s:
             tasks.append(asyncio.create_task(idle.stop_when_idle(runtime, services.configuration.idle_stop_s)))
         yield
@@ -133,6 +134,13 @@ async def _trim(runtime: Runtime) -> None:
     while True:
         await runtime.trim()
         await asyncio.sleep(_TRIM_S)
+
+
+async def _take_up(runtime: Runtime) -> None:
+    """At the start, and now and then: what agents that are gone had not sent."""
+    while True:
+        await runtime.take_up()
+        await asyncio.sleep(_TAKE_UP_S)
 
 
 async def _trim_cache(services: Services) -> None:

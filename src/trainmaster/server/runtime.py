@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from trainmaster.errors import TrainmasterError
 from trainmaster.model.commands import AgentReport, SubmitJob
+from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewRow
@@ -20,6 +21,7 @@ from trainmaster.server.follow import Bells, ControlWaker, Follower
 from trainmaster.server.gate import Gate
 from trainmaster.server.ingest import GroupWriter
 from trainmaster.server.services import Services
+from trainmaster.server.unsent import take_up
 from trainmaster.server.waiting import Waiting
 
 _log = logging.getLogger("trainmaster.api")
@@ -35,6 +37,7 @@ class Sample:
 
     points: tuple[MetricPoint, ...]
     heartbeats: tuple[HeartbeatRow, ...]
+    unsent: bool = False  # nothing of its own: what agents that are gone left is to be taken up
 
 
 class Runtime:
@@ -132,6 +135,13 @@ class Runtime:
         except TrainmasterError as error:
             _log.warning("the inbox was not trimmed: %s", error)
 
+    async def take_up(self) -> None:
+        """Bring in the metric points that agents left behind; on a full disk, another time."""
+        try:
+            await self.samples.put([Sample((), (), unsent=True)])
+        except TrainmasterError as error:
+            _log.warning("metric points that agents left were not taken up: %s", error)
+
     def _keep_ahead(self) -> None:
         """An inbox restored from an older copy must give out nothing a second time."""
         events = self.services.events
@@ -149,13 +159,22 @@ class Runtime:
             self.bells.ring(job)
 
     def _write_samples(self, samples: list[Sample]) -> Sequence[int]:
-        """On the metric writer's thread: one transaction, the fence raised before the first point of an attempt."""
+        """On the metric writer's thread: one transaction, the fence raised before the first sample of an attempt.
+
+        What is below the fence is refused, so what earlier attempts left behind comes before that.
+        """
+        home, metrics = self.services.home, self.services.metrics
+        if any(sample.unsent for sample in samples):
+            self.points += take_up(home, metrics)
         points = [point for sample in samples for point in sample.points]
-        for job, attempt in {(point.job, point.attempt) for point in points}:
+        beats = [AgentKey.parse(beat.key) for sample in samples for beat in sample.heartbeats]
+        for job, attempt in {(one.job, one.attempt) for one in points} | {(key.job, key.attempt) for key in beats}:
             if self._fences.get(job, 0) < attempt:
-                self.services.metrics.raise_fence(job, attempt)
+                if attempt > 1:
+                    self.points += take_up(home, metrics, job)
+                metrics.raise_fence(job, attempt)
                 self._fences[job] = attempt
-        self.services.metrics.write(points, [beat for sample in samples for beat in sample.heartbeats])
+        metrics.write(points, [beat for sample in samples for beat in sample.heartbeats])
         self.points += len(points)
         return [0] * len(samples)
 

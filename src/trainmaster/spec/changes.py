@@ -24,7 +24,7 @@ def changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
             mapping.pop(other, None)
     if "name" in changes and "experiment" not in changes and spec.experiment == spec.name:
         mapping.pop("experiment", None)  # it followed the name
-    return from_mapping(_merged(mapping, changes))
+    return from_mapping(merged(mapping, changes))
 
 
 def only_known_params(spec: JobSpec, changes: Mapping[str, Any], job: str) -> None:
@@ -43,10 +43,10 @@ def only_known_params(spec: JobSpec, changes: Mapping[str, Any], job: str) -> No
     raise UsageError(f"{job} has no parameter {name!r}", f"{hint}   {add}")
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with what `over` says, section by section."""
-    merged = dict(base)
+    both = dict(base)
     for name, value in over.items():
-        below = merged.get(name)
-        merged[name] = _merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
-    return merged
+        below = both.get(name)
+        both[name] = merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+    return both

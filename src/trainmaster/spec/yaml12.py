@@ -25,6 +25,17 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _TAG = "tag:yaml.org,2002:"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_MEANT = {  # what the parser says, and what is mostly behind it
+    "found unknown escape character": "in double quotes a backslash escapes: put the text in 'single quotes'",
+    "did not find expected alphabetic or numeric character": "a text that begins with * or & needs quotes",
+    "found character that cannot start any token": "a text that begins with @, % or ` needs quotes",
+    "mapping values are not allowed": "check the indentation; a text with a colon and a space in it needs quotes",
+    "did not find expected ',' or '}'": "close the {; a text with { or } in it needs quotes inside of it",
+    "did not find expected ',' or ']'": "close the [; a text with [ or ] in it needs quotes inside of it",
+    "found unexpected end of stream": "close the quotes",
+    "block sequence entries are not allowed": "begin the list on a line of its own, or write [a, b]",
+}
+
 Path = tuple[str | int, ...]
 Place = tuple[int, int]
 
@@ -113,7 +124,9 @@ def _plain_words(error: yaml.MarkedYAMLError, text: str, place: Place) -> str:
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "a tab in the indentation; YAML is indented with spaces"
     context = f" ({error.context})" if error.context else ""
-    return f"not YAML: {error.problem or 'unreadable'}{context}"
+    problem = error.problem or "unreadable"
+    meant = next((f"; {meant}" for said, meant in _MEANT.items() if problem.startswith(said)), "")
+    return f"not YAML: {problem}{context}{meant}"
 
 
 def _unreadable(file: str, place: Place, message: str) -> Exception:

@@ -9,14 +9,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from trainmaster.model.checkpoints import Artifact
-from trainmaster.model.job import Job
 from trainmaster.ports.store import JobQuery
 from trainmaster.ports.tracker import (
     Cursor,
-    Feed,
     FeedPoint,
     Mirrored,
     MirrorState,
@@ -25,45 +21,20 @@ from trainmaster.ports.tracker import (
     RunGoneError,
     RunPoint,
     RunRefusedError,
+    RunTroubledError,
     Tracker,
 )
+from trainmaster.tracking.resting import Resting
 from trainmaster.tracking.runs import point_of, run_of
+from trainmaster.tracking.sources import Sources
 
-PAGE = 5000  # points read and sent at once
 _JOBS = 20  # runs brought up to date before points get their turn again
 _EVENTS = 1000
 _SURVEYED = 500
 _PROBE_S = 30.0  # an idle tracker is asked so often whether it was wiped meanwhile
-_QUIET_S = 2.0  # an ended job's last points may come a moment after its end
+_QUIET_S = 2.0  # an ended job's last points may come a moment after its end, which is told after them
 
 _log = logging.getLogger("trainmaster.mirror")
-
-
-class Log(Protocol):
-    """The event log, as far as a mirror reads it."""
-
-    def last_seq(self) -> int: ...
-
-    def changed(self, after_seq: int, limit: int) -> tuple[list[str], int]: ...
-
-    def job(self, job_id: str) -> Job | None: ...
-
-    def jobs(self, query: JobQuery) -> list[Job]: ...
-
-    def artifacts(self, job_id: str, limit: int, after: str = "") -> list[Artifact]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """What is mirrored, and for whom. `choice` names which projects `takes` takes; `server` is in the runs' ids."""
-
-    log: Log
-    feed: Feed
-    server: str
-    choice: str
-    takes: Callable[[str], bool]
-    copy_artifacts: Callable[[Tracker, Mirrored], Mirrored] = lambda tracker, run: run
-    page: int = PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +61,8 @@ class Follower:
         self._probed: tuple[float, str] = (-_PROBE_S, "")  # when, and the run that stands for all
         self._heard_seq = 0  # events read; the cursor follows once all they changed was told
         self._begun = False
+        self._ending: set[str] = set()  # runs that are over, which is told once their last points have arrived
+        self._resting = Resting(clock)
 
     def step(self) -> bool:
         """Do a part of what there is to do; whether there is more at once."""
@@ -98,6 +71,7 @@ class Follower:
         if self._cursor.parcel is not None:
             self._deliver(self._cursor.parcel)
             return True
+        self._pending |= dict.fromkeys(self._resting.due())
         more = self._look_at_jobs()
         more |= self._fill()
         more |= self._follow()
@@ -112,6 +86,10 @@ class Follower:
         if not first:
             return Lag(0, 0.0)
         return Lag(self._from.feed.last_seq() - self._cursor.points_seq, max(0.0, time.time() - first[0].time_s))
+
+    def troubled(self) -> dict[str, str]:
+        """The jobs at whose runs the tracker fails, and how; they are tried again, less and less often."""
+        return self._resting.told()
 
     def _begin_following(self) -> None:
         """Pick up where it was left. With another choice of projects every job is looked at once."""
@@ -149,12 +127,25 @@ class Follower:
             self._pending.pop(job, None)
         if self._pending:
             return True
+        if any(job not in self._open for job in self._resting.told()):
+            return len(jobs) >= _JOBS  # of a run that could not even be begun only the events are a reminder
         if (self._heard_seq, self._from.choice) != (self._cursor.events_seq, self._cursor.choice):
             self._keep_cursor(replace(self._cursor, events_seq=self._heard_seq, choice=self._from.choice))
         return len(jobs) >= _JOBS
 
     def _look_at(self, job_id: str) -> Mirrored | None:
-        """One job's run, begun if need be, told what is new; None if it is not mirrored."""
+        """One job's run, begun if need be, told what is new; None if it is not mirrored, or cannot be begun."""
+        if self._resting.holds(job_id):
+            return self._known(job_id)
+        try:
+            known = self._brought_up(job_id)
+        except RunTroubledError as error:
+            return self._rest(job_id, error)
+        if known is not None and known.fill_upto is None and not self._is_over(known):
+            self._resting.well(job_id)
+        return known
+
+    def _brought_up(self, job_id: str) -> Mirrored | None:
         job = self._from.log.job(job_id)
         if job is None or not self._from.takes(job.spec.project):
             return None
@@ -165,6 +156,9 @@ class Follower:
             known = None
         known = known or self._begin(run)
         if known.fault is not None:
+            return known
+        if run.status.ended and not (known.told is not None and known.told.status.ended):
+            self._ending.add(job_id)
             return known
         try:
             return self._tell(known, run)
@@ -192,13 +186,18 @@ class Follower:
 
     def _fill(self) -> bool:
         """A page of the first run that is not filled yet."""
-        known = next((run for run in self._open.values() if run.fill_upto is not None), None)
+        wanting = (run for run in self._open.values() if run.fill_upto is not None)
+        known = next((run for run in wanting if not self._resting.holds(run.job)), None)
         if known is None:
             return False
         assert known.fill_upto is not None
         if known.found and known.job not in self._logged:
             job = self._from.log.job(known.job)
-            self._logged[known.job] = self._tracker.begin(run_of(job, self._from.server)).logged if job is not None else {}
+            try:
+                self._logged[known.job] = self._tracker.begin(run_of(job, self._from.server)).logged if job is not None else {}
+            except RunTroubledError as error:
+                self._rest(known.job, error)
+                return True
         page = self._from.feed.of_job(known.job, known.fill_upto, known.fill_after, self._from.page)
         points = self._missing(known.job, page.points)
         if points:
@@ -221,7 +220,11 @@ class Follower:
         for point in page.points:
             batches.setdefault(point.job, []).append(point_of(point))
         known = {job: self._known(job) or self._look_at(job) for job in batches}
-        wanted = [(job, tuple(points)) for job, points in batches.items() if _takes(known[job])]
+        resting = {job for job in batches if self._resting.holds(job)}
+        for run in known.values():
+            if run is not None and run.job in resting:
+                self._keep(self._later(run, page.after[0]))
+        wanted = [(job, tuple(points)) for job, points in batches.items() if _takes(known[job]) and job not in resting]
         if wanted:
             self._send(Parcel(tuple(wanted), page.after[0]))
         else:
@@ -235,9 +238,13 @@ class Follower:
     def _deliver(self, parcel: Parcel) -> None:
         """Send what was written down, and move the cursor and the marks in one transaction."""
         done: list[Mirrored] = []
+        late: list[Mirrored] = []
         for job, points in parcel.batches:
             known = self._known(job)
             if known is None or not _takes(known):
+                continue
+            if self._resting.holds(job):
+                late.append(known)
                 continue
             try:
                 done.append(replace(known, mark=self._tracker.log(known.ref, points, known.mark), settled=False))
@@ -249,8 +256,12 @@ class Follower:
                 return
             except RunRefusedError as error:
                 self._give_up(known, error)
+            except RunTroubledError as error:
+                self._put_to_rest(job, error)
+                late.append(known)
         if parcel.fill is not None:
             done = [run.filled(parcel.fill_after) for run in done]
+        done += [self._later(run, parcel.points_seq) for run in late]
         cursor = replace(self._cursor, points_seq=parcel.points_seq, parcel=None)
         self._state.save(cursor, done)
         self._cursor = cursor
@@ -259,24 +270,31 @@ class Follower:
             self._changed_s[run.job] = self._clock()
 
     def _settle(self) -> None:
-        """Ended runs that nothing came of for a while."""
+        """Ended runs that nothing came of for a while: all their points have arrived, and now their end is told."""
         now_s = self._clock()
         for known in list(self._open.values()):
-            told = known.told
-            if told is None or not told.status.ended or known.fill_upto is not None:
+            if not self._is_over(known) or known.fill_upto is not None or self._resting.holds(known.job):
                 continue
             if now_s - self._changed_s.setdefault(known.job, now_s) < _QUIET_S:
                 continue
             try:
-                self._tracker.settle(known.ref, told, known.mark)
+                self._end(known)
             except RunGoneError:
                 self._gone(known.job)
-                continue
             except RunRefusedError as error:
                 self._give_up(known, error)
-                continue
-            self._keep(replace(known, settled=True))
-            self._changed_s.pop(known.job, None)
+            except RunTroubledError as error:
+                self._rest(known.job, error)
+
+    def _end(self, known: Mirrored) -> None:
+        job = self._from.log.job(known.job) if known.job in self._ending else None
+        if job is not None:
+            known = self._tell(known, run_of(job, self._from.server))
+            self._ending.discard(known.job)
+        assert known.told is not None
+        self._tracker.settle(known.ref, known.told, known.mark)
+        self._keep(replace(known, settled=True))
+        self._changed_s.pop(known.job, None)
 
     def _probe(self) -> None:
         """Ask of one run whether it is still there: if not, of all."""
@@ -285,7 +303,12 @@ class Follower:
         if known is None:
             return
         self._probed = (self._clock(), job)
-        if not self._tracker.holds(known.ref):
+        try:
+            holds = self._tracker.holds(known.ref)
+        except RunTroubledError:
+            self._probed = (self._clock(), next((other for other in self._open if other != job), ""))
+            return
+        if not holds:
             self._gone(job)
 
     def _known(self, job: str) -> Mirrored | None:
@@ -297,7 +320,10 @@ class Follower:
         return run
 
     def _remember(self, run: Mirrored) -> None:
-        self._probed = (self._probed[0], run.job)
+        if run.fill_upto is None:
+            self._resting.well(run.job)
+        if not self._probed[1]:  # not a later one: it may have been begun after the others were wiped
+            self._probed = (self._probed[0], run.job)
         if run.unfinished:
             self._open[run.job] = run
         else:
@@ -312,6 +338,9 @@ class Follower:
     def _forget(self, job: str) -> None:
         _log.warning("the run of %s is gone: it is made again", job)
         self._changed_s.pop(job, None)
+        self._resting.forget(job)
+        if self._probed[1] == job:
+            self._probed = (self._probed[0], "")
         self._state.forget(job)
         self._open.pop(job, None)
         self._logged.pop(job, None)
@@ -326,6 +355,24 @@ class Follower:
     def _give_up(self, known: Mirrored, error: RunRefusedError) -> Mirrored:
         _log.error("%s is no longer mirrored: %s", known.job, error)
         return self._keep(replace(known, fault=error.message))
+
+    def _rest(self, job: str, error: RunTroubledError) -> Mirrored | None:
+        """Leave a run alone for a while; what comes meanwhile is sent afterwards."""
+        self._put_to_rest(job, error)
+        known = self._known(job)
+        return self._keep(replace(known, settled=False)) if known is not None else None
+
+    def _put_to_rest(self, job: str, error: RunTroubledError) -> None:
+        if self._resting.put(job, error.message):
+            _log.warning("%s is mirrored later: %s", job, error)
+
+    def _later(self, known: Mirrored, upto_seq: int) -> Mirrored:
+        """The run with all its points up to this number to be sent apart from the feed, but those it turns out to hold."""
+        self._logged.pop(known.job, None)
+        return replace(known, fill_upto=max(upto_seq, known.fill_upto or 0), fill_after=None, found=True, settled=False)
+
+    def _is_over(self, known: Mirrored) -> bool:
+        return known.job in self._ending or (known.told is not None and known.told.status.ended)
 
 
 def _takes(run: Mirrored | None) -> bool:

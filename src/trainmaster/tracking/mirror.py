@@ -83,8 +83,9 @@ class Mirror:
     def _state_of(self, name: str) -> dict[str, Any]:
         follower = self._made.get(name)
         since_s, trouble = self._troubles.get(name, (None, ""))
-        state: dict[str, Any] = {"trouble": trouble, "since_s": since_s, "points": None, "seconds": None}
+        state: dict[str, Any] = {"trouble": trouble, "since_s": since_s, "points": None, "seconds": None, "runs": {}}
         if follower is not None:
+            state["runs"] = follower.troubled()
             with suppress(TrainmasterError):
                 lag = follower.lag()
                 state |= {"points": lag.points, "seconds": round(lag.seconds, 1)}

@@ -13,7 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from trainmaster.ports.tracker import Begun, Run, RunGoneError, RunPoint, RunRefusedError, RunStatus, TrackerUnreachableError
+from trainmaster.ports.tracker import (
+    Begun,
+    Run,
+    RunGoneError,
+    RunPoint,
+    RunRefusedError,
+    RunStatus,
+    RunTroubledError,
+    TrackerUnreachableError,
+)
 from trainmaster.wire.runs import TAG_RUN
 
 _BATCH = 1000  # the most that `runs/log-batch` takes
@@ -21,6 +30,7 @@ _PARAMS, _TAGS = 100, 100  # and of these
 _VALUE_MAX, _TAG_MAX, _NAME_MAX = 6000, 5000, 250
 _TIMEOUT_S = 20
 _ODD = re.compile(r"[^\w\-. /:]", re.ASCII)
+_FIVE_HUNDRED = "too many 500 error responses"
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_TIMEOUT_S))
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # the mirror itself tries again, and says meanwhile why it waits
@@ -29,7 +39,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 from mlflow import MlflowClient  # noqa: E402  its settings are read while it is imported
 from mlflow.entities import Metric, Param, RunTag  # noqa: E402
 from mlflow.entities import Run as MlflowRun  # noqa: E402
-from mlflow.exceptions import MlflowException  # noqa: E402
+from mlflow.exceptions import MlflowException, RestException  # noqa: E402
 
 
 class MlflowTracker:
@@ -139,7 +149,7 @@ class MlflowTracker:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """MLflow's errors as the port's. Raises: TrackerUnreachableError, RunGoneError, RunRefusedError."""
+    """MLflow's errors as the port's. Raises: TrackerUnreachableError, RunGoneError, RunRefusedError, RunTroubledError."""
     try:
         yield
     except MlflowException as error:
@@ -147,6 +157,8 @@ def translated() -> Iterator[None]:
             raise RunGoneError(_first_line(error)) from error
         if error.error_code in _REFUSALS:
             raise RunRefusedError(_first_line(error)) from error
+        if _failed(error):
+            raise RunTroubledError(_first_line(error)) from error
         raise TrackerUnreachableError(_first_line(error)) from error
     except OSError as error:  # `requests` raises these where MLflow does not wrap them
         raise TrackerUnreachableError(str(error)) from error
@@ -158,6 +170,13 @@ def without_credentials(uri: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
+def _failed(error: MlflowException) -> bool:
+    """Whether the server itself answered 500: it is there, and fell over what it was asked."""
+    if isinstance(error, RestException):
+        return bool(error.error_code == "INTERNAL_ERROR")
+    return _FIVE_HUNDRED in str(error)  # as `requests` says it, which takes such an answer for one to be asked for again
+
+
 def _first_line(error: MlflowException) -> str:
     """In words, without credentials."""
     text = re.sub(r"//[^/\s@]*@", "//", str(error)).strip() or type(error).__name__
@@ -165,6 +184,8 @@ def _first_line(error: MlflowException) -> str:
     where = asked[0] if asked else "the server"
     if "NewConnectionError" in text or "NameResolutionError" in text:
         return f"{where} cannot be reached"
+    if _FIVE_HUNDRED in text:
+        return f"{where} answers 500, an error of its own"
     if "timed out" in text:
         return f"{where} does not answer within {_TIMEOUT_S} s"
     return text.splitlines()[0][:200]

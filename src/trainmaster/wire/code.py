@@ -5,7 +5,7 @@ import json
 import re
 from typing import List, TypedDict
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./ -]*\Z").match  # of such a path JSON escapes nothing
+_PLAIN = re.compile(r"[A-Za-z0-9_./ -]*\Z").match  # of such paths JSON escapes nothing
 
 
 class Entry(TypedDict, total=False):
@@ -27,12 +27,17 @@ class Tree(TypedDict):
 
 def canonical(tree: Tree) -> bytes:
     """The one JSON form that is digested and stored: keys sorted, no spaces, UTF-8."""
-    return ('{"entries":[' + ",".join([_text(entry) for entry in tree["entries"]]) + "]}").encode()
+    entries = tree["entries"]
+    plain = _PLAIN("".join([entry["path"] for entry in entries])) is not None
+    return ('{"entries":[' + ",".join([_text(entry, plain) for entry in entries]) + "]}").encode()
 
 
-def _text(entry: Entry) -> str:
-    """What `json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)` gives, for files without its cost."""
-    if entry["type"] != "file" or len(entry) != 5 or _PLAIN(entry["path"]) is None or type(entry["bytes"]) is not int:
+def _text(entry: Entry, plain: bool) -> str:
+    """What `json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)` gives, for files without its cost.
+
+    `plain`: there is nothing in its path that JSON escapes.
+    """
+    if entry["type"] != "file" or len(entry) != 5 or not (plain or _PLAIN(entry["path"])) or type(entry["bytes"]) is not int:
         return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     path, size, mode, sha256 = entry["path"], entry["bytes"], entry["mode"], entry["sha256"]
     return f'{{"bytes":{size},"mode":{mode:d},"path":"{path}","sha256":"{sha256}","type":"file"}}'

@@ -89,6 +89,7 @@ class Launch(TypedDict):
     server_url: Optional[str]  # or its address
     credential: str  # of this attempt's agent alone
     log_max_bytes: int
+    points: str  # file for the metric points that the server has not acknowledged (`agent.points`)
     run: Optional[RunIdentity]  # None: the job names a tracker of its own, and no door is opened for `mlflow`
     grace_s: float
     remote: bool  # the store is no directory: the paths above lie in this node's cache, bytes move as `agent.remote` says

@@ -1,8 +1,8 @@
 """The agent's protocol: `POST /agent/sync`, JSON both ways, the agent always the one who calls.
 
 Reports are kept in the agent's spool until acknowledged and may arrive twice (`n` counts up per agent and makes them
-idempotent). Points and the heartbeat are not events: they are sent once and may be lost with a crash. Agents send
-durations on their own monotonic clock, never times of day.
+idempotent). Points are no events: they are kept too (`agent.points`), and a step that arrives twice is there once. The
+heartbeat is sent once. Agents send durations on their own monotonic clock, never times of day.
 """
 
 from typing import Any, Dict, List, Optional, TypedDict, Union
@@ -89,6 +89,16 @@ class Kept(TypedDict):
     artifact_kind: str  # "file" "metrics" "plot" "confusion_matrix" "model", or "pickle": refused as a model
 
 
+class NotKept(TypedDict):
+    """A checkpoint or an artifact could not be brought into the store: refused there, or given up."""
+
+    kind: str  # "not_kept"
+    n: int
+    what: str  # "checkpoint" "artifact"
+    name: str
+    why: str
+
+
 class RunLogged(TypedDict):
     """Parameters and tags that the program logged through a tracker's own calls, those told before left out."""
 
@@ -117,13 +127,14 @@ class Ended(TypedDict):
     staged: List[Staged]  # in exit.json only: everything told, so that an unreachable server loses nothing
     kept: List[Kept]
     run: List[RunLogged]
+    not_kept: List[NotKept]
     restored: Optional[str]
     restored_step: Optional[int]
     bad: List[str]
     environment: Optional[str]
 
 
-Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, RunLogged, Ended]
+Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, NotKept, RunLogged, Ended]
 
 
 class Point(TypedDict):

@@ -91,4 +91,6 @@ LOG_MAX_BYTES = 256 * 1024 * 1024  # per rank; beyond it the middle is given up 
 LAST_LINES = 20  # kept of every rank for `show`
 GRACE_S = 30.0  # TERM to KILL
 
+SYSTEM = "system/"  # before the names of metrics that tell of the machine, not of the training
+
 ARTIFACT_KINDS = ("file", "metrics", "plot", "confusion_matrix", "model")  # what a program may call an artifact

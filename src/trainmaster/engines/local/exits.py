@@ -40,7 +40,7 @@ def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
                 "environment": _text(ended.get("environment")),
             }
         )
-    told = [*ended["staged"], *ended["kept"], *ended.get("run", [])]  # older agents say nothing of a run
+    told = [*ended["staged"], *ended["kept"], *ended.get("run", []), *ended.get("not_kept", [])]  # older agents have no such
     return (*started, *sorted(told, key=lambda report: int(report["n"])))
 
 

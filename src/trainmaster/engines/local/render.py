@@ -66,6 +66,7 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
         server_url=None,
         credential=submission.credential,
         log_max_bytes=site.settings.log_max_bytes,
+        points=str(site.home.points(str(key))),
         run=run_identity(job, site),
         grace_s=site.settings.grace_s,
         remote=site.settings.remote_store,

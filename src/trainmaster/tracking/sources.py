@@ -1,0 +1,39 @@
+"""What a mirror reads: the event log, the metric points, and which projects are meant."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainmaster.model.checkpoints import Artifact
+from trainmaster.model.job import Job
+from trainmaster.ports.store import JobQuery
+from trainmaster.ports.tracker import Feed, Mirrored, Tracker
+
+PAGE = 5000  # points read and sent at once
+
+
+class Log(Protocol):
+    """The event log, as far as a mirror reads it."""
+
+    def last_seq(self) -> int: ...
+
+    def changed(self, after_seq: int, limit: int) -> tuple[list[str], int]: ...
+
+    def job(self, job_id: str) -> Job | None: ...
+
+    def jobs(self, query: JobQuery) -> list[Job]: ...
+
+    def artifacts(self, job_id: str, limit: int, after: str = "") -> list[Artifact]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is mirrored, and for whom. `choice` names which projects `takes` takes; `server` is in the runs' ids."""
+
+    log: Log
+    feed: Feed
+    server: str
+    choice: str
+    takes: Callable[[str], bool]
+    copy_artifacts: Callable[[Tracker, Mirrored], Mirrored] = lambda tracker, run: run
+    page: int = PAGE

@@ -1,0 +1,31 @@
+"""How `tm doctor` tells of a tracker."""
+
+import pytest
+
+from trainmaster.cli.doctor import tracker_line
+
+WELL = {"trouble": "", "since_s": None, "points": 0, "seconds": 0.0, "runs": {}}
+FAILS = {"digits-3": "http://h answers 500, an error of its own"}
+
+
+@pytest.mark.parametrize(
+    ("state", "line", "wrong"),
+    [
+        ({}, "mlflow is only starting", False),
+        (WELL, "mlflow up to date", False),
+        ({**WELL, "points": 720, "seconds": 4.0}, "mlflow 720 points (4 s) behind", False),
+        (
+            {**WELL, "points": 720, "seconds": 4.0, "trouble": "http://h cannot be reached"},
+            "mlflow 720 points (4 s) behind, does not answer: http://h cannot be reached",
+            True,
+        ),
+        ({**WELL, "runs": FAILS}, f"mlflow up to date but for digits-3, where it fails: {FAILS['digits-3']}", True),
+        (
+            {**WELL, "runs": {**FAILS, "digits-4": "x"}},
+            f"mlflow up to date but for digits-3 and 1 more, where it fails: {FAILS['digits-3']}",
+            True,
+        ),
+    ],
+)
+def test_a_tracker_in_a_line(state: dict[str, object], line: str, wrong: bool) -> None:
+    assert tracker_line("mlflow", state) == (line, wrong)

@@ -1,0 +1,190 @@
+"""Metric points that wait for the server: none is lost and none comes twice, whoever is away, full or killed."""
+
+import fcntl
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from trainmaster.agent import points
+from trainmaster.agent.points import Points
+from trainmaster.home import Home
+from trainmaster.ports.store import MetricPoint
+from trainmaster.server.unsent import take_up
+from trainmaster.store.metrics import SqlMetricStore
+
+
+def steps_of(taken: list[tuple]) -> list[int]:  # type: ignore[type-arg]
+    return [point[2] for point in taken]
+
+
+def left_steps(path: Path) -> list[int]:
+    return [step for _, _, step, _ in points.left(str(path), str(path.parent))]  # type: ignore[misc]
+
+
+def test_what_waits_is_in_the_file_until_it_was_sent(tmp_path: Path) -> None:
+    path = tmp_path / "below" / "points.jsonl"
+    waiting = Points(str(path))
+    for step in (1, 2, 3):
+        waiting.put(0, step, {"loss": float(step)})
+    waiting.keep({})
+    assert steps_of(waiting.take()) == [1, 2, 3]
+    assert left_steps(path) == [1, 2, 3]
+    waiting.put_back()
+    assert (steps_of(waiting.take()), waiting.empty) == ([1, 2, 3], True)
+    waiting.sent()
+    assert left_steps(path) == []
+    waiting.finish()
+    assert not path.exists()
+
+
+def test_a_point_keeps_its_time(tmp_path: Path) -> None:
+    waiting = Points(str(tmp_path / "points.jsonl"))
+    waiting.put(3, None, {"loss": 1.5, "nan": float("nan")})
+    waiting.keep({})
+    ((time_s, rank, step, values),) = points.left(str(tmp_path / "points.jsonl"), str(tmp_path))
+    assert (abs(time_s - time.time()) < 5.0, rank, step, values["loss"], values["nan"] != values["nan"]) == (
+        True,
+        3,
+        None,
+        1.5,
+        True,
+    )
+
+
+def test_any_number_waits_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes in, is sent or comes back in whatever order: each arrives once, in order."""
+    monkeypatch.setattr(points, "MEMORY_MAX", 50)
+    monkeypatch.setattr(points, "BATCH_MAX", 20)
+    monkeypatch.setattr(points, "_CHUNK", 700)
+    monkeypatch.setattr(points, "_LINE_POINTS", 10)
+    monkeypatch.setattr(points, "_REWRITTEN_BYTES", 2000)
+    for seed in range(30):
+        chance = random.Random(seed)
+        waiting = Points(str(tmp_path / f"{seed}.jsonl"))
+        put, arrived = 0, []
+        for _ in range(300):
+            match chance.choice(("put", "put", "keep", "sent", "back")):
+                case "put":
+                    for _ in range(chance.randrange(25)):
+                        waiting.put(0, put, {"loss": 0.5})
+                        put += 1
+                case "keep":
+                    waiting.keep({"rank0.sdk": put})
+                    assert set(left_steps(tmp_path / f"{seed}.jsonl")) >= set(range(len(arrived), put))
+                case "sent":
+                    arrived += steps_of(waiting.take())
+                    waiting.sent()
+                case "back":
+                    waiting.take()
+                    waiting.put_back()
+            assert len(waiting._waiting) <= 50 + 60  # and what one reading of the file brings
+        while not waiting.empty:
+            arrived += steps_of(waiting.take())
+            waiting.sent()
+        assert (arrived, waiting.dropped) == (list(range(put)), 0)
+
+
+def test_a_full_disk_costs_only_what_memory_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points, "MEMORY_MAX", 50)
+    (tmp_path / "file").touch()
+    waiting = Points(str(tmp_path / "file" / "points.jsonl"))  # where there is no directory, nothing can be written
+    for step in range(60):
+        waiting.put(0, step, {})
+    waiting.keep({})
+    found = []
+    while not waiting.empty:
+        found += steps_of(waiting.take())
+        waiting.sent()
+    assert (found, waiting.dropped) == (list(range(50)), 10)
+
+
+def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points, "MEMORY_MAX", 10)
+    monkeypatch.setattr(points, "FILE_MAX_BYTES", 4000)
+    waiting = Points(str(tmp_path / "points.jsonl"))
+    for step in range(200):
+        waiting.put(0, step, {"loss": 1.0})
+        waiting.keep({})
+    found = []
+    while not waiting.empty:
+        found += steps_of(waiting.take())
+        waiting.sent()
+    assert found == list(range(200 - waiting.dropped))
+    assert 0 < waiting.dropped < 190
+
+
+def sdk(step: int) -> str:
+    return json.dumps({"t": "m", "step": step, "values": {"loss": float(step)}}) + "\n"
+
+
+def test_what_a_killed_agent_had_not_read_is_read_for_it(tmp_path: Path) -> None:
+    (tmp_path / "rank1.sdk").write_text(sdk(1) + sdk(2) + '{"t":"c"}\n' + sdk(3)[:-5])
+    (tmp_path / "role-eval-b.sdk").write_text(sdk(7))
+    waiting = Points(str(tmp_path / "points.jsonl"))
+    waiting.put(1, 1, {"loss": 1.0})
+    waiting.keep({"rank1.sdk": len(sdk(1)), "role-eval-b.sdk": 0})
+    found = [point[1:] for point in points.left(str(tmp_path / "points.jsonl"), str(tmp_path))]
+    assert found == [(1, 1, {"loss": 1.0}), (1, 2, {"loss": 2.0}), (0, 7, {"eval-b/loss": 7.0})]
+    (tmp_path / "exit.json").touch()  # one that ended by itself had read it all
+    assert [point[2] for point in points.left(str(tmp_path / "points.jsonl"), str(tmp_path))] == [1]
+
+
+class Left:
+    """A home with what agents left in it, and a metric store."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home(root)
+        self.metrics = SqlMetricStore(root / "metrics.db")
+
+    def agent(self, key: str, *steps: int) -> Path:
+        path = self.home.points(key)
+        waiting = Points(str(path))
+        for step in steps:
+            waiting.put(0, step, {"loss": float(step)})
+        waiting.keep({})
+        job, _, rest = key.rpartition(".")
+        directory = self.home.attempt(job, int(rest.split("/")[0]), 0)
+        directory.mkdir(parents=True)
+        (directory / "lock").touch()
+        return path
+
+
+def test_the_server_takes_up_what_agents_left(tmp_path: Path) -> None:
+    world = Left(tmp_path)
+    first, second, other = world.agent("a-1.1/n0", 1, 2), world.agent("a-1.2/n0", 2, 3), world.agent("b-1.1/n0", 9)
+    with other.open("ab") as file:
+        file.write(b'[1, 2\n["x"]\n')  # the disk was full
+    assert take_up(world.home, world.metrics, "a-1") == 4
+    assert (first.exists(), second.exists(), other.exists()) == (False, False, True)
+    assert world.metrics.series("a-1", "loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert (take_up(world.home, world.metrics), take_up(world.home, world.metrics)) == (1, 0)
+    assert world.metrics.series("b-1", "loss") == [(9, 9.0)]
+
+
+def test_what_no_agent_writes_is_put_aside(tmp_path: Path) -> None:
+    world = Left(tmp_path)
+    path = world.agent("a-1.1/n0", 1)
+    path.write_text('{"points": [[1.0, 2.0, 0, 5, ["loss"]]]}\n')
+    assert (take_up(world.home, world.metrics), os.listdir(path.parent)) == (0, ["a-1.1~n0.unreadable"])
+
+
+def test_a_living_agents_points_are_its_own(tmp_path: Path) -> None:
+    world = Left(tmp_path)
+    path = world.agent("a-1.1/n0", 1)
+    with (world.home.attempt("a-1", 1, 0) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert (take_up(world.home, world.metrics), path.exists()) == (0, True)
+    assert (take_up(world.home, world.metrics), path.exists()) == (1, False)
+
+
+def test_what_comes_below_the_fence_is_refused(tmp_path: Path) -> None:
+    world = Left(tmp_path)
+    world.agent("a-1.1/n0", 1)
+    world.metrics.write([MetricPoint("a-1", 2, 0, 5, "loss", 5.0, 1.0)], [])
+    assert take_up(world.home, world.metrics) == 0
+    assert world.metrics.series("a-1", "loss") == [(5, 5.0)]
+    assert os.listdir(tmp_path / "points") == []
