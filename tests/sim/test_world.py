@@ -2,11 +2,17 @@
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from trainmaster.control import observe
+from trainmaster.control.world import World
 from trainmaster.home import Home
+from trainmaster.lifecycle import machine
+from trainmaster.model.events import Submitted
+from trainmaster.model.job import Job
 from trainmaster.testing.scenario import Scenario
 
 SEEDS = 200
@@ -31,3 +37,47 @@ def test_every_law_holds_in_every_history(first: int) -> None:
     played = {seed: play(seed) for seed in range(first, first + CHUNK)}
     assert {seed: problems for seed, (problems, _) in played.items() if problems} == {}
     assert sum(crashes for _, crashes in played.values()) > 0, "control never died: the histories are too tame"
+
+
+def parents_first(world: World, begun: bool = False) -> set[tuple[str, str]]:
+    """What forks need is not asked for."""
+    return set()
+
+
+def never_late(batch: object, lineage: object) -> None:
+    """A fork is let in though its checkpoint is gone."""
+
+
+def own_alone(job: Job, tries: int) -> tuple[str, ...]:
+    """A fork starts from nothing, or from its own checkpoints."""
+    return tuple(one.id for one in reversed(job.good_checkpoints[-tries:]))
+
+
+def with_an_older(job: Job, tries: int) -> tuple[str, ...]:
+    """A fork starts from another of its parent's checkpoints than the one that was asked for."""
+    own = own_alone(job, tries)
+    return own if job.lineage is None else (*own, f"{job.lineage.owner}:0001-00000")
+
+
+def orphaned(job_id: str, event: Submitted, now_s: float) -> Job:
+    """Where a job comes from is forgotten."""
+    return replace(machine_submit(job_id, event, now_s), lineage=None)
+
+
+machine_submit = machine.submit
+FAULTS: dict[str, tuple[object, str, object]] = {
+    "checkpoints go while a fork needs them": (World, "forked", parents_first),
+    "a fork that came too late is let in": (observe, "_deleted_meanwhile", never_late),
+    "a fork does not start from its checkpoint": (Job, "resumable", own_alone),
+    "a fork starts from another checkpoint": (Job, "resumable", with_an_older),
+    "a fork loses its lineage": (machine, "submit", orphaned),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_histories_notice_that(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork law is held by the first seeds that every run plays: with the fault, some of them break it."""
+    monkeypatch.setattr(*FAULTS[fault])
+    words = ("forked from it", "is to resume from", "starts from", "lost its lineage")
+    problems = (problem for seed in range(2 * CHUNK) for problem in play(seed)[0])
+    assert any(word in problem for problem in problems for word in words)

@@ -11,7 +11,7 @@ from test_control_news import Server, staged
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.home import Home
 from trainmaster.model.checkpoints import Checkpoint
-from trainmaster.model.commands import CancelJob, SubmitJob
+from trainmaster.model.commands import CancelJob, GiveUpCheckpoints, SubmitJob
 from trainmaster.model.job import State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin
@@ -35,11 +35,11 @@ class Watched(FsBlobs):
         super().delete_tree(prefix)
 
 
-def watched(root: Path) -> tuple[Server, Watched]:
+def watched(root: Path, keep: int = 1) -> tuple[Server, Watched]:
     server = Server(Home(root))
     blobs = Watched(server)
     server.loop.actor.blobs = blobs
-    server.running(checkpoint=CheckpointSpec(keep=1))
+    server.running(checkpoint=CheckpointSpec(keep=keep))
     return server, blobs
 
 
@@ -77,6 +77,58 @@ def test_a_fork_that_comes_too_late_is_held_and_says_why(tmp_path: Path) -> None
     held = server.job("train-2")
     assert held.state is State.HELD
     assert held.reason == "train-1 has given up its checkpoint of step 5 in the same moment; cancel this and fork from a later one"
+
+
+def test_a_fork_of_what_was_removed_right_before_a_crash_is_held(tmp_path: Path) -> None:
+    server, blobs = watched(tmp_path)
+    server.tell(staged(5, n=2))
+    server.tick(0.01)
+    seen = server.job().good_checkpoints[-1]
+    server.tell(staged(6, n=3))
+    server.loop.tick(server.clock.time_s)
+    server.start()  # control died before it could record that the bytes are gone
+    assert (blobs.removed, server.job().deleting) == (["checkpoints/train-1/0001-5"], ("0001-5",))
+    fork(server, seen)
+    server.tick(0.01)
+    assert server.job("train-2").reason.startswith("train-1 has given up its checkpoint of step 5 in the same moment")
+
+
+def test_a_fork_of_what_a_job_that_is_over_gave_up_is_held(tmp_path: Path) -> None:
+    server, blobs = watched(tmp_path, keep=2)
+    server.tell(staged(5, n=2))
+    server.tell(staged(6, n=3))
+    server.tick(0.01)
+    seen = server.job().good_checkpoints[0]
+    server.ask(CancelJob("train-1", "ann", grace_s=0.0))
+    for _ in range(5):
+        server.tick()
+    assert server.job().state is State.CANCELLED
+    server.ask(GiveUpCheckpoints("train-1", "ann", ("0001-5", "0001-6", "no-such")))
+    server.tick()
+    server.tick()
+    assert (blobs.removed, [one.id for one in server.job().checkpoints]) == (["checkpoints/train-1/0001-5"], ["0001-6"])
+    assert (server.job().deleting, "train-1" in server.loop.world.jobs) == ((), False)
+    fork(server, seen)
+    server.tick(0.01)
+    assert server.job("train-2").reason.startswith("train-1 has given up its checkpoint of step 5 in the same moment")
+
+
+def test_what_a_live_fork_holds_another_may_be_made_of(tmp_path: Path) -> None:
+    """A reproduction of a fork starts where that did, though their parent has given the checkpoint up since."""
+    server, blobs = watched(tmp_path)
+    server.tell(staged(5, n=2))
+    server.tick(0.01)
+    seen = server.job().good_checkpoints[-1]
+    lineage = Lineage(Relation.FORK, "train-1", seen, "train-1")
+    server.ask(SubmitJob("", JobSpec("true", "train", experiment="train"), Origin(), CodeCopy(), None, (), lineage))
+    server.tick(0.01)
+    assert server.job("train-2").attempt is not None
+    server.tell(staged(6, n=3))
+    server.tick()
+    again = Lineage(Relation.REPRODUCTION, "train-2", seen, "train-1")
+    server.ask(SubmitJob("", JobSpec("true", "train", experiment="train"), Origin(), CodeCopy(), "waits", (), again))
+    server.tick()
+    assert (server.job().deleting, server.job("train-3").reason, blobs.removed) == (("0001-5",), "waits", [])
 
 
 def test_an_attempt_of_a_fork_tries_its_own_checkpoints_before_its_parent_s(tmp_path: Path) -> None:

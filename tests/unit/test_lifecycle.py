@@ -115,6 +115,22 @@ def test_retention_gives_up_the_oldest_and_never_the_last_good_one() -> None:
     assert job.deleting == ()
 
 
+def test_older_checkpoints_are_given_up_by_a_job_that_is_over_and_never_the_last_good_one() -> None:
+    spec = replace(SUBMITTED, spec=replace(SUBMITTED.spec, checkpoint=CheckpointSpec(keep=3)))
+    committed = [*running()[1:], staged("c1", 1), staged("c2", 2), staged("c3", 3)]
+    asked = ev.CheckpointsGivenUp("ann", ("c1", "c3", "no-such"))
+    live, _ = history(spec, *committed)
+    assert not accepts(live, asked)
+    over = replace(live, state=State.SUCCEEDED)
+    job, effects = apply(over, "x-1", asked, 99.0)
+    assert ([c.id for c in job.checkpoints], job.deleting, effects) == (["c2", "c3"], ("c1",), (DeleteCheckpoint("x-1", "c1"),))
+    again, effects = apply(job, "x-1", asked, 99.0)
+    assert (again, effects) == (job, ())
+    corrupt = replace(over, checkpoints=(*over.checkpoints[:2], replace(over.checkpoints[2], good=False)))
+    job, _ = apply(corrupt, "x-1", ev.CheckpointsGivenUp("ann", ("c1", "c2", "c3")), 99.0)
+    assert ([c.id for c in job.checkpoints], job.deleting) == (["c2"], ("c1", "c3"))
+
+
 def test_a_checkpoint_of_several_parts_is_committed_by_the_last() -> None:
     first = staged("s", 5, parts_expected=2)
     job, _ = history(*running(first))

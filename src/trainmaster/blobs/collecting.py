@@ -2,8 +2,9 @@
 
 A blob is taken only if, with the door closed to whoever makes references (`closed`), (a) nothing on record or waiting in the
 inbox refers to it, (b) it is older than the grace, and (c) both were so when it was marked before. What an attempt that is
-not over may still write, and everything of a kind or a job that is not known here, is never taken. The store is listed as a
-stream; only what is marked of one batch, and the names of code in use, are in memory.
+not over may still write, and everything of a kind that is not known here, is never taken; what lies there of a job that is not
+known here, only where that was asked for. Code trees go before anything else does: one that is there has all its objects. The
+store is listed as a stream; only what is marked of one batch, and the names of code in use, are in memory.
 """
 
 import json
@@ -11,27 +12,33 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Protocol
 
 from trainmaster.blobs.code import tree_name
 from trainmaster.errors import NotFoundError
+from trainmaster.lifecycle.keeping import spare
 from trainmaster.model.checkpoints import Artifact
-from trainmaster.model.commands import SubmitJob
-from trainmaster.model.job import Job
+from trainmaster.model.commands import AgentReport, SubmitJob
+from trainmaster.model.job import Attempt, Job
 from trainmaster.model.lineage import Lineage
 from trainmaster.ports.blobs import Blobs, Stored
 
 GRACE_S = 86400.0
 SHARED = "(shared)"  # the project of what belongs to several
-_BATCH = 500
+UNKNOWN = "(unknown)"  # of jobs that are not on record here
+_TREES = "code/trees"
 
 
 class Records(Protocol):
     """What refers to blobs, read afresh at each call."""
 
-    def waiting(self) -> Iterable[tuple[str, SubmitJob]]:
-        """Jobs that are accepted and not taken up yet; always asked before `jobs`, so that none is in neither."""
+    def waiting(self) -> Iterable[tuple[str, SubmitJob | AgentReport]]:
+        """Jobs, and reports of agents, that are accepted and not taken up yet.
+
+        Law: always asked before `jobs`, so that nothing is in neither.
+        """
         ...
 
     def jobs(self) -> Iterable[Job]:
@@ -40,6 +47,10 @@ class Records(Protocol):
 
     def artifacts(self, job: str) -> Iterable[Artifact]:
         """What a job has kept."""
+        ...
+
+    def attempts(self, job: str) -> Iterable[Attempt]:
+        """All attempts of a job."""
         ...
 
 
@@ -62,35 +73,48 @@ class References:
     trees: set[str] = field(default_factory=set)
     inherited: set[tuple[str, str]] = field(default_factory=set)  # (job, checkpoint) that other jobs start from
     objects: set[bytes] = field(default_factory=set)  # of the trees, and of those younger than the grace
+    diffs: set[str] = field(default_factory=set)  # patches
+    environments: set[str] = field(default_factory=set)  # of the last attempts, and of what agents just told
+    again: list[str] = field(default_factory=list)  # jobs with attempts before the last one
 
     @classmethod
     def read(cls, records: Records) -> "References":
         """As they are now."""
         found = cls()
         for job_id, command in records.waiting():
+            if isinstance(command, AgentReport):
+                found.environments.add(str(command.report.get("environment")))
+                continue
             found.of[job_id] = _Of(command.spec.project, False, "", frozenset(), frozenset())
-            found._refer(command.code.digest, command.lineage)
+            found._refer(command.code.digest, command.origin.git_diff, command.lineage)
         for job in records.jobs():
             found.of[job.id] = _of(job)
-            found._refer(job.code.digest, job.lineage)
+            found._refer(job.code.digest, job.origin.git_diff, job.lineage)
+            if job.attempt is not None:
+                found.environments.update(_environments(job.attempt))
+                found.again += [job.id] if job.attempt.number > 1 else []
         return found
 
-    def _refer(self, tree: str | None, lineage: Lineage | None) -> None:
+    def _refer(self, tree: str | None, diff: str | None, lineage: Lineage | None) -> None:
         if tree is not None:
             self.trees.add(tree)
+        if diff is not None:
+            self.diffs.add(diff)
         if lineage is not None and lineage.checkpoint is not None and lineage.owner is not None:
             self.inherited.add((lineage.owner, lineage.checkpoint.id))
 
 
+def _environments(attempt: Attempt) -> list[str]:
+    return [node.environment for node in attempt.nodes if node.environment is not None]
+
+
 def _of(job: Job) -> _Of:
     kept = [checkpoint.id for checkpoint in job.checkpoints]
-    good = [checkpoint.id for checkpoint in job.good_checkpoints]
     attempt = job.attempt
     over = attempt is not None and attempt.ended_s is not None
     live = None if job.state.ended or over else f"{attempt.number if attempt is not None else 1:04d}-"
     all_of_it = frozenset([*kept, *(checkpoint.id for checkpoint in job.staged), *job.deleting])
-    spare = frozenset(kept) - frozenset(good[-1:]) if job.state.ended else frozenset()
-    return _Of(job.spec.project, job.state.ended, live, all_of_it, spare)
+    return _Of(job.spec.project, job.state.ended, live, all_of_it, frozenset(checkpoint.id for checkpoint in spare(job)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +128,12 @@ class Place:
 
 
 class Judge:
-    """Says of each blob whether something refers to it. Pure, given the references."""
+    """Says of each blob whether something refers to it. With `unknown`, nothing does to what lies there of unknown jobs."""
 
-    def __init__(self, references: References, artifacts: Callable[[str], Iterable[Artifact]]) -> None:
-        self._references = references
-        self._digests = lru_cache(64)(lambda job: frozenset(kept.digest for kept in artifacts(job)))
+    def __init__(self, references: References, records: Records, unknown: bool = False) -> None:
+        self._references, self._records = references, records
+        self._unknown = unknown
+        self._digests = lru_cache(64)(lambda job: frozenset(kept.digest for kept in records.artifacts(job)))
 
     def place(self, name: str) -> Place:
         """Of a blob's name."""
@@ -121,12 +146,26 @@ class Judge:
             return Place(SHARED, kind, rest[1].removesuffix(".json") in self._references.trees)
         if kind == "code" and len(rest) == 3 and rest[0] == "objects":
             return Place(SHARED, kind, _key(rest[1] + rest[2]) in self._references.objects)
+        if kind == "provenance" and len(rest) == 2:
+            return Place(SHARED, kind, self._provenance(rest[0], rest[1]))
         return Place(SHARED, kind if kind == "provenance" else "other", True)
+
+    def _provenance(self, kind: str, name: str) -> bool:
+        digest = name.partition(".")[0]
+        if kind == "diffs":
+            return digest in self._references.diffs
+        return kind != "environments" or digest in self._references.environments or digest in self._earlier
+
+    @cached_property
+    def _earlier(self) -> frozenset[str]:
+        """What earlier attempts ran in. Read only when something is named by no last attempt: it asks for each job anew."""
+        found = (attempt for job in self._references.again for attempt in self._records.attempts(job))
+        return frozenset(name for attempt in found for name in _environments(attempt))
 
     def _checkpoint(self, job: str, identifier: str) -> Place:
         of = self._references.of.get(job)
         if of is None:
-            return Place("(unknown)", "checkpoints", True)
+            return Place(UNKNOWN, "checkpoints", not self._unknown)
         needed = (job, identifier) in self._references.inherited
         writing = of.live is not None and identifier.startswith(of.live)
         referenced = needed or writing or identifier in of.checkpoints
@@ -135,7 +174,7 @@ class Judge:
     def _artifact(self, job: str, digest: str) -> Place:
         of = self._references.of.get(job)
         if of is None:
-            return Place("(unknown)", "artifacts", True)
+            return Place(UNKNOWN, "artifacts", not self._unknown)
         return Place(of.project, "artifacts", not of.over or digest in self._digests(job))
 
 
@@ -146,15 +185,15 @@ def _key(digest: str) -> bytes:
         return digest.encode()
 
 
-def judge(blobs: Blobs, records: Records, oldest_s: float) -> Judge:
+def judge(blobs: Blobs, records: Records, oldest_s: float, unknown: bool = False) -> Judge:
     """A judge of this moment. Trees written after `oldest_s` count as referenced: a submit may be on its way."""
     references = References.read(records)
-    for stored in blobs.walk("code/trees"):
+    for stored in blobs.walk(_TREES):
         if stored.modified_s > oldest_s:
             references.trees.add(stored.name.rpartition("/")[2].removesuffix(".json"))
     for tree in references.trees:
         references.objects.update(_objects(blobs, tree))
-    return Judge(references, records.artifacts)
+    return Judge(references, records, unknown)
 
 
 def _objects(blobs: Blobs, tree: str) -> Iterator[bytes]:
@@ -213,21 +252,24 @@ class Collecting:
     dry_run: bool = False
     closed: Callable[[], AbstractContextManager[object]] = nullcontext
     now_s: Callable[[], float] = time.time
+    unknown: bool = False  # what lies there of jobs that are not on record counts as referred to by nothing
+    batch: int = 500  # blobs looked at again, and removed, with the door closed once
 
 
 def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
     """Mark what nothing refers to, batch by batch, look again with the door closed, and remove what is still so."""
     done = Collected()
     oldest_s = rules.now_s() - rules.grace_s
-    marking, batch = judge(blobs, records, oldest_s), list[Stored]()
-    for stored in blobs.walk(""):
+    marking, batch = judge(blobs, records, oldest_s, rules.unknown), list[Stored]()
+    everything = (stored for stored in blobs.walk("") if not stored.name.startswith(f"{_TREES}/"))
+    for stored in chain(blobs.walk(_TREES), everything):  # a tree that is there may be submitted between two batches
         if marking.place(stored.name).referenced:
             continue
         if stored.modified_s > oldest_s:
             done.young_bytes += stored.bytes
             continue
         batch.append(stored)
-        if len(batch) == _BATCH:
+        if len(batch) == rules.batch:
             _sweep(blobs, records, rules, batch, done)
             batch.clear()
     _sweep(blobs, records, rules, batch, done)
@@ -241,7 +283,7 @@ def _sweep(blobs: Blobs, records: Records, rules: Collecting, batch: list[Stored
         return
     with nullcontext() if rules.dry_run else rules.closed():
         oldest_s = rules.now_s() - rules.grace_s
-        again, taken = judge(blobs, records, oldest_s), list[Stored]()
+        again, taken = judge(blobs, records, oldest_s, rules.unknown), list[Stored]()
         for marked in batch:
             place = again.place(marked.name)
             stored = None if place.referenced else blobs.stat(marked.name)
@@ -250,8 +292,7 @@ def _sweep(blobs: Blobs, records: Records, rules: Collecting, batch: list[Stored
             taken.append(stored)
             done.by_kind[place.kind] = done.by_kind.get(place.kind, 0) + stored.bytes
         if not rules.dry_run:
-            # A tree goes before what it names: one that is there has all its objects, whatever dies in between.
-            blobs.delete([stored.name for stored in sorted(taken, key=lambda one: not one.name.startswith("code/trees/"))])
+            blobs.delete([stored.name for stored in taken])  # trees come first, whatever dies in between
     done.blobs += len(taken)
     done.bytes += sum(stored.bytes for stored in taken)
 
@@ -261,7 +302,7 @@ def _give_up_uploads(blobs: Blobs, records: Records, rules: Collecting, done: Co
     direct = blobs.direct
     if direct is None:
         return
-    judged = judge(blobs, records, rules.now_s() - rules.grace_s)
+    judged = judge(blobs, records, rules.now_s() - rules.grace_s, rules.unknown)
     for name, upload, begun_s in direct.uploads(""):
         if begun_s <= rules.now_s() - rules.grace_s and not judged.place(name).referenced:
             done.uploads += 1
@@ -269,27 +310,23 @@ def _give_up_uploads(blobs: Blobs, records: Records, rules: Collecting, done: Co
                 direct.abort(name, upload)
 
 
-class StoreRecords:
-    """`Records` of a server's own stores."""
+@dataclass(frozen=True, slots=True)
+class Older:
+    """The checkpoints that a job which is over keeps beside its last good one, and that no other job starts from."""
 
-    def __init__(self, page: Callable[[int | None], list[Job]], waiting: Callable[[], list[tuple[str, SubmitJob]]],
-                 kept: Callable[[str, str], list[Artifact]]) -> None:  # fmt: skip
-        self._page, self._waiting, self._kept = page, waiting, kept
+    job: str
+    ids: tuple[str, ...]
+    bytes: int
 
-    def waiting(self) -> Iterable[tuple[str, SubmitJob]]:
-        """See `Records`."""
-        return self._waiting()
 
-    def jobs(self) -> Iterator[Job]:
-        """See `Records`; newest first, a page in memory."""
-        before: int | None = None
-        while page := self._page(before):
-            yield from page
-            before = page[-1].seq
-
-    def artifacts(self, job: str) -> Iterator[Artifact]:
-        """See `Records`."""
-        after = ""
-        while page := self._kept(job, after):
-            yield from page
-            after = page[-1].path
+def older(records: Records, ended_before_s: float) -> list[Older]:
+    """What may be given up of jobs that were over by then, in order of their ids."""
+    inherited, found = References.read(records).inherited, list[Older]()
+    for job in records.jobs():
+        if job.ended_s is None or job.ended_s > ended_before_s:
+            continue
+        ones = [one for one in spare(job) if (job.id, one.id) not in inherited]
+        if ones:
+            size = sum(part.bytes for one in ones for part in one.parts)
+            found.append(Older(job.id, tuple(one.id for one in ones), size))
+    return sorted(found, key=lambda one: one.job)

@@ -8,6 +8,7 @@ from trainmaster.errors import UsageError
 
 _HEADERS = ("PROJECT", "KIND", "BLOBS", "SIZE", "ORPHANED", "OLDER CHECKPOINTS")
 _SIZES = ("bytes", "orphaned_bytes", "spare_bytes")
+_UNKNOWN = "(unknown)"  # the project that the server names for them
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -34,16 +35,25 @@ def storage(context: click.Context, session: Session, project: str | None) -> No
         out.note(f"{words.size(total['orphaned_bytes'])} nothing refers to; remove what is older than a day: tm storage gc")
     if total["spare_bytes"]:
         size = words.size(total["spare_bytes"])
-        out.note(f"{size} are older checkpoints of jobs that are over (checkpoint.keep says how many are kept)")
+        out.note(f"{size} are older checkpoints of jobs that are over; give them up: tm storage gc --older-checkpoints")
+    unknown = sum(one["bytes"] for one in found["use"] if one["project"] == _UNKNOWN)
+    if unknown:
+        out.note(f"{words.size(unknown)} are of jobs that this server does not know; remove them: tm storage gc --unknown-jobs")
 
 
 @storage.command(short_help="Remove what nothing refers to.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option("--grace", default="24h", metavar="TIME", help="Leave alone what is younger: 90m, 24h (default), 7d.")
+@click.option("--older-checkpoints", is_flag=True, help="Also all but the last good checkpoint of jobs that are over.")
+@click.option("--unknown-jobs", is_flag=True, help="Also what is there of jobs that this server does not know.")
 @remote
-def gc(session: Session, dry_run: bool, grace: str) -> None:
-    """Remove what nothing refers to: never what a job, a submit on its way or a fork needs."""
-    done, out = session.client().collect(_seconds(grace), dry_run), session.out
+def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unknown_jobs: bool) -> None:
+    """Remove what nothing refers to: never what a job, a submit on its way or a fork needs.
+
+    A job's last good checkpoint stays, and so does one that another job started from.
+    """
+    client, out = session.client(), session.out
+    done = client.collect(_seconds(grace), dry_run, older_checkpoints=older_checkpoints, unknown_jobs=unknown_jobs)
     if out.json:
         out.value(done)
         return
@@ -51,6 +61,9 @@ def gc(session: Session, dry_run: bool, grace: str) -> None:
     if done["uploads"]:
         what += f", and {words.plural(done['uploads'], 'unfinished upload')}"
     out.note(f"{'would remove' if dry_run else 'removed'} {what}")
+    if older_checkpoints:
+        older = f"{words.plural(done['given_up'], 'older checkpoint')}, {words.size(done['given_up_bytes'])}"
+        out.note(f"{'would give up' if dry_run else 'gave up'} {older}")
     if done["young_bytes"]:
         out.note(f"{words.size(done['young_bytes'])} more nothing refers to, younger than {grace}: left alone for now")
 

@@ -74,7 +74,7 @@ class ControlLoop:
 
     def tick(self, now_s: float) -> float:
         """One turn; returns how long the next may wait, in seconds."""
-        batch = Batch(self.world, now_s)
+        batch = Batch(self.world, now_s, on_record=self.events.job)
         cursor = self.world.inbox_cursor
         seen = self._look(now_s)  # before the inbox is read: of an agent seen dead every report that was accepted is in it
         for effect in self.actor.deleted:  # before the inbox: whoever asks for a checkpoint that is gone must hear of it

@@ -31,6 +31,9 @@ def take(batch: Batch, row: InboxRow) -> str | None:
             set_node_state(batch, name, ev.NodeStateSet(name, state, by, reason))
         case cmd.TakeNote(job, by, text, project, experiment):
             batch.note(job or None, ev.Noted(by, text, row.received_s, project, experiment))
+        case cmd.GiveUpCheckpoints(job, by, ids):
+            batch.recall(job)
+            batch.record(job, ev.CheckpointsGivenUp(by, ids))
         case cmd.RecordCommand(job, attempt, by, command, node_index, rank, role):
             batch.record(job, ev.CommandRun(attempt, by, command, node_index, rank, role))
         case cmd.AgentReport(key, report):
@@ -41,13 +44,17 @@ def take(batch: Batch, row: InboxRow) -> str | None:
 
 
 def _deleted_meanwhile(batch: Batch, lineage: Lineage | None) -> str | None:
-    """Why a fork cannot start: retention gave its checkpoint up in the moment between the api's look and this one."""
-    parent = batch.world.jobs.get(lineage.owner or lineage.job) if lineage is not None else None
-    if lineage is None or lineage.checkpoint is None or parent is None:
+    """Why a fork cannot start: its checkpoint was given up in the moment between the api's look and this one."""
+    if lineage is None or lineage.checkpoint is None:
+        return None
+    parent = batch.known(lineage.owner or lineage.job)
+    if parent is None:
         return None
     id = lineage.checkpoint.id
-    if id in parent.deleting or any(checkpoint.id == id for checkpoint in parent.checkpoints):
+    if any(checkpoint.id == id for checkpoint in parent.checkpoints):
         return None  # while the fork needs them, its bytes stay (`World.forked`)
+    if id in parent.deleting and (parent.id, id) in batch.world.forked(begun=True):
+        return None  # another fork has kept them; else they may be gone, or going, and not on record as gone
     step = "" if lineage.checkpoint.step is None else f" of step {lineage.checkpoint.step}"
     return f"{parent.id} has given up its checkpoint{step} in the same moment; cancel this and fork from a later one"
 
@@ -63,7 +70,7 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
         return None
     if key.node_index >= len(job.attempt.nodes):
         return f"{key}: no such node in this attempt"
-    numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept | ev.RunDataLogged)
+    numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept | ev.NotKept | ev.RunDataLogged)
     if numbered and number_of(report) <= job.attempt.nodes[key.node_index].reports:
         return None
     batch.record(key.job, event)

@@ -14,6 +14,7 @@ from trainmaster.model.events import (
     JobEvent,
     NodeEnded,
     NodeStarted,
+    NotKept,
     PreparationBegan,
     RendezvousChosen,
     RunDataLogged,
@@ -23,7 +24,7 @@ from trainmaster.model.job import Outcome, RankEnd
 
 _WHOLE_MAX = 10**300  # beyond it a number is no size, step or code of anything
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-_DOING_MAX = 300  # characters
+_DOING_MAX, _NAME_MAX, _WHY_MAX = 300, 300, 500  # characters
 _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one part of a blob's name
 
 
@@ -55,6 +56,10 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             return CheckpointStaged(key.attempt, _stored(report, "id"), step, part, parts, _truth(report, "approximate"), n)
         case "kept":
             return ArtifactKept(key.attempt, key.node_index, _artifact_of(key, report), n)
+        case "not_kept":
+            what = "checkpoint" if report.get("what") == "checkpoint" else "artifact"
+            name, why = _text(report, "name")[:_NAME_MAX], _text(report, "why")[:_WHY_MAX]
+            return NotKept(key.attempt, key.node_index, what, name, why, n)
         case "run":
             params, tags = _strings(report, "params"), _strings_or_none(report, "tags")
             return RunDataLogged(key.attempt, key.node_index, params, tags, n)

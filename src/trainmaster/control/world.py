@@ -1,5 +1,6 @@
 """The world as control holds it in memory, advanced by events; equal, after every tick, to a fresh load."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainmaster.lifecycle.effects import Effect
@@ -53,9 +54,13 @@ class World:
             if job is not None and job.state.ended and not job.deleting:
                 del self.jobs[id]
 
-    def forked(self) -> set[tuple[str, str]]:
-        """(owner, checkpoint) of each checkpoint that a job which is not over may still start from: its bytes must stay."""
-        lineages = (job.lineage for job in self.jobs.values() if not job.state.ended)
+    def forked(self, begun: bool = False) -> set[tuple[str, str]]:
+        """(owner, checkpoint) of each checkpoint that a job which is not over may still start from: its bytes must stay.
+
+        With `begun`, of those jobs only that have started from it before: they have kept it since, and it is there.
+        """
+        jobs = (job for job in self.jobs.values() if not job.state.ended and (job.attempt is not None or not begun))
+        lineages = (job.lineage for job in jobs)
         return {(one.owner or one.job, one.checkpoint.id) for one in lineages if one is not None and one.checkpoint is not None}
 
     def snapshot(self, now_s: float) -> Snapshot:
@@ -74,6 +79,18 @@ class Batch:
     jobs: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
+    on_record: Callable[[str], Job | None] = lambda job_id: None  # a job that is over, and so not in memory
+
+    def known(self, job_id: str) -> Job | None:
+        """A job, whether it is over or not."""
+        return self.world.jobs.get(job_id) or self.on_record(job_id)
+
+    def recall(self, job_id: str) -> None:
+        """Take a job that is over into memory again for this tick, or for as long as it has bytes to delete."""
+        job = self.known(job_id)
+        if job is not None:
+            self.world.put(job)
+            self.jobs.add(job_id)
 
     def record(self, job_id: str, event: JobEvent) -> bool:
         """Apply and remember a job's event; False when it is stale or has no row for the job's state (late news)."""

@@ -5,8 +5,18 @@ from dataclasses import replace
 from trainmaster.lifecycle.effects import DeleteCheckpoint
 from trainmaster.lifecycle.transitions import Change, live_attempt, with_node
 from trainmaster.model.checkpoints import Checkpoint
-from trainmaster.model.events import ArtifactKept, CheckpointDeleted, CheckpointStaged, JobEvent, RunDataLogged
+from trainmaster.model.events import (
+    ArtifactKept,
+    CheckpointDeleted,
+    CheckpointsGivenUp,
+    CheckpointStaged,
+    JobEvent,
+    NotKept,
+    RunDataLogged,
+)
 from trainmaster.model.job import Job
+
+_MISSED_MAX = 5
 
 
 def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -49,10 +59,36 @@ def delete_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     return replace(job, deleting=tuple(id for id in job.deleting if id != event.id)), ()
 
 
+def spare(job: Job) -> tuple[Checkpoint, ...]:
+    """What a job that is over could do without: all checkpoints but its last good one. Of one that is not over, nothing."""
+    if not job.state.ended:
+        return ()
+    last = job.good_checkpoints[-1:]
+    return tuple(checkpoint for checkpoint in job.checkpoints if checkpoint not in last)
+
+
+def give_up_checkpoints(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Somebody asked for the room. Law: the last good one stays, whatever was asked; the bytes stay while a fork needs them."""
+    assert isinstance(event, CheckpointsGivenUp)
+    going = tuple(checkpoint.id for checkpoint in spare(job) if checkpoint.id in event.ids)
+    kept = tuple(checkpoint for checkpoint in job.checkpoints if checkpoint.id not in going)
+    changed = replace(job, checkpoints=kept, deleting=(*job.deleting, *going))
+    return changed, tuple(DeleteCheckpoint(job.id, id) for id in going)
+
+
 def keep_artifact(job: Job, event: JobEvent, now_s: float) -> Change:
     """The artifacts are a projection of their own: a job may have very many. Here only the report is counted."""
     assert isinstance(event, ArtifactKept)
     return _seen(job, event.node_index, event.report), ()
+
+
+def miss(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The newest few are remembered, each name once: the events have them all."""
+    assert isinstance(event, NotKept)
+    job = _seen(job, event.node_index, event.report)
+    about = f"{event.what} {event.name} was not kept: "
+    others = [one for one in job.not_kept if not one.startswith(about)]
+    return replace(job, not_kept=(*others, about + event.why)[-_MISSED_MAX:]), ()
 
 
 def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -69,6 +69,15 @@ class TakeNote:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUpCheckpoints:
+    """Make room: remove older checkpoints of a job that is over."""
+
+    job: str
+    by: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RecordCommand:
     """Note who ran what beside the ranks of an attempt."""
 
@@ -97,7 +106,12 @@ class Unreadable:
     fault: str
 
 
-Command = SubmitJob | CancelJob | HoldJob | ReleaseJob | SetNodeState | TakeNote | RecordCommand | AgentReport
+Command = (
+    SubmitJob | CancelJob | HoldJob | ReleaseJob | SetNodeState | TakeNote | GiveUpCheckpoints | RecordCommand | AgentReport
+)
 COMMANDS: dict[str, type] = {
-    cls.__name__: cls for cls in (SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, TakeNote, RecordCommand, AgentReport)
-}
+    cls.__name__: cls
+    for cls in (
+        SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, TakeNote, GiveUpCheckpoints, RecordCommand, AgentReport,
+    )
+}  # fmt: skip

@@ -146,12 +146,32 @@ class CheckpointDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointsGivenUp:
+    """Someone asked for the room that older checkpoints take, of a job that is over."""
+
+    by: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ArtifactKept:
     """A file was kept."""
 
     attempt: int
     node_index: int
     artifact: Artifact
+    report: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """A checkpoint or an artifact is not in the store, though the program made it: refused there, or never brought so far."""
+
+    attempt: int
+    node_index: int
+    what: str  # "checkpoint" or "artifact"
+    name: str  # of a checkpoint its step where it has one, of an artifact its path
+    why: str
     report: int = 0
 
 
@@ -234,8 +254,8 @@ class Planned:
 
 JobEvent = (
     Submitted | Held | Released | CancelRequested | Waited | Placed | PreparationBegan | RendezvousChosen | NodeStarted
-    | EnvironmentSeen | NodeLost | NodeEnded | CheckpointStaged | CheckpointDeleted | ArtifactKept | Noted | RunDataLogged
-    | CommandRun | StopOrdered | AttemptEnded
+    | EnvironmentSeen | NodeLost | NodeEnded | CheckpointStaged | CheckpointDeleted | CheckpointsGivenUp | ArtifactKept
+    | NotKept | Noted | RunDataLogged | CommandRun | StopOrdered | AttemptEnded
 )
 ClusterEvent = NodeSeen | NodeStateSet | Planned
 Event = JobEvent | ClusterEvent
@@ -243,7 +263,7 @@ EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Submitted, Held, Released, CancelRequested, Waited, Placed, PreparationBegan, RendezvousChosen, NodeStarted,
-        EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, ArtifactKept, Noted, RunDataLogged,
-        CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, Planned,
+        EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, ArtifactKept, NotKept,
+        Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, Planned,
     )
 }  # fmt: skip

@@ -219,6 +219,7 @@ class Job:
     data: tuple[DataVersion, ...] = ()
     lineage: Lineage | None = None  # the job it was made from
     stop_grace_s: float | None = None  # that a cancel allows its ranks; None: the usual one
+    not_kept: tuple[str, ...] = ()  # the last checkpoints and artifacts that are not in the store, and why
     run_params: dict[str, str] = field(default_factory=dict)  # logged by the program; the first value of each stays
     run_tags: dict[str, str] = field(default_factory=dict)  # likewise; the last value of each stays
 

@@ -19,7 +19,7 @@ from trainmaster.wire.messages import Order, SyncResponse
 _SYNC_MAX_BYTES = 8 * bodies.MIB
 _WAIT_MAX_S = 30.0
 _INT_MAX = 2**63 - 1
-_KINDS = ("preparing", "started", "environment", "rendezvous", "staged", "kept", "run", "ended")
+_KINDS = ("preparing", "started", "environment", "rendezvous", "staged", "kept", "not_kept", "run", "ended")
 _KNOWN = frozenset(("key", "reports", "points", "heartbeat", "wait_s", "orders_seen"))
 
 
@@ -38,9 +38,13 @@ async def sync(request: Request) -> bodies.Json:
     is_over = job is not None and over(job, key)
     taken = [report for report in reports if not is_over or report["kind"] == "ended"]
     if taken:
-        await _keep_environments(desk, taken)
-        text = str(key)
-        await desk.accept([NewRow(f"{text}:{report['n']}", AgentReport(text, report), now_s) for report in taken])
+        rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), now_s) for report in taken]
+        if any(report.get("environment") is not None for report in taken):
+            async with desk.gate.inside():  # a record that is found stored may not go before the row is in
+                await _keep_environments(desk, taken)
+                await desk.accept(rows)
+        else:
+            await desk.accept(rows)
     sample = runtime.Sample(_points(body, key, now_s), _heartbeat(body, str(key), now_s))
     fenced = job is not None and superseded(job, key)
     if (sample.points or sample.heartbeats) and not fenced:  # the last points of an attempt may come after its end

@@ -83,7 +83,7 @@ class StorageOfKind(BaseModel):
     blobs: int
     bytes: int
     orphaned_bytes: int = Field(description="nothing refers to it")
-    spare_bytes: int = Field(description="checkpoints of jobs that are over, but their last good ones")
+    spare_bytes: int = Field(description="older checkpoints of jobs that are over, from which no other job starts")
 
 
 class StorageUse(BaseModel):
@@ -96,8 +96,10 @@ class StorageUse(BaseModel):
 class StorageCollect(BaseModel):
     """How to collect."""
 
-    grace_s: float = Field(86400.0, description="what is younger is left alone")
+    grace_s: float = Field(86400.0, description="what is younger, or of a job that ended since, is left alone")
     dry_run: bool = False
+    older_checkpoints: bool = Field(False, description="give up `spare_bytes` as well")
+    unknown_jobs: bool = Field(False, description="remove what lies there of jobs that this server does not know as well")
 
 
 class StorageCollected(BaseModel):
@@ -109,6 +111,8 @@ class StorageCollected(BaseModel):
     uploads: int = Field(description="unfinished uploads that were given up")
     young_bytes: int = Field(description="nothing refers to it, but it is younger than `grace_s`")
     by_kind: dict[str, int]
+    given_up: int = Field(description="older checkpoints of jobs that are over; their bytes go as soon as no fork needs them")
+    given_up_bytes: int
 
 
 class Asked(BaseModel):

@@ -42,10 +42,14 @@ def sentence(event: ev.Event) -> str:
             return _because(f"stopping ({stop_for.value})", reason)
         case ev.ArtifactKept(artifact=artifact):
             return f"kept {artifact.path} ({artifact.bytes} bytes)"
+        case ev.NotKept(what=what, name=name, why=why):
+            return f"{what} {name} was not kept: {why}"
         case ev.RunDataLogged(params=params, tags=tags):
             return f"logged {_names('parameter', params)}{' and ' if params and tags else ''}{_names('tag', tags)}"
         case ev.CheckpointDeleted(id):
             return f"deleted checkpoint {id}"
+        case ev.CheckpointsGivenUp(by, ids):
+            return f"{by} gave up {len(ids)} older checkpoint{'' if len(ids) == 1 else 's'}: {', '.join(ids)}"
         case ev.NodeSeen(node):
             return f"node {node.name} seen: {node.cpus:g} CPUs, {len(node.devices)} devices"
         case ev.NodeStateSet(name, state, by, reason):

@@ -6,21 +6,23 @@ dying included; then the faults stop, and every job must end.
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainmaster.control.act import Actor
 from trainmaster.control.loop import ControlLoop
 from trainmaster.control.world import World
 from trainmaster.engines.simulated.engine import SimulatedEngine
-from trainmaster.engines.simulated.scripts import Faults, SimulatedCrash
+from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
 from trainmaster.home import Home
+from trainmaster.lifecycle.keeping import spare
 from trainmaster.lifecycle.machine import apply
-from trainmaster.model.commands import AgentReport, CancelJob, Command, HoldJob, ReleaseJob, SubmitJob
-from trainmaster.model.events import ArtifactKept, CheckpointStaged
+from trainmaster.model.commands import AgentReport, CancelJob, Command, GiveUpCheckpoints, HoldJob, ReleaseJob, SubmitJob
+from trainmaster.model.events import ArtifactKept, CheckpointStaged, Submitted
 from trainmaster.model.job import Job, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources, Restarts
+from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.store.codec import load_event
@@ -29,6 +31,7 @@ from trainmaster.store.replay import replay, verify_chain
 from trainmaster.testing.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script, garbage
 
 CALM = Faults()
+_MOMENTS = 4
 Told = tuple[str, str, int]  # job, checkpoint's id or artifact's path, node index
 WILD = Faults(unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_crash=0.1)
 
@@ -63,13 +66,15 @@ class Scenario:
     blobs: UnrulyBlobs = field(init=False)
     loop: ControlLoop = field(init=False)
     submitted: list[str] = field(default_factory=list)
-    taken_away: list[str] = field(default_factory=list)  # checkpoints removed while a fork needed them
+    forks: dict[str, Lineage] = field(default_factory=dict)  # as they were asked for
+    seen: list[Lineage] = field(default_factory=list)  # what could be forked from, at one moment or another
+    broken: list[str] = field(default_factory=list)  # laws of forks, each as it was broken
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.home.root.mkdir(parents=True, exist_ok=True)
         migrate(self.home)
-        self.engine = SimulatedEngine(self.rng, self.clock, any_script, self.faults)
+        self.engine = SimulatedEngine(self.rng, self.clock, self._script, self.faults)
         self.inbox = BusyInbox(self.home.inbox_db, self._deliver)
         self.events = UnrulyEvents(self.home.events_db, self.rng, self.full)
         self.blobs = UnrulyBlobs(self.home.blobs, self.rng, self.refuses)
@@ -96,18 +101,28 @@ class Scenario:
         for job_id in self.submitted:
             self._ask(ReleaseJob(job_id, "calm"))
         deadline_s = self.clock.time_s + 40_000.0
-        while self.unfinished() and self.clock.time_s < deadline_s:
-            self._step(min(1.0, (self.engine.next_s() or self.clock.time_s + 1.0) - self.clock.time_s + 0.001))
-        self._step(1.0)  # one beat more: what is still to be removed is
+        waited_for = list(self.submitted)
+        while waited_for and self.clock.time_s < deadline_s:
+            if self.unfinished(waited_for[-1:]):
+                self._step(min(1.0, (self.engine.next_s() or self.clock.time_s + 1.0) - self.clock.time_s + 0.001))
+            else:
+                waited_for.pop()  # it stays so
+        self._ask_for_room()
+        for _ in range(2):  # beats more: what is still to be removed is
+            self._step(1.0)
 
-    def unfinished(self) -> list[str]:
-        """Jobs that are accepted and not over."""
-        return [id for id in self.submitted if (job := self.events.job(id)) is None or not job.state.ended]
+    def unfinished(self, accepted: Sequence[str]) -> list[str]:
+        """Those of these accepted jobs that are not over."""
+        return [id for id in accepted if (job := self.events.job(id)) is None or not job.state.ended]
 
     def _disturb(self, jobs: int) -> None:
         """What people and machines do meanwhile."""
-        if len(self.submitted) < jobs and self.rng.random() < 0.7:
+        if len(self.submitted) < jobs and self.rng.random() < 0.3:
             self._submit()
+        if self.rng.random() < 0.2:
+            self._ask_for_room()
+        if self.rng.random() < 0.3:
+            self.seen += [found] if (found := self._look_up()) is not None else []
         if self.submitted and self.rng.random() < 0.2:
             job_id = self.rng.choice(self.submitted)
             asked: list[Command] = [CancelJob(job_id, "ann"), HoldJob(job_id, "ann", ""), ReleaseJob(job_id, "ann")]
@@ -126,26 +141,60 @@ class Scenario:
         ask = Resources(nodes=self.rng.choice([1, 1, 2]), gpus=self.rng.choice([0, 1, 4, 8]), ranks=self.rng.choice([1, 2]))
         spec = JobSpec("work", experiment="sim", priority=self.rng.randint(-1, 1), resources=ask, restarts=Restarts(2, 50))
         spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])))
-        command = SubmitJob("", spec, Origin(), CodeCopy(), lineage=self._lineage())
+        lineage = self._lineage()
+        command = SubmitJob("", spec, Origin(), CodeCopy(), lineage=lineage)
         row = NewRow(f"submit-{len(self.submitted)}", command, self.clock.time_s, "sim")
         ids = self.inbox.accept([row])
         if self.rng.random() < 0.2:
             assert self.inbox.accept([row]) == ids, "the same key made a second job"
         self.submitted += ids
+        self.forks.update({id: lineage for id in ids if lineage is not None})
 
     def _lineage(self) -> Lineage | None:
-        """Sometimes a fork of what is on record, as the api looks it up."""
-        parent = self.events.job(self.rng.choice(self.submitted)) if self.submitted and self.rng.random() < 0.4 else None
-        if parent is None or not parent.good_checkpoints:
+        """Mostly a fork, where there is something to fork from: of what the api sees on record, or saw a moment ago."""
+        if self.rng.random() < 0.2:
             return None
+        if self.seen and self.rng.random() < 0.4:
+            return self.seen[-_MOMENTS:][0]
+        self.seen += [found] if (found := self._look_up()) is not None else []
+        return found
+
+    def _look_up(self) -> Lineage | None:
+        parents = [job for id in self.submitted if (job := self.events.job(id)) is not None and job.good_checkpoints]
+        if not parents:
+            return None
+        parent = self.rng.choice([job for job in parents if not job.state.ended] or parents)
         return Lineage(Relation.FORK, parent.id, self.rng.choice(parent.good_checkpoints), parent.id)
 
+    def _ask_for_room(self) -> None:
+        """Jobs that are over are asked for their older checkpoints, whoever starts from them."""
+        for job in [job for id in self.submitted if (job := self.events.job(id)) is not None and spare(job)]:
+            self._ask(GiveUpCheckpoints(job.id, "ann", tuple(one.id for one in spare(job))))
+
+    def _script(self, submission: Submission, rng: random.Random) -> Script:
+        """An agent starts. The law of forks: until it has a checkpoint of its own, one starts from what was asked for."""
+        asked, job = self.forks.get(submission.key.job), submission.job
+        if asked is not None and asked.checkpoint is not None:
+            name = f"checkpoints/{asked.owner}/{asked.checkpoint.id}"
+            resume = job.attempt.resume if job.attempt is not None else ()
+            if resume[-1:] != (f"{asked.owner}:{asked.checkpoint.id}",):
+                self.broken.append(f"{submission.key} is to resume from {resume}, not from {name}")
+            if name in self.blobs.removed and not self._too_late(job):
+                self.broken.append(f"{submission.key} starts from {name}, which was removed")
+        return any_script(submission, rng)
+
     def _removing(self, prefix: str) -> None:
-        """The law of forks: what one may still start from stays."""
+        """The law of forks: what one may still start from stays, unless it came too late and is held for that."""
         for job in self.loop.world.jobs.values():
-            one = None if job.state.ended or job.lineage is None else job.lineage
-            if one is not None and one.checkpoint is not None and prefix == f"checkpoints/{one.owner}/{one.checkpoint.id}":
-                self.taken_away.append(f"{prefix} was removed while {job.id}, forked from it, was {job.state.value}")
+            one = None if job.state.ended else self.forks.get(job.id)
+            needs = one is not None and one.checkpoint is not None and prefix == f"checkpoints/{one.owner}/{one.checkpoint.id}"
+            if needs and not self._too_late(job):
+                self.broken.append(f"{prefix} was removed while {job.id}, forked from it, was {job.state.value}")
+
+    def _too_late(self, job: Job) -> bool:
+        """Whether its checkpoint was given up before the fork was taken up: then it was held, and a person let it start."""
+        (first,) = self.events.events(0, 1, job.id)
+        return isinstance(first.event, Submitted) and "has given up its checkpoint" in (first.event.held or "")
 
     def _ask(self, command: Command) -> None:
         self.inbox.accept([NewRow(f"ask-{self.rng.random()}", command, self.clock.time_s)])
@@ -176,8 +225,9 @@ class Scenario:
         """Every law this history broke."""
         fresh = World.of(self.events.load_live())
         found = [*self.engine.violations, *verify_chain(self.events), *replay(self.events, _fold)]
-        found += [f"{id} never ended" for id in self.unfinished()]
-        found += self.taken_away
+        found += [f"{id} never ended" for id in self.unfinished(self.submitted)]
+        found += self.broken
+        found += [f"{id} lost its lineage" for id, asked in self.forks.items() if self._lineage_of(id) != asked]
         found += [f"{key} was started {n} times" for key, n in self.engine.starts.items() if n > 1]
         if fresh != self.loop.world:
             found.append("the world in memory differs from a fresh load")
@@ -190,7 +240,11 @@ class Scenario:
         for job in jobs:
             found += self._bytes_problems(job, {id for name, id, _ in told if name == job.id})
         return found + [f"{j.id} succeeded without a clean end" for j in jobs if j.state is State.SUCCEEDED and not _earned(j)]
-
+    def _lineage_of(self, job_id: str) -> Lineage | None:
+        """As both the job and its parent have it on record."""
+        job = self.events.job(job_id)
+        lineage = job.lineage if job is not None else None
+        return lineage if lineage is not None and job_id in self.events.children(lineage.job) else None
 
     def _told(self) -> Iterator[Told]:
         """Every checkpoint's part and artifact that an agent ever told of."""

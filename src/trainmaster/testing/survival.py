@@ -169,10 +169,10 @@ class Survival:
             ends = sum(t.job == id and t.end_s is not None for t in seen)
             if ends != (number < self.jobs):
                 found.append(f"{id} ran to its end {ends} times")
-        return found + _overlaps(seen)
+        return found + overlaps(seen)
 
 
-def _overlaps(seen: Sequence[Testimony]) -> list[str]:
+def overlaps(seen: Sequence[Testimony]) -> list[str]:
     """Ranks of different attempts, or two of one, that ran at the same time. A killed rank's end is not known: it is
     taken to have ended before the next began only if it did not write afterwards, which its file shows."""
     found = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.ports.tracker import Begun, Run, RunGoneError, RunPoint, RunStatus, Tracker
+from trainmaster.ports.tracker import Begun, Run, RunGoneError, RunPoint, RunStatus, RunTroubledError, Tracker
 from trainmaster.wire.runs import TAG_RUN, run_id
 
 Rows = dict[str, list[tuple[int, float]]]
@@ -117,10 +117,12 @@ class MemoryTracker:
     runs: dict[str, Run] = field(default_factory=dict)
     rows: dict[str, list[RunPoint]] = field(default_factory=dict)
     made: int = 0
+    bad: set[str] = field(default_factory=set)  # jobs at whose runs it fails
 
     def begin(self, run: Run) -> Begun:
         """By the run's id."""
         self.trouble("begin")
+        self._must_be_well(run.job)
         ref = next((ref for ref, known in self.runs.items() if known.id == run.id), None)
         if ref is None:
             self.made += 1
@@ -136,6 +138,7 @@ class MemoryTracker:
         """All of it."""
         self.trouble("tell")
         self._must_be(ref)
+        self._must_be_well(run.job)
         self.runs[ref] = run
         self.trouble("told")
 
@@ -146,6 +149,7 @@ class MemoryTracker:
         for half in (sent[: len(sent) // 2], sent[len(sent) // 2 :]):
             self.rows[ref] += [point for point in half if repr(point) not in set(map(repr, self.rows[ref]))]
             self.trouble("logged")
+            self._must_be_well(self.runs[ref].job)
         return mark
 
     def keep(self, ref: str, path: str, source: Path) -> None:
@@ -155,10 +159,13 @@ class MemoryTracker:
     def settle(self, ref: str, run: Run, mark: str) -> None:
         """Nothing is left to do."""
         self._must_be(ref)
+        self._must_be_well(run.job)
 
     def holds(self, ref: str) -> bool:
         """Whether it was not wiped."""
         self.trouble("holds")
+        if ref in self.runs:
+            self._must_be_well(self.runs[ref].job)
         return ref in self.runs
 
     def close(self) -> None:
@@ -168,6 +175,10 @@ class MemoryTracker:
         """All runs are gone."""
         self.runs.clear()
         self.rows.clear()
+
+    def _must_be_well(self, job: str) -> None:
+        if job in self.bad:
+            raise RunTroubledError(f"fell over the run of {job}")
 
     def _must_be(self, ref: str) -> None:
         if ref not in self.runs:

@@ -75,7 +75,7 @@ def any_script(submission: Submission, rng: random.Random) -> Script:
     """A program of random length and end, with checkpoints and artifacts; some ignore TERM."""
     exits = rng.choices([(0, None), (1, None), (0, 9), (0, 11)], [6, 1, 2, 1])[0]
     runs_s = rng.uniform(0.1, 40.0)
-    times = sorted(rng.uniform(0.0, runs_s) for _ in range(rng.choice([0, 0, 2, 5])))
+    times = sorted(rng.uniform(0.0, runs_s) for _ in range(rng.choice([0, 2, 5, 8])))
     reports = tuple((after_s, _report(submission, step, rng)) for step, after_s in enumerate(times, 1))
     return Script(runs_s, exits[0], exits[1], rng.choice([0.5, 0.5, None]), reports)
 

@@ -1,0 +1,170 @@
+"""The law of garbage collection notices faults: each is planted here, and must turn the law red within a few histories."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import pytest
+from collecting_law import Interleavings, World
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from trainmaster.blobs import collecting
+from trainmaster.blobs.collecting import Judge, Place, References
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+HISTORIES = 400  # at most; the first that is red ends it, and nothing is shrunk
+
+
+def histories() -> None:
+    """The law, always on the same histories."""
+    rules = settings(
+        max_examples=HISTORIES, stateful_step_count=30, deadline=None, derandomize=True, database=None,
+        phases=[Phase.generate], report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    run_state_machine_as_test(Interleavings, settings=rules)
+
+
+class Half:
+    """Records that never have what waits, or have it read after the jobs."""
+
+    def __init__(self, world: Any, late: bool) -> None:
+        self.world, self.late = world, late
+        self.read: list[Any] = []
+
+    def waiting(self) -> Any:
+        self.read = self.world.jobs() if self.late else []
+        return self.world.waiting() if self.late else []
+
+    def jobs(self) -> Any:
+        return self.read if self.late else self.world.jobs()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.world, name)
+
+
+def reading(late: bool) -> Plant:
+    real = References.read.__func__  # type: ignore[attr-defined]
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(References, "read", classmethod(lambda cls, records: real(cls, Half(records, late))))
+
+    return plant
+
+
+def forgetting(field: str) -> Plant:
+    """What was read of one kind of reference is lost."""
+    real = References.read.__func__  # type: ignore[attr-defined]
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        def read(cls: type[References], records: Any) -> References:
+            found: References = real(cls, records)
+            getattr(found, field).clear()
+            return found
+
+        patch.setattr(References, "read", classmethod(read))
+
+    return plant
+
+
+def of_a_job(**changes: Any) -> Plant:
+    """What one job refers to is less than it is."""
+    real = collecting._of
+    return lambda patch: patch.setattr(collecting, "_of", lambda job: replace(real(job), **changes))
+
+
+def judging(name: str, judged: Callable[..., Any]) -> Plant:
+    return lambda patch: patch.setattr(Judge, name, judged)
+
+
+def rules(**changes: Any) -> Plant:
+    """The collection does not keep to its rules."""
+    real = collecting.collect
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(collecting, "collect", lambda blobs, records, given: real(blobs, records, replace(given, **changes)))
+
+    return plant
+
+
+def one_look(patch: pytest.MonkeyPatch) -> None:
+    """What was marked is removed as it was marked."""
+    real, looks = collecting.judge, dict[Any, Judge]()
+
+    def judge(blobs: Any, records: Any, oldest_s: float, unknown: bool = False) -> Judge:
+        if (id(blobs), oldest_s) not in looks:
+            looks.clear()
+            looks[id(blobs), oldest_s] = real(blobs, records, oldest_s, unknown)
+        return looks[id(blobs), oldest_s]
+
+    patch.setattr(collecting, "judge", judge)
+
+
+def young_trees(patch: pytest.MonkeyPatch) -> None:
+    real = collecting.judge
+    patch.setattr(collecting, "judge", lambda blobs, records, oldest_s, unknown=False: real(blobs, records, 1e18, unknown))
+
+
+def finished_artifacts(judge: Judge, job: str, digest: str) -> Place:
+    of = judge._references.of.get(job)
+    return Place("p", "artifacts", of is None or digest in judge._digests(job))
+
+
+def inherited(judge: Judge, job: str, identifier: str) -> Place:
+    of = judge._references.of.get(job)
+    writing = of is not None and of.live is not None and identifier.startswith(of.live)
+    return Place("p", "checkpoints", of is None or writing or identifier in of.checkpoints)
+
+
+def trees_in_their_turn(*parts: Iterator[Any]) -> list[Any]:
+    return sorted(chain(*parts), key=lambda one: one.name)
+
+
+def spare_of_forks(patch: pytest.MonkeyPatch) -> None:
+    """Older checkpoints are given up whoever starts from them."""
+    real = collecting.older
+
+    class Childless:
+        def __init__(self, world: World) -> None:
+            self.world = world
+
+        def waiting(self) -> list[Any]:
+            return []
+
+        def jobs(self) -> list[Any]:
+            return [replace(job, lineage=None) for job in self.world.jobs()]
+
+    patch.setattr(collecting, "older", lambda records, before_s: real(Childless(records), before_s))
+
+
+FAULTS: dict[str, Plant] = {
+    "what waits is not read": reading(late=False),
+    "what waits is read after the jobs, and in neither while control takes it up": reading(late=True),
+    "code trees in use are forgotten": forgetting("trees"),
+    "objects of trees in use are forgotten": lambda patch: patch.setattr(collecting, "_objects", lambda blobs, tree: []),
+    "patches are forgotten": forgetting("diffs"),
+    "environments are forgotten": forgetting("environments"),
+    "environments of earlier attempts are forgotten": forgetting("again"),
+    "what forks start from is forgotten": forgetting("inherited"),
+    "what forks start from is looked for among the parent's own alone": judging("_checkpoint", inherited),
+    "older checkpoints are given up though another job starts from them": spare_of_forks,
+    "what is committed is forgotten": of_a_job(checkpoints=frozenset()),
+    "what a live attempt may still commit is forgotten": of_a_job(live=None),
+    "artifacts that are not on record yet are forgotten": judging("_artifact", finished_artifacts),
+    "artifacts on record are forgotten": lambda patch: patch.setattr(World, "artifacts", lambda world, job: []),
+    "jobs that are not known are taken for none": rules(unknown=True),
+    "the grace is not kept": rules(grace_s=-1.0),
+    "a young tree's old objects are not spared": young_trees,
+    "the door stays open": rules(closed=nullcontext),
+    "nobody looks a second time": one_look,
+    "objects go before their trees": lambda patch: patch.setattr(collecting, "chain", trees_in_their_turn),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_law_notices_that(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    FAULTS[fault](monkeypatch)
+    with pytest.raises(AssertionError):
+        histories()
