@@ -16,6 +16,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -c constraints.txt
 STAMPS := $(VENV)/.stamps
+# For two cores: one more, as tests wait for processes and programs. Long files come before `unit`, whose short ones fill the end.
+SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: venv demo demo-quick test test-extras lint bench docs site lock
 .DEFAULT_GOAL := venv
@@ -30,7 +32,7 @@ demo: $(STAMPS)/demo
 	$(BIN)/python examples/demo/demo.py --full
 
 test: $(STAMPS)/dev $(STAMPS)/demo
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12
+	$(BIN)/python -m pytest $(SPREAD) --durations 12
 
 test-extras: $(STAMPS)/extras
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/extras

@@ -47,6 +47,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "server_url": None,
         "credential": "",
         "log_max_bytes": 1 << 20,
+        "points": str(root / "points.jsonl"),
         "run": None,
         "grace_s": 5.0,
         "remote": False,

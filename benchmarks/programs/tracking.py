@@ -1,9 +1,9 @@
 """Pairs of blocks of the same work, one with tracking at ten points a second and one without: wall seconds of each block.
 
 `tracking.py HOW PAIRS BLOCK_S ANSWER [WHERE]`: HOW is print, sdk, mlflow or wandb. One call of ten values a second, or ten of
-one for HOW `mlflow-singly`. The blocks of a pair are done in slices of half a second, in turns, since a machine shared with
-others changes its speed within seconds; the process's time counts other threads that tracking keeps, a call's own time those
-it waits for.
+one for HOW `mlflow-singly`. The blocks of a pair are done in slices of at most half a second, in turns, since a machine shared
+with others changes its speed within seconds; the process's time counts other threads that tracking keeps, a call's own time
+those it waits for.
 """
 
 import json
@@ -56,11 +56,12 @@ def main() -> None:
     values = {f"metric{n}": 1.0 / (n + 1) for n in range(10)}
     step, calls, call_cpu = 1, [], []
     log(step, values)
-    slices = max(2, round(float(block_s) / SLICE_S))
+    slice_s = min(SLICE_S, float(block_s) / 2)
+    slices = max(2, round(float(block_s) / slice_s))
     began_s = time.perf_counter()
     for _ in range(50):
         work()
-    rounds = max(1, round(SLICE_S / ((time.perf_counter() - began_s) / 50)))
+    rounds = max(1, round(slice_s / ((time.perf_counter() - began_s) / 50)))
     spent: dict[bool, list[float]] = {True: [], False: []}
     cpu: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(int(pairs)):
@@ -70,7 +71,7 @@ def main() -> None:
                 began_s, cpu_began_s = time.perf_counter(), time.process_time()
                 for i in range(rounds):
                     work()
-                    if tracks and i == rounds // 2 and n % round(EVERY_S / SLICE_S) == 0:
+                    if tracks and i == rounds // 2 and n % round(EVERY_S / slice_s) == 0:
                         step += 1
                         called_s, call_cpu_s = time.perf_counter(), time.process_time()
                         log(step, values)

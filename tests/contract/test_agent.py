@@ -39,7 +39,8 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
     assert len(record.pop("environment")) == 64
     assert record == {
         "kind": "ended", "n": 0, "launch_error": None, "launch_lines": [], "roles": [], "over_memory": False, "memory_limit_bytes": None, "port_in_use": False,
-        "last_step": 3, "first_step": 3, "staged": [], "kept": [], "run": [], "restored": None, "restored_step": None, "bad": [],
+        "last_step": 3, "first_step": 3, "staged": [], "kept": [], "not_kept": [], "run": [], "restored": None,
+        "restored_step": None, "bad": [],
         "ranks": [{
             "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None,
             "last_lines": ["step 3: loss 0.5", "done"],

@@ -213,7 +213,13 @@ def test_what_runs_on_without_its_records_is_found_and_ended_by_a_stop(world: Lo
     submission = world.submission(Behaviour.STUBBORN)
     world.engine().submit(submission)
     await_running(world, submission.key)
-    shutil.rmtree(Attempts(world.home).directory(submission.key))
+    records = Attempts(world.home).directory(submission.key)
+
+    def gone() -> bool:
+        shutil.rmtree(records, ignore_errors=True)  # its agent writes on meanwhile
+        return not records.exists()
+
+    deadline(gone, "its records to be gone")
     world.restart()
     assert phase(world, submission.key) is Phase.ABSENT
     world.engine().stop(submission.key, 30.0)

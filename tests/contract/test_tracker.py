@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import JobQuery, MetricPoint
-from trainmaster.ports.tracker import Cursor, Mirrored, RunStatus, TrackerUnreachableError
+from trainmaster.ports.tracker import Cursor, Mirrored, Run, RunStatus, TrackerUnreachableError
 from trainmaster.store.feed import SqlFeed
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.mirror import MirrorFile, SqlMirrorState
 from trainmaster.testing import builders
 from trainmaster.testing.tracker_contract import MemoryTracker, Rows, TrackerContract
-from trainmaster.tracking.follower import Follower, Sources
+from trainmaster.tracking.follower import Follower
+from trainmaster.tracking.sources import Sources
 
 
 class TestMemoryTracker(TrackerContract):
@@ -136,7 +137,7 @@ class World:
 
     def until_quiet(self) -> None:
         self.troubles.clear()
-        self.now_s += 100.0  # a probe is due
+        self.now_s += 1000.0  # a probe is due, and whatever rests
         for _ in range(400):
             if not self.mirror.step():
                 self.now_s += 5.0
@@ -176,6 +177,8 @@ ACTIONS = st.one_of(
     st.tuples(st.just("down"), st.integers(0, 12)),
     st.tuples(st.just("mirror"), st.integers(1, 6)),
     st.tuples(st.just("wipe")),
+    st.tuples(st.just("bad"), JOBS),
+    st.tuples(st.just("well"), JOBS),
 )
 
 
@@ -199,6 +202,11 @@ def test_no_step_twice_and_none_missing(actions: list[tuple]) -> None:  # type: 
                         made.step()
                 case "wipe":
                     made.tracker.wipe()
+                case "bad":
+                    made.tracker.bad.add(given_[0])
+                case "well":
+                    made.tracker.bad.discard(given_[0])
+        made.tracker.bad.clear()
         made.until_quiet()
         assert {job: made.mirrored(job) for job in made.attempts} == {job: made.wanted(job) for job in made.attempts}
         assert len(made.tracker.runs) == len(made.attempts)
@@ -209,10 +217,9 @@ def test_a_killed_jobs_run_is_killed_and_its_late_points_arrive() -> None:
         made.report("a-1", [1, 2], 0.5)
         made.until_quiet()
         made.log.set(replace(made.log.now["a-1"], state=State.CANCELLED, ended_s=50.0))
-        made.step()
+        made.until_quiet()
         run = next(run for run in made.tracker.runs.values() if run.job == "a-1")
         assert (run.status, run.ended_s) == (RunStatus.KILLED, 50.0)
-        made.until_quiet()
         made.report("a-1", [3], 0.5)
         made.until_quiet()
         assert made.mirrored("a-1") == [("loss", 1), ("loss", 2), ("loss", 3)]
@@ -254,3 +261,66 @@ def test_a_mirror_that_lost_its_memory_finds_its_runs(tmp_path: Path) -> None:
         made.until_quiet()
         assert made.mirrored("a-1") == [("loss", step) for step in (1, 2, 3, 4)]
         assert made.tracker.made == 2
+
+
+def test_the_end_is_told_after_the_last_points() -> None:
+    with world() as made:
+        held: list[int] = []
+        tell = made.tracker.tell
+
+        def listening(ref: str, run: Run, before: Run | None) -> None:
+            if run.status.ended:
+                held.append(len(made.tracker.rows[ref]))
+            tell(ref, run, before)
+
+        made.tracker.tell = listening  # type: ignore[method-assign]
+        made.report("a-1", [1, 2], 0.5)
+        made.until_quiet()
+        made.report("a-1", list(range(3, 40)), 0.5)
+        made.log.set(replace(made.log.now["a-1"], state=State.SUCCEEDED, ended_s=50.0))
+        made.step()
+        made.report("a-1", [40], 0.5)  # of the agent's last request, a moment after its last report
+        assert held == []
+        made.until_quiet()
+        assert held == [40]
+        assert next(run for run in made.tracker.runs.values() if run.job == "a-1").status is RunStatus.FINISHED
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_run_that_the_tracker_falls_over_holds_up_no_other(begun: bool) -> None:
+    with world() as made:
+        if begun:
+            made.report("a-1", [1, 2], 0.5)
+            made.until_quiet()
+        made.tracker.bad.add("a-1")
+        for steps in ([3, 4, 5], [6, 7]):
+            for job in made.attempts:
+                made.report(job, steps, 0.5)
+            made.until_quiet()
+        assert made.mirrored("b-1") == [("loss", step) for step in (3, 4, 5, 6, 7)]
+        assert made.mirror.troubled() == {"a-1": "fell over the run of a-1"}
+        assert made.mirror.lag().points == 0
+        made.mirror = made.fresh()  # what was put off is not forgotten
+        made.until_quiet()
+        made.tracker.bad.clear()
+        made.until_quiet()
+        assert made.mirrored("a-1") == made.wanted("a-1")
+        assert made.mirror.troubled() == {}
+
+
+def test_a_bad_run_is_tried_less_and_less_often_and_what_heals_one_may_heal_all() -> None:
+    with world() as made:
+        tries: list[str] = []
+        made.until_quiet()
+        made.tracker.bad |= {"a-1", "b-1"}
+        made.tracker.trouble = tries.append
+        for job in made.attempts:
+            made.report(job, [1], 0.5)
+        for _ in range(4000):
+            made.step()
+        assert 2 * 12 < tries.count("begin") < 2 * 30
+        made.tracker.bad.clear()
+        made.now_s += 300.0
+        for _ in range(20):
+            made.step()
+        assert [made.mirrored(job) for job in made.attempts] == [[("loss", 1)]] * 2

@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from waiting import deadline
 
-from trainmaster import daemons
+from trainmaster import daemons, presence
+from trainmaster.client.api import Client
+from trainmaster.errors import UnreachableError
 from trainmaster.home import Home
 from trainmaster.wire.processes import start_ticks
 
@@ -68,8 +70,12 @@ class Tm:
         return self.ok("submit", "-q", *arguments).strip()
 
     def show(self, job: str) -> dict[str, Any]:
-        """Everything about one job."""
-        shown: dict[str, Any] = self.json("show", job)
+        """Everything about one job: what `tm show --json` prints, asked without a process, which a poll would start by the dozen."""
+        info = presence.running(self.home)
+        if info is not None:
+            with suppress(UnreachableError), Client(info.url, self.home.token_file.read_text().strip()) as client:
+                return client.job(job)
+        shown: dict[str, Any] = self.json("show", job)  # which brings a server back that died
         return shown
 
     def state(self, job: str, *wanted: str, timeout_s: float = 20.0) -> dict[str, Any]:
@@ -86,7 +92,7 @@ class Tm:
     def ended(self, job: str, timeout_s: float = 30.0) -> dict[str, Any]:
         """The job, once it is over."""
         self("wait", job, "--timeout", str(timeout_s))
-        shown = self.show(job)
+        shown: dict[str, Any] = self.json("show", job)
         assert shown["state"] in ENDED, f"{job} is still {shown['state']} after {timeout_s} s: {shown['reason']}"
         return shown
 

@@ -32,7 +32,8 @@ SPECS = {
         "bad.yaml:1:1: command: missing; every spec needs it, as 'command: python train.py' (or 'python: package.module:function')\n"
         "bad.yaml:1:1: comand: unknown field; did you mean 'command'?\n"
     ),
-    "command: [python\nname: x\n": "bad.yaml:2:5: not YAML: did not find expected ',' or ']' (while parsing a flow sequence)\n",
+    "command: [python\nname: x\n": "bad.yaml:2:5: not YAML: did not find expected ',' or ']' (while parsing a flow sequence); "
+    "close the [; a text with [ or ] in it needs quotes inside of it\n",
     "command: python train.py\nresources: {gpu: 2}\n": "bad.yaml:2:13: resources.gpu: unknown field; did you mean 'gpus'?\n",
     "command: python train.py\ntime_limit: -3\n": (
         "bad.yaml:2:13: time_limit: expected a duration greater than 0 and of at most 10 years, got the number -3\n"
@@ -54,6 +55,22 @@ def test_a_malformed_spec_is_exit_2_with_file_line_and_column(tm: Tm, text: str)
         assert said.err == wanted + SCHEMA
     assert said.err.startswith("bad.yaml:"), said.err
     assert said.err.endswith(SCHEMA)
+
+
+REQUIRING = "command: python train.py\nenvironment:\n  requirements: {}\n"
+
+
+def test_requirements_that_are_not_there_are_refused_with_their_place(tm: Tm) -> None:
+    tm.file("requirements.txt", "")
+    tm.file("bad.yaml", REQUIRING.format("requirement.txt"))
+    told = f"there is no file requirement.txt in {tm.work}; did you mean 'requirements.txt'?"
+    for command in (["run", "bad.yaml"], ["submit", "--in-place", "bad.yaml"], ["plan", "bad.yaml"]):
+        said = tm(*command)
+        assert said.refusal == (2, f"bad.yaml:3:17: environment.requirements: {told}\n{SCHEMA}")
+    said = tm("run", "--requirements", "requirement.txt", "--", "python", "train.py")
+    assert said.refusal == (2, f"error: environment.requirements: {told}\n{SCHEMA}")
+    said = tm("run", "bad.yaml", "--requirements", "deep/none.txt")
+    assert said.refusal == (2, f"error: environment.requirements: there is no file deep/none.txt in {tm.work}\n{SCHEMA}")
 
 
 def test_a_spec_of_no_text_is_said(tm: Tm) -> None:

@@ -73,7 +73,8 @@ def train(orders: Any, argv: list[str], lives_s: float, enough: int = 1000) -> t
     made, staged = Collector(orders), []
     os.makedirs(orders["work"], exist_ok=True)
     made.prime()
-    process = subprocess.Popen(argv, cwd=orders["work"], stdout=subprocess.DEVNULL)
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # more only wait for each other over tensors as small as these
+    process = subprocess.Popen(argv, cwd=orders["work"], stdout=subprocess.DEVNULL, env=one_thread)
     try:
         end_s = time.monotonic() + lives_s
         while time.monotonic() < end_s and len(staged) < enough and process.poll() is None:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,15 @@ def spec(tm: Tm, name: str, **variables: str) -> str:
     return str(tm.file(f"{name}.json", json.dumps(written)))
 
 
+def installed_in(place: Path) -> dict[str, str]:
+    """What an environment's own Python finds installed in it."""
+    code = "import importlib.metadata as m, json; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
+    done = subprocess.run([place / "bin" / "python", "-I", "-c", code], capture_output=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    assert found["tiny-thing"] == "1.0"
+    return found
+
+
 def makers(tm: Tm) -> list[str]:
     """The processes that make an environment of this home, whoever they belong to."""
     found = []
@@ -65,7 +75,11 @@ def test_jobs_share_an_environment_that_is_made_once(tm: Tm) -> None:
     prefixes = {tm.ok("logs", job).strip() for job in jobs}
     (made,) = tm.home.virtual_environments.glob("*.json")
     assert prefixes == {f"installed {str(made).removesuffix('.json')}"}
-    assert (Path(str(made).removesuffix(".json")) / "bin" / "python").exists()
+    place = Path(str(made).removesuffix(".json"))
+    assert (place / "bin" / "python").exists()
+    for job in jobs:
+        (recorded,) = tm.json("show", job, "--provenance")["environments"].values()
+        assert (recorded["python"]["path"], recorded["packages"]) == (str(place / "bin" / "python"), installed_in(place))
 
 
 def test_a_cancel_ends_the_making(tm: Tm) -> None:

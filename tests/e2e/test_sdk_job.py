@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from running import Tm, attempts, kill, ranks_of, server
+from running import Tm, agent_of, attempts, gone, kill, ranks_of, server
 from waiting import deadline
+
+from trainmaster.store.metrics import SqlMetricStore
 
 TRAIN = """
 import json, os, pathlib, sys, time
@@ -122,3 +125,54 @@ def test_a_cancelled_program_stops_by_itself_and_its_last_checkpoint_counts(tm: 
     assert tm.ok("logs", job) == "ready\nstopped by itself\n"
     assert [(one["step"], one["good"]) for one in shown["checkpoints"]] == [(7, True)]
     assert shown["ended_s"] - shown["started_s"] < 15
+
+
+GOES_ON = """
+import os, time
+from trainmaster import sdk
+if sdk.attempt() > 1:
+    sdk.report(step=5000, loss=0.0)
+    raise SystemExit
+for step in range(1, 1000):
+    sdk.report(step=step, loss=float(step))
+    while step == 20 and not os.path.exists("go"):
+        time.sleep(0.02)
+    time.sleep(0.001)
+"""
+
+
+def losses(tm: Tm, job: str) -> list[tuple[int, float]]:
+    """The curve as it is on record."""
+    with closing(SqlMetricStore(tm.home.metrics_db, read_only=True)) as metrics:
+        return metrics.series(job, "loss")
+
+
+def test_what_was_reported_while_the_server_was_away_is_there_when_it_is_back(tm: Tm) -> None:
+    tm.file("goes_on.py", GOES_ON)
+    job = tm.submit("--name", "away", "--", "python", "goes_on.py")
+    deadline(lambda: len(losses(tm, job)) == 20, "the first steps", 20, 0.1)
+    agent = agent_of(tm, job)
+    tm.ok("down")
+    (tm.home.work(job, "node0") / "go").touch()
+    gone(agent, 30.0)  # the job is over, and nobody has heard of it
+    assert len(losses(tm, job)) == 20
+    tm.ok("up")
+    assert tm.ended(job)["state"] == "succeeded"
+    deadline(lambda: losses(tm, job) == [(step, float(step)) for step in range(1, 1000)], "every step", 20, 0.1)
+    assert not tm.home.points(f"{job}.1/n0").exists()
+
+
+def test_what_was_reported_before_the_agent_was_killed_is_there(tm: Tm) -> None:
+    tm.file("goes_on.py", GOES_ON)
+    job = tm.submit("--name", "killed", "--", "python", "goes_on.py")
+    deadline(lambda: len(losses(tm, job)) == 20, "the first steps", 20, 0.1)
+    (tm.home.work(job, "node0") / "go").touch()
+    told = tm.home.attempt(job, 1, 0) / "rank0.sdk"
+    deadline(lambda: len(told.read_bytes().splitlines()) > 60, "some more", 20, 0.001)
+    kill(agent_of(tm, job))
+    shown = tm.ended(job)
+    assert attempts(shown, "state", "cause") == [("restarted", "agent_lost"), ("succeeded", None)]
+    wanted = len(told.read_bytes().splitlines())
+    deadline(lambda: len(losses(tm, job)) > wanted, "the second attempt's", 20, 0.1)
+    assert losses(tm, job) == [*((step, float(step)) for step in range(1, wanted + 1)), (5000, 0.0)]
+    assert wanted > 60

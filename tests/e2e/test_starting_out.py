@@ -1,5 +1,6 @@
 """What a person does first: begin with a starter, look before running, configure, complete, watch."""
 
+import importlib.util
 import json
 import os
 import pty
@@ -33,8 +34,8 @@ def test_the_starter_of_one_process_runs_as_it_stands(tm: Tm) -> None:
     assert tm("init", "one").refusal[0] == 5  # nothing is overwritten
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_the_starter_for_ddp_runs_as_it_stands(tm: Tm) -> None:
-    pytest.importorskip("torch")
     tm.ok("init", "--starter", "ddp", "two")
     ended = tm.ended(tm.submit("two/train.yaml"), 200.0)
     assert (ended["state"], ended["step"]) == ("succeeded", 200)

@@ -14,7 +14,7 @@ from trainmaster.agent.spool import Outbox
 
 
 def output(root: Path, log_max_bytes: int = 1 << 30) -> tuple[RankOutput, Outbox, Progress]:
-    outbox = Outbox(str(root / "spool.jsonl"))
+    outbox = Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl"))
     progress = Progress(outbox)
     return RankOutput(Rank(0, str(root)), None, log_max_bytes, progress), outbox, progress
 

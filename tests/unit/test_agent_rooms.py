@@ -13,7 +13,7 @@ from launches import launch
 
 from trainmaster.agent import exit_record, meeting, pack, quick, ranks
 from trainmaster.agent.restore import Restored
-from trainmaster.agent.spool import POINTS_MAX, Outbox
+from trainmaster.agent.spool import Outbox
 from trainmaster.wire.launch import Launch
 
 PUT_BACK = Restored("0001-00001", 7, [], "out/my model.pt", None)
@@ -82,7 +82,7 @@ def test_broken_json_is_a_value_error(text: str) -> None:
 
 
 def test_reports_stay_until_acknowledged(tmp_path: Path) -> None:
-    outbox = Outbox(str(tmp_path / "spool.jsonl"))
+    outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
     sent = [outbox.report("started", restored=None), outbox.report("kept", path="x")]
     assert (outbox.batch()[0], outbox.empty) == (sent, False)
     outbox.spool()
@@ -96,7 +96,7 @@ def test_reports_stay_until_acknowledged(tmp_path: Path) -> None:
 
 def test_while_the_server_is_away_a_report_is_durable_at_once(tmp_path: Path) -> None:
     """The agent may be killed before the next try to send, which comes seconds later."""
-    outbox = Outbox(str(tmp_path / "spool.jsonl"))
+    outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
     sent = [outbox.report("started", restored=None)]
     outbox.spool()
     sent.append(outbox.report("staged", id="0001-1"))
@@ -104,17 +104,6 @@ def test_while_the_server_is_away_a_report_is_durable_at_once(tmp_path: Path) ->
     outbox.acknowledged(2)
     outbox.report("staged", id="0001-2")
     assert not (tmp_path / "spool.jsonl").exists()
-
-
-def test_the_oldest_points_go_when_there_are_too_many(tmp_path: Path) -> None:
-    outbox = Outbox(str(tmp_path / "spool.jsonl"))
-    for step in range(POINTS_MAX + 10):
-        outbox.point(0, step, {})
-    first = outbox.batch()[1]
-    assert (first[0][2], outbox.dropped_points) == (10, 10)
-    outbox.point(0, -1, {})
-    outbox.put_back(first)
-    assert (outbox.batch()[1][0][2], outbox.dropped_points) == (11, 11)
 
 
 def test_the_exit_record_takes_the_reserved_place(tmp_path: Path) -> None:
@@ -128,7 +117,7 @@ def test_the_exit_record_takes_the_reserved_place(tmp_path: Path) -> None:
 def test_the_shortened_record_fits_the_reserved_place() -> None:
     rank = {"rank": 0, "last_lines": ["ä" * 1000] * 20, "error": "x" * 4000}
     entry = {"id": "0001-00001", "digest": "a" * 64, "path": "p" * 200}
-    ended = {"ranks": [rank] * 64, "roles": [rank], "launch_lines": ["x" * 1000] * 99, "staged": [entry] * 500, "kept": [entry] * 500, "bad": ["0001-00001"] * 500}
+    ended = {"ranks": [rank] * 64, "roles": [rank], "launch_lines": ["x" * 1000] * 99, "staged": [entry] * 500, "kept": [entry] * 500, "not_kept": [entry] * 500, "bad": ["0001-00001"] * 500}
     data = exit_record._shortened(ended)
     assert len(data) <= exit_record.ALLOCATED_BYTES
     assert len(json.loads(data)["ranks"]) == 64

@@ -49,6 +49,11 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
         ("shwo digits", "error: there is no command 'shwo'\n  did you mean: tm show\n"),
         ("squee", "error: there is no command 'squee'\n  did you mean: tm ps\n"),
         ("xyzzy", "error: there is no command 'xyzzy'\n  all commands: tm --help\n"),
+        ("list", "error: there is no command 'list'\n  did you mean: tm ps\n"),
+        ("status digits-1", "error: there is no command 'status'\n  did you mean: tm show\n"),
+        ("train.py --lr 1", "error: there is no command 'train.py'\n  to run it: tm run -- python train.py --lr 1\n"),
+        ("python train.py", "error: there is no command 'python'\n  to run it: tm run -- python train.py\n"),
+        ("train.yaml", "error: there is no command 'train.yaml'\n  to run it: tm run train.yaml\n"),
         ("run", "error: nothing to run\n  tm run train.yaml   or   tm run -- python train.py\n"),
         ("run --", "error: there is no command behind --\n  tm run -- python train.py\n"),
         (
@@ -63,7 +68,12 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
         ),
         ("run --nodes", "error: option '--nodes' requires an argument\n  its options: tm run --help\n"),
         ("ps --stat queued", "error: there is no option '--stat'; did you mean '--state'?\n  its options: tm ps --help\n"),
-        ("show", "error: missing argument 'JOB'\n  its options: tm show --help\n"),
+        ("show", "error: missing argument 'JOB'\n  the newest job: tm show @last   all of them: tm ps --all\n"),
+        (
+            "wait x --timeout abc",
+            "error: invalid value for '--timeout': 'abc' is not a number\n  its options: tm wait --help\n",
+        ),
+        ("nodes drain", "error: missing argument 'NAME'\n  its options: tm nodes drain --help\n"),
         (
             "run a.yaml -- python x.py",
             "error: 'a.yaml' stands before -- and a command behind it\n  give a FILE, or a COMMAND behind --\n",
@@ -79,6 +89,18 @@ def test_a_line_for_a_shell_without_its_dashes(tm: Tm) -> None:
         2, "", "error: 'python3 train.py' is no spec file\n"
         "  a command goes behind --: tm run -- python3 train.py   a spec file: tm run train.yaml\n",
     )  # fmt: skip
+
+
+def test_a_directory_in_place_of_a_spec(tm: Tm, tmp_path: Path) -> None:
+    (tmp_path / "exp").mkdir()
+    assert tm("run", "exp") == (2, "", "error: 'exp' is a directory\n  name the spec file in it: tm run exp/train.yaml\n")
+    (tmp_path / "exp" / "own.yml").write_text("command: 'true'\n")
+    assert tm("run", "exp/") == (2, "", "error: 'exp/' is a directory\n  name the spec file in it: tm run exp/own.yml\n")
+
+
+def test_an_empty_name_among_several(tm: Tm) -> None:
+    said = "error: the job's name is empty\n  name an id, a unique prefix of one, a name, @last or @last-failed\n"
+    assert tm("compare", "digits-1", "") == (2, "", said)
 
 
 def test_a_misspelt_option_of_run_may_be_the_program_s_or_ours(tm: Tm) -> None:
@@ -120,7 +142,11 @@ def test_no_server(tm: Tm) -> None:
 def test_a_list_for_people_and_for_scripts(tm: Tm) -> None:
     with serving(route) as server:
         code, out, said = tm("ps", "--server", server.url)
-        assert (code, out.splitlines()[0].split(), said) == (0, ["ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE", "/", "WHY"], "")
+        assert (code, out.splitlines()[0].split(), said) == (
+            0,
+            ["ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE", "/", "WHY"],
+            "",
+        )
         assert out.splitlines()[1].split()[:6] == ["digits-14", "failed", "1", "120", "loss", "0.25"]
         assert tm("--server", server.url, "squeue", "-q")[:2] == (0, "digits-14\n")
         assert json.loads(tm("--server", server.url, "ps", "--json")[1]) == [JOB]
@@ -220,3 +246,15 @@ def test_the_version_needs_nothing_at_all() -> None:
     probe += "assert 'click' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout == "trainmaster 0.1.0\n"
+
+
+def test_a_parameter_that_is_nearly_one_of_the_files_is_asked_about(tm: Tm, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("command: 'true'\nparams: {hidden: 3}\n")
+    code, _, err = tm("render", "train.yaml", "--set", "hiddn=4")
+    assert (code, err.splitlines()) == (
+        2, ["error: train.yaml has no parameter 'hiddn'", "  did you mean 'hidden'?   a new one: --add-param hiddn=…"],
+    )  # fmt: skip
+    for options in (("--set", "hidden=4"), ("--set", "seed=4"), ("--add-param", "hiddn=4")):
+        code, out, err = tm("render", "train.yaml", *options, "--json")
+        assert code == 0, err
+        assert f'"{options[1].partition("=")[0]}": 4' in out.replace("\\", ""), out

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.model.nodes import Device, Node
-from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode
+from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode, Role
 from trainmaster.server.differences import Difference, Run, compare, flattened
 from trainmaster.server.standing import Standing, mode_of, primary_of
 from trainmaster.testing.builders import job, placed
@@ -49,7 +49,10 @@ def test_equal_runs_differ_in_nothing() -> None:
 def test_only_what_differs_is_told() -> None:
     packages = {"torch": "2.13.0", "scikit-learn": "1.7"}
     other: Any = {**RECORD, "packages": packages, "editable": ["torch"], "machine": {**RECORD["machine"], "cpu": "EPYC"}}
-    runs = [run(1, params={"lr": 0.1, "seed": 1}, tags={"owner": "ann"}), run(2, other, tree(a="1", b="0"), params={"lr": 0.2, "seed": 1})]
+    runs = [
+        run(1, params={"lr": 0.1, "seed": 1}, tags={"owner": "ann"}),
+        run(2, other, tree(a="1", b="0"), params={"lr": 0.2, "seed": 1}),
+    ]
     assert told(runs) == [
         ("params", "lr", [0.1, 0.2]),
         ("tags", "owner", ["ann", None]),
@@ -63,7 +66,9 @@ def test_only_what_differs_is_told() -> None:
 
 
 def test_a_value_of_another_type_is_another_value() -> None:
-    assert told([run(1, params={"a": 1}), run(2, params={"a": True}), run(3, params={"a": 1.0})]) == [("params", "a", [1, True, 1.0])]
+    assert told([run(1, params={"a": 1}), run(2, params={"a": True}), run(3, params={"a": 1.0})]) == [
+        ("params", "a", [1, True, 1.0])
+    ]
     assert told([run(1, params={"a": float("nan")}), run(2, params={"a": float("nan")})]) == []
 
 
@@ -73,6 +78,27 @@ def test_what_nobody_recorded_is_unknown_and_not_equal() -> None:
         name: ["train-2"] for name in ("python", "packages", "machine")
     }
     assert "packages" not in {one.section for one in found.fields}
+
+
+def test_the_same_program_written_otherwise_does_not_differ() -> None:
+    """A command as a line or as argv, and `python` or `python3` of one environment, are the same program."""
+    other: Any = {**RECORD, "python": {"path": "/env/bin/python3.11", "version": "3.11.9"}}
+    roles = [{"watch": Role(command)} for command in ("tail -f x", ("tail", "-f", "x"))]
+    assert (
+        told([run(1, command="python 'a b.py'", roles=roles[0]), run(2, other, command=("python", "a b.py"), roles=roles[1])])
+        == []
+    )
+    assert told([run(1, command="python a b"), run(2, command=("python", "a b"))]) == [
+        ("spec", "command", ["python a b", "python 'a b'"])
+    ]  # fmt: skip
+    elsewhere: Any = {**RECORD, "python": {"path": "/other/bin/python3", "version": "3.11.9"}}
+    assert told([run(1), run(2, elsewhere)]) == [("python", "path", ["/env/bin/python", "/other/bin/python3"])]
+
+
+def test_what_torch_was_built_for_is_named() -> None:
+    built: list[Any] = [{"cuda": "13.0", "hip": None}, {"cuda": None, "hip": "6.4"}, {"cuda": None, "hip": None}]
+    runs = [run(n, {**RECORD, "torch": {"version": "2.13.0", **one}}) for n, one in enumerate(built)]
+    assert told(runs) == [("python", "torch built for", ["CUDA 13.0", "ROCm 6.4", "CPU"])]
 
 
 def test_nested_fields_are_dotted() -> None:

@@ -36,7 +36,7 @@ def begun(root: Path, pid: int, pattern: str) -> tuple[Gathering, Progress]:
     rank.pid, rank.running = pid, True
     start.ranks = [rank]
     start.collector = Collector(start.launch)
-    progress = Progress(Outbox(str(root / "spool.jsonl")))
+    progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
     return Gathering(start, progress), progress
 
 
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_names_no_step_gets_the_one_printed_before_it_was_writ
 
 
 def test_steps_are_remembered_by_time(tmp_path: Path) -> None:
-    progress = Progress(Outbox(str(tmp_path / "spool.jsonl")))
+    progress = Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")))
     for number in range(10_000):
         progress.written_s = 100.0 + number
         progress.printed(0, number, {})
@@ -102,7 +102,7 @@ def test_steps_are_remembered_by_time(tmp_path: Path) -> None:
 
 
 def test_steps_told_outrank_printed_ones(tmp_path: Path) -> None:
-    progress = Progress(Outbox(str(tmp_path / "spool.jsonl")))
+    progress = Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")))
     progress.written_s = 10.0
     progress.printed(0, 500, {})
     progress.written_s = 11.0

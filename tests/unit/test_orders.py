@@ -23,7 +23,7 @@ def asked(orders: Orders, start: Start, now_s: float) -> int:
 def begun(root: Path, interval_s: float | None) -> tuple[Orders, Start, Sync]:
     start = Start(str(root), launch(root, checkpoint_interval_s=interval_s), Wake())
     Path(start.flags_path).write_bytes(b"0\0")
-    sync = Sync(start.launch, Outbox(os.path.join(root, names.SPOOL)), start.wake)
+    sync = Sync(start.launch, Outbox(os.path.join(root, names.SPOOL), os.path.join(root, "points.jsonl")), start.wake)
     return Orders(start, sync), start, sync
 
 

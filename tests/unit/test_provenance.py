@@ -109,7 +109,7 @@ def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, mo
     looks: list[int] = []
     whole = Surroundings._record
     monkeypatch.setattr(Surroundings, "_record", lambda self: looks.append(1) or whole(self))
-    outbox = Outbox(str(tmp_path / "spool"))
+    outbox = Outbox(str(tmp_path / "spool"), str(tmp_path / "points.jsonl"))
     first = [Surroundings(orders) for _ in range(10)]
     for one in first:
         one.learn(outbox)
@@ -130,7 +130,7 @@ def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, mo
 
 def test_a_full_disk_costs_the_record_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "environments", "a file where the directory would be")
-    outbox = Outbox(str(tmp_path / "spool"))
+    outbox = Outbox(str(tmp_path / "spool"), str(tmp_path / "points.jsonl"))
     one = Surroundings(launch(tmp_path))
     one.learn(outbox)
     one.finish()

@@ -66,6 +66,26 @@ def test_counting_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert messages(tmp_path) == [metrics(41, loss=1.0)]
 
 
+@pytest.mark.parametrize(("every", "first", "words"), [(1, 0, ""), (1, 1, ""), (10, 1, "counted to 3"), (10, 1, "")])
+def test_reports_that_count_other_than_checkpoints_are_warned_about_once(
+    tmp_path: Path, every: int, first: int, words: str
+) -> None:
+    named = "" if words or every == 1 else "step=step, "
+    program = f"""
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for step in range({first}, 61):
+        if step % {every} == 0:
+            sdk.report({named}loss=1)
+        if step % 30 == 0:
+            with sdk.checkpoint(step): pass
+print(*[one.message for one in caught], sep="|")
+"""
+    said = run(tmp_path, program)
+    assert (words in said, said.count("|"), len(said) > 2) == (True, 0, bool(words))
+
+
 def test_a_checkpoint_of_one(tmp_path: Path) -> None:
     program = """
 with sdk.checkpoint(5) as directory:

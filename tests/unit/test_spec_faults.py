@@ -101,8 +101,10 @@ TABLE = {
     "restarts negative": (C + "restarts: -1\n", [("restarts.program", 2, 11, "0")]),
     "a variable of ours": (C + "environment: {variables: {RANK: 1}}\n", [("environment.variables.RANK", 2, 27, None)]),
     "a variable's name": (C + "environment: {variables: {a-b: 1}}\n", [("environment.variables.a-b", 2, 27, "a_b")]),
-    "a variable that is true": (C + "environment: {variables: {A: yes, B: true}}\n", [("environment.variables.B", 2, 38,
-    None)]),
+    "a variable that is true": (
+        C + "environment: {variables: {A: yes, B: true}}\n",
+        [("environment.variables.B", 2, 38, None)],
+    ),
     "a list among the params": (C + "params: {lr: [1]}\n", [("params.lr", 2, 14, None)]),
     "infinity among the params": (C + "params: {lr: .inf}\n", [("params.lr", 2, 14, None)]),
     "a tag that is a number": (C + "tags: {v: 3}\n", [("tags.v", 2, 11, None)]),
@@ -204,3 +206,26 @@ def test_a_mapping_from_elsewhere_has_no_place(value: object) -> None:
         from_mapping(value)
     assert [(d["file"], d["line"], d["column"]) for d in caught.value.details] == [(None, None, None)]
     caught.value.message.encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (
+            r'metrics: {pattern: "loss (?P<loss>[\d.]+)"}',
+            "in double quotes a backslash escapes: put the text in 'single quotes'",
+        ),
+        ("checkpoint: {path: out/ckpt-{step}.pt}", "close the {; a text with { or } in it needs quotes inside of it"),
+        ("artifacts: [*.pt]", "a text that begins with * or & needs quotes"),
+        ("name: @a", "a text that begins with @, % or ` needs quotes"),
+        ("  name: a", "check the indentation; a text with a colon and a space in it needs quotes"),
+        ("tags: {note: 'a}", "close the quotes"),
+        ("artifacts: - a", "begin the list on a line of its own, or write [a, b]"),
+        ("artifacts: [a", "close the [; a text with [ or ] in it needs quotes inside of it"),
+    ],
+)
+def test_what_is_mostly_behind_a_line_that_is_not_yaml(line: str, meant: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_bytes(f"{C}{line}\n".encode(), "train.yaml")
+    assert caught.value.message.startswith("train.yaml:2:")
+    assert caught.value.message.endswith(f"; {meant}")

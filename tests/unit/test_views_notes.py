@@ -1,10 +1,13 @@
 """The sentences of `tm show`: when a program is said not to load what it got back."""
 
+from dataclasses import replace
+
 import pytest
 
-from trainmaster.model.job import Attempt, NodeRun, Outcome
+from trainmaster.model.job import Attempt, Cause, Failure, NodeRun, Outcome
 from trainmaster.model.nodes import Allocation
-from trainmaster.server.views import notes
+from trainmaster.server.views import advice, notes
+from trainmaster.testing.builders import job
 
 DOES_NOT_LOAD = (
     "attempt 2 got its checkpoint of step 50 back and began again at step {}: "
@@ -36,3 +39,36 @@ def attempt(number: int, first_step: int | None, resumed: int | None = None) -> 
 )
 def test_a_program_that_does_not_load_its_checkpoint(first: Attempt, second: Attempt, told: list[str]) -> None:
     assert notes([first, second]) == told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "bash: line 1: nvcc: command not found",
+            "'nvcc' is not on the job's PATH: install it, or submit from where it is on the PATH",
+        ),
+        ("bash: line 1: train.py: command not found", "a script is started by its interpreter: python train.py"),
+        (
+            "bash: line 2: ./train.py: Permission denied",
+            "./train.py is not executable: run `chmod +x ./train.py`, or start it with its interpreter, such as `python ./train.py`",
+        ),
+        (
+            "python: can't open file '/w/trian.py': [Errno 2] No such file or directory",
+            "there is no /w/trian.py: check the name, and that git does not ignore it",
+        ),
+        (
+            "/env/bin/python3: can't open file '/w/a b.py': [Errno 2] No such file or directory",
+            "there is no /w/a b.py: check the name, and that git does not ignore it",
+        ),
+        (
+            "ModuleNotFoundError: No module named 'torch.foo'",
+            "the Python that ran it has no module 'torch.foo': install it there, or name another Python (--python); "
+            "a file of your own is not copied if git ignores it",
+        ),
+        ("ValueError: bash: line 1: nvcc: command not found", None),
+    ],
+)
+def test_what_to_do_about_a_failure_that_names_its_cause(line: str, told: str | None) -> None:
+    failed = replace(job(), failure=Failure(Cause.PROGRAM, "rank 0 exited", last_lines=("before", line)))
+    assert advice(failed) == ([told] if told else [])

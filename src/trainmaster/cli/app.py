@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import sys
 from importlib import import_module
@@ -11,7 +13,7 @@ import click
 
 from trainmaster import __version__
 from trainmaster.cli.output import tell
-from trainmaster.cli.session import Session, json_option, no_such_option, server_option
+from trainmaster.cli.session import JOB, Session, json_option, no_such_option, server_option
 from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +60,13 @@ ALIASES = {  # habits of other systems; not listed in the help
 }
 
 
+MEANT = {  # what is typed for want of knowing; only hinted at
+    "list": "ps", "ls": "ps", "jobs": "ps", "queue": "ps", "status": "show", "info": "show", "describe": "show",
+    "rm": "cancel", "delete": "cancel", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
+    "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
+}  # fmt: skip
+
+
 class LazyGroup(click.Group):
     """Knows its commands by name and help line; loads the one that is called."""
 
@@ -89,18 +98,28 @@ class LazyGroup(click.Group):
             rest = [*more, *rest]
         command = self.get_command(ctx, name)
         if command is None:
-            import difflib  # noqa: PLC0415  # only who mistypes needs it
-
-            near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1, cutoff=0.5)
-            meant = ALIASES[near[0]][0] if near and near[0] in ALIASES else near[0] if near else None
-            hint = f"did you mean: tm {meant}" if meant else "all commands: tm --help"
-            raise UsageError(f"there is no command {name!r}", hint)
+            raise UsageError(f"there is no command {name!r}", _instead(name, args))
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table itself, so that help loads nothing."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _instead(name: str, words: list[str]) -> str:
+    """What to type in place of a command that there is not: a program or spec without `tm run`, else the nearest command."""
+    if name.endswith((".yaml", ".yml")):
+        return f"to run it: tm run {shlex.join(words)}"
+    if name.endswith(".py") or name in ("python", "python3", "torchrun", "bash"):
+        return f"to run it: tm run -- {'python ' if name.endswith('.py') else ''}{shlex.join(words)}"
+    import difflib  # noqa: PLC0415  # only who mistypes needs it
+
+    near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES, *MEANT], n=1, cutoff=0.6)
+    meant = near[0] if near else None
+    if meant in ALIASES:
+        meant = ALIASES[meant][0]
+    return f"did you mean: tm {MEANT.get(meant, meant)}" if meant else "all commands: tm --help"
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -144,7 +163,11 @@ def _usage(error: click.ClickException, arguments: list[str]) -> UsageError:
     called = next((f"tm {word}" for word in arguments if word in COMMANDS), "tm")  # the parser names no context
     path = context.command_path if context is not None else called
     message = no_such_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
-    return UsageError(message[0].lower() + message[1:], f"its options: {path} --help")
+    message = re.sub(r"is not a valid (float|integer)( range)?$", "is not a number", message)
+    missing = error.param if isinstance(error, click.MissingParameter) else None
+    newest = missing is not None and missing.type is JOB
+    hint = f"the newest job: {path} @last   all of them: tm ps --all" if newest else f"its options: {path} --help"
+    return UsageError(message[0].lower() + message[1:], hint)
 
 
 def tell_error(error: TrainmasterError, as_json: bool) -> int:

@@ -1,6 +1,7 @@
 """`tm compare`: what differs between runs, how they stand, and their curves; in the terminal, as JSON, or as one HTML page."""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ SECTIONS = {
 }  # fmt: skip
 _HTML_POINTS, _TERMINAL_POINTS = 400, 200
 _ROWS = 40  # of one section in the terminal
+_NAMES = 100  # in one paragraph
+_LEAST = 12  # columns a shortened value keeps
+_NAMED = {"packages", "files"}  # sections of which what only some runs have is named, not laid out in columns
 
 
 @click.command()
@@ -42,7 +46,8 @@ def compare(  # noqa: PLR0913  a command's options
     elif out.json:
         out.value(found)
     else:
-        for line in (*head(found), *differences(found, everything), *standing(found), *curves(found, out.width or 80)):
+        told = (*head(found), *differences(found, out.width), *standing(found, out.width), *curves(found, out.width or 80))
+        for line in told:
             out.data(line)
         for one in found.get("patches") or []:
             out.data("")
@@ -77,25 +82,49 @@ def head(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def differences(found: Mapping[str, Any], everything: bool) -> list[str]:
-    """Section by section a table with a column for each run."""
+def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]:
+    """Section by section a table with a column for each run, fitted to `width`; None shortens nothing."""
     ids = [job["id"] for job in found["jobs"]]
     lines: list[str] = []
     for section, title in SECTIONS.items():
         rows = [one for one in found["differences"] if one["section"] == section]
         if not rows:
             continue
+        lone = [one for one in rows if section in _NAMED and not one["equal"] and _is_lone(one["values"])]
+        rows = [one for one in rows if one not in lone]
         lines += ["", title]
         cells = [[one["field"] + (" (equal)" if one["equal"] else ""), *map(shown, one["values"])] for one in rows[:_ROWS]]
-        lines += _columns(["", *ids], cells)
+        lines += _columns(["", *ids], cells, width) if cells else []
         if len(rows) > _ROWS:
             lines.append(f"  … and {len(rows) - _ROWS} more: --json has all")
+        lines += _named(lone, ids, section == "packages", width)
     if not any(not one["equal"] for one in found["differences"]):
         known = "" if not found["unknown"] else ", as far as it is known"
         lines += ["", f"Nothing differs{known}: spec, parameters, code, packages and hardware are the same."]
     for section, lacking in found["unknown"].items():
         who = "any of them" if len(lacking) == len(ids) else ", ".join(lacking)
         lines.append(f"Not compared: {SECTIONS[section].lower()}, of which nothing is recorded for {who}")
+    return lines
+
+
+def _is_lone(values: Sequence[Any]) -> bool:
+    """Whether some runs have it, all the same, and the others have it not."""
+    had = [value for value in values if value is not None]
+    return len(had) < len(values) and all(value == had[0] for value in had)
+
+
+def _named(rows: Sequence[Mapping[str, Any]], ids: Sequence[str], valued: bool, width: int | None) -> list[str]:
+    """What only some runs have, in a paragraph for each such set of runs; with its value where that is for people to read."""
+    whose: dict[str, list[str]] = {}
+    for one in rows:
+        having = ", ".join(id for id, value in zip(ids, one["values"], strict=True) if value is not None)
+        value = next(value for value in one["values"] if value is not None)
+        whose.setdefault(having, []).append(f"{one['field']} {shown(value)}" if valued else one["field"])
+    lines = []
+    for having, names in whose.items():
+        more = f", … and {len(names) - _NAMES} more: --json has all" if len(names) > _NAMES else ""
+        text = f"  only {having}: {', '.join(names[:_NAMES])}{more}"
+        lines += textwrap.wrap(text, width or 100, subsequent_indent="    ", break_on_hyphens=False)
     return lines
 
 
@@ -110,20 +139,21 @@ def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Fields down, runs across; long values are cut, the JSON has them whole."""
-    most = max(12, 96 // max(1, len(headers) - 1))
-    table = [[_cut(cell, most) for cell in row] for row in [headers, *rows]]
+def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Fields down, runs across. Values are cut in their middle until a line fits; names of fields are not."""
+    table = [[" ".join(cell.split()) for cell in row] for row in [headers, *rows]]
     widths = [max(len(row[at]) for row in table) for at in range(len(headers))]
-    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    while width is not None and sum(widths) + 2 * len(widths) > width and max(widths[1:]) > _LEAST:
+        widths[widths.index(max(widths[1:]), 1)] -= 1
+    fitted = [[_cut(cell, most) for cell, most in zip(row, widths, strict=True)] for row in table]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in fitted]
 
 
 def _cut(text: str, most: int) -> str:
-    text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[len(text) - most // 3 + 1 :]}"
 
 
-def standing(found: Mapping[str, Any]) -> list[str]:
+def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
     """Metrics: last and best of each run with its step, the best of all marked."""
     lines: list[str] = []
     ids = [job["id"] for job in found["jobs"]]
@@ -135,7 +165,7 @@ def standing(found: Mapping[str, Any]) -> list[str]:
             best = [_at(point) + (" *" if at == one["winner"] else "") for at, point in enumerate(one["best"])]
             rows.append([f"{name}, {one['mode']}", *best])
     if rows:
-        lines += ["", "Metrics (* the best)", *_columns(["", *ids], rows)]
+        lines += ["", "Metrics (* the best)", *_columns(["", *ids], rows, width)]
     listed = {one["name"] for one in found["metrics"]}
     same = [name for name in found["metrics_equal"] if name not in listed]
     if same:

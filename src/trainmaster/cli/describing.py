@@ -31,6 +31,9 @@ class Describing(click.Command):
             raise UsageError(no_such_option(error), hint) from error
 
 
+added_option = click.option(
+    "--add-param", "new_params", multiple=True, metavar="K=V", help="A parameter that file or parent has not."
+)
 _JOB_OPTIONS = (
     click.option("--name", help="Default: the script's name."),
     click.option("--project", help="Who the job belongs to."),
@@ -70,6 +73,7 @@ def described(command: _Command) -> _Command:
     own = (
         click.argument("words", nargs=-1, type=click.Path(), metavar="[FILE | -- COMMAND...]"),
         *_JOB_OPTIONS,
+        added_option,
         click.option("--in-place", is_flag=True, help="Run in the directory itself: no copy of the code, nothing set aside."),
         click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release."),
         quiet_option,
@@ -79,13 +83,10 @@ def described(command: _Command) -> _Command:
     return command
 
 
-added_option = click.option("--add-param", "new_params", multiple=True, metavar="K=V", help="A parameter the parent has not.")
-
-
 def forking(command: _Command) -> _Command:
     """The options of a command that may go on from another job's checkpoint."""
     source = click.option("--from", "source", metavar="JOB[@STEP]", help="Go on from a job's checkpoint; default: its newest.")
-    return source(added_option(command))
+    return source(command)
 
 
 def command_of(context: click.Context) -> str | list[str] | None:
@@ -101,7 +102,11 @@ def command_of(context: click.Context) -> str | list[str] | None:
 def draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:
     """The job that is meant; one from a file is valid. Raises: UsageError, SpecError."""
     in_place, hold = options.pop("in_place"), "held at submit" if options.pop("hold") else None
+    new_params: tuple[str, ...] = options.pop("new_params", ())
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
+    set_params = said.get("params", ())
+    if new_params:
+        said["params"] = (*set_params, *new_params)
     command, verb = command_of(context), context.info_name
     if command is not None:
         if words:
@@ -113,8 +118,9 @@ def draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, 
         raise UsageError("nothing to run", f"tm {verb} train.yaml   or   tm {verb} -- python train.py")
     if len(words) > 1 or not _is_spec(words[0]):
         raise _no_dashes(str(verb), words)
-    from trainmaster.client.files import draft_file  # noqa: PLC0415  # a command does without the validator
+    from trainmaster.client.files import check_params, draft_file  # noqa: PLC0415  # a command does without the validator
 
+    check_params(Path(words[0]), set_params)
     return draft_file(Path(words[0]), said, in_place, hold)
 
 
@@ -129,6 +135,10 @@ def _no_dashes(verb: str, words: tuple[str, ...]) -> UsageError:
     if words[0].endswith(_SPEC_SUFFIXES):
         hint = f"one file: tm {verb} {words[0]}   with parameters: tm {verb} {words[0]} --set lr=1e-4"
         return UsageError(f"{' '.join(words[1:])!r} behind the file {words[0]} means nothing", hint)
+    if Path(words[0]).is_dir():
+        inside = next(iter(sorted(path.name for path in Path(words[0]).glob("*.y*ml"))), "train.yaml")
+        hint = f"name the spec file in it: tm {verb} {Path(words[0]) / inside}"
+        return UsageError(f"{words[0]!r} is a directory", hint)
     line = " ".join(words)
     command = f"python {line}" if line.split()[0].endswith(".py") else line
     message = f"{words[0]!r} is no spec file"

@@ -8,10 +8,11 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -126,16 +127,24 @@ def _mirror(home: Home) -> Check:
         running = presence.running(home) is not None
         hint = f"tm up says why; see {home.logs / 'mirror.log'}" if running else "start it: tm up"
         return Check("mirror", False if running else None, f"{', '.join(wanted)}: no mirror runs", hint)
-    lines, troubled = [], False
-    for name in wanted:
-        state = told.get("trackers", {}).get(name, {})
-        points = state.get("points")
-        behind = f"{points} points ({words.duration(state['seconds'])}) behind" if points else "up to date"
-        behind = "is only starting" if points is None else behind
-        lines.append(f"{name} {behind}" + (f", does not answer: {state['trouble']}" if state.get("trouble") else ""))
-        troubled |= bool(state.get("trouble"))
-    hint = "jobs run on and nothing is lost: it catches up when the tracker answers" if troubled else ""
-    return Check("mirror", not troubled, "; ".join(lines), hint)
+    lines = [tracker_line(name, told.get("trackers", {}).get(name, {})) for name in wanted]
+    troubled = any(wrong for _, wrong in lines)
+    hint = "jobs run on and nothing is lost: it is tried again, and catches up when the tracker answers" if troubled else ""
+    return Check("mirror", not troubled, "; ".join(line for line, _ in lines), hint)
+
+
+def tracker_line(name: str, state: Mapping[str, Any]) -> tuple[str, bool]:
+    """How one tracker fares (its part of `mirror.json`), and whether something is wrong."""
+    points, trouble, runs = state.get("points"), state.get("trouble"), state.get("runs") or {}
+    behind = f"{points} points ({words.duration(state['seconds'])}) behind" if points else "up to date"
+    line = f"{name} {'is only starting' if points is None else behind}"
+    if runs:
+        job, why = next(iter(runs.items()))
+        more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        line += f" but for {job}{more}, where it fails: {why}"
+    if trouble:
+        line += f", does not answer: {trouble}"
+    return line, bool(trouble or runs)
 
 
 def _clock() -> Check:

@@ -8,6 +8,7 @@ import click
 
 from trainmaster.cli.output import Output
 from trainmaster.client.api import Client
+from trainmaster.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -35,6 +36,12 @@ class _Named(click.types.StringParamType):
 
     def __init__(self, what: str) -> None:
         self._what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As it is. Raises: UsageError for an empty one, which an unset variable of a shell makes."""
+        if value == "" and self._what == "jobs":
+            raise UsageError("the job's name is empty", "name an id, a unique prefix of one, a name, @last or @last-failed")
+        return super().convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         """Those that begin so."""

@@ -73,7 +73,8 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     if job["reason"] not in ("", job["state"]) and job["state"] not in ("running", "succeeded", "failed"):
         lines += _wrapped(str(job["reason"]), "  ", width=width)
     gpus = f"{need['gpus']} × {need['gpu_kind'] or 'GPU'}, " if need["gpus"] else ""
-    each = ", ".join([f"{gpus}{need['cpus']:g} CPU", *words.counted(need), words.plural(need["ranks"], "rank")])
+    cpus = f"{need['cpus']:g} CPU{'s' * (need['cpus'] != 1)}"
+    each = ", ".join([gpus + cpus, *words.counted(need), words.plural(need["ranks"], "rank")])
     resources = f"{need['nodes']} nodes, each {each}" if need["nodes"] > 1 else each
     limit = f", at most {words.duration(job['time_limit_s'])}" if job["time_limit_s"] else ""
     by = f" by {origin['user']} on {origin['host']}" if origin["user"] else ""
@@ -201,7 +202,8 @@ def _failure(job: dict[str, Any], width: int) -> list[str]:
 def _rest(job: dict[str, Any], width: int) -> list[str]:
     """Notes, where its files are, and what to type next."""
     id, work = job["id"], job["work"]
-    lines = [line for note in job["notes"] for line in _wrapped(note, "Note: ", "      ", width)]
+    notes = [line for note in job["notes"] for line in _wrapped(note, "Note: ", "      ", width)]
+    lines: list[str] = []
     if len(work) > 1:
         lines += ["Work directories", *(f"  {directory}" for directory in work)]
     else:
@@ -211,4 +213,4 @@ def _rest(job: dict[str, Any], width: int) -> list[str]:
         commands = [f"tm why {id}", *([f"tm release {id}"] if job["state"] == "held" else [])]
     commands += [f"tm get {id} {shlex.quote(job['artifacts'][0]['path'])}"] if job["artifacts"] else []
     lines += [f"Next: {'   '.join(commands)}"] if commands else []
-    return ["", *lines] if lines else []
+    return [line for told in (notes, lines) if told for line in ("", *told)]

@@ -9,7 +9,6 @@ from trainmaster.cli.describing import Describing, described, draft_of, forking
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import server_known
 from trainmaster.client.submission import Draft, send
-from trainmaster.errors import UsageError
 
 
 @click.command(cls=Describing)
@@ -37,8 +36,6 @@ def handed_in(
 
         return None, str(forked(context, session, words, options)["id"])
     options.pop("source")
-    if options.pop("new_params"):
-        raise UsageError("--add-param goes with --from: another job has no parameters yet", "give it with --set K=V")
     draft = draft_of(context, words, options)
     return draft, _send(session, draft)
 

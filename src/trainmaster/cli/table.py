@@ -26,9 +26,7 @@ def fit(text: str, width: int) -> str:
     return kept.rstrip() + "…"
 
 
-def draw(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, spare: Sequence[int] = ()
-) -> list[str]:
+def draw(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, spare: Sequence[int] = ()) -> list[str]:
     """Aligned lines. With a `width` the last column gives way first, then those of `spare` are left out one by one,
     then the widest are shortened, until every line fits; None leaves all whole."""
     clean = [[" ".join(cell.split()) for cell in row] for row in rows]

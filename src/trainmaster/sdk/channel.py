@@ -24,6 +24,7 @@ class _Channel:
         self.dropped = 0
         self.torn = False  # the last line was cut short: the next one begins anew
         self.step: Optional[int] = None  # of the last report
+        self.counts = False  # reports name no step and are counted
         self.seen = b""  # the checkpoint flag last answered
         self.asks = 0
 
@@ -77,6 +78,10 @@ def _open(path: Optional[str], flags: int) -> int:
 def report(step: Optional[int] = None, **values: Any) -> None:
     """Tell metric values at a step. Without `step` each call is one step further than the one before.
 
+    After a restart that counting goes on from the step of the checkpoint put back. That is right where there is one call
+    for each of the steps that checkpoints are named by; where there are fewer (one in ten steps, one an epoch), give the
+    step: the curve would leap to it otherwise.
+
     A value is a number or anything with one (`float()` of it works: a tensor of one element; one on a device is waited
     for). Raises: TypeError if it is not.
     """
@@ -89,7 +94,7 @@ def report(step: Optional[int] = None, **values: Any) -> None:
     if step is None:
         if channel.step is None:
             channel.step = _first_step()
-        step = channel.step + 1
+        step, channel.counts = channel.step + 1, True
     elif type(step) is not int:
         step = int(step)
     channel.step = step

@@ -6,7 +6,7 @@ file names, and the checkpoint counts once every rank of every node has left its
 """
 
 import os
-from typing import TYPE_CHECKING, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from trainmaster.sdk.channel import CHANNEL
 from trainmaster.sdk.context import rank as own_rank
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Type
 
 _times: Dict[Tuple[int, str], int] = {}  # checkpoints of a step so far: each gets a directory of its own
+
+_said: List[int] = []  # the step at which a warning was given: one is enough
 
 
 class checkpoint:  # in small letters: read as a verb where it is used
@@ -71,9 +73,24 @@ class checkpoint:  # in small letters: read as a verb where it is used
     ) -> None:
         message = {"t": "c", "step": self._step, "directory": self._directory, "ranks": self._ranks}
         if kind is None and self._counts and CHANNEL.send(message):
+            self._compare()
             return
         if self._counts and self._ranks == "all":
             return  # other ranks still write into it; without this rank's word it never counts
         import shutil  # noqa: PLC0415  # only where something is thrown away
 
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _compare(self) -> None:
+        """Say so, once, where reports without a step have counted to something else than the step of this checkpoint."""
+        reported = CHANNEL.step
+        if _said or not CHANNEL.counts or reported is None or abs(reported - self._step) <= 1:
+            return  # counted from 0 or from 1
+        _said.append(self._step)
+        import warnings  # noqa: PLC0415  # only where there is something to say
+
+        warnings.warn(
+            f"sdk.checkpoint({self._step}): sdk.report() without a step has counted to {reported}; after a restart it would go "
+            "on from the checkpoint's step: give it the step, sdk.report(step=…)",
+            stacklevel=3,
+        )

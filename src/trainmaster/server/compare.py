@@ -17,8 +17,9 @@ from trainmaster.server.differences import Compared, Run, compare
 from trainmaster.server.lookup import find_each
 from trainmaster.server.provenance import environment
 from trainmaster.server.services import Services
-from trainmaster.server.standing import SYSTEM, Standing, point_view, standings
+from trainmaster.server.standing import Standing, point_view, standings
 from trainmaster.wire.code import Tree
+from trainmaster.wire.names import SYSTEM
 
 router = APIRouter(tags=["compare"])
 

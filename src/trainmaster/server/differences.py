@@ -4,6 +4,8 @@ Every section says either where runs differ or nothing; a section that some run 
 """
 
 import json
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,6 +18,7 @@ from trainmaster.wire.environment import EnvironmentRecord
 Values = list[Any]  # one of each run
 _OF_OTHER_SECTIONS = ("params", "tags", "environment.variables")
 _DIGEST_SHOWN = 12
+_NUMBERED = re.compile(r"(?<=python)[\d.]+$")  # behind the interpreter's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
         for name in dict.fromkeys(name for table in known for name in table):
             values = [None if table is None else table.get(name) for table in tables]
             compared = [value for value, table in zip(values, tables, strict=True) if table is not None]
-            equal = all(_same(value, compared[0]) for value in compared[1:])
+            same = _same_program if (section, name) == ("python", "path") else _same
+            equal = all(same(value, compared[0]) for value in compared[1:])
             if not equal or everything:
                 found.fields.append(Difference(section, name, values, equal))
     return found
@@ -88,6 +92,11 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
+def _same_program(one: str | None, other: str | None) -> bool:
+    """`python`, `python3` and `python3.11` of one directory are one interpreter; its version is a field of its own."""
+    return one == other or (one is not None and other is not None and _NUMBERED.sub("", one) == _NUMBERED.sub("", other))
+
+
 def flattened(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one with dotted names."""
     found: dict[str, Any] = {}
@@ -100,7 +109,11 @@ def flattened(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _spec(job: Job) -> dict[str, Any]:
+    """Commands as lines: argv and the line that bash would make the same argv of are one command."""
     flat = flattened(asdict(job.spec))
+    for name, value in flat.items():
+        if name.rpartition(".")[2] == "command" and isinstance(value, list):
+            flat[name] = shlex.join(value) or None  # none where a function is called
     return {name: value for name, value in flat.items() if not name.startswith(tuple(f"{one}." for one in _OF_OTHER_SECTIONS))}
 
 
@@ -140,8 +153,12 @@ def _python(record: EnvironmentRecord | None) -> dict[str, Any] | None:
     if found is None:
         return {}
     built = record["torch"]
-    torch = {"torch built for": built["cuda"] or built["hip"] or "CPU"} if built is not None else {}
+    torch = {} if built is None else {"torch built for": _built_for(built["cuda"], built["hip"])}
     return {"version": found["version"], "path": found["path"], **torch}
+
+
+def _built_for(cuda: str | None, hip: str | None) -> str:
+    return f"CUDA {cuda}" if cuda else f"ROCm {hip}" if hip else "CPU"
 
 
 def _packages(record: EnvironmentRecord) -> dict[str, Any]:

@@ -60,9 +60,7 @@ async def begin(request: Request, ref: Ref) -> bodies.Json:
     "/jobs/{ref}/exec/{id}", summary="What a command beside a job prints", response_model=None,
     responses=schemas.answers(asking.ExecOutput),
 )  # fmt: skip
-async def output(
-    request: Request, ref: Ref, id: Id, after: Annotated[int, Query(ge=0)] = 0, wait_s: Wait = 0
-) -> bodies.Json:
+async def output(request: Request, ref: Ref, id: Id, after: Annotated[int, Query(ge=0)] = 0, wait_s: Wait = 0) -> bodies.Json:
     """Ask again with `cursor` as `after` until `over` is there. Output nobody asks for makes the command wait."""
     desk = runtime.of(request)
     job = (await run_in_threadpool(find, desk, ref)).job
@@ -181,7 +179,7 @@ async def _room(desk: runtime.Runtime, session: Session, free: Any) -> bool:
 def _running(job: Job) -> Attempt:
     """Raises: ConflictError unless the job has an attempt whose ranks run."""
     if job.state.ended:
-        raise ConflictError(f"{job.id} has ended: it was {job.state.value}", f"what is left of it: tm show {job.id}")
+        raise ConflictError(f"{job.id} has ended ({job.state.value})", f"what is left of it: tm show {job.id}")
     if job.attempt is None or job.state not in (State.RUNNING, State.STOPPING):
         raise ConflictError(f"{job.id} is {job.state.value}; commands run beside live ranks alone", f"why: tm why {job.id}")
     return job.attempt
@@ -209,7 +207,7 @@ def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Or
         return index, order
     command = body.get("command")
     if not isinstance(command, list) or not command or not all(isinstance(word, str) and "\0" not in word for word in command):
-        raise UsageError("command must be a list of texts", "such as [\"nvidia-smi\"], or ask for stacks")
+        raise UsageError("command must be a list of texts", 'such as ["nvidia-smi"], or ask for stacks')
     order["command"] = command
     return index, order
 

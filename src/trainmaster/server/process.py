@@ -75,8 +75,10 @@ def refuse_stopped(home: Home, detached: bool) -> None:
 
 
 def settle() -> None:
-    """The start is over: what it made stays, so the collector, which slept through it, need never look at it again."""
-    gc.collect()
+    """The start is over: what it made stays, so the collector, which slept through it, need never look at it again.
+
+    No collection comes first: it would find a thousand objects among a hundred thousand, in a tenth of the start.
+    """
     gc.freeze()
     gc.enable()
 

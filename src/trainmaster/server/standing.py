@@ -10,7 +10,6 @@ from trainmaster.model.job import Job
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import MetricStore
 
-SYSTEM = "system/"  # series of this beginning tell of the machine, not of the training
 _USUAL = ("loss", "train_loss", "train/loss")  # taken for primary where a spec names none
 _SMALLER = re.compile(r"loss|error|err|perplexity|ppl|mse|mae|rmse|nll|cer|wer|fid|bpb|bpc")
 _LARGER = re.compile(r"acc|accuracy|auc|auroc|f1|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|r2|psnr|ssim|elo")

@@ -12,14 +12,30 @@ from trainmaster.model.job import Action, Attempt, Job, State, StopFor
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeShare
 from trainmaster.ports.store import InboxRow
-from trainmaster.wire.names import ENV_TRACKER
+from trainmaster.wire.names import ENV_TRACKER, SYSTEM
 
 View = dict[str, Any]
 Points = Mapping[str, tuple[int | None, float, float]]  # metric name -> step, value, time_s
 
-SYSTEM = "system/"  # before the names of what a node uses, as agents sample it
 WAITING = "waiting for the control process"
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+_TELLING = {  # a failure's last line, and what to do about it; `python` is the one it ran with
+    re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'"): (
+        "{python} has no module {name!r}: install it there, or name another Python (--python); "
+        "a file of your own is not copied if git ignores it"
+    ),
+    re.compile(
+        r"bash: line \d+: (?P<name>\S+\.py): command not found"
+    ): "a script is started by its interpreter: python {name}",
+    re.compile(r"bash: line \d+: (?P<name>\S+): command not found"): (
+        "{name!r} is not on the job's PATH: install it, or submit from where it is on the PATH"
+    ),
+    re.compile(r"bash: line \d+: (?P<name>\S+): Permission denied"): (
+        "{name} is not executable: run `chmod +x {name}`, or start it with its interpreter, such as `python {name}`"
+    ),
+    re.compile(r"\S*python\S*: can't open file '(?P<name>[^']+)': \[Errno 2\]"): (
+        "there is no {name}: check the name, and that git does not ignore it"
+    ),
+}
 _AFTER = {Action.RESTART: "restarted", Action.REQUEUE: "requeued"}
 
 
@@ -107,7 +123,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "system": {name[len(SYSTEM) :]: view for name, view in standing.items() if name.startswith(SYSTEM)},
         "logged": {"params": job.run_params, "tags": job.run_tags},
         "work": list(work),
-        "notes": [*notes(numbered), *own_tracker(job), *advice(job)],
+        "notes": [*notes(numbered), *job.not_kept, *own_tracker(job), *advice(job)],
     }
 
 
@@ -225,14 +241,12 @@ def advice(job: Job) -> list[str]:
         allowed_s = grace_s(job)
         return [f"it was told to save and end; what still runs {allowed_s:g} s after that is killed"] if allowed_s else []
     lines = job.failure.last_lines if job.failure is not None else ()
-    missing = next((found[1] for found in map(_NO_MODULE.match, reversed(lines)) if found), None)
-    if missing is None:
-        return []
     python = job.spec.environment.python or "the Python that ran it"
-    return [
-        f"{python} has no module {missing!r}: install it there, or name another Python (--python); "
-        "a file of your own is not copied if git ignores it"
-    ]
+    for line in reversed(lines):
+        for telling, told in _TELLING.items():
+            if found := telling.match(line):
+                return [told.format(python=python, name=found["name"])]
+    return []
 
 
 def _first_step(attempt: Attempt) -> int | None:
