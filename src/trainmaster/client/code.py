@@ -3,11 +3,14 @@
 What the job itself writes (what its checkpoint path or artifact globs match) is not part of it; see `agent.layout`.
 """
 
+import gc
 import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,14 +60,27 @@ def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = ())
     if not os.path.isdir(root):
         raise OperationError(f"the work directory {root} is not a directory", "Name it with --workdir or `workdir:`.")
     limits = limits or Limits()
-    digests = Digests(root)
-    listing = list_directory(root, limits)
-    differ = Differ(root) if listing.commit is not None and listing.dirty else None
-    _set_own_aside(root, listing, {pattern: Glob(pattern, root) for pattern in own})
-    collected = _Collected(root, listing, limits)
-    collected.add_files(digests)
-    collected.add_links()
-    return collected.gathered(differ.patch() if differ is not None else None)
+    with _nothing_collected():
+        digests = Digests(root)
+        listing = list_directory(root, limits, digests)
+        differ = Differ(root) if listing.commit is not None and listing.dirty else None
+        _set_own_aside(root, listing, {pattern: Glob(pattern, root) for pattern in own})
+        collected = _Collected(root, listing, limits)
+        collected.add_files(digests)
+        collected.add_links()
+        return collected.gathered(differ.patch() if differ is not None else None)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """No garbage collection meanwhile: what is made here is kept, and each pass would walk the whole heap of a notebook."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _set_own_aside(root: str, listing: Listing, own: dict[str, Glob]) -> None:
@@ -121,38 +137,44 @@ class _Collected:
 
     def add_files(self, digests: Digests) -> None:
         """Digest what is copied."""
-        looks = self._looks()
-        sizes = {path: look.st_size for path, look in looks.items()}
+        looks, most = self._looks(), self._limits.git_file_bytes if self._listing.git else sys.maxsize
         if self._listing.git:
-            check_fresh(self._root, {path: sizes[path] for path in self._listing.fresh & sizes.keys()}, self._limits)
-            total = sum(size for size in sizes.values() if size <= self._limits.git_file_bytes)
-            if total > self._limits.git_bytes or len(sizes) > self._limits.git_files:
-                size = f"{len(sizes):,} files, {total / MIB:,.0f} MiB"
+            fresh = {path: looks[path].st_size for path in self._listing.fresh & looks.keys()}
+            check_fresh(self._root, fresh, self._limits)
+            total = sum([look.st_size for look in looks.values() if look.st_size <= most])
+            if total > self._limits.git_bytes or len(looks) > self._limits.git_files:
+                size = f"{len(looks):,} files, {total / MIB:,.0f} MiB"
                 raise TooLargeError(
                     f"{self._root}: the repository has {size}; that is too much for a copy",
                     "Use --in-place, or name a smaller work directory.",
                 )
         digests.ready()
+        remembered, known = digests.remembered, self._listing.digests
         for path, look in looks.items():
-            if self._listing.git and look.st_size > self._limits.git_file_bytes:
+            if look.st_size > most:
                 self._links.add(path)
+                continue
+            sha256 = known.get(path) or remembered(path, look)
+            if sha256 is None:
+                self._digest_file(path, look, digests)
             else:
-                self._add_file(path, look, digests)
+                self._add_file(path, look, sha256)
         digests.save()
 
     def _looks(self) -> dict[str, os.stat_result]:
         """What each regular file is now; symbolic links become entries on the way."""
         looks: dict[str, os.stat_result] = {}
+        taken, regular = self._listing.looks, stat.S_ISREG
         for path in self._listing.files:
             try:
-                path.encode()
-                status = self._listing.looks.get(path) or os.lstat(f"{self._root}/{path}")
+                path.isascii() or path.encode()
+                status = taken.get(path) or os.lstat(f"{self._root}/{path}")
             except UnicodeEncodeError:
                 self._notes.append(f"{path!a}: not copied: its name is not UTF-8")
             except OSError:
                 continue  # deleted and still tracked, or gone meanwhile
             else:
-                if stat.S_ISREG(status.st_mode):
+                if regular(status.st_mode):
                     looks[path] = status
                 elif stat.S_ISLNK(status.st_mode):
                     self._add_symlink(path)
@@ -171,16 +193,18 @@ class _Collected:
         else:
             self._entries[path] = Entry(path=path, type="symlink", target=target)
 
-    def _add_file(self, path: str, look: os.stat_result, digests: Digests) -> None:
-        status, sha256 = look, digests.remembered(path, look)
-        if sha256 is None:
-            try:
-                sha256, status = digests.of(path, look)
-            except FileNotFoundError:
-                return  # gone meanwhile
-            except OSError as error:
-                self._notes.append(f"{path}: not copied: {error.strerror}")
-                return
+    def _digest_file(self, path: str, look: os.stat_result, digests: Digests) -> None:
+        """Add a file that is not known as it is."""
+        try:
+            sha256, status = digests.of(path, look)
+        except FileNotFoundError:
+            return  # gone meanwhile
+        except OSError as error:
+            self._notes.append(f"{path}: not copied: {error.strerror}")
+            return
+        self._add_file(path, status, sha256)
+
+    def _add_file(self, path: str, status: os.stat_result, sha256: str) -> None:
         mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
         self._entries[path] = {"path": path, "type": "file", "sha256": sha256, "mode": mode, "bytes": status.st_size}
         self._sources.setdefault(sha256, f"{self._root}/{path}")

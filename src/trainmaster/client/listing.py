@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from trainmaster.client.digests import Digests
 from trainmaster.errors import TooLargeError
 
 MIB = 1024 * 1024
@@ -44,15 +45,16 @@ class Listing:
         self.untracked: set[str] = set()
         self.links: set[str] = set()
         self.looks: dict[str, os.stat_result] = {}  # at tracked files, taken while git was busy
+        self.digests: dict[str, str] = {}  # of those of them that are what they were when they were last digested
         self.notes: list[str] = []
         self.git = git
         self.commit: str | None = None
         self.dirty = False
 
 
-def list_directory(root: str, limits: Limits) -> Listing:
-    """What is copied and what is linked of `root`. Raises: TooLargeError."""
-    listing, note = _git_listing(root, look=True)
+def list_directory(root: str, limits: Limits, digests: Digests | None = None) -> Listing:
+    """What is copied and what is linked of `root`; of tracked files what `digests` remembers. Raises: TooLargeError."""
+    listing, note = _git_listing(root, digests)
     if listing is None:
         listing = _plain_listing(root, limits)
     if note:
@@ -71,10 +73,10 @@ def git_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
-def _git_listing(root: str, look: bool = False) -> tuple[Listing | None, str]:
+def _git_listing(root: str, digests: Digests | None = None) -> tuple[Listing | None, str]:
     """The listing of a directory in git; None with a note (or without, outside git) where git does not help.
 
-    With `look` the tracked files are looked at too: git needs longer for its status than we for that.
+    With `digests` the tracked files are looked at too: git needs longer for its status than we for that.
     """
     real = os.path.realpath(root)
     top = _top(real)
@@ -89,7 +91,7 @@ def _git_listing(root: str, look: bool = False) -> tuple[Listing | None, str]:
         return None, "git is not installed: the directory is copied as one outside git"
     prefix = "" if real == top else os.path.relpath(real, top) + "/"
     repository = _Repository(real, prefix)
-    repository.track(os.fsdecode(running[0].communicate()[0]), look)
+    repository.track(os.fsdecode(running[0].communicate()[0]), digests)
     status, errors = running[1].communicate()
     if any(process.returncode for process in running):
         reason = (errors.decode(errors="replace").strip().splitlines() or ["no reason given"])[0]
@@ -115,19 +117,26 @@ class _Repository:
         self._listing = Listing(git=True)
         self._submodules: list[str] = []
 
-    def track(self, tracked: str, look: bool) -> None:
-        """Take in what `git ls-files --stage` says, with a look at each file where that is wanted."""
-        for record in filter(None, tracked.split("\0")):
-            about, _, path = record.partition("\t")
-            if about.startswith(_SUBMODULE):
-                self._submodules.append(path)
-            else:
-                self._listing.files.add(path)
-        for path in self._listing.files if look else ():
+    def track(self, tracked: str, digests: Digests | None) -> None:
+        """Take in what `git ls-files --stage` says (mode, object and stage of one length, then the path), with a look at each
+        file where its digest is wanted.
+        """
+        records = tracked.split("\0")
+        begin = records[0].find("\t") + 1
+        self._submodules = [record[begin:] for record in records if record.startswith(_SUBMODULE)]
+        files, looks, lstat, root = self._listing.files, self._listing.looks, os.lstat, self._root + "/"
+        files.update([record[begin:] for record in records if record])
+        files.difference_update(self._submodules)
+        if digests is None:
+            return
+        for path in files:
             try:
-                self._listing.looks[path] = os.lstat(f"{self._root}/{path}")
+                looks[path] = lstat(root + path)
             except (OSError, UnicodeEncodeError):
                 continue  # whoever copies it finds out, and says so
+        digests.ready()
+        remembered = digests.remembered
+        self._listing.digests = {path: sha256 for path, look in looks.items() if (sha256 := remembered(path, look)) is not None}
 
     def listing(self, status: str) -> Listing | None:
         """What `git status` says besides. None where the directory itself is ignored: then it is as if outside git."""
