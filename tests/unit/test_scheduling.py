@@ -5,14 +5,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.model.job import Job, State
+from trainmaster.model.job import Attempt, Job, NodeRun, State
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, Counts, JobSpec, Origin, Resources, Role, counts
-from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling import nouns
+from trainmaster.scheduling.ask import asked as request_of
+from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.request import requested
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.snapshot import Plan, Snapshot
 
 FIFO = POLICIES["fifo"]
 
@@ -27,6 +28,30 @@ def job(seq: int, priority: int = 0, not_before_s: float = 0.0, **resources: obj
     roles = resources.pop("roles", {})
     spec = JobSpec("true", priority=priority, resources=Resources(**resources), roles=roles)  # type: ignore[arg-type]
     return Job(f"x-{seq}", seq, spec, Origin(), CodeCopy(), 0.0, State.QUEUED, "queued", 0.0, not_before_s)
+
+
+def running(id: str, *shares: NodeShare) -> Job:
+    """A job that holds exactly this."""
+    first = shares[0]
+    custom = tuple((name.removeprefix("custom."), amount) for name, amount in first.counted)
+    asked = Resources(
+        nodes=len(shares), gpus=len(first.devices), cpus=first.cpus, memory_bytes=first.memory_bytes or None, custom=custom
+    )
+    attempt = Attempt(1, Allocation(shares), 50.0, tuple(NodeRun() for _ in shares), started_s=50.0)
+    return Job(id, 0, JobSpec("true", resources=asked), Origin(), CodeCopy(), 0.0, State.RUNNING, "", 0.0, attempt=attempt)
+
+
+def world(machines: tuple[Node, ...], waiting: tuple[Job, ...], *live: Job) -> Snapshot:
+    return nouns.snapshot(100.0, machines, waiting, live)
+
+
+def decide(machines: tuple[Node, ...], waiting: tuple[Job, ...], *live: Job) -> Plan:
+    return cycle(world(machines, waiting, *live), FIFO)[0]
+
+
+def shares_of(plan: Plan, machines: tuple[Node, ...]) -> dict[str, tuple[NodeShare, ...]]:
+    by_name = tuple(sorted(machines, key=lambda machine: machine.name))
+    return {p.job: nouns.allocation(p.grant, by_name).shares for p in plan.placements}
 
 
 def licenses(low: int) -> st.SearchStrategy[Counts]:
@@ -65,38 +90,42 @@ nodes = st.lists(machine, min_size=1, max_size=5).map(
 @settings(max_examples=200, deadline=None)
 @given(jobs, nodes, st.randoms())
 def test_laws_of_every_plan(waiting: tuple[Job, ...], machines: tuple[Node, ...], rng: object) -> None:
-    snapshot = Snapshot(100.0, machines, waiting, {})
-    plan, carry = cycle(snapshot, FIFO, Carry())
+    snapshot = world(machines, waiting)
+    plan, carry = cycle(snapshot, FIFO)
     by_id = {j.id: j for j in waiting}
+    given = shares_of(plan, machines)
     up = {n.name: n for n in machines if n.state is NodeState.UP}
-    devices = [(s.node, d) for p in plan.placements for s in p.allocation.shares for d in s.devices]
+    devices = [(s.node, d) for members in given.values() for s in members for d in s.devices]
     assert len(devices) == len(set(devices)), "a device was given twice"
     for machine in up.values():
-        shares = [s for p in plan.placements for s in p.allocation.shares if s.node == machine.name]
+        shares = [s for members in given.values() for s in members if s.node == machine.name]
         assert sum(s.cpus for s in shares) <= machine.cpus + 1e-6
         for name in {name for s in shares for name, _ in s.counted}:
             given_away = sum(dict(s.counted).get(name, 0.0) for s in shares)
             assert given_away <= dict(machine.counted).get(name, 0.0) + 1e-6, f"more {name} than there is"
         assert {d for s in shares for d in s.devices} <= {d.index for d in machine.devices}
-    for placement in plan.placements:
-        request = requested(by_id[placement.job].spec)
-        ask = request.each
-        members = placement.allocation.shares
+    for id, members in given.items():
+        ask = request_of(by_id[id].spec)
         assert len(members) == len({s.node for s in members}) == ask.nodes, "a gang starts whole, one member a node"
         for index, s in enumerate(members):
-            wanted = ask if index else request.first
+            wanted = ask.each if index else ask.first
             assert s.node in up
-            assert (len(s.devices), s.cpus, s.counted) == (wanted.gpus, wanted.cpus, wanted.counted)
-    assert {p.job for p in plan.placements} | set(plan.refusals) == set(by_id), "everybody is placed or told why not"
-    assert all(r.text for r in plan.refusals.values())
+            assert (len(s.devices), round(s.cpus * 1000), milli_of(s.counted)) == (wanted.gpus, wanted.cpus, wanted.counted)
+    told = {task.id: plan.reason(task, 100.0) for task in snapshot.waiting.values() if task.id not in given}
+    assert set(given) | set(told) == set(by_id), "everybody is placed or told why not"
+    assert all(r.text for r in told.values())
     assert cycle(snapshot, FIFO, carry)[0] == plan, "carry is only a cache"
     shuffled = list(waiting)
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert cycle(Snapshot(100.0, machines, tuple(shuffled), {}), FIFO, Carry())[0].placements == plan.placements
+    assert decide(machines, tuple(shuffled)).placements == plan.placements
 
 
-def placed(*waiting: Job, held: dict[str, Allocation] | None = None, machines: tuple[Node, ...] = (node("a"),)) -> list[str]:
-    return [p.job for p in cycle(Snapshot(100.0, machines, waiting, held or {}), FIFO, Carry())[0].placements]
+def milli_of(counted: Counts) -> tuple[tuple[str, int], ...]:
+    return tuple((name, round(amount * 1000)) for name, amount in counted)
+
+
+def placed(*waiting: Job, live: tuple[Job, ...] = (), machines: tuple[Node, ...] = (node("a"),)) -> list[str]:
+    return [p.job for p in decide(machines, waiting, *live).placements]
 
 
 def test_priority_comes_before_who_was_first() -> None:
@@ -108,18 +137,18 @@ def test_a_head_that_cannot_start_does_not_block_those_behind_it() -> None:
 
 
 def test_what_live_attempts_hold_is_not_given_again() -> None:
-    held = {"y-1": Allocation((NodeShare("a", "127.0.0.1", 1.0, 0, (0,)),))}
+    held = running("y-1", NodeShare("a", "127.0.0.1", 1.0, 0, (0,)))
     machines = (node("a", gpus=2),)
-    plan = cycle(Snapshot(0.0, machines, (job(1, gpus=1), job(2, gpus=1)), held), FIFO, Carry())[0]
-    assert [p.allocation.shares[0].devices for p in plan.placements] == [(1,)]
+    given = shares_of(decide(machines, (job(1, gpus=1), job(2, gpus=1)), held), machines)
+    assert [members[0].devices for members in given.values()] == [(1,)]
 
 
-def words(asked: Job, *machines: Node, held: dict[str, Allocation] | None = None) -> str:
-    return cycle(Snapshot(100.0, machines, (asked,), held or {}), FIFO, Carry())[0].refusals[asked.id].text
+def words(asked: Job, *machines: Node, held: Job | None = None) -> str:
+    return decide(machines, (asked,), *([held] if held else [])).reason(nouns.task(asked), 100.0).text
 
 
 def test_every_refusal_says_what_is_asked_and_what_stands_against_it() -> None:
-    held = {"y-1": Allocation((NodeShare("a", "127.0.0.1", 4.0),))}
+    held = running("y-1", NodeShare("a", "127.0.0.1", 4.0))
     assert words(job(1, gpus=8), node("a", gpus=2)) == "asks for 8 GPUs, 1 CPU on one node; no node has more than 2 GPUs"
     assert words(job(1, cpus=9, memory_bytes=2**42), node("a"), node("b")) == (
         "asks for 9 CPUs, 4 TiB of memory on one node; no node has more than 4 CPUs, 8 GiB of memory"
@@ -139,20 +168,21 @@ def test_every_refusal_says_what_is_asked_and_what_stands_against_it() -> None:
 
 
 def test_why_adds_position_and_what_is_free() -> None:
-    held = {"y-1": Allocation((NodeShare("a", "127.0.0.1", 3.0),))}
+    held = running("y-1", NodeShare("a", "127.0.0.1", 3.0))
     asked = job(1, cpus=2.0)
-    text = why(asked, Snapshot(100.0, (node("a"),), (asked,), held), 1)
+    text = why(nouns.task(asked), world((node("a"),), (asked,), held), 1)
     assert text == "x-1 is number 1 in the queue, waiting for 2 CPUs: other jobs hold what it needs (free now: 1 CPU on a)"
 
 
 def test_what_is_counted_is_asked_for_held_and_told_like_any_other_resource() -> None:
     two = node("a", custom__license=2, disk_bytes=10 * 2**30)
     waiting = tuple(job(n, cpus=0.1, custom=(("license", 1.0),)) for n in (1, 2, 3))
-    plan = cycle(Snapshot(100.0, (two,), waiting, {}), FIFO, Carry())[0]
+    plan = decide((two,), waiting)
     assert [p.job for p in plan.placements] == ["x-1", "x-2"]
-    assert plan.refusals["x-3"].text == "waiting for 0.1 CPUs, 1 license: other jobs hold what it needs"
-    held = {p.job: p.allocation for p in plan.placements}
-    assert why(waiting[2], Snapshot(100.0, (two,), waiting[2:], held), 1) == (
+    third = nouns.task(waiting[2])
+    assert plan.reason(third, 100.0).text == "waiting for 0.1 CPUs, 1 license: other jobs hold what it needs"
+    held = [running(id, *shares) for id, shares in shares_of(plan, (two,)).items()]
+    assert why(third, world((two,), waiting[2:], *held), 1) == (
         "x-3 is number 1 in the queue, waiting for 0.1 CPUs, 1 license: other jobs hold what it needs "
         "(free now: 3.8 CPUs on a; all 2 license in use by x-1, x-2)"
     )
@@ -172,8 +202,7 @@ def test_roles_count_on_the_first_node_which_is_the_one_with_room_for_them() -> 
     beside = {"evaluator": Role("x", Resources(cpus=3.0, gpus=1, memory_bytes=2**30))}
     asked = job(1, nodes=2, cpus=2.0, gpus=1, memory_bytes=2**31, roles=beside)
     machines = (node("a", 2.0, 1), node("b", 6.0, 2))
-    (placement,) = cycle(Snapshot(100.0, machines, (asked,), {}), FIFO, Carry())[0].placements
-    assert placement.allocation.shares == (
+    assert shares_of(decide(machines, (asked,)), machines)[asked.id] == (
         NodeShare("b", "127.0.0.1", 5.0, 3 * 2**30, (0, 1)),
         NodeShare("a", "127.0.0.1", 2.0, 2**31, (0,)),
     )
@@ -181,7 +210,7 @@ def test_roles_count_on_the_first_node_which_is_the_one_with_room_for_them() -> 
     assert words(asked, *small) == (
         "asks for 2 GPUs, 5 CPUs, 3 GiB of memory on one node; no node has more than 2 CPUs (what its roles need included)"
     )
-    held = {"y-1": Allocation((NodeShare("b", "127.0.0.1", 2.0),))}
+    held = running("y-1", NodeShare("b", "127.0.0.1", 2.0))
     assert words(asked, *machines, held=held) == (
         "waiting for 2 nodes with 1 GPU, 2 CPUs, 2 GiB of memory each and 2 GPUs, 5 CPUs, 3 GiB of memory on the first, "
         "for its roles, all at once: other jobs hold what it needs"

@@ -7,6 +7,7 @@ from trainmaster.model.events import AttemptEnded, Placed, Planned, StopOrdered,
 from trainmaster.model.job import Job, NodePhase, State, StopFor
 from trainmaster.recovery.verdict import judge
 from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy
 
 RESUME_TRIES = 3  # checkpoints an attempt may fall back through before it starts from the beginning
@@ -47,15 +48,19 @@ def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
     """Run one cycle over the world as it is now and record what it changed."""
     snapshot = batch.world.snapshot(batch.now_s)
     decided, carry = cycle(snapshot, policy, carry)
+    nodes = tuple(batch.world.nodes[name] for name in sorted(batch.world.nodes))
     placed = []
     for placement in decided.placements:
         job = batch.world.jobs[placement.job]
         number = job.attempt.number + 1 if job.attempt else 1
-        batch.record(job.id, Placed(number, placement.allocation, job.resumable(RESUME_TRIES)))
+        batch.record(job.id, Placed(number, allocation(placement.grant, nodes), job.resumable(RESUME_TRIES)))
         placed.append(f"{job.id}.{number}")
-    for job_id, refused in decided.refusals.items():
-        if refused.kind != "backoff" and batch.world.jobs[job_id].reason != refused.text:
-            batch.record(job_id, Waited(refused.text))
+    for task in list(batch.world.waiting.values()):
+        if task.not_before_s > snapshot.now_s:
+            continue  # it says so itself
+        text = decided.refused[task.kind].text
+        if batch.world.jobs[task.id].reason != text:
+            batch.record(task.id, Waited(text))
     if placed:
         batch.record_cluster(Planned(snapshot.seen_seq, tuple(placed), decided.depth, decided.policy))
     return carry

@@ -10,27 +10,38 @@ from trainmaster.model.events import AttemptEnded, ClusterEvent, JobEvent, NodeS
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling import nouns
+from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Snapshot
+from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.task import Run, Task
 
 
 @dataclass(slots=True)
 class World:
     """Jobs that are not over (or have bytes to delete), nodes, and where the log stands.
 
-    `waiting` and `held` are views of `jobs` kept beside it, so that a snapshot costs nothing for jobs that only run.
+    `waiting`, `running` and `held` are views of `jobs` kept beside it, so that a snapshot costs nothing: `changes` tells the
+    scheduler where to look.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
-    waiting: dict[str, Job] = field(default_factory=dict)
+    waiting: dict[str, Task] = field(default_factory=dict)
+    running: dict[str, Run] = field(default_factory=dict)
     held: dict[str, Allocation] = field(default_factory=dict)
+    sites: tuple[Site, ...] = ()
+    places: dict[str, int] = field(default_factory=dict)  # of each node in `sites`
+    changes: Changes = field(default_factory=Changes, compare=False)
     last_seq: int = 0
     inbox_cursor: int = 0
 
     @classmethod
     def of(cls, live: Live) -> "World":
         """The world as the store has it."""
-        world = cls(nodes={n.name: n for n in live.nodes}, last_seq=live.last_seq, inbox_cursor=live.inbox_cursor)
+        world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor)
+        for node in live.nodes:
+            world.nodes[node.name] = node
+        world.survey()
         for job in live.jobs:
             world.put(job)
         return world
@@ -38,14 +49,40 @@ class World:
     def put(self, job: Job) -> None:
         """Take a job's new value."""
         self.jobs[job.id] = job
-        if job.state is State.QUEUED:
-            self.waiting[job.id] = job
-        else:
-            self.waiting.pop(job.id, None)
-        if job.state.live and job.attempt is not None:
-            self.held[job.id] = job.attempt.allocation
-        else:
-            self.held.pop(job.id, None)
+        self._queue(job)
+        self._run(job)
+
+    def _queue(self, job: Job) -> None:
+        """Its place among those that wait."""
+        before, now = self.waiting.get(job.id), nouns.task(job) if job.state is State.QUEUED else None
+        if before == now:
+            return
+        if before is not None:
+            del self.waiting[job.id]
+            self.changes = self.changes.note(LEFT, job.id)
+        if now is not None:
+            self.waiting[job.id] = now
+            self.changes = self.changes.note(ARRIVED, job.id)
+
+    def _run(self, job: Job) -> None:
+        """What it holds."""
+        before, live = self.running.get(job.id), job.state.live and job.attempt is not None
+        now = nouns.run(job, self.nodes, self.places) if live else None
+        if before == now:
+            return
+        if before is not None:
+            del self.running[job.id], self.held[job.id]
+            self.changes = self.changes.note(ENDED, job.id)
+        if now is not None and job.attempt is not None:
+            self.running[job.id], self.held[job.id] = now, job.attempt.allocation
+            self.changes = self.changes.note(STARTED, job.id)
+
+    def survey(self) -> None:
+        """The nodes have changed: what runs on them is entered anew."""
+        self.sites, self.places = nouns.sites_of(self.nodes.values()), nouns.places_of(self.nodes.values())
+        self.changes = Changes()
+        for id in self.running:
+            self.running[id] = nouns.run(self.jobs[id], self.nodes, self.places)
 
     def forget_ended(self, ids: set[str]) -> None:
         """Let go of those among `ids` that need nothing more."""
@@ -65,8 +102,7 @@ class World:
 
     def snapshot(self, now_s: float) -> Snapshot:
         """What the scheduler may see."""
-        nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
-        return Snapshot(now_s, nodes, tuple(self.waiting.values()), self.held, self.last_seq)
+        return Snapshot(now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes)
 
 
 @dataclass(slots=True)
@@ -116,5 +152,6 @@ class Batch:
         if isinstance(event, NodeSeen | NodeStateSet):
             name = event.node.name if isinstance(event, NodeSeen) else event.name
             self.world.nodes[name] = apply_node(self.world.nodes.get(name), event)
+            self.world.survey()
             self.nodes.add(name)
         self.events.append(NewEvent(None, None, event))

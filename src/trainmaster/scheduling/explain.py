@@ -1,60 +1,64 @@
 """Why a job waits, in plain words: the reason kept with it, and the fuller answer of `tm why`."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.model.job import Job
-from trainmaster.model.nodes import Allocation, Node, NodeState
-from trainmaster.model.spec import Resources
 from trainmaster.scheduling import words
-from trainmaster.scheduling.capacity import Free, free_nodes, whole
-from trainmaster.scheduling.request import Request, requested
+from trainmaster.scheduling.ask import WHOLE, Ask, Shape
+from trainmaster.scheduling.cells import Cell, steps
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
+from trainmaster.scheduling.space import Site, Space
+from trainmaster.scheduling.task import Run, Task
 
+_GONE = "gone"
 _HOLDERS_MAX = 5  # jobs named
 
 
-def refusal(ask: Request, nodes: tuple[Node, ...]) -> Refusal:
+def refusal(ask: Ask, sites: Sequence[Site]) -> Refusal:
     """Why a request that did not fit waits: because it never can, or because others hold what it needs."""
-    lacking = impossible(ask, nodes)
+    lacking = impossible(ask, sites)
     if lacking is not None:
         return Refusal("impossible", lacking)
-    able = [n for n in nodes if whole(n).fits(ask.each) and n.state is not NodeState.GONE]
-    up = [n for n in able if n.state is NodeState.UP]
-    if len(up) < ask.each.nodes or not any(whole(n).fits(ask.first) for n in up):
-        away = ", ".join(f"{n.name} is {n.state}" for n in able if n.state is not NodeState.UP)
+    able = [site for site in sites if steps(site.cell, ask.each) and site.why != _GONE]
+    up = [site for site in able if site.open]
+    if len(up) < ask.nodes or not any(steps(site.cell, ask.first) for site in up):
+        away = ", ".join(f"{site.name} is {site.why}" for site in able if not site.open)
         return Refusal("busy", f"waiting for {words.describe(ask)}: {away}")
     return Refusal("busy", f"waiting for {words.describe(ask)}: other jobs hold what it needs")
 
 
-def impossible(ask: Request, nodes: tuple[Node, ...]) -> str | None:
+def kept_back(ask: Ask) -> Refusal:
+    """Why one waits that would fit."""
+    return Refusal("reserved", f"waiting for {words.describe(ask)}: what is free is kept for a job ahead of it")
+
+
+def impossible(ask: Ask, sites: Sequence[Site]) -> str | None:
     """Why no state of these nodes could ever hold the request; None when one could. Those that are gone do not count."""
-    nodes = tuple(n for n in nodes if n.state is not NodeState.GONE)
-    lacking = _impossible(ask.each, nodes)
+    cells = [site.cell for site in sites if site.why != _GONE]
+    lacking = _impossible(ask.each, ask.nodes, cells)
     if lacking is None and ask.lead is not None:
-        lacking = _impossible(replace(ask.lead, nodes=1), nodes)
+        lacking = _impossible(ask.lead, 1, cells)
         return None if lacking is None else f"{lacking} (what its roles need included)"
     return lacking
 
 
-def _impossible(ask: Resources, nodes: tuple[Node, ...]) -> str | None:
-    able = [n for n in nodes if whole(n).fits(ask)]
-    if len(able) >= ask.nodes:
+def _impossible(shape: Shape, count: int, cells: Sequence[Cell]) -> str | None:
+    able = sum(1 for cell in cells if steps(cell, shape))
+    if able >= count:
         return None
     if able:
-        there = "is 1 such node" if len(able) == 1 else f"are {len(able)} such nodes"
-        return f"asks for {ask.nodes} nodes with {words.per_node(ask)}; there {there}"
-    if not nodes:
-        return f"asks for {words.per_node(ask)}; there are no nodes"
-    if ask.gpu_kind is not None and not any(d.kind == ask.gpu_kind for n in nodes for d in n.devices):
-        kinds = sorted({d.kind for n in nodes for d in n.devices})
+        there = "is 1 such node" if able == 1 else f"are {able} such nodes"
+        return f"asks for {count} nodes with {words.per_node(shape)}; there {there}"
+    if not cells:
+        return f"asks for {words.per_node(shape)}; there are no nodes"
+    if shape.kind is not None and not any(shape.kind in cell.kinds for cell in cells):
+        kinds = sorted({kind for cell in cells for kind in cell.kinds})
         here = f"those here are of kind {', '.join(kinds)}" if kinds else "there are none"
-        return f"asks for GPUs of kind {ask.gpu_kind}; {here}"
-    for name, amount in ask.counted:
-        if all(dict(n.counted).get(name, 0.0) <= 0 for n in nodes):
+        return f"asks for GPUs of kind {shape.kind}; {here}"
+    for name, amount in shape.counted:
+        if all(dict(cell.counted).get(name, 0) <= 0 for cell in cells):
             declared = f"{_declared(name)} of server.toml says what there is"
             return f"asks for {words.counted(name, amount)}; no node has any ({declared})"
-    return f"asks for {words.per_node(ask)} on one node; {_too_much(ask, nodes)}"
+    return f"asks for {words.per_node(shape)} on one node; {_too_much(shape, cells)}"
 
 
 def _declared(name: str) -> str:
@@ -62,53 +66,69 @@ def _declared(name: str) -> str:
     return "[nodes] " + name.partition(".")[0].removesuffix("_bytes").removesuffix("_bps")
 
 
-def _too_much(ask: Resources, nodes: tuple[Node, ...]) -> str:
+def _too_much(shape: Shape, cells: Sequence[Cell]) -> str:
     """Of what no node has enough."""
-    gpus = max(sum(ask.gpu_kind in (None, d.kind) for d in n.devices) for n in nodes)
-    cpus, memory = max(n.cpus for n in nodes), max(n.memory_bytes for n in nodes)
-    most = [words.gpus(gpus, ask.gpu_kind)] if gpus < ask.gpus else []
-    most += [words.cpus(cpus)] if cpus < ask.cpus else []
-    most += [words.memory(memory)] if memory < (ask.memory_bytes or 0) else []
-    for name, amount in ask.counted:
-        there = max(dict(n.counted).get(name, 0.0) for n in nodes)
+    gpus = max(WHOLE * sum(n for kind, n in zip(c.kinds, c.whole, strict=True) if shape.kind in (None, kind)) for c in cells)
+    cpus, memory = max(cell.cpus for cell in cells), max(cell.memory for cell in cells)
+    most = [words.gpus(gpus, shape.kind)] if gpus < shape.gpu_milli else []
+    most += [words.cpus(cpus)] if cpus < shape.cpus else []
+    most += [words.memory(memory)] if memory < shape.memory else []
+    for name, amount in shape.counted:
+        there = max(dict(cell.counted).get(name, 0) for cell in cells)
         most += [words.counted(name, there)] if there < amount else []
     return f"no node has more than {', '.join(most)}" if most else "no node has all of it"
 
 
-def why(job: Job, snapshot: Snapshot, position: int) -> str:
-    """One sentence: what `job` waits for, what is free now, and where it stands (`position` counts from 1)."""
-    if job.not_before_s > snapshot.now_s:
-        return f"{job.id} restarts in {job.not_before_s - snapshot.now_s:.0f} s (back-off after: {job.reason})"
-    ask = requested(job.spec)
-    free = free_nodes(snapshot.nodes, snapshot.held)
-    found = refusal(ask, snapshot.nodes)
+def why(task: Task, snapshot: Snapshot, position: int, reason: str = "") -> str:
+    """One sentence: what a job waits for, what is free now, and where it stands (`position` counts from 1).
+
+    `reason` is what is on record of one that waits for its back-off to end.
+    """
+    if task.not_before_s > snapshot.now_s:
+        return f"{task.id} restarts in {task.not_before_s - snapshot.now_s:.0f} s (back-off after: {reason})"
+    ask = task.kind.ask
+    space = occupied(snapshot)
+    found = refusal(ask, snapshot.sites)
     if found.kind == "impossible":
-        return f"{job.id} can never start here: it {found.text}"
-    gang, fitting = ask.each.nodes, sum(1 for f in free if f.fits(ask.each))
-    now = f"{fitting} of {gang} nodes have it free now" if gang > 1 else f"free now: {_most_free(free)}"
-    scarce = "".join(f"; {text}" for text in _in_use(ask.first, free, snapshot.held))
-    return f"{job.id} is number {position} in the queue, {found.text} ({now}{scarce})"
+        return f"{task.id} can never start here: it {found.text}"
+    now = (
+        f"{space.count(ask.each)} of {ask.nodes} nodes have it free now" if ask.nodes > 1 else f"free now: {_most_free(space)}"
+    )
+    scarce = "".join(f"; {text}" for text in _in_use(ask.first, space, snapshot.running))
+    return f"{task.id} is number {position} in the queue, {found.text} ({now}{scarce})"
 
 
-def _in_use(ask: Resources, free: list[Free], held: Mapping[str, Allocation]) -> Iterator[str]:
+def occupied(snapshot: Snapshot) -> Space:
+    """The space with everything that runs taken out."""
+    space = Space(snapshot.sites)
+    for run in snapshot.running.values():
+        space.hold(run.grant)
+    return space
+
+
+def _in_use(shape: Shape, space: Space, running: Mapping[str, Run]) -> Iterator[str]:
     """Of what is counted and has run short: how much of it is in use, and by whom."""
-    names = {f.node.name for f in free}
-    for name, amount in ask.counted:
-        total = sum(dict(f.node.counted).get(name, 0.0) for f in free)
-        left = sum(f.counted.get(name, 0.0) for f in free)
-        if any(f.counted.get(name, 0.0) >= amount for f in free):
+    free = {node: dict(space.cells.values[space.of[node]].counted) for node, site in enumerate(space.sites) if site.open}
+    for name, amount in shape.counted:
+        total = sum(dict(space.sites[node].cell.counted).get(name, 0) for node in free)
+        left = sum(counted.get(name, 0) for counted in free.values())
+        if any(counted.get(name, 0) >= amount for counted in free.values()):
             continue
-        shares = [(job, share) for job, allocation in held.items() for share in allocation.shares if share.node in names]
-        holders = sorted({job for job, share in shares if dict(share.counted).get(name)})
+        grants = ((id, run.grant) for id, run in running.items())
+        holds = {
+            id for id, g in grants for i, node in enumerate(g.nodes) if node in free and dict(g.shape(i).counted).get(name)
+        }
+        holders = sorted(holds)
         more = f" and {len(holders) - _HOLDERS_MAX} more" if len(holders) > _HOLDERS_MAX else ""
         how = f"all {words.counted(name, total)}" if left <= 0 else f"all but {words.counted(name, left)}"
         if holders:
             yield f"{how} in use by {', '.join(holders[:_HOLDERS_MAX])}{more}"
 
 
-def _most_free(free: list[Free]) -> str:
-    if not free:
+def _most_free(space: Space) -> str:
+    cells = [(space.cells.values[space.of[node]], site) for node, site in enumerate(space.sites) if site.open]
+    if not cells:
         return "no node is up"
-    best = max(free, key=lambda f: (len(f.devices), f.cpus, f.node.name))
-    gpus = f"{len(best.devices)} GPU{'s' * (len(best.devices) != 1)} and " if best.node.devices else ""
-    return f"{gpus}{best.cpus:g} CPU{'s' * (best.cpus != 1)} on {best.node.name}"
+    cell, site = max(cells, key=lambda one: (sum(one[0].whole), one[0].gpu_milli, one[0].cpus, one[1].name))
+    gpus = f"{words.gpus(cell.gpu_milli)} and " if site.devices else ""
+    return f"{gpus}{words.cpus(cell.cpus)} on {site.name}"

@@ -1,59 +1,76 @@
-"""The Policy contract, and the policies known by name.
+"""The Policy contract, and the policies known by name: a policy is a frozen value of four pure functions over the snapshot."""
 
-A policy is a frozen value of four pure functions over the frozen snapshot. Every order is total: it ends in the job's
-order of submission, so that the same snapshot always gives the same plan.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from trainmaster.model.job import Job
-from trainmaster.model.nodes import Allocation
-from trainmaster.scheduling.capacity import Free
-from trainmaster.scheduling.request import Request
+from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.hazards import Hazards, Life
+from trainmaster.scheduling.order import (
+    STILL_S,
+    Key,
+    Study,
+    attained,
+    learned,
+    least_attained,
+    left,
+    priority_then_fifo,
+    service_rate,
+    shortest_first,
+    since,
+    smallest_first,
+)
 from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.space import Space
+from trainmaster.scheduling.task import Run, Task
 
-OrderKey = tuple[float | int, ...]
+MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
+Cells = Iterable[tuple[int, list[int]]]
+
+
+def plainly(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
+    """The snapshot itself is enough."""
+    return snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`order` gives a job's sort key; `place` a gang's allocation or None when it does not fit whole; `depth` how many
-    refused jobs get a reservation; `preempt` which live jobs make way for one (their ids, the gain being whole)."""
+    """`order` gives a task's sort key; `place` the cells that can hold a member of a gang, best first; `depth` how many of
+    those that cannot start get a reservation.
+
+    `within` is the order among waiting tasks of one kind, which time alone never changes and with which `order` agrees; None:
+    there is no such order, each is looked at for itself.
+    `preempt` says whether a live attempt may be stopped for a task; None: none ever. `steady`: the order of two waiting tasks
+    never changes by time alone. `beat_s`: how often to look again though nothing happened. `study` makes of the snapshot what
+    `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
+    """
 
     name: str
-    order: Callable[[Snapshot, Job], OrderKey]
-    place: Callable[[Request, list[Free]], Allocation | None]
+    order: Callable[[Any, Task], Key]
+    place: Callable[[Space, Ask], Cells]
     depth: Callable[[Snapshot], int]
-    preempt: Callable[[Snapshot, Job], tuple[str, ...]]
+    within: Callable[[Task], float] | None = since
+    preempt: Callable[[Snapshot, Run, Task], bool] | None = None
+    steady: bool = True
+    beat_s: float | None = None
+    exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
+    study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
 
 
-def priority_then_fifo(snapshot: Snapshot, job: Job) -> OrderKey:
-    """Higher priority first, then who was submitted first."""
-    return (-job.spec.priority, job.seq)
+def pack(space: Space, ask: Ask) -> Cells:
+    """The fullest nodes that can: fewest GPUs left, then CPUs, then memory, then by the node's place."""
+    values = space.cells.values
+
+    def fullness(item: tuple[int, list[int]]) -> tuple[int, int, int, int]:
+        cell = values[item[0]]
+        return cell.gpu_milli, cell.cpus, cell.memory, item[1][0]
+
+    return sorted(space.fitting(ask.each), key=fullness)
 
 
-def first_fit(ask: Request, free: list[Free]) -> Allocation | None:
-    """The first nodes by name with room, one member each; nothing is taken unless the whole gang fits.
-
-    Where roles run beside the ranks, the first node with room for both leads: it could have been any other's place too,
-    so that no choice of it can keep a gang from fitting.
-    """
-    each, lead = ask.each, ask.lead
-    head = None
-    if lead is not None:
-        head = next((node for node in free if node.fits(lead)), None)
-        if head is None:
-            return None
-    chosen = [] if head is None else [head]
-    for node in free:
-        if len(chosen) == each.nodes:
-            break
-        if node is not head and node.fits(each):
-            chosen.append(node)
-    if len(chosen) < each.nodes:
-        return None
-    return Allocation(tuple(node.take(lead if node is head and lead else each) for node in chosen))
+def whenever(snapshot: Snapshot, run: Run, task: Task) -> bool:
+    """Everybody makes way."""
+    return True
 
 
 def no_reservations(snapshot: Snapshot) -> int:
@@ -61,11 +78,46 @@ def no_reservations(snapshot: Snapshot) -> int:
     return 0
 
 
-def no_preemption(snapshot: Snapshot, job: Job) -> tuple[str, ...]:
-    """Nobody makes way."""
-    return ()
+def one_reservation(snapshot: Snapshot) -> int:
+    """EASY: the first that cannot start is not delayed by those behind it."""
+    return 1
 
 
-POLICIES: dict[str, Policy] = {
-    "fifo": Policy("fifo", priority_then_fifo, first_fit, no_reservations, no_preemption),
+def after_a_while(snapshot: Snapshot, run: Run, task: Task) -> bool:
+    """Whoever has run long enough to have got somewhere; for one that had stood still for long that is longer."""
+    stood_s = run.placed_s - run.task.since_s
+    return snapshot.now_s - run.placed_s >= (MIN_TURN_S if stood_s >= STILL_S else MIN_RUN_S)
+
+
+def learn(snapshot: Snapshot, kept: dict[str, Any]) -> Study:
+    """What the lives of all jobs so far say."""
+    hazards, seen = kept.get("hazards"), kept.get("seen", 0)
+    if hazards is None:
+        hazards = kept["hazards"] = Hazards()
+        seen = 0
+    living = sorted((*snapshot.waiting.values(), *(run.at(snapshot.now_s) for run in snapshot.running.values())))
+    lives = [Life(task.seq, service_rate(task), task.attained_s, False) for task in living]
+    if seen == 0:
+        lives = sorted([*lives, *snapshot.ended])
+    else:
+        lives += snapshot.ended[seen:]
+    for life in lives:
+        hazards.learn(life)
+    kept["seen"] = len(snapshot.ended)
+    return Study(hazards, snapshot.now_s)
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        Policy("fifo", priority_then_fifo, pack, no_reservations),
+        Policy("easy", priority_then_fifo, pack, one_reservation),
+        Policy("sjf", shortest_first, pack, no_reservations, left, exact=True),
+        Policy("srtf", shortest_first, pack, no_reservations, left, whenever, steady=False, exact=True),
+        Policy("srsf", smallest_first, pack, no_reservations, left, whenever, steady=False, exact=True),
+        Policy("learned", learned, pack, no_reservations, None, after_a_while, steady=False, beat_s=1200.0, study=learn),
+        Policy(
+            "least-attained", least_attained, pack, no_reservations, attained, after_a_while, steady=False, beat_s=MIN_RUN_S
+        ),
+    )
 }

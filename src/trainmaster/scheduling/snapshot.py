@@ -1,44 +1,92 @@
 """All that one decision may see, and what it may answer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.model.job import Job
-from trainmaster.model.nodes import Allocation, Node
+from trainmaster.scheduling.hazards import Life
+from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.task import Kind, Run, Task
+
+ARRIVED, LEFT, STARTED, ENDED = "arrived", "left", "started", "ended"
+_LOG_MAX = 100_000
+
+
+class Changes:
+    """What happened to the queue, in order: a hint for a cycle that has seen the snapshot before. The truth is in the snapshot.
+
+    An entry is (what, id). A log that has grown long is left behind and a new one begun: who followed it starts anew.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str]] = []
+
+    def note(self, what: str, id: str) -> "Changes":
+        """Add an entry; returns the log to go on with."""
+        log = self if len(self.log) < _LOG_MAX else Changes()
+        log.log.append((what, id))
+        return log
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The world at `now_s`. `waiting` are the queued jobs in any order; `held` what live attempts hold, by job."""
+    """The world at `now_s`. `waiting` are the queued jobs by id, `running` the live attempts by job."""
 
     now_s: float
-    nodes: tuple[Node, ...]
-    waiting: tuple[Job, ...]
-    held: Mapping[str, Allocation]
+    sites: tuple[Site, ...]
+    waiting: Mapping[str, Task]
+    running: Mapping[str, Run]
     seen_seq: int = 0
+    changes: Changes | None = None
+    ended: Sequence[Life] = ()  # jobs that are over, in the order of their ends; only ever added to
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a job was left waiting. The text names no momentary figure, so that it changes only when its reason does."""
 
-    kind: str  # "backoff" | "impossible" | "busy"
+    kind: str  # "backoff" | "impossible" | "busy" | "reserved" | "quota"
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One job's allocation."""
+    """A job to start."""
 
     job: str
-    allocation: Allocation
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A job that starts on what others give back: `victims` are to be stopped first, and what they free is for it."""
+
+    job: str
+    grant: Grant
+    victims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """When a job that waits will start at the latest, by what is thought of those that run."""
+
+    job: str
+    at_s: float
+
+
+BACKOFF = Refusal("backoff", "waiting before the next restart (back-off)")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One decision: who starts where, and why the others wait."""
+    """One decision: who starts where, for whom room is kept, and why the others wait (see `reason`)."""
 
     placements: tuple[Placement, ...] = ()
-    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    handovers: tuple[Handover, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    refused: Mapping[Kind, Refusal] = field(default_factory=dict)
     depth: int = 0
     policy: str = ""
+
+    def reason(self, task: Task, now_s: float) -> Refusal:
+        """Why a job that was not started waits."""
+        return BACKOFF if task.not_before_s > now_s else self.refused[task.kind]

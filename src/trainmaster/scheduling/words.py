@@ -1,40 +1,38 @@
 """Amounts in a person's words."""
 
-from trainmaster.model.spec import Resources
-from trainmaster.scheduling.request import Request
+from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 
 _RATES = ((1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"))
 
 
-def describe(ask: Request) -> str:
+def describe(ask: Ask) -> str:
     """The whole request."""
-    each = ask.each
-    if each.nodes == 1:
+    if ask.nodes == 1:
         return per_node(ask.first) + (" (its roles included)" if ask.lead else "")
     roles = f" and {per_node(ask.lead)} on the first, for its roles," if ask.lead else ","
-    return f"{each.nodes} nodes with {per_node(each)} each{roles} all at once"
+    return f"{ask.nodes} nodes with {per_node(ask.each)} each{roles} all at once"
 
 
-def per_node(ask: Resources) -> str:
+def per_node(shape: Shape) -> str:
     """What one member of the gang asks for."""
     words = []
-    if ask.gpus:
-        words.append(gpus(ask.gpus, ask.gpu_kind))
-    words.append(cpus(ask.cpus))
-    if ask.memory_bytes:
-        words.append(memory(ask.memory_bytes))
-    words += [counted(name, amount) for name, amount in ask.counted]
+    if shape.gpu_milli:
+        words.append(gpus(shape.gpu_milli, shape.kind))
+    words.append(cpus(shape.cpus))
+    if shape.memory:
+        words.append(memory(shape.memory))
+    words += [counted(name, amount) for name, amount in shape.counted]
     return ", ".join(words)
 
 
-def gpus(count: int, kind: str | None) -> str:
-    """`2 h100 GPUs`."""
-    return f"{count} {kind + ' ' if kind else ''}GPU{'s' * (count != 1)}"
+def gpus(milli: int, kind: str | None = None) -> str:
+    """`2 h100 GPUs`, `0.25 GPUs`."""
+    return f"{milli / WHOLE:g} {kind + ' ' if kind else ''}GPU{'s' * (milli != WHOLE)}"
 
 
-def cpus(count: float) -> str:
+def cpus(milli: int) -> str:
     """`1.5 CPUs`."""
-    return f"{count:g} CPU{'s' * (count != 1)}"
+    return f"{milli / WHOLE:g} CPU{'s' * (milli != WHOLE)}"
 
 
 def memory(count: int) -> str:
@@ -42,14 +40,15 @@ def memory(count: int) -> str:
     return f"{size(count)} of memory"
 
 
-def counted(name: str, amount: float) -> str:
+def counted(name: str, milli: int) -> str:
     """Of what is counted besides, under the name that nodes have it by: `10 GiB of disk`, `1 license`."""
     if name == "disk_bytes":
-        return f"{size(amount)} of disk"
+        return f"{size(milli / WHOLE)} of disk"
     if name == "network_bps":
-        return f"{rate(amount)} of network"
+        return f"{rate(milli / WHOLE)} of network"
     group, _, own = name.partition(".")
-    return f"{amount:g} {own} accelerator{'s' * (amount != 1)}" if group == "accelerators" else f"{amount:g} {own}"
+    amount = f"{milli / WHOLE:g} {own}"
+    return f"{amount} accelerator{'s' * (milli != WHOLE)}" if group == "accelerators" else amount
 
 
 def size(count: float) -> str:

@@ -13,7 +13,8 @@ from trainmaster import __version__
 from trainmaster.model.job import State
 from trainmaster.model.nodes import NodeState
 from trainmaster.ports.store import JobQuery
-from trainmaster.scheduling.capacity import free_nodes
+from trainmaster.scheduling.explain import occupied
+from trainmaster.scheduling.nouns import snapshot
 from trainmaster.server import runtime
 
 router = APIRouter(tags=["server"])
@@ -63,14 +64,14 @@ class _Gauges:
         events = self._desk.services.events
         nodes = [node for node in events.nodes() if node.state is not NodeState.GONE]
         live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
-        held = {job.id: job.attempt.allocation for job in live if job.attempt is not None}
-        free = {one.node.name: one for one in free_nodes(tuple(nodes), held)}  # those that take work
+        space = occupied(snapshot(time.time(), nodes, (), live))
+        free = {site.name: space.cells.values[space.of[i]] for i, site in enumerate(space.sites) if site.open}  # take work
         yield _labelled("trainmaster_node_up", "1: takes work", "node", {n.name: float(n.state is NodeState.UP) for n in nodes})
         whole = {"cpus": {n.name: n.cpus for n in nodes}, "gpus": {n.name: float(len(n.devices)) for n in nodes}}
         whole["memory_bytes"] = {n.name: float(n.memory_bytes) for n in nodes}
-        left = {"cpus": {name: one.cpus for name, one in free.items()}}
-        left["gpus"] = {name: float(len(one.devices)) for name, one in free.items()}
-        left["memory_bytes"] = {name: float(one.memory_bytes) for name, one in free.items()}
+        left = {"cpus": {name: cell.cpus / 1000 for name, cell in free.items()}}
+        left["gpus"] = {name: cell.gpu_milli / 1000 for name, cell in free.items()}
+        left["memory_bytes"] = {name: float(cell.memory) for name, cell in free.items()}
         for what, values in whole.items():
             yield _labelled(f"trainmaster_node_{what}", f"{what} there are", "node", values)
             yield _labelled(f"trainmaster_node_free_{what}", f"{what} free for new work", "node", left[what])

@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.model.job import State
 from trainmaster.ports.store import JobQuery
 from trainmaster.scheduling.explain import why
+from trainmaster.scheduling.nouns import task
 from trainmaster.server import bodies, queue, runtime, schemas, sentences, views
 from trainmaster.server.artifacts import kept_by
 from trainmaster.server.lookup import find, page
@@ -99,7 +100,7 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
         seen = queue.snapshot(desk)
         place = queue.position(seen, job.id)
         if place is not None and reason == job.reason:
-            reason = why(job, seen, place)
+            reason = why(task(job), seen, place, job.reason)
     return bodies.Json({"id": job.id, "reason": reason, "position": place, "state": job.state.value})
 
 

@@ -10,6 +10,8 @@ from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle, ordered
 from trainmaster.scheduling.explain import why
+from trainmaster.scheduling.nouns import allocation, task
+from trainmaster.scheduling.nouns import snapshot as world
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.server import bodies, runtime, schemas
@@ -30,13 +32,12 @@ def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = ()) -> Snapshot:
     events = desk.services.events
     waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
-    held = {job.id: job.attempt.allocation for job in live if job.attempt is not None}
-    return Snapshot(time.time(), tuple(events.nodes()), (*waiting, *extra), held)
+    return world(time.time(), events.nodes(), (*waiting, *extra), live)
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
     """Where a job stands, counted from 1; None when it does not wait."""
-    ids = [job.id for job in ordered(seen, _POLICY)]
+    ids = [task.id for task in ordered(seen, _POLICY)]
     return 1 + ids.index(job_id) if job_id in ids else None
 
 
@@ -67,14 +68,16 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
     else:
         seen = snapshot(desk, (job,))
         decided, _ = cycle(seen, _POLICY, Carry())
-        shares = next((placed.allocation.shares for placed in decided.placements if placed.job == job.id), None)
+        grant = next((placed.grant for placed in decided.placements if placed.job == job.id), None)
+        nodes = tuple(sorted(desk.services.events.nodes(), key=lambda node: node.name))
+        shares = None if grant is None else allocation(grant, nodes).shares
         place = position(seen, job.id)
         found = {
             "placement": None if shares is None else [
                 {"node": share.node, "cpus": share.cpus, "memory_bytes": share.memory_bytes, "devices": list(share.devices)}
                 for share in shares
             ],
-            "reason": None if shares is not None else why(job, seen, place or 1),
+            "reason": None if shares is not None else why(task(job), seen, place or 1),
             "position": place,
         }  # fmt: skip
     return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}

@@ -1,0 +1,120 @@
+"""What the policies are worth on published traces, beside published results: completions, waits, preemptions.
+
+The traces are not ours to hand out. `TRAINMASTER_TRACES` names a directory with `muri/trace{1,3,3_pr}.csv.gz` (from
+github.com/Rivendile/Muri, SIGCOMM'22) and `swf/SDSC-SP2-1998-4.2-cln.swf.gz` (Parallel Workloads Archive); what is not there is
+left out, and said. Published: Muri's simulator, 64 GPUs; EASY on SDSC-SP2 by users' limits.
+"""
+
+import os
+from math import prod
+from pathlib import Path
+from statistics import fmean
+
+import common
+
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.simulator.formats import load
+from trainmaster.simulator.measures import Measures, measure
+from trainmaster.simulator.replay import Replay, Settings
+
+TRACES = Path(os.environ.get("TRAINMASTER_TRACES", Path(__file__).parents[1].parent / "shared" / "traces"))
+PUBLISHED = {  # average completion in seconds
+    "trace1": {"srtf": 1_370_603, "srsf": 980_141, "tiresias": 3_330_371, "themis": 1_823_179},
+    "trace3": {"srtf": 193_082, "srsf": 185_022, "tiresias": 347_213, "themis": 397_059},
+    "trace3_pr": {"srtf": 844_395, "srsf": 798_058, "tiresias": 2_213_110, "themis": 1_502_768},
+}
+STILL = {"trace1": 13.9e6, "trace3": 1.51e6, "trace3_pr": 7.2e6}  # strict FIFO's longest wait in seconds
+EASY_WAIT_S = 21_467.0
+NOISE = 0.01
+
+
+def replayed(path: Path, policy: str, settings: Settings) -> Measures:
+    """One policy on one trace."""
+    replay = Replay(load(path), POLICIES[policy], settings)
+    replay.run()
+    return measure(replay)
+
+
+def knowing(report: common.Report, traces: list[str]) -> None:
+    """Orders that know how long each job runs; no cost of preemptions, as published."""
+    rows = []
+    for name in traces:
+        for policy in ("srtf", "srsf"):
+            found = replayed(TRACES / "muri" / f"{name}.csv.gz", policy, Settings(0.0, exact=True))
+            published = PUBLISHED[name][policy]
+            rows.append([name, policy, f"{found.completion_mean_s:,.0f} s", f"{published:,} s"])
+            rows[-1] += [f"{found.completion_mean_s / published:.3f}", f"{found.preemptions / found.jobs:.2f}"]
+    report.table(["trace", "order", "completion", "published", "of published", "preemptions a job"], rows)
+
+
+def unknowing(report: common.Report, traces: list[str], runs: int) -> None:
+    """The learned order, with noise on the run times."""
+    rows, ratios = [], []
+    for name in traces:
+        best = min(PUBLISHED[name]["tiresias"], PUBLISHED[name]["themis"])
+        for cost_s in (0.0, 30.0, 60.0):
+            taken = [
+                replayed(TRACES / "muri" / f"{name}.csv.gz", "learned", Settings(cost_s, False, NOISE, seed))
+                for seed in range(runs)
+            ]
+            found = fmean(one.completion_mean_s for one in taken) / best
+            report.keep(f"{name} at {cost_s:g} s", [one.completion_mean_s for one in taken])
+            still = max(one.still_max_s for one in taken) / STILL[name]
+            preempted = fmean(one.preemptions / one.jobs for one in taken)
+            rows.append(
+                [
+                    name,
+                    f"{cost_s:g} s",
+                    f"{found * best:,.0f} s",
+                    f"{best:,} s",
+                    f"{found:.3f}",
+                    f"{preempted:.2f}",
+                    f"{still:.2f} ×",
+                ]
+            )
+            if cost_s == 30.0:
+                ratios.append(found)
+    report.table(
+        [
+            "trace",
+            "a preemption costs",
+            "completion",
+            "better published",
+            "of it",
+            "preemptions a job",
+            "longest still, of FIFO's wait",
+        ],
+        rows,
+    )
+    report.goal("learned order, worst trace", max(ratios), 0.90, show="{:.3f}".format)
+    report.goal("learned order, geometric mean", prod(ratios) ** (1 / len(ratios)), 0.83, show="{:.3f}".format)
+
+
+def backfill(report: common.Report) -> None:
+    """EASY with users' limits."""
+    found = replayed(TRACES / "swf" / "SDSC-SP2-1998-4.2-cln.swf.gz", "easy", Settings())
+    row = [f"{found.jobs:,}", f"{found.wait_mean_s:,.0f} s", f"{EASY_WAIT_S:,.0f} s", f"{found.bounded_slowdown_mean:.1f}"]
+    report.table(
+        ["jobs", "average wait", "published", "bounded slowdown", "simulated"], [[*row, f"{found.jobs_per_s:,.0f} jobs/s"]]
+    )
+    report.goal("average wait, away from the published", abs(found.wait_mean_s / EASY_WAIT_S - 1), 0.02, show="{:.1%}".format)
+
+
+def main() -> None:
+    """Replay what is there."""
+    options = common.options(__doc__ or "", n=5, quick_n=1)
+    report = common.Report("scheduling_quality", "Policies on published traces", options)
+    traces = [name for name in PUBLISHED if (TRACES / "muri" / f"{name}.csv.gz").is_file()]
+    traces = traces[1:2] if options.quick else traces
+    if traces:
+        knowing(report, traces)
+        unknowing(report, traces, options.n)
+    else:
+        report.say(f"Muri's traces are not in {TRACES.name}/muri: left out.")
+    if (TRACES / "swf" / "SDSC-SP2-1998-4.2-cln.swf.gz").is_file() and not options.quick:
+        backfill(report)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Room kept for those who cannot start yet: when that will be, and whether one that starts now would delay it.
+
+One code path from EASY (one reservation) to conservative backfill (one for every job): a reservation is a moment and the nodes
+that can give the gang its part then; a job that would still run at that moment may spoil only as many of them as are to spare.
+Source: A. Mu'alem and D. Feitelson, IEEE TPDS 12(6), 2001.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trainmaster.scheduling.ask import Ask, Shape
+from trainmaster.scheduling.space import Grant, Part, Space
+from trainmaster.scheduling.task import FOREVER, Run
+
+
+class Later:
+    """Free capacity at some later time: a space, and what will be different by then. Taken and given like a space itself."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._of: dict[int, int] = {}
+        self._free: dict[int, list[int]] = {}
+
+    def cell(self, node: int) -> int:
+        """The number of a node's cell then."""
+        return self._of.get(node, self._space.of[node])
+
+    def changed(self, nodes: Sequence[int]) -> bool:
+        """Whether any of `nodes` will be different then."""
+        of = self._of
+        return bool(of) and any(node in of for node in nodes)
+
+    def give(self, node: int, part: Part) -> None:
+        """A member's part comes back, or goes."""
+        free = self._gpus(node) if part.devices else self._space.free[node]
+        self._of[node] = self._space.after(node, part, self.cell(node), free)
+
+    def take(self, node: int, shape: Shape) -> tuple[int, ...]:
+        """A member's part goes; the GPUs that go with it."""
+        number, step = self._space.cells.steps(self.cell(node), shape)[0]
+        self._of[node] = number
+        return self._space.pick(self._gpus(node), node, shape, step) if shape.gpus or shape.share else ()
+
+    def placed(self, grant: Grant, gone: bool) -> None:
+        """`grant` has just been taken; `gone`: it will be back by then."""
+        for index, node in enumerate(grant.nodes):
+            part = grant.part(index)
+            if node in self._of:
+                if not gone:
+                    self.give(node, part._replace(sign=-1))  # what was foreseen of this node did not know of it
+            elif gone and not self._space.cells.used_up(self._space.of[node]):  # else nobody gets anything of it meanwhile
+                self.give(node, part)
+
+    def without(self, node: int, shape: Shape) -> int:
+        """The number of a node's cell then, if it gives `shape` now: from the very GPUs that it would be given."""
+        space = self._space
+        step = space.cells.steps(space.of[node], shape)[0][1]
+        devices = space.pick(space.free[node].copy(), node, shape, step)
+        return space.after(node, Part(shape, devices, -1), self.cell(node), self._gpus(node).copy())
+
+    def _gpus(self, node: int) -> list[int]:
+        return self._free.setdefault(node, self._space.free[node].copy())
+
+
+@dataclass(slots=True)
+class Kept:
+    """A reservation: at `at_s` there are `spare` more nodes than are needed that can give `shape` then."""
+
+    job: str
+    shape: Shape
+    at_s: float
+    spare: int
+    then: Later
+    _spoils: dict[tuple[int, Shape], bool] = field(default_factory=dict)
+
+    def spoils(self, space: Space, number: int, shape: Shape) -> bool:
+        """Whether a node that will be in cell `number` could give its part, and no longer once it has given `shape` too."""
+        key = (number, shape)
+        found = self._spoils.get(key)
+        if found is None:
+            steps = space.cells.steps
+            fits = bool(steps(number, self.shape))
+            after = steps(number, shape)
+            found = self._spoils[key] = fits and not (after and steps(after[0][0], self.shape))
+        return found
+
+    def spoils_on(self, space: Space, node: int, shape: Shape) -> bool:
+        """Whether `shape` on `node` spoils it."""
+        if not (shape.gpus or shape.share) or not self.then.changed((node,)):
+            return self.spoils(space, self.then.cell(node), shape)
+        fits = bool(space.cells.steps(self.then.cell(node), self.shape))
+        return fits and not space.cells.steps(self.then.without(node, shape), self.shape)
+
+
+Share = tuple[Sequence[int], tuple[Kept, ...]]  # nodes, and the reservations that each of them would spoil
+
+
+def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: Sequence[Kept]) -> list[int] | None:
+    """Nodes for a gang that spoil no reservation in `kept`, in the `order` of cells given; None when there are not enough.
+
+    What harms nobody is taken first, so that whoever can start without delaying anyone does.
+    """
+    if ask.lead is not None:
+        return _led(space, ask, order, kept)
+    chosen: list[int] = []
+    need = ask.nodes
+    harmful: list[Share] = []
+    for number, nodes in order:
+        if not kept:
+            chosen += nodes[: need - len(chosen)]
+        else:
+            for part in _parts(space, number, nodes, ask.each, kept):
+                if part[1]:
+                    harmful.append(part)
+                else:
+                    chosen += part[0][: need - len(chosen)]
+        if len(chosen) == need:
+            return chosen
+    return _spend(chosen, harmful, need)
+
+
+def _parts(space: Space, number: int, nodes: list[int], shape: Shape, kept: Sequence[Kept]) -> list[Share]:
+    """Nodes of one cell by the reservations that they would spoil: all alike, unless some will be different by then."""
+    if not any(one.then.changed(nodes) for one in kept):
+        return [(nodes, tuple([one for one in kept if one.spoils(space, number, shape)]))]
+    return [([node], tuple([one for one in kept if one.spoils_on(space, node, shape)])) for node in nodes]
+
+
+def _spend(chosen: list[int], harmful: list[Share], need: int) -> list[int] | None:
+    """Fill up with nodes that reservations can spare."""
+    left: dict[int, int] = {}
+    for nodes, harmed in harmful:
+        count = min(need - len(chosen), len(nodes), *(left.get(id(one), one.spare) for one in harmed))
+        if count > 0:
+            chosen += nodes[:count]
+            for one in harmed:
+                left[id(one)] = left.get(id(one), one.spare) - count
+    return chosen if len(chosen) == need else None
+
+
+def _led(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: Sequence[Kept]) -> list[int] | None:
+    """As `choose`, where the first node gives more than the others: it could have been any other's place too."""
+    assert ask.lead is not None
+    cells = [(number, nodes) for number, nodes in order]
+    head = None
+    for number, nodes in cells:
+        if space.cells.steps(number, ask.lead):
+            parts = _parts(space, number, nodes, ask.lead, kept)
+            head = next((part[0][0] for part in parts if not part[1]), None)
+        if head is not None:
+            break
+    if head is None:
+        return None
+    rest = Ask(ask.nodes - 1, ask.each)
+    others = [(number, [node for node in nodes if node != head]) for number, nodes in cells]
+    found = choose(space, rest, others, kept) if rest.nodes else []
+    return None if found is None else [head, *found]
+
+
+class Found(NamedTuple):
+    """When a gang will fit, how many nodes can give a member's part then and how many the first's, and the space then."""
+
+    at_s: float
+    able: int
+    led: int
+    then: Later
+
+
+def earliest(space: Space, ask: Ask, ends: Sequence[tuple[float, int, Run]], now_s: float) -> Found | None:
+    """When `ask` will fit if nothing but ends happens; None: not for as long as those run of whom nobody knows how long."""
+    later = Later(space)
+    able, led = space.count(ask.each), space.count(ask.first)
+    if able >= ask.nodes and led:
+        return Found(now_s, able, led, later)
+    at_s = None
+    steps = space.cells.steps
+    alone = space.even is not None and not space.shared and bool(steps(space.even, ask.each)) and ask.lead is None
+    for end_s, _, run in ends:
+        if end_s == FOREVER or (at_s is not None and end_s > at_s):
+            break
+        if alone and run.grant.ask.lead is None and space.cells.used_up(space.of[run.grant.nodes[0]]):
+            able += len(run.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
+            led = able
+        else:
+            more = _come_back(space, later, run, ask)
+            able, led = able + more[0], led + more[1]
+        if able >= ask.nodes and led and at_s is None:
+            at_s = max(end_s, now_s)
+    return None if at_s is None else Found(at_s, able, led, later)
+
+
+def _come_back(space: Space, later: Later, run: Run, ask: Ask) -> tuple[int, int]:
+    """A run's nodes come back: how many more can give a member's part then, and how many the first's."""
+    steps = space.cells.steps
+    able = led = 0
+    for index, node in enumerate(run.grant.nodes):
+        if node >= 0 and space.sites[node].open:
+            before = later.cell(node)
+            later.give(node, run.grant.part(index))
+            after = later.cell(node)
+            able += bool(steps(after, ask.each)) - bool(steps(before, ask.each))
+            led += bool(steps(after, ask.first)) - bool(steps(before, ask.first))
+    return able, led

@@ -1,0 +1,106 @@
+"""What one attempt asks for, in whole numbers, as the scheduler looks at it.
+
+Amounts are integers so that 0.1 + 0.2 fits into 0.3: CPUs, shares of a GPU and what else is counted by fractions are in
+thousandths, memory and disk in bytes. An `Ask` is one object for equal requests (`ask_of`), and known by that object: a queue
+of a hundred thousand jobs has a few dozen of them, and everything that is found out about one is found out once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from trainmaster.model.spec import JobSpec, Resources
+
+WHOLE = 1000  # thousandths in one
+Amounts = tuple[tuple[str, int], ...]  # by name, sorted; never of nothing
+
+
+class Shape(NamedTuple):
+    """What one node of a gang gives. `gpus` are whole devices; `share` thousandths of a single one, then `gpus` is 0."""
+
+    gpus: int = 0
+    share: int = 0
+    kind: str | None = None  # of GPU; None: any
+    cpus: int = WHOLE
+    memory: int = 0
+    counted: Amounts = ()
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPUs in thousandths, shares included."""
+        return self.gpus * WHOLE + self.share
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """`each` of every one of `nodes` nodes; of the first one `lead`, which is more than that by what the roles take."""
+
+    nodes: int
+    each: Shape
+    lead: Shape | None = None
+
+    @property
+    def first(self) -> Shape:
+        """What the first node must have."""
+        return self.lead or self.each
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPUs of the whole gang, in thousandths."""
+        return self.each.gpu_milli * (self.nodes - 1) + self.first.gpu_milli
+
+
+@lru_cache(maxsize=1 << 17)
+def ask_of(nodes: int, each: Shape, lead: Shape | None = None) -> Ask:
+    """The one `Ask` of these values."""
+    return Ask(nodes, each, lead)
+
+
+def asked(spec: JobSpec) -> Ask:
+    """The request of a spec."""
+    each = shape(spec.resources)
+    if not spec.roles:
+        return ask_of(spec.resources.nodes, each)
+    lead = each
+    for name in sorted(spec.roles):
+        lead = _together(lead, shape(spec.roles[name].resources))
+    return ask_of(spec.resources.nodes, each, lead)
+
+
+@lru_cache(maxsize=1 << 12)
+def shape(resources: Resources) -> Shape:
+    """One node's part of a request."""
+    # `Resources` leaves rare fields out of its hash, not out of its equality: the cache tells them apart.
+    return Shape(
+        resources.gpus,
+        0,
+        resources.gpu_kind if resources.gpus else None,
+        milli(resources.cpus),
+        resources.memory_bytes or 0,
+        amounts(dict(resources.counted)),
+    )
+
+
+def milli(amount: float) -> int:
+    """An amount in thousandths."""
+    return round(amount * WHOLE)
+
+
+def amounts(counted: Mapping[str, float]) -> Amounts:
+    """What is counted besides, in thousandths; rates and sizes too, so that one rule holds for all."""
+    return tuple(sorted((name, milli(amount)) for name, amount in counted.items() if amount))
+
+
+def _together(ranks: Shape, role: Shape) -> Shape:
+    counted = dict(ranks.counted)
+    for name, amount in role.counted:
+        counted[name] = counted.get(name, 0) + amount
+    return Shape(
+        ranks.gpus + role.gpus,
+        ranks.share + role.share,
+        ranks.kind or role.kind,
+        ranks.cpus + role.cpus,
+        ranks.memory + role.memory,
+        tuple(sorted(counted.items())),
+    )

@@ -1,0 +1,118 @@
+"""What a cycle remembers from one snapshot to the next, so that it need not begin anew. It may be thrown away at any time."""
+
+from bisect import bisect_left, insort
+from typing import Any
+
+from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.order import Key
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
+from trainmaster.scheduling.space import Cells, Grant, Site, Space
+from trainmaster.scheduling.task import Kind, Run, Task
+
+
+class Carry:
+    """The queue by kind, the space and the ends of those that run, as they were when the last snapshot was looked at."""
+
+    def __init__(self) -> None:
+        self.sites: tuple[Site, ...] = ()
+        self.cells = Cells()
+        self.space = Space(())
+        self.queues: dict[Kind | str, list[tuple[float, int, Task]]] = {}  # by kind, or by job
+        self.tasks: dict[str, Task] = {}
+        self.runs: dict[str, Run] = {}
+        self.ends: list[tuple[float, int, Run]] = []
+        self.changes: Changes | None = None
+        self.policy: Policy | None = None
+        self.seen = 0
+        self.latest: tuple[Key, int] = ((), -1)  # the last in order of all that ever waited
+        self.expected: dict[str, Grant] = {}  # what the last plan took, until it is on record
+        self.busy: dict[Ask, Refusal] = {}  # in words, of this inventory
+        self.kept: dict[str, Any] = {}  # the policy's own
+        self.last: Any = None  # the last one, to go on with where only more has arrived
+
+    def follow(self, snapshot: Snapshot, policy: Policy) -> list[Task] | None:
+        """Become what the snapshot says. The arrivals, if all else that happened is what the last plan asked for; else None."""
+        changes = snapshot.changes
+        same = changes is not None and changes is self.changes and self.sites is snapshot.sites
+        if changes is None or not same or policy is not self.policy:
+            self.policy = policy
+            self._begin(snapshot)
+            return None
+        log, calm, fresh = changes.log, True, []
+        for at in range(self.seen, len(log)):
+            what, id = log[at]
+            if what == ARRIVED:
+                task = snapshot.waiting.get(id)
+                if task is not None and id not in self.tasks:
+                    self._arrive(task)
+                    fresh.append(task)
+            elif what == LEFT:
+                calm = False
+                self._leave(id)
+            elif what == STARTED:
+                self._leave(id)
+                run = snapshot.running.get(id)
+                if run is not None and id not in self.runs:
+                    calm = self._start(run) and calm
+            elif what == ENDED:
+                calm = False
+                self._end(id)
+        self.seen = len(log)
+        for grant in self.expected.values():  # a plan that nobody carried out
+            calm = False
+            self.space.give(grant)
+        self.expected = {}
+        return fresh if calm else None
+
+    def _begin(self, snapshot: Snapshot) -> None:
+        if self.sites is not snapshot.sites:
+            self.cells, self.busy = Cells(), {}
+        self.sites, self.changes = snapshot.sites, snapshot.changes
+        self.seen = len(snapshot.changes.log) if snapshot.changes is not None else 0
+        self.space = Space(snapshot.sites, self.cells)
+        self.queues, self.tasks, self.runs, self.ends, self.expected, self.kept = {}, {}, {}, [], {}, {}
+        self.last, self.latest = None, ((), -1)
+        for task in snapshot.waiting.values():
+            self._arrive(task)
+        for run in snapshot.running.values():
+            self._start(run)
+
+    def _arrive(self, task: Task) -> None:
+        self.tasks[task.id] = task
+        insort(self.queues.setdefault(self._queue(task), []), (self._within(task), task.seq, task))
+
+    def _leave(self, id: str) -> None:
+        task = self.tasks.pop(id, None)
+        if task is None:
+            return
+        queue = self.queues[self._queue(task)]
+        del queue[bisect_left(queue, (self._within(task), task.seq))]
+        if not queue:
+            del self.queues[self._queue(task)]
+
+    def _queue(self, task: Task) -> Kind | str:
+        return task.id if self.policy is None or self.policy.within is None else task.kind
+
+    def _within(self, task: Task) -> float:
+        return 0.0 if self.policy is None or self.policy.within is None else self.policy.within(task)
+
+    def _start(self, run: Run) -> bool:
+        """Whether it is what the last plan asked for, at once."""
+        id = run.task.id
+        self.runs[id] = run
+        insort(self.ends, (run.end_s, run.task.seq, run))
+        taken = self.expected.pop(id, None)
+        if taken == run.grant:
+            return self.last is not None and bool(run.placed_s == self.last.now_s)
+        if taken is not None:
+            self.space.give(taken)
+        self.space.hold(run.grant)
+        return False
+
+    def _end(self, id: str) -> None:
+        run = self.runs.pop(id, None)
+        if run is None:
+            return
+        self.space.give(run.grant)
+        del self.ends[bisect_left(self.ends, (run.end_s, run.task.seq))]

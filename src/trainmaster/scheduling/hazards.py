@@ -1,0 +1,151 @@
+"""How soon a job will end, learned from jobs like it while they come and go: the order that needs nobody to say how long.
+
+Neighbouring submissions of one width are alike. So a job's chance to end at each age is estimated from those submitted just
+before and after it, the nearer the heavier, the living ones counted for as long as they have lived; where there are few, from
+all of its width, and then from all. The index is Gittins': the best chance to end per second of run time, over all spans.
+Sources: J. Gittins, J. R. Stat. Soc. B 41 (1979); Z. Scully and M. Harchol-Balter, on its use where sizes are unknown (2018).
+"""
+
+from collections.abc import Sequence
+from math import exp, log, log1p
+from typing import NamedTuple
+
+LEVELS = 16
+STAY = 0.7  # how much ahead of its equals one is that runs: what a preemption would cost
+BOUNDS = tuple([0.0] + [1200.0 * 2**n for n in range(LEVELS - 1)])  # seconds of run time at which each level begins
+REACH = 4.0  # neighbours: how fast their weight falls with the distance in submissions
+NEAR = 24  # neighbours on each side
+TRUST = 0.5  # how many neighbours outweigh what is known of the width, and of a width what is known of all
+_BLOCK = 16
+_WEIGHTS = tuple(exp(-distance / REACH) for distance in range(NEAR + 1))
+
+
+class Life(NamedTuple):
+    """What is known of one job: how long it has run, and whether it has ended."""
+
+    seq: int
+    width: float
+    ran_s: float
+    ended: bool
+
+
+def level_of(ran_s: float) -> int:
+    """The level of a run time."""
+    level = 0
+    while level + 1 < LEVELS and BOUNDS[level + 1] <= ran_s:
+        level += 1
+    return level
+
+
+class Hazards:
+    """Ends and lives by width, in the order of submission."""
+
+    def __init__(self) -> None:
+        self.widths: dict[float, _Width] = {}
+        self.ends = [0.0] * LEVELS
+        self.reached = [0.0] * LEVELS
+        self.version = 0
+
+    def learn(self, life: Life) -> None:
+        """Take in what is known of a job now."""
+        width = self.widths.setdefault(life.width, _Width())
+        level = level_of(life.ran_s)
+        if width.put(life.seq, level, life.ended) and life.ended:
+            for one in range(level + 1):
+                self.reached[one] += 1
+            self.ends[level] += 1
+            self.version += 1
+
+    def index(self, seq: int, width: float, ran_s: float) -> float:
+        """The best chance to end per second from here, of a job that was taken in; larger is sooner."""
+        return self.widths[width].index(seq, level_of(ran_s), self)
+
+    def overall(self, level: int) -> float:
+        """The chance to end within a level of any job that gets there."""
+        return (self.ends[level] + 0.5 * TRUST) / (self.reached[level] + TRUST)
+
+
+class _Width:
+    """The jobs of one width."""
+
+    def __init__(self) -> None:
+        self._rank: dict[int, int] = {}
+        self._levels: list[int] = []
+        self._ended: list[bool] = []
+        self._stamps: list[int] = []  # of blocks of jobs: how often they changed
+        self._ends = [0.0] * LEVELS
+        self._reached = [0.0] * LEVELS
+        self._known: dict[tuple[int, int], tuple[tuple[int, ...], float]] = {}
+
+    def put(self, seq: int, level: int, ended: bool) -> bool:
+        """Whether that was news. Jobs come in the order of submission."""
+        rank = self._rank.get(seq)
+        if rank is None:
+            rank = self._rank[seq] = len(self._levels)
+            self._levels.append(0)
+            self._ended.append(False)
+            if rank % _BLOCK == 0:
+                self._stamps.append(0)
+        elif self._ended[rank] or (self._levels[rank] == level and not ended):
+            return False
+        self._levels[rank], self._ended[rank] = level, ended
+        self._stamps[rank // _BLOCK] += 1
+        if ended:
+            for one in range(level + 1):
+                self._reached[one] += 1
+            self._ends[level] += 1
+        return True
+
+    def index(self, seq: int, level: int, everybody: Hazards) -> float:
+        """Found out anew when a neighbour has changed or anybody ended."""
+        rank = self._rank[seq]
+        first, last = max(0, rank - NEAR), min(len(self._levels) - 1, rank + NEAR)
+        stamp = (everybody.version, last, *self._stamps[first // _BLOCK : last // _BLOCK + 1])
+        known = self._known.get((seq, level))
+        if known is None or known[0] != stamp:
+            known = self._known[seq, level] = (stamp, gittins(self._chances(rank, everybody), level))
+        return known[1]
+
+    def _chances(self, rank: int, everybody: Hazards) -> list[float]:
+        """For each level the chance that a job which gets there ends in it."""
+        ends, reached = [0.0] * LEVELS, [0.0] * (LEVELS + 1)
+        for other in range(max(0, rank - NEAR), min(len(self._levels), rank + NEAR + 1)):
+            if other == rank:
+                continue
+            weight, level = _WEIGHTS[abs(other - rank)], self._levels[other]
+            if self._ended[other]:
+                ends[level] += weight
+                reached[level] += weight
+            elif level:
+                reached[level - 1] += weight
+        chances = []
+        total = 0.0
+        for level in range(LEVELS - 1, -1, -1):
+            total += reached[level]
+            alike = (self._ends[level] + TRUST * everybody.overall(level)) / (self._reached[level] + TRUST)
+            chances.append((ends[level] + TRUST * alike) / (total + TRUST))
+        chances.reverse()
+        return chances
+
+
+def gittins(chances: Sequence[float], level: int) -> float:
+    """The index of a job at the beginning of `level`, whose chance to end in each level is given."""
+    alive, time_s, best = 1.0, 0.0, 0.0
+    for one in range(level, len(chances)):
+        chance = min(chances[one], 0.999)
+        span_s = BOUNDS[one + 1] - BOUNDS[one] if one + 1 < len(BOUNDS) else BOUNDS[one]
+        rate = -log1p(-chance) / span_s
+        time_s += alike_s(alive, chance, rate, span_s)
+        alive *= 1.0 - chance
+        best = max(best, (1.0 - alive) / time_s)
+    return best
+
+
+def alike_s(alive: float, chance: float, rate: float, span_s: float) -> float:
+    """Expected time within a level of those that enter it alive."""
+    return alive * (chance / rate if rate > 0 else span_s)
+
+
+def urgency(index: float, width: float, running: bool) -> float:
+    """The order's key, smaller first: by chance per GPU-second; who runs is ahead of its equals."""
+    return -(log(max(index, 1e-12)) - log(width) + (STAY if running else 0.0))

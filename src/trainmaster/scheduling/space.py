@@ -1,0 +1,213 @@
+"""What is free: every node's cell, and the nodes of each cell in their order. Changed in place while plans are made."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from trainmaster.scheduling.ask import WHOLE, Ask, Shape
+from trainmaster.scheduling.cells import Cell, Step, steps
+
+Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
+
+
+class Part(NamedTuple):
+    """What one node gives, or gets back (`sign` 1: it comes back; -1: it goes); `devices` are indices of its GPUs."""
+
+    shape: Shape
+    devices: tuple[int, ...] = ()
+    sign: int = 1
+
+
+class Grant(NamedTuple):
+    """What an attempt holds: node `nodes[i]` (its place in the inventory) gives `ask.first` for i = 0, else `ask.each`.
+
+    `devices[i]` are indices of GPUs on it, the one that a share comes from last; () where no GPU is asked for.
+    """
+
+    ask: Ask
+    nodes: tuple[int, ...]
+    devices: tuple[tuple[int, ...], ...] = ()
+
+    def shape(self, index: int) -> Shape:
+        """What the member at `index` holds."""
+        return self.ask.first if index == 0 else self.ask.each
+
+    def held(self, index: int) -> tuple[int, ...]:
+        """The GPUs of the member at `index`."""
+        return self.devices[index] if self.devices else ()
+
+    def part(self, index: int) -> Part:
+        """What the member at `index` gives back."""
+        return Part(self.ask.first if index == 0 else self.ask.each, self.devices[index] if self.devices else ())
+
+
+class Site(NamedTuple):
+    """A node as it is when nothing runs on it. `open` says whether new work may be placed on it."""
+
+    name: str
+    cell: Cell
+    devices: tuple[int, ...] = ()  # for each GPU the index of its kind in `cell.kinds`
+    open: bool = True
+    domains: tuple[str, ...] = ()  # from wide to narrow: zone, rack; names are of the whole cluster
+    why: str = ""  # it takes no new work: drained, lost, gone
+
+
+class Cells:
+    """Cells by number, and what becomes of them: found out once for all spaces of one inventory."""
+
+    def __init__(self) -> None:
+        self.values: list[Cell] = []
+        self._numbers: dict[Cell, int] = {}
+        self._steps: dict[tuple[int, Shape], tuple[tuple[int, Step], ...]] = {}
+        self._back: dict[tuple[int, Shape, int, Gpus], int] = {}
+
+    def number(self, cell: Cell) -> int:
+        """The number of a cell."""
+        found = self._numbers.get(cell)
+        if found is None:
+            found = self._numbers[cell] = len(self.values)
+            self.values.append(cell)
+        return found
+
+    def steps(self, number: int, shape: Shape) -> tuple[tuple[int, Step], ...]:
+        """Every way in which a node of a cell can give `shape`, with the number of the cell that it goes to."""
+        found = self._steps.get((number, shape))
+        if found is None:
+            found = tuple((self.number(step.cell), step) for step in steps(self.values[number], shape))
+            self._steps[number, shape] = found
+        return found
+
+    def used_up(self, number: int) -> bool:
+        """Whether a node of this cell has nothing left that anybody could ask for: every request takes some CPU."""
+        return self.values[number].cpus <= 0
+
+    def back(self, number: int, shape: Shape, sign: int, gpus: Gpus) -> int:
+        """The cell that a node goes to when it gets `shape` back (`sign` 1) or gives it (-1); its GPUs are then `gpus`."""
+        key = (number, shape, sign, gpus)
+        found = self._back.get(key)
+        if found is None:
+            cell = self.values[number]
+            counted = dict(cell.counted)
+            for name, amount in shape.counted:
+                counted[name] = counted.get(name, 0) + sign * amount
+            cpus, memory, more = (
+                cell.cpus + sign * shape.cpus,
+                cell.memory + sign * shape.memory,
+                tuple(sorted(counted.items())),
+            )
+            found = self.number(cell._replace(whole=gpus[0], parts=gpus[1], cpus=cpus, memory=memory, counted=more))
+            self._back[key] = found
+        return found
+
+
+class Space:
+    """Free capacity. Nodes are known by their place in `sites`."""
+
+    def __init__(self, sites: Sequence[Site], cells: Cells | None = None) -> None:
+        self.sites = tuple(sites)
+        self.cells = cells or Cells()
+        self.of: list[int] = []  # number of each node's cell
+        # The cell of every node when nothing runs, where they are all alike and open; else None.
+        self.nodes: dict[int, list[int]] = {}  # open nodes of each cell, ascending; never an empty list
+        self.tenants = [0] * len(self.sites)
+        self.shared = 0  # attempts beyond one on their node: 0 where no two sit on one
+        self.free = [[WHOLE] * len(site.devices) for site in self.sites]  # thousandths of each GPU
+        bare = {site.cell for site in self.sites}
+        self.even = self.cells.number(bare.pop()) if len(bare) == 1 and all(site.open for site in self.sites) else None
+        for node, site in enumerate(self.sites):
+            number = self.cells.number(site.cell)
+            self.of.append(number)
+            if site.open:
+                self.nodes.setdefault(number, []).append(node)
+
+    def fitting(self, shape: Shape) -> Iterator[tuple[int, list[int]]]:
+        """Cells that can give `shape`, with their open nodes."""
+        find = self.cells.steps
+        return ((number, nodes) for number, nodes in self.nodes.items() if find(number, shape))
+
+    def count(self, shape: Shape) -> int:
+        """How many open nodes can give `shape`."""
+        find, total = self.cells.steps, 0
+        for number, nodes in self.nodes.items():
+            if find(number, shape):
+                total += len(nodes)
+        return total
+
+    def take(self, ask: Ask, chosen: Sequence[int], way: int = 0) -> Grant:
+        """Give a gang its nodes, the first of `chosen` what the first is asked for; `way` picks among the steps of a share."""
+        devices = []
+        for index, node in enumerate(chosen):
+            shape = ask.first if index == 0 else ask.each
+            number, step = self.cells.steps(self.of[node], shape)[way]
+            if shape.gpus or shape.share:
+                devices.append(self.pick(self.free[node], node, shape, step))
+            self._settle(node, number, 1)
+        return Grant(ask, tuple(chosen), tuple(devices))
+
+    def give(self, grant: Grant) -> None:
+        """Take a gang's nodes back."""
+        for index, node in enumerate(grant.nodes):
+            if node >= 0:
+                self._settle(node, self.after(node, grant.part(index), self.of[node], self.free[node]), -1)
+
+    def hold(self, grant: Grant) -> None:
+        """Take out what an attempt holds already, on those very devices. What is more than there is goes below zero."""
+        for index, node in enumerate(grant.nodes):
+            if node >= 0:  # else: of a node that is not in this inventory
+                part = grant.part(index)._replace(sign=-1)
+                self._settle(node, self.after(node, part, self.of[node], self.free[node]), 1)
+
+    def after(self, node: int, part: Part, number: int, free: list[int]) -> int:
+        """The cell that `node`, now in cell `number` with its GPUs as in `free`, goes to with `part`; `free` is changed."""
+        shape, held, sign = part
+        cells = self.cells
+        if not held:
+            cell = cells.values[number]
+            return cells.back(number, shape, sign, (cell.whole, cell.parts))
+        for place, device in enumerate(held):
+            free[device] += sign * (shape.share if shape.share and place == len(held) - 1 else WHOLE)
+        site = self.sites[node]
+        whole = [0] * len(site.cell.kinds)
+        parts = []
+        for kind, left in zip(site.devices, free, strict=True):
+            if left == WHOLE:
+                whole[kind] += 1
+            elif left > 0:
+                parts.append((kind, left))
+        return cells.back(number, shape, sign, (tuple(whole), tuple(sorted(parts))))
+
+    def pick(self, free: list[int], node: int, shape: Shape, step: Step) -> tuple[int, ...]:
+        """The GPUs that a step takes of those in `free`, which is changed: of each kind the first that are wholly free, and for
+        a share the first one in the state that the step names.
+        """
+        kinds = self.sites[node].devices
+        left, found = list(step.whole), []
+        if shape.gpus:
+            for device, kind in enumerate(kinds):
+                if left[kind] and free[device] == WHOLE:
+                    left[kind] -= 1
+                    free[device] = 0
+                    found.append(device)
+        if step.device is not None:
+            kind, part = step.device
+            device = next(i for i in range(len(free)) if kinds[i] == kind and free[i] == part)
+            free[device] -= shape.share
+            found.append(device)
+        return tuple(found)
+
+    def _settle(self, node: int, number: int, came: int) -> None:
+        """Enter a node's new cell, and one attempt more (1) or less (-1) on it."""
+        tenants = self.tenants[node]
+        self.shared += came * (tenants + (came > 0) > 1)
+        self.tenants[node] = tenants + came
+        old = self.of[node]
+        if old == number:
+            return
+        self.of[node] = number
+        if not self.sites[node].open:
+            return
+        nodes = self.nodes[old]
+        del nodes[bisect_left(nodes, node)]
+        if not nodes:
+            del self.nodes[old]
+        insort(self.nodes.setdefault(number, []), node)

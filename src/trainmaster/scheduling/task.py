@@ -1,0 +1,74 @@
+"""A job as the scheduler sees it. What many jobs have in common is one object, their kind: they are planned together."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.space import Grant
+
+FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Everything about a job that decides, but for when it came and what it has had. Equal ones are one object (`kind_of`)."""
+
+    ask: Ask
+    project: str = "default"
+    member: str = ""
+    work: str = "training"  # the workload class
+    priority: int = 0  # -100 … 100, within the class
+    limit_s: float | None = None  # time limit
+    command: str = ""  # digest of what runs, for prediction; "" where nobody knows
+
+
+class Owner(NamedTuple):
+    """Whose a job is, and how much it matters to them."""
+
+    project: str = "default"
+    member: str = ""
+    work: str = "training"  # the workload class
+    priority: int = 0
+
+
+NOBODY = Owner()
+
+
+@lru_cache(maxsize=1 << 17)
+def kind_of(ask: Ask, owner: Owner = NOBODY, limit_s: float | None = None, command: str = "") -> Kind:
+    """The one `Kind` of these values."""
+    return Kind(ask, *owner, limit_s, command)
+
+
+class Task(NamedTuple):
+    """A job in the queue, or one that runs. `seq` is the order of submission, total."""
+
+    seq: int
+    id: str
+    kind: Kind
+    since_s: float  # in the queue since; for one that was evicted or restarted: again
+    not_before_s: float = 0.0  # back-off
+    estimate_s: float | None = None  # how long it will run from here; None: nobody knows
+    attained_s: float = 0.0  # running time it has had
+    running: bool = False
+
+
+class Run(NamedTuple):
+    """A live attempt."""
+
+    task: Task
+    grant: Grant
+    placed_s: float
+    stopping: bool = False  # its end has been ordered; its nodes come back when it is gone
+
+    @property
+    def end_s(self) -> float:
+        """When it will end as far as one thinks; infinite where nobody knows."""
+        return FOREVER if self.task.estimate_s is None else self.placed_s + self.task.estimate_s
+
+    def at(self, now_s: float) -> Task:
+        """The job as an order looks at it, to hold it against those that wait."""
+        task, ran_s = self.task, now_s - self.placed_s
+        left_s = None if task.estimate_s is None else max(0.0, task.estimate_s - ran_s)
+        return task._replace(attained_s=task.attained_s + ran_s, estimate_s=left_s, running=True)

@@ -1,0 +1,1 @@
+"""Traces in, measures out: the production decisions under a virtual clock."""

@@ -1,0 +1,149 @@
+"""A trace through the production decisions under a virtual clock: every start, stop and end, and what it cost."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from random import Random
+
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.hazards import Life
+from trainmaster.scheduling.order import service_rate
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.snapshot import ARRIVED, ENDED, STARTED, Changes, Plan, Snapshot
+from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.simulator.trace import Arrival, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a replay assumes. `noise` is the standard deviation of a factor on every run time, drawn with `seed`."""
+
+    preemption_cost_s: float = 30.0  # run time that is done again after each
+    exact: bool = False  # the scheduler knows how long each job runs, not only its limit
+    noise: float = 0.0
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class History:
+    """What became of one job. `run_s` is what it needed, without what preemptions cost it."""
+
+    submit_s: float
+    run_s: float
+    width: float  # GPUs, or CPUs where the trace has no GPUs
+    started_s: float = -1.0
+    ended_s: float = -1.0
+    preemptions: int = 0
+    ran_s: float = 0.0  # in all attempts, repeated work included
+    stood_s: float = 0.0  # the longest time in the queue without a break
+
+
+@dataclass(slots=True)
+class Replay:
+    """One policy on one trace."""
+
+    trace: Trace
+    policy: Policy
+    settings: Settings = field(default_factory=Settings)
+    sites: tuple[Site, ...] = ()
+    now_s: float = 0.0
+    cycles: int = 0
+    seconds: float = 0.0  # of this machine's time
+    histories: dict[str, History] = field(default_factory=dict)
+    _waiting: dict[str, Task] = field(default_factory=dict)
+    _running: dict[str, Run] = field(default_factory=dict)
+    _left_s: dict[str, float] = field(default_factory=dict)
+    _ends: list[tuple[float, int, str, float]] = field(default_factory=list)
+    _changes: Changes = field(default_factory=Changes)
+    _over: list[Life] = field(default_factory=list)
+    _carry: Carry = field(default_factory=Carry)
+
+    def run(self) -> Mapping[str, History]:
+        """Replay it whole."""
+        began_s = time.perf_counter()
+        self.sites = self.sites or self.trace.sites
+        arrivals = self._arrivals()
+        at, beat_s = 0, self.policy.beat_s
+        while at < len(arrivals) or self._ends:
+            due = [arrivals[at][0].submit_s] if at < len(arrivals) else []
+            due += [self._ends[0][0]] if self._ends else []
+            due += [self.now_s + beat_s] if beat_s is not None and self._waiting else []
+            self.now_s = min(due)
+            while self._ends and self._ends[0][0] <= self.now_s:
+                self._end()
+            while at < len(arrivals) and arrivals[at][0].submit_s <= self.now_s:
+                self._queue(arrivals[at][1])
+                at += 1
+            self._decide()
+        self.seconds = time.perf_counter() - began_s
+        return self.histories
+
+    def _arrivals(self) -> list[tuple[Arrival, Task]]:
+        rng, settings, found = Random(self.settings.seed), self.settings, []
+        for seq, arrival in enumerate(self.trace.arrivals):
+            run_s = arrival.run_s * max(0.01, rng.gauss(1.0, settings.noise)) if settings.noise else arrival.run_s
+            kind = kind_of(arrival.ask, Owner(arrival.project, arrival.member), arrival.limit_s, arrival.command)
+            estimate_s = run_s if settings.exact else arrival.limit_s
+            width = (arrival.ask.gpu_milli or arrival.ask.each.cpus * arrival.ask.nodes) / 1000
+            self.histories[arrival.id] = History(arrival.submit_s, run_s, width)
+            self._left_s[arrival.id] = run_s
+            found.append((arrival, Task(seq, arrival.id, kind, arrival.submit_s, 0.0, estimate_s)))
+        return found
+
+    def _queue(self, task: Task) -> None:
+        self._waiting[task.id] = task
+        self._changes = self._changes.note(ARRIVED, task.id)
+
+    def _decide(self) -> None:
+        if not self._waiting:
+            return
+        snapshot = Snapshot(self.now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over)
+        plan, self._carry = cycle(snapshot, self.policy, self._carry)
+        self.cycles += 1
+        self._act(plan)
+
+    def _act(self, plan: Plan) -> None:
+        for handover in plan.handovers:
+            for victim in handover.victims:
+                if victim in self._running:  # else it has made way for another already
+                    self._evict(victim)
+            self._start(handover.job, handover.grant)
+        for placement in plan.placements:
+            self._start(placement.job, placement.grant)
+
+    def _start(self, id: str, grant: Grant) -> None:
+        task = self._waiting.pop(id)
+        self._running[id] = Run(task, grant, self.now_s)
+        self._changes = self._changes.note(STARTED, id)
+        history = self.histories[id]
+        if history.started_s < 0:
+            history.started_s = self.now_s
+        history.stood_s = max(history.stood_s, self.now_s - task.since_s)
+        heappush(self._ends, (self.now_s + self._left_s[id], task.seq, id, self.now_s))
+
+    def _evict(self, id: str) -> None:
+        """Back into the queue, with what it has had; what it must do again is added to what is left."""
+        run = self._running.pop(id)
+        self._changes = self._changes.note(ENDED, id)
+        ran_s, cost_s, history = self.now_s - run.placed_s, self.settings.preemption_cost_s, self.histories[id]
+        again_s = min(cost_s, ran_s) if ran_s < cost_s else cost_s
+        self._left_s[id] += again_s - ran_s
+        history.ran_s += ran_s
+        history.preemptions += 1
+        task = run.at(self.now_s)
+        estimate_s = None if task.estimate_s is None else task.estimate_s + again_s
+        self._queue(task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s))
+
+    def _end(self) -> None:
+        _, _, id, began_s = heappop(self._ends)
+        run = self._running.get(id)
+        if run is None or run.placed_s != began_s:
+            return  # it was stopped before
+        del self._running[id]
+        self._changes = self._changes.note(ENDED, id)
+        history = self.histories[id]
+        history.ended_s = self.now_s
+        history.ran_s += self.now_s - began_s
+        self._over.append(Life(run.task.seq, service_rate(run.task), run.task.attained_s + self.now_s - began_s, True))

@@ -1,0 +1,194 @@
+"""Laws of the cycle over random clusters and histories of arrivals, ends, cancellations and plans that nobody carried out."""
+
+from itertools import combinations
+from random import Random
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from trainmaster.scheduling.ahead import earliest
+from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
+from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.policy import POLICIES, Policy
+from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Plan, Snapshot
+from trainmaster.scheduling.space import Grant, Site, Space
+from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def cluster(rng: Random) -> tuple[Site, ...]:
+    """Up to six nodes: with GPUs of one kind, of two, or without."""
+    sites = []
+    for i in range(rng.randint(1, 6)):
+        devices = rng.choice([(), (), (0, 0), (0,) * 4, (0, 0, 1, 1)])
+        kinds = ("a", "b")[: len(set(devices))]
+        whole = tuple(devices.count(kind) for kind in range(len(kinds)))
+        licenses = (("license", WHOLE),) if rng.random() < 0.3 else ()
+        cell = Cell(kinds, whole, (), rng.choice([1, 4]) * WHOLE, rng.choice([4, 8]), licenses)
+        sites.append(Site(f"n{i}", cell, devices, rng.random() < 0.9))
+    return tuple(sites)
+
+
+def arrival(rng: Random, seq: int, now_s: float) -> Task:
+    gpus, share = rng.choice([(0, 0), (0, 0), (1, 0), (2, 0), (0, 250), (0, 500)])
+    kind = rng.choice([None, "a", "b"]) if gpus or share else None
+    licenses = (("license", 500),) if rng.random() < 0.1 else ()
+    each = Shape(gpus, share, kind, rng.choice([100, WHOLE, 2 * WHOLE]), rng.choice([0, 1, 3]), licenses)
+    lead = each._replace(cpus=each.cpus + 100) if rng.random() < 0.15 else None
+    ask = ask_of(rng.randint(1, 3), each, lead)
+    back_off_s = now_s + rng.random() * 5 if rng.random() < 0.1 else 0.0
+    estimate_s = rng.choice([None, 1.0, 5.0, 10.0, 20.0])
+    return Task(seq, f"j{seq}", kind_of(ask, Owner(priority=rng.choice([0, 0, 1]))), now_s, back_off_s, estimate_s)
+
+
+class History:
+    """A queue that lives: what the control loop would make of the plans, most of the time."""
+
+    def __init__(self, rng: Random, policy: Policy) -> None:
+        self.rng, self.policy, self.sites = rng, policy, cluster(rng)
+        self.waiting: dict[str, Task] = {}
+        self.running: dict[str, Run] = {}
+        self.changes, self.now_s, self.seq = Changes(), 0.0, 0
+
+    def step(self) -> Snapshot:
+        rng = self.rng
+        self.now_s += rng.random() * 5
+        for _ in range(rng.randint(0, 3)):
+            task = arrival(rng, self.seq, self.now_s)
+            self.seq += 1
+            self.queue(task)
+        if rng.random() < 0.5:  # else nothing but arrivals
+            for id in [id for id in self.running if rng.random() < 0.2]:
+                self.end(id)
+            for id in [id for id in self.waiting if rng.random() < 0.05]:
+                del self.waiting[id]
+                self.changes = self.changes.note(LEFT, id)
+        return Snapshot(self.now_s, self.sites, dict(self.waiting), dict(self.running), 0, self.changes)
+
+    def queue(self, task: Task) -> None:
+        self.waiting[task.id] = task
+        self.changes = self.changes.note(ARRIVED, task.id)
+
+    def end(self, id: str) -> Run:
+        self.changes = self.changes.note(ENDED, id)
+        return self.running.pop(id)
+
+    def start(self, id: str, grant: Grant) -> None:
+        self.running[id] = Run(self.waiting.pop(id), grant, self.now_s)
+        self.changes = self.changes.note(STARTED, id)
+
+    def act(self, plan: Plan) -> None:
+        for handover in plan.handovers:
+            for id in handover.victims:
+                if id in self.running:
+                    self.queue(self.end(id).at(self.now_s)._replace(since_s=self.now_s, running=False))
+            self.start(handover.job, handover.grant)
+        for placement in plan.placements:
+            self.start(placement.job, placement.grant)
+
+
+def occupied(sites: tuple[Site, ...], running: dict[str, Run]) -> Space:
+    space = Space(sites)
+    for run in running.values():
+        space.hold(run.grant)
+    return space
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_a_carry_is_only_a_cache_and_capacity_is_never_exceeded(name: str, seed: int) -> None:
+    rng = Random(seed)
+    history, carry = History(rng, POLICIES[name]), Carry()
+    for _ in range(40):
+        snapshot = history.step()
+        plan, carry = cycle(snapshot, history.policy, carry)
+        assert plan == cycle(snapshot, history.policy)[0], "the plan of an empty carry"
+        told = [task for task in snapshot.waiting.values() if task.id not in started(plan)]
+        assert all(plan.reason(task, snapshot.now_s).text for task in told)
+        if rng.random() < 0.1:
+            continue  # nobody carried it out: the disk was full
+        history.act(plan)
+        space = occupied(history.sites, history.running)
+        for node, number in enumerate(space.of):
+            cell = space.cells.values[number]
+            assert cell.cpus >= 0
+            assert cell.memory >= 0
+            assert all(amount >= 0 for _, amount in cell.counted)
+            assert all(0 <= free <= WHOLE for free in space.free[node]), "a device was given twice"
+        for run in history.running.values():
+            nodes = run.grant.nodes
+            assert len(set(nodes)) == len(nodes) == run.task.kind.ask.nodes, "a gang starts whole, one member a node"
+        for run in history.running.values():
+            space.give(run.grant)
+        assert [space.cells.values[number] for number in space.of] == [site.cell for site in history.sites]
+
+
+def started(plan: Plan) -> set[str]:
+    return {one.job for one in plan.placements} | {one.job for one in plan.handovers}
+
+
+@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed: int) -> None:
+    rng = Random(seed)
+    history = History(rng, POLICIES["easy"])
+    for _ in range(20):
+        snapshot = history.step()
+        plan, _ = cycle(snapshot, history.policy)
+        ahead = {one.job: one.at_s for one in plan.reservations}
+        history.act(plan)
+        ends = sorted((run.end_s, run.task.seq, run) for run in history.running.values())
+        for id, at_s in ahead.items():
+            task = history.waiting[id]
+            found = earliest(occupied(history.sites, history.running), task.kind.ask, ends, history.now_s)
+            assert found is not None
+            assert found.at_s <= at_s, "those who were let in delay the one ahead"
+        ((head, at_s),) = ahead.items() or ((None, 0.0),)
+        for task in list(history.waiting.values()):
+            if head is not None and task.id != head and task.kind.ask.lead is None and task.not_before_s <= history.now_s:
+                assert not could_start(history, task, history.waiting[head], at_s), "it could start, and would delay nobody"
+
+
+def could_start(history: History, task: Task, head: Task, at_s: float) -> bool:
+    """Whether some choice of nodes lets it start without moving the head's start; every choice is tried."""
+    ask = task.kind.ask
+    space = occupied(history.sites, history.running)
+    able = [node for _, nodes in space.fitting(ask.each) for node in nodes]
+    for nodes in combinations(sorted(able), ask.nodes):
+        space = occupied(history.sites, history.running)
+        run = Run(task, space.take(ask, nodes), history.now_s)
+        ends = sorted([*((one.end_s, one.task.seq, one) for one in history.running.values()), (run.end_s, task.seq, run)])
+        found = earliest(space, head.kind.ask, ends, history.now_s)
+        if found is not None and found.at_s <= at_s:
+            return True
+    return False
+
+
+@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_nobody_makes_way_who_was_not_needed_or_is_ahead(seed: int) -> None:
+    rng = Random(seed)
+    policy = POLICIES["srtf"]
+    history = History(rng, policy)
+    for _ in range(20):
+        snapshot = history.step()
+        plan, _ = cycle(snapshot, policy)
+        for handover in plan.handovers[:1]:  # alone: later ones also count on what the first frees
+            task = snapshot.waiting[handover.job]
+            key = (*policy.order(snapshot, task), task.seq)
+            for id in handover.victims:
+                run = snapshot.running[id]
+                assert (*policy.order(snapshot, run.at(snapshot.now_s)), run.task.seq) > key, "it was ahead"
+            earlier = {one.job: Run(snapshot.waiting[one.job], one.grant, snapshot.now_s) for one in plan.placements}
+            for spared in handover.victims:
+                gone = set(handover.victims) - {spared}
+                left = {id: run for id, run in snapshot.running.items() if id not in gone}
+                space = occupied(history.sites, left)
+                assert space.count(task.kind.ask.each) < task.kind.ask.nodes or earlier or task.kind.ask.lead, (
+                    "it was not needed"
+                )
+        history.act(plan)
