@@ -100,6 +100,8 @@ def main() -> None:
             accuracy = (model(test_images).argmax(1) == test_labels).float().mean().item()
         torch.save(model.state_dict(), OUT / "model.pt")
         print(f"accuracy={accuracy:.3f}", flush=True)
+    dist.barrier()  # nobody leaves while another still needs the group
+    del parallel  # it holds the group, whose threads must end before the interpreter does
     dist.destroy_process_group()
 
 

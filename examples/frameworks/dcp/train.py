@@ -39,6 +39,7 @@ def main() -> None:
         dist.all_reduce(loss := loss.detach())
         if saver.after_step(step, loss=loss.item() / dist.get_world_size()):
             break
+    dist.barrier()  # nobody leaves while another still needs the group
     dist.destroy_process_group()
 
 

@@ -51,6 +51,8 @@ def main():
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
                 torch.save(state, f"out/ckpt-{step}.pt.part")
                 os.replace(f"out/ckpt-{step}.pt.part", f"out/ckpt-{step}.pt")
+    dist.barrier()  # nobody leaves while another still needs the group
+    del ddp  # it holds the group, whose threads must end before the interpreter does
     dist.destroy_process_group()
 
 
