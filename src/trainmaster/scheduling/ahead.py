@@ -15,7 +15,7 @@ from trainmaster.scheduling.task import FOREVER, Run
 
 
 class Later:
-    """Free capacity at some later time: a space, and what will be different by then. Taken and given like a space itself."""
+    """Free capacity at some later time: a space, and what will be different by then."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -35,12 +35,6 @@ class Later:
         """A member's part comes back, or goes."""
         free = self._gpus(node) if part.devices else self._space.free[node]
         self._of[node] = self._space.after(node, part, self.cell(node), free)
-
-    def take(self, node: int, shape: Shape) -> tuple[int, ...]:
-        """A member's part goes; the GPUs that go with it."""
-        number, step = self._space.cells.steps(self.cell(node), shape)[0]
-        self._of[node] = number
-        return self._space.pick(self._gpus(node), node, shape, step) if shape.gpus or shape.share else ()
 
     def placed(self, grant: Grant, gone: bool) -> None:
         """`grant` has just been taken; `gone`: it will be back by then."""
@@ -183,15 +177,15 @@ def earliest(space: Space, ask: Ask, ends: Sequence[tuple[float, int, Run]], now
             able += len(run.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
             led = able
         else:
-            more = _come_back(space, later, run, ask)
+            more = come_back(space, later, run, ask)
             able, led = able + more[0], led + more[1]
         if able >= ask.nodes and led and at_s is None:
             at_s = max(end_s, now_s)
     return None if at_s is None else Found(at_s, able, led, later)
 
 
-def _come_back(space: Space, later: Later, run: Run, ask: Ask) -> tuple[int, int]:
-    """A run's nodes come back: how many more can give a member's part then, and how many the first's."""
+def come_back(space: Space, later: Later, run: Run, ask: Ask) -> tuple[int, int]:
+    """A run's nodes come back in `later`: how many more can give a member's part of `ask` then, and how many the first's."""
     steps = space.cells.steps
     able = led = 0
     for index, node in enumerate(run.grant.nodes):

@@ -12,8 +12,7 @@ from trainmaster.scheduling.ask import WHOLE, Amounts, Shape
 
 class Cell(NamedTuple):
     """`kinds` are the GPU kinds of the node, sorted; `whole[i]` counts free devices of `kinds[i]`; `parts` are the devices that
-    are given away in part, as (index of the kind, thousandths free), sorted; one with nothing left is not told of. `tied` is
-    what else tells nodes apart: their pool and labels.
+    are given away in part, as (index of the kind, thousandths free), sorted; one with nothing left is not told of.
     """
 
     kinds: tuple[str, ...] = ()
@@ -22,7 +21,6 @@ class Cell(NamedTuple):
     cpus: int = 0
     memory: int = 0
     counted: Amounts = ()
-    tied: tuple[str, ...] = ()
 
     @property
     def gpu_milli(self) -> int:
@@ -51,11 +49,6 @@ def steps(cell: Cell, shape: Shape) -> tuple[Step, ...]:
     if not shape.share:
         return tuple(Step(after, None, taken) for after, taken in bare)
     return tuple(step for after, taken in bare for step in _shares(after, shape, taken))
-
-
-def fits(cell: Cell, shape: Shape) -> bool:
-    """Whether a node in `cell` can give `shape`."""
-    return bool(steps(cell, shape))
 
 
 def _whole(cell: Cell, shape: Shape) -> tuple[tuple[Cell, tuple[int, ...]], ...]:

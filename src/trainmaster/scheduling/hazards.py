@@ -135,13 +135,13 @@ def gittins(chances: Sequence[float], level: int) -> float:
         chance = min(chances[one], 0.999)
         span_s = BOUNDS[one + 1] - BOUNDS[one] if one + 1 < len(BOUNDS) else BOUNDS[one]
         rate = -log1p(-chance) / span_s
-        time_s += alike_s(alive, chance, rate, span_s)
+        time_s += _time_in_s(alive, chance, rate, span_s)
         alive *= 1.0 - chance
         best = max(best, (1.0 - alive) / time_s)
     return best
 
 
-def alike_s(alive: float, chance: float, rate: float, span_s: float) -> float:
+def _time_in_s(alive: float, chance: float, rate: float, span_s: float) -> float:
     """Expected time within a level of those that enter it alive."""
     return alive * (chance / rate if rate > 0 else span_s)
 

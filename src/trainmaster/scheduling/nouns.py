@@ -25,7 +25,7 @@ def _site(node: Node) -> Site:
     devices = tuple(kinds.index(device.kind) for device in node.devices)
     whole = tuple(devices.count(i) for i in range(len(kinds)))
     cell = Cell(kinds, whole, (), milli(node.cpus), node.memory_bytes, amounts(dict(node.counted)))
-    return Site(node.name, cell, devices, node.state is NodeState.UP, (), "" if node.state is NodeState.UP else str(node.state))
+    return Site(node.name, cell, devices, node.state is NodeState.UP, "" if node.state is NodeState.UP else str(node.state))
 
 
 def places_of(nodes: Iterable[Node]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trainmaster.scheduling.ahead import Later
+from trainmaster.scheduling.ahead import Later, come_back
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Run
@@ -26,20 +26,13 @@ def victims(space: Space, ask: Ask, candidates: Sequence[Run]) -> list[Run] | No
 
 
 def _enough(space: Space, ask: Ask, candidates: Sequence[Run]) -> list[Run] | None:
-    """A beginning of `candidates` that is enough, less those who give nothing to a node that can hold a member then."""
-    later, steps = Later(space), space.cells.steps
-    have = space.count(ask.each)
-    led = ask.lead is None or space.count(ask.lead) > 0
-    taken: list[Run] = []
+    """The shortest beginning of `candidates` that is enough."""
+    later, taken = Later(space), list[Run]()
+    able, led = space.count(ask.each), space.count(ask.first)
     for run in candidates:
-        if have >= ask.nodes and led:
+        if able >= ask.nodes and led:
             break
         taken.append(run)
-        for index, node in enumerate(run.grant.nodes):
-            if node < 0 or not space.sites[node].open:
-                continue
-            before = bool(steps(later.cell(node), ask.each))
-            later.give(node, run.grant.part(index))
-            have += bool(steps(later.cell(node), ask.each)) - before
-            led = led or bool(steps(later.cell(node), ask.first))
-    return taken if have >= ask.nodes and led else None
+        more = come_back(space, later, run, ask)
+        able, led = able + more[0], led + more[1]
+    return taken if able >= ask.nodes and led else None

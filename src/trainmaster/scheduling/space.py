@@ -48,7 +48,6 @@ class Site(NamedTuple):
     cell: Cell
     devices: tuple[int, ...] = ()  # for each GPU the index of its kind in `cell.kinds`
     open: bool = True
-    domains: tuple[str, ...] = ()  # from wide to narrow: zone, rack; names are of the whole cluster
     why: str = ""  # it takes no new work: drained, lost, gone
 
 

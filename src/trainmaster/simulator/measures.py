@@ -1,10 +1,10 @@
 """What a replay comes to: waits, completions, slowdowns, use, preemptions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from trainmaster.simulator.replay import History, Replay
+from trainmaster.simulator.replay import Replay
 
 TAU_S = 10.0  # jobs shorter than this count as this long in a bounded slowdown (Feitelson)
 
@@ -54,11 +54,6 @@ def measure(replay: Replay) -> Measures:
         replay.seconds,
         len(lives) / replay.seconds if replay.seconds else 0.0,
     )
-
-
-def waits(histories: Mapping[str, History]) -> list[float]:
-    """Seconds in the queue by job, in the order of submission."""
-    return [life.ended_s - life.submit_s - life.ran_s for life in histories.values()]
 
 
 def _capacity(replay: Replay) -> float:
