@@ -145,10 +145,8 @@ class Collector:
             for memory in (self._committed, self._unproven, self._torn):
                 memory.pop(key, None)
 
-    def _evidence(
-        self, candidate: Candidate, running: bool, open_files: AbstractSet[Tuple[int, int]]
-    ) -> Optional[str]:
-        """"renamed", "seen" (both may be copied as they are), "format" (the copy must be proven), or None: not yet."""
+    def _evidence(self, candidate: Candidate, running: bool, open_files: AbstractSet[Tuple[int, int]]) -> Optional[str]:
+        """ "renamed", "seen" (both may be copied as they are), "format" (the copy must be proven), or None: not yet."""
         key, state = candidate.key, candidate.state
         is_open = any(signed[:2] in open_files for _, signed in state)
         seen = self._look(candidate, running, is_open)

@@ -29,7 +29,7 @@ _TORN = Verdict(None, True)
 
 
 def proof(path: str) -> Optional[str]:
-    """"zip", "safetensors", "json" or "pickle" if its format proves the file whole; None if not. Raises: OSError."""
+    """ "zip", "safetensors", "json" or "pickle" if its format proves the file whole; None if not. Raises: OSError."""
     return examine(path).format
 
 

@@ -28,9 +28,28 @@ _PAIR = re.compile(
     rf"(\s*[:=]\s*|\s+)({_NUMBER})(?=%?(?:[\s,;|)\]}}]|$))"
 )
 _NOT_METRICS = frozenset(
-    [*("step", "global_step", "iteration", "iter", "epoch", "rank", "of", "in", "at", "to", "for", "from", "after", "took"),
-     *("by", "on", "is", "with", "the", "and", "or", "than", "best", "version", "line", "seed", "pid", "port", "gpu", "cuda"),
-     *("node", "world", "worker", "batch_size")]
+    [
+        *("step", "global_step", "iteration", "iter", "epoch", "rank", "of", "in", "at", "to", "for", "from", "after", "took"),
+        *(
+            "by",
+            "on",
+            "is",
+            "with",
+            "the",
+            "and",
+            "or",
+            "than",
+            "best",
+            "version",
+            "line",
+            "seed",
+            "pid",
+            "port",
+            "gpu",
+            "cuda",
+        ),
+        *("node", "world", "worker", "batch_size"),
+    ]
 )
 
 

@@ -124,9 +124,7 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
     wanted = [root for root in part.roots if not _equal(work, root, entries[root])]
     temporary = {root: _temporary(os.path.join(work, root)) for root in wanted}
     try:
-        _fill(part, {
-            file["path"]: temporary[root] + file["path"][len(root) :] for root in wanted for file in entries[root]
-        })
+        _fill(part, {file["path"]: temporary[root] + file["path"][len(root) :] for root in wanted for file in entries[root]})
     except _Corrupt:
         for path in temporary.values():
             _remove(path)

@@ -19,6 +19,7 @@ from trainmaster.wire.names import MANIFEST, stored_name
 
 CHUNK_BYTES = 1 << 20
 
+
 class Source(NamedTuple):
     """A file to stage: where it is, its path in the manifest, and what it must still be while it is copied."""
 

@@ -131,9 +131,7 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     node = attempt.nodes[event.node_index]
     phase = NodePhase.RUNNING if node.phase is NodePhase.LAUNCHING else node.phase
     environment = event.environment or node.environment
-    node = replace(
-        node, phase=phase, reports=max(node.reports, event.report), restored=event.restored, environment=environment
-    )
+    node = replace(node, phase=phase, reports=max(node.reports, event.report), restored=event.restored, environment=environment)
     attempt = with_node(attempt, event.node_index, node)
     if event.node_index == 0:
         attempt = replace(attempt, restored=event.restored, resumed_from_step=event.step if event.restored else None)

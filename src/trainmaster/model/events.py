@@ -253,9 +253,28 @@ class Planned:
 
 
 JobEvent = (
-    Submitted | Held | Released | CancelRequested | Waited | Placed | PreparationBegan | RendezvousChosen | NodeStarted
-    | EnvironmentSeen | NodeLost | NodeEnded | CheckpointStaged | CheckpointDeleted | CheckpointsGivenUp | ArtifactKept
-    | NotKept | Noted | RunDataLogged | CommandRun | StopOrdered | AttemptEnded
+    Submitted
+    | Held
+    | Released
+    | CancelRequested
+    | Waited
+    | Placed
+    | PreparationBegan
+    | RendezvousChosen
+    | NodeStarted
+    | EnvironmentSeen
+    | NodeLost
+    | NodeEnded
+    | CheckpointStaged
+    | CheckpointDeleted
+    | CheckpointsGivenUp
+    | ArtifactKept
+    | NotKept
+    | Noted
+    | RunDataLogged
+    | CommandRun
+    | StopOrdered
+    | AttemptEnded
 )
 ClusterEvent = NodeSeen | NodeStateSet | Planned
 Event = JobEvent | ClusterEvent

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainmaster.scheduling.ask import Ask, Shape
+from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.space import Grant, Part, Space
-from trainmaster.scheduling.task import FOREVER, Run
+from trainmaster.scheduling.task import Run
 
 
 class Later:

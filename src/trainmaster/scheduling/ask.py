@@ -25,6 +25,7 @@ class Shape(NamedTuple):
     cpus: int = WHOLE
     memory: int = 0
     counted: Amounts = ()
+    pool: str | None = None  # None: any
 
     @property
     def gpu_milli(self) -> int:
@@ -103,4 +104,5 @@ def _together(ranks: Shape, role: Shape) -> Shape:
         ranks.cpus + role.cpus,
         ranks.memory + role.memory,
         tuple(sorted(counted.items())),
+        ranks.pool,
     )

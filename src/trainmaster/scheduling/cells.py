@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from trainmaster.scheduling.ask import WHOLE, Amounts, Shape
 
+FOREVER = float("inf")
+
 
 class Cell(NamedTuple):
     """`kinds` are the GPU kinds of the node, sorted; `whole[i]` counts free devices of `kinds[i]`; `parts` are the devices that
@@ -21,6 +23,8 @@ class Cell(NamedTuple):
     cpus: int = 0
     memory: int = 0
     counted: Amounts = ()
+    pool: str = ""
+    closes_s: float = FOREVER  # nothing may run on it then
 
     @property
     def gpu_milli(self) -> int:
@@ -39,7 +43,7 @@ class Step(NamedTuple):
 @lru_cache(maxsize=1 << 18)
 def steps(cell: Cell, shape: Shape) -> tuple[Step, ...]:
     """Every way in which a node in `cell` can give `shape`, the tightest device first; () where it does not fit."""
-    if cell.cpus < shape.cpus or cell.memory < shape.memory:
+    if cell.cpus < shape.cpus or cell.memory < shape.memory or shape.pool not in (None, cell.pool):
         return ()
     counted = _less(cell.counted, shape.counted)
     if counted is None:

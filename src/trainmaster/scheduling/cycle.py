@@ -6,12 +6,13 @@ from heapq import heapify, heappop, heapreplace
 from trainmaster.scheduling.ahead import Kept, choose, earliest
 from trainmaster.scheduling.ask import Ask, Shape
 from trainmaster.scheduling.carry import Carry
+from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import kept_back, refusal
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.preempt import victims
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
-from trainmaster.scheduling.task import FOREVER, Kind, Run, Task
+from trainmaster.scheduling.task import Kind, Run, Task
 
 __all__ = ["Carry", "cycle", "ordered"]
 

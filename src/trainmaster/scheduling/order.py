@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-from trainmaster.scheduling.ask import WHOLE
+from trainmaster.scheduling.ask import WHOLE, Ask
+from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.hazards import Hazards, urgency
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.task import FOREVER, Task
+from trainmaster.scheduling.task import Task
 
 Key = tuple[float, ...]
 STILL_S = 23 * 86_400.0  # so long without a turn, and a job goes first for once
@@ -64,5 +65,9 @@ def learned(study: Study, task: Task) -> Key:
 
 def service_rate(task: Task) -> float:
     """GPUs that it holds, or CPUs where it asks for none."""
-    ask = task.kind.ask
+    return width_of(task.kind.ask)
+
+
+def width_of(ask: Ask) -> float:
+    """GPUs of a request, or CPUs where it asks for none."""
     return (ask.gpu_milli or ask.each.cpus * ask.nodes) / WHOLE

@@ -19,10 +19,11 @@ from trainmaster.scheduling.order import (
     shortest_first,
     since,
     smallest_first,
+    width_of,
 )
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Run, Task
+from trainmaster.scheduling.task import Past, Run, Task
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
 Cells = Iterable[tuple[int, list[int]]]
@@ -98,13 +99,17 @@ def learn(snapshot: Snapshot, kept: dict[str, Any]) -> Study:
     living = sorted((*snapshot.waiting.values(), *(run.at(snapshot.now_s) for run in snapshot.running.values())))
     lives = [Life(task.seq, service_rate(task), task.attained_s, False) for task in living]
     if seen == 0:
-        lives = sorted([*lives, *snapshot.ended])
+        lives = sorted([*lives, *map(_life, snapshot.ended)])
     else:
-        lives += snapshot.ended[seen:]
+        lives += map(_life, snapshot.ended[seen:])
     for life in lives:
         hazards.learn(life)
     kept["seen"] = len(snapshot.ended)
     return Study(hazards, snapshot.now_s)
+
+
+def _life(past: Past) -> Life:
+    return Life(past.seq, width_of(past.kind.ask), past.ran_s, True)
 
 
 POLICIES = {

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.scheduling.hazards import Life
+from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.share import Accounts
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.task import Kind, Past, Run, Task
 
 ARRIVED, LEFT, STARTED, ENDED = "arrived", "left", "started", "ended"
 _LOG_MAX = 100_000
+DEFAULT = Cluster()
 
 
 class Changes:
@@ -29,7 +31,10 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The world at `now_s`. `waiting` are the queued jobs by id, `running` the live attempts by job."""
+    """The world at `now_s`. `waiting` are the queued jobs by id, `running` the live attempts by job.
+
+    `promised` are nodes that others are giving back for a job in `waiting`: it starts there as soon as they are free.
+    """
 
     now_s: float
     sites: tuple[Site, ...]
@@ -37,7 +42,10 @@ class Snapshot:
     running: Mapping[str, Run]
     seen_seq: int = 0
     changes: Changes | None = None
-    ended: Sequence[Life] = ()  # jobs that are over, in the order of their ends; only ever added to
+    ended: Sequence[Past] = ()  # jobs that are over, in the order of their ends; only ever added to
+    rules: Cluster = DEFAULT
+    usage: Accounts = field(default_factory=dict)  # of attempts that are over
+    promised: Mapping[str, Grant] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

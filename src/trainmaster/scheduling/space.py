@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from trainmaster.model.cluster import Labels
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import Cell, Step, steps
 
@@ -49,6 +50,9 @@ class Site(NamedTuple):
     devices: tuple[int, ...] = ()  # for each GPU the index of its kind in `cell.kinds`
     open: bool = True
     why: str = ""  # it takes no new work: drained, lost, gone
+    pool: str = "default"
+    labels: Labels = ()
+    host: str = ""  # its parts share a machine; "": a machine of its own
 
 
 class Cells:

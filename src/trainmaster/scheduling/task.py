@@ -5,9 +5,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.space import Grant
-
-FOREVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,3 +71,13 @@ class Run(NamedTuple):
         task, ran_s = self.task, now_s - self.placed_s
         left_s = None if task.estimate_s is None else max(0.0, task.estimate_s - ran_s)
         return task._replace(attained_s=task.attained_s + ran_s, estimate_s=left_s, running=True)
+
+
+class Past(NamedTuple):
+    """A job that is over."""
+
+    seq: int
+    kind: Kind
+    ran_s: float  # in all its attempts
+    ended_s: float
+    well: bool = True  # it ended by itself, and well

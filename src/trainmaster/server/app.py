@@ -96,9 +96,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     def healthz() -> bodies.Json:
         """Needs no token. `control` is true once the control process lives and knows its nodes."""
         known = sum(node.state is not NodeState.GONE for node in services.events.nodes())
-        return bodies.Json(
-            {"status": "ok", "version": __version__, "api": True, "control": control_ready(), "nodes": known}
-        )
+        return bodies.Json({"status": "ok", "version": __version__, "api": True, "control": control_ready(), "nodes": known})
 
     _describe(app)
     return app

@@ -35,7 +35,6 @@ class Door:
                 return
         await self._app(scope, receive, send)
 
-
     def _owner(self, scope: Scope) -> str:
         """Who asks. Raises: AuthenticationError."""
         ticket = parse_qs(scope["query_string"]).get(b"ticket") if scope["path"].endswith(_STREAMS) else None

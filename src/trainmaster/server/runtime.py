@@ -189,4 +189,3 @@ def of(request: Request) -> Runtime:
 def user(request: Request) -> str:
     """The name under which the caller acts."""
     return str(request.scope["trainmaster.user"])
-

@@ -7,12 +7,10 @@ from heapq import heappop, heappush
 from random import Random
 
 from trainmaster.scheduling.cycle import Carry, cycle
-from trainmaster.scheduling.hazards import Life
-from trainmaster.scheduling.order import service_rate
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import ARRIVED, ENDED, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
 from trainmaster.simulator.trace import Arrival, Trace
 
 
@@ -57,7 +55,7 @@ class Replay:
     _left_s: dict[str, float] = field(default_factory=dict)
     _ends: list[tuple[float, int, str, float]] = field(default_factory=list)
     _changes: Changes = field(default_factory=Changes)
-    _over: list[Life] = field(default_factory=list)
+    _over: list[Past] = field(default_factory=list)
     _carry: Carry = field(default_factory=Carry)
 
     def run(self) -> Mapping[str, History]:
@@ -146,4 +144,4 @@ class Replay:
         history = self.histories[id]
         history.ended_s = self.now_s
         history.ran_s += self.now_s - began_s
-        self._over.append(Life(run.task.seq, service_rate(run.task), run.task.attained_s + self.now_s - began_s, True))
+        self._over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + self.now_s - began_s, self.now_s))

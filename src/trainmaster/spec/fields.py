@@ -281,9 +281,7 @@ class JobFields(_Section):
     params: dict[str, Param] = Field(
         default_factory=dict, description="Recorded, and given as TRAINMASTER_PARAMS.", examples=[{"lr": 3e-4}]
     )
-    metrics: MetricsFields = Field(
-        default_factory=_absent(MetricsFields), description="Metrics without changing the program."
-    )
+    metrics: MetricsFields = Field(default_factory=_absent(MetricsFields), description="Metrics without changing the program.")
     tags: dict[str, Tag] = Field(default_factory=dict, description="Texts to find the job by.", examples=[{"owner": "team-a"}])
     artifacts: list[Glob] = Field(
         default_factory=list, description="Files to keep, as globs.", examples=[["out/*.png", "out/model.safetensors"]]

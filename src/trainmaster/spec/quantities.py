@@ -86,4 +86,3 @@ def counted_name(name: str) -> str:
     if NAME.match(name) is None:
         raise refusal("a name of letters, digits, '-', '_' and '.', such as license", name, valid_name(name) or None)
     return name
-

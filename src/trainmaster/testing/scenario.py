@@ -240,6 +240,7 @@ class Scenario:
         for job in jobs:
             found += self._bytes_problems(job, {id for name, id, _ in told if name == job.id})
         return found + [f"{j.id} succeeded without a clean end" for j in jobs if j.state is State.SUCCEEDED and not _earned(j)]
+
     def _lineage_of(self, job_id: str) -> Lineage | None:
         """As both the job and its parent have it on record."""
         job = self.events.job(job_id)

@@ -1,0 +1,113 @@
+"""What an administrator lays down: pools of nodes, projects and their shares, classes of work, who may call something urgent.
+
+One frozen value, recorded as an event (`cluster.yaml` is its file), read by every decision. Amounts of a quota are by name of
+a resource: a kind of GPU (`h100`), `gpus` (of any kind), `cpus`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Labels = tuple[tuple[str, str], ...]  # sorted by name
+UNBOUNDED = float("inf")
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A maintenance window: the nodes that `nodes` match (glob patterns) take nothing that would still run at `from_s`."""
+
+    from_s: float  # seconds since the epoch
+    until_s: float
+    nodes: tuple[str, ...] = ("*",)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes of one kind: those that `nodes` match by name. A node is in the first pool that matches it."""
+
+    name: str
+    nodes: tuple[str, ...] = ("*",)  # glob patterns
+    labels: Labels = ()  # of all of them: zone, rack; more specific ones in `node_labels`
+    node_labels: tuple[tuple[str, Labels], ...] = ()  # (pattern, labels)
+    price: float = 0.0  # per GPU and hour; of a pool without GPUs, per CPU and hour
+    policy: str = "fair-share"
+    windows: tuple[Window, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """`guarantee` is never lent; up to `nominal` is a project's own, lent while idle and taken back; beyond it borrows."""
+
+    guarantee: float = 0.0
+    nominal: float = UNBOUNDED
+    limit: float = UNBOUNDED
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A tenant. `parent` is the project that it is part of in the tree of shares."""
+
+    name: str
+    weight: float = 1.0
+    parent: str | None = None
+    members: tuple[tuple[str, float], ...] = ()  # (user, weight); one who is not named has weight 1
+    quotas: tuple[tuple[str, Quota], ...] = ()  # by resource
+    running_max: int | None = None  # jobs at a time
+    running_per_member_max: int | None = None
+    urgent: tuple[str, ...] = ()  # members who may call a job urgent; "*": all
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A workload class. Targets are promises to people, shown beside what was reached."""
+
+    name: str
+    priority: int = 0  # added to the job's own, which is -100 … 100
+    preemptible: bool = True
+    wait_target_s: float | None = None
+    completion_target_s: float | None = None
+    recovery_target_s: float | None = None
+    slice_s: float | None = None  # time slices: makes way for its like after so long; None: never
+    express_gpus: float = 0.0  # express lane: so many GPUs are kept for jobs of this class no larger and no longer than
+    express_limit_s: float = 0.0  # this time limit
+
+
+CLASSES = (
+    Work("production", 3000, preemptible=False),
+    Work("interactive", 2000, wait_target_s=60.0, slice_s=1800.0),
+    Work("evaluation", 1000, wait_target_s=300.0),
+    Work("training", 0),
+    Work("trial", -1000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The whole. Whoever is not named has the defaults of its noun."""
+
+    pools: tuple[Pool, ...] = (Pool("default"),)
+    projects: tuple[Project, ...] = ()
+    classes: tuple[Work, ...] = CLASSES
+    half_life_s: float = 7 * DAY_S  # of usage that fair share looks back on
+    min_run_s: float = 300.0  # nobody makes way for another before having run this long
+    currency: str = "USD"
+    _projects: Mapping[str, Project] = field(init=False, repr=False, compare=False, hash=False)
+    _classes: Mapping[str, Work] = field(init=False, repr=False, compare=False, hash=False)
+
+    def __post_init__(self) -> None:
+        """Look up by name from now on."""
+        object.__setattr__(self, "_projects", {one.name: one for one in self.projects})
+        object.__setattr__(self, "_classes", {one.name: one for one in self.classes})
+
+    def project(self, name: str) -> Project:
+        """A project, whether it is named or not."""
+        return self._projects.get(name) or Project(name)
+
+    def work(self, name: str) -> Work:
+        """A workload class, whether it is named or not."""
+        return self._classes.get(name) or Work(name)
+
+    def pool(self, name: str) -> Pool:
+        """A pool, whether it is named or not."""
+        return next((one for one in self.pools if one.name == name), Pool(name))
