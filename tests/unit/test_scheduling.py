@@ -156,7 +156,9 @@ def test_every_refusal_says_what_is_asked_and_what_stands_against_it() -> None:
     assert words(job(1, gpus=1, cpus=6), node("a", gpus=1), node("b", 8.0)) == (
         "asks for 1 GPU, 6 CPUs on one node; no node has all of it"
     )
-    assert words(job(1, gpus=1, gpu_kind="a100"), node("a", gpus=2)) == "asks for GPUs of kind a100; those here are of kind h100"
+    assert (
+        words(job(1, gpus=1, gpu_kind="a100"), node("a", gpus=2)) == "asks for GPUs of kind a100; those here are of kind h100"
+    )
     assert words(job(1, gpus=1, gpu_kind="a100"), node("a")) == "asks for GPUs of kind a100; there are none"
     assert words(job(1, nodes=3), node("a"), node("b")) == "asks for 3 nodes with 1 CPU; there are 2 such nodes"
     assert words(job(1), node("a"), held=held) == "waiting for 1 CPU: other jobs hold what it needs"

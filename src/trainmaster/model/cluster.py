@@ -94,15 +94,27 @@ class Cluster:
     currency: str = "USD"
     _projects: Mapping[str, Project] = field(init=False, repr=False, compare=False, hash=False)
     _classes: Mapping[str, Work] = field(init=False, repr=False, compare=False, hash=False)
+    _lines: dict[str, tuple[Project, ...]] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         """Look up by name from now on."""
         object.__setattr__(self, "_projects", {one.name: one for one in self.projects})
         object.__setattr__(self, "_classes", {one.name: one for one in self.classes})
+        object.__setattr__(self, "_lines", {})
 
     def project(self, name: str) -> Project:
         """A project, whether it is named or not."""
         return self._projects.get(name) or Project(name)
+
+    def line(self, name: str) -> tuple[Project, ...]:
+        """A project and those that it is part of, the nearest first."""
+        found = self._lines.get(name)
+        if found is None:
+            line = [self.project(name)]
+            while line[-1].parent is not None and all(one.name != line[-1].parent for one in line):
+                line.append(self.project(line[-1].parent))
+            found = self._lines[name] = tuple(line)
+        return found
 
     def work(self, name: str) -> Work:
         """A workload class, whether it is named or not."""

@@ -169,8 +169,7 @@ def earliest(space: Space, ask: Ask, ends: Sequence[tuple[float, int, Run]], now
     if able >= ask.nodes and led:
         return Found(now_s, able, led, later)
     at_s = None
-    steps = space.cells.steps
-    alone = space.even is not None and not space.shared and bool(steps(space.even, ask.each)) and ask.lead is None
+    alone = space.even is not None and not space.shared and space.gives(space.even, ask.each) and ask.lead is None
     for end_s, _, run in ends:
         if end_s == FOREVER or (at_s is not None and end_s > at_s):
             break
@@ -185,15 +184,18 @@ def earliest(space: Space, ask: Ask, ends: Sequence[tuple[float, int, Run]], now
     return None if at_s is None else Found(at_s, able, led, later)
 
 
-def come_back(space: Space, later: Later, run: Run, ask: Ask) -> tuple[int, int]:
-    """A run's nodes come back in `later`: how many more can give a member's part of `ask` then, and how many the first's."""
-    steps = space.cells.steps
+def come_back(space: Space, later: Later, run: Run, ask: Ask, sign: int = 1) -> tuple[int, int]:
+    """A run's nodes come back in `later` (or go again: `sign` -1).
+
+    Returns how many more can give a member's part of `ask` then, and how many the first's.
+    """
+    gives = space.gives
     able = led = 0
     for index, node in enumerate(run.grant.nodes):
         if node >= 0 and space.sites[node].open:
             before = later.cell(node)
-            later.give(node, run.grant.part(index))
+            later.give(node, run.grant.part(index)._replace(sign=sign))
             after = later.cell(node)
-            able += bool(steps(after, ask.each)) - bool(steps(before, ask.each))
-            led += bool(steps(after, ask.first)) - bool(steps(before, ask.first))
+            able += gives(after, ask.each) - gives(before, ask.each)
+            led += gives(after, ask.first) - gives(before, ask.first)
     return able, led

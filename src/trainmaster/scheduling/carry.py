@@ -4,9 +4,11 @@ from bisect import bisect_left, insort
 from typing import Any
 
 from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.fair import Holdings
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
+from trainmaster.scheduling.quota import Tally
+from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
 from trainmaster.scheduling.space import Cells, Grant, Site, Space
 from trainmaster.scheduling.task import Kind, Run, Task
 
@@ -26,15 +28,18 @@ class Carry:
         self.policy: Policy | None = None
         self.seen = 0
         self.latest: tuple[Key, int] = ((), -1)  # the last in order of all that ever waited
-        self.expected: dict[str, Grant] = {}  # what the last plan took, until it is on record
+        self.expected: dict[str, tuple[Task, Grant]] = {}  # what the last plan took, until it is on record
         self.busy: dict[Ask, Refusal] = {}  # in words, of this inventory
         self.kept: dict[str, Any] = {}  # the policy's own
+        self.holdings = Holdings()
+        self.tally = Tally(DEFAULT, ())
         self.last: Any = None  # the last one, to go on with where only more has arrived
 
     def follow(self, snapshot: Snapshot, policy: Policy) -> list[Task] | None:
         """Become what the snapshot says. The arrivals, if all else that happened is what the last plan asked for; else None."""
         changes = snapshot.changes
         same = changes is not None and changes is self.changes and self.sites is snapshot.sites
+        same = same and self.tally.rules is snapshot.rules
         if changes is None or not same or policy is not self.policy:
             self.policy = policy
             self._begin(snapshot)
@@ -59,9 +64,9 @@ class Carry:
                 calm = False
                 self._end(id)
         self.seen = len(log)
-        for grant in self.expected.values():  # a plan that nobody carried out
+        for task, grant in self.expected.values():  # a plan that nobody carried out
             calm = False
-            self.space.give(grant)
+            self._untake(task, grant)
         self.expected = {}
         return fresh if calm else None
 
@@ -73,6 +78,8 @@ class Carry:
         self.space = Space(snapshot.sites, self.cells)
         self.queues, self.tasks, self.runs, self.ends, self.expected, self.kept = {}, {}, {}, [], {}, {}
         self.last, self.latest = None, ((), -1)
+        self.tally = Tally(snapshot.rules, snapshot.sites)
+        self.holdings = self.kept["holdings"] = Holdings()
         for task in snapshot.waiting.values():
             self._arrive(task)
         for run in snapshot.running.values():
@@ -102,17 +109,30 @@ class Carry:
         id = run.task.id
         self.runs[id] = run
         insort(self.ends, (run.end_s, run.task.seq, run))
-        taken = self.expected.pop(id, None)
-        if taken == run.grant:
+        self.holdings.enter(run)
+        task, taken = self.expected.pop(id, (None, None))
+        if task is not None and task.kind is run.task.kind and taken == run.grant:
             return self.last is not None and bool(run.placed_s == self.last.now_s)
-        if taken is not None:
-            self.space.give(taken)
+        if task is not None and taken is not None:
+            self._untake(task, taken)
         self.space.hold(run.grant)
+        self.tally.enter(run.task.kind, run.grant)
         return False
+
+    def take(self, task: Task, grant: Grant) -> None:
+        """A plan starts this job; `grant` is taken out of the space already."""
+        self.expected[task.id] = (task, grant)
+        self.tally.enter(task.kind, grant)
+
+    def _untake(self, task: Task, grant: Grant) -> None:
+        self.space.give(grant)
+        self.tally.enter(task.kind, grant, -1)
 
     def _end(self, id: str) -> None:
         run = self.runs.pop(id, None)
         if run is None:
             return
         self.space.give(run.grant)
+        self.tally.enter(run.task.kind, run.grant, -1)
+        self.holdings.enter(run, -1)
         del self.ends[bisect_left(self.ends, (run.end_s, run.task.seq))]

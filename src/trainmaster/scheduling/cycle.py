@@ -1,6 +1,8 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
+from collections.abc import Sequence
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 
 from trainmaster.scheduling.ahead import Kept, choose, earliest
@@ -9,8 +11,9 @@ from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import kept_back, refusal
 from trainmaster.scheduling.order import Key
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.preempt import victims
+from trainmaster.scheduling.policy import Cells, Policy
+from trainmaster.scheduling.preempt import Stage, victims
+from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
 from trainmaster.scheduling.task import Kind, Run, Task
 
@@ -32,19 +35,18 @@ class _Decision:
 
     def __init__(self, snapshot: Snapshot, policy: Policy, carry: Carry) -> None:
         self.snapshot, self.policy, self.carry = snapshot, policy, carry
-        self.space, self.now_s = carry.space, snapshot.now_s
+        self.space, self.now_s, self.tally = carry.space, snapshot.now_s, carry.tally
         self.placements: list[Placement] = []
         self.refused: dict[Kind, Refusal] = {}
         self.kept: list[Kept] = []
         self.reservations: list[Reservation] = []
         self.handovers: list[Handover] = []
-        self.stopped: set[str] = set()  # of those that run: they make way
-        self.freed: dict[int, list[str]] = {}  # nodes that come back, and whose they are until then
         self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
         self.depth = policy.depth(snapshot)
         self.ends = carry.ends
-        self.weakest: list[tuple[Key, Run]] | None = None
         self.view = policy.study(snapshot, carry.kept)
+        self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
+        self.promises = Promises(snapshot, carry)
         self.resting = False  # somebody's back-off is not over
         self.kept_back = False
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
@@ -56,9 +58,9 @@ class _Decision:
         expected to end: whoever was refused would be refused again, for the same reason.
         """
         policy, order, now_s = self.policy, self.policy.order, snapshot.now_s
-        if not policy.steady or policy.preempt is not None or self.resting or self.told_early:
+        if not policy.steady or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
             return False
-        if any(one.at_s <= now_s for one in self.kept):
+        if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle:
             return False
         view = policy.study(snapshot, self.carry.kept)
         keys = sorted((order(view, task), task.seq) for task in fresh)
@@ -80,65 +82,91 @@ class _Decision:
 
     def go(self) -> None:
         """Try the head of each kind's queue, the first in order first; a kind that is refused is not tried again."""
-        order, view = self.policy.order, self.view
-        self.weakest = self._weakest() if self.policy.preempt is not None else None
+        self._promised()
+        order, view, charge = self.policy.order, self.view, self.policy.charge
         heads = [(order(view, queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values()]
         if self.policy.steady:
             self._remember(sorted((order(view, queue[-1][2]), queue[-1][1]) for queue in self.carry.queues.values()))
         heapify(heads)
         while heads:
-            _, _, queue, at = heads[0]
+            key, _, queue, at = heads[0]
             task = queue[at][2]
+            if charge is not None and (now := order(view, task)) != key:  # others of its owner were started meanwhile
+                heapreplace(heads, (now, task.seq, queue, at))
+                continue
             resting = task.not_before_s > self.now_s
             self.resting = self.resting or resting
-            if resting or self._try(task):
+            if resting or task.id in self.promises.settled or self._try(task):
                 at += 1
                 if at < len(queue):
                     heapreplace(heads, (order(view, queue[at][2]), queue[at][1], queue, at))
                     continue
             heappop(heads)
 
-    def _weakest(self) -> list[tuple[Key, Run]]:
-        """Those that run, the last in order first."""
-        order, view = self.policy.order, self.view
-        runs = [run for run in self.carry.runs.values() if not run.stopping]
-        keys = [((*order(view, run.at(self.now_s)), run.task.seq), run) for run in runs]
-        return sorted(keys, key=lambda one: one[0], reverse=True)
+    def _promised(self) -> None:
+        """What was handed over comes first: who finds it free starts, what is still to come is taken out."""
+        for task, grant in self.promises.begin():
+            self.placements.append(Placement(task.id, grant))
+        for task in self.promises.settled.values():
+            self._charge(task)
+
+    def _charge(self, task: Task) -> None:
+        if self.policy.charge is not None:
+            self.policy.charge(self.view, task)
 
     def _try(self, task: Task) -> bool:
-        ask = task.kind.ask
-        able = self.able.get(ask.each)
-        if able is None:
-            able = self.able[ask.each] = self.space.count(ask.each)
-        if able < ask.nodes:
-            return self._refuse(task, False)
+        ask, space = task.kind.ask, self.space
         end_s = FOREVER if task.estimate_s is None else self.now_s + task.estimate_s
+        space.until_s = end_s if space.closing else 0.0
+        barrier = self.tally.barrier(task.kind)
+        if barrier is not None:
+            return self._refuse(task, (), barrier)
+        able = None if space.closing else self.able.get(ask.each)
+        if able is None:
+            able = self.able[ask.each] = space.count(ask.each)
+        if able < ask.nodes:
+            return self._refuse(task, ())
         kept = [one for one in self.kept if one.at_s < end_s]
-        chosen = choose(self.space, ask, self.policy.place(self.space, ask), kept)
+        chosen = choose(space, ask, self._cells(task.kind), kept)
         if chosen is None:
-            return self._refuse(task, bool(kept))
-        self._spend(kept, chosen, ask)
-        grant = self.space.take(ask, chosen)
+            return self._refuse(task, kept)
+        self._start(task, chosen, end_s)
+        return True
+
+    def _cells(self, kind: Kind) -> Cells:
+        """Nodes that may be its, the best first."""
+        found, shut, values = self.policy.place(self.space, kind.ask), self.tally.shut(kind), self.space.cells.values
+        return found if not shut else [one for one in found if shut.isdisjoint(values[one[0]].kinds)]
+
+    def _start(self, task: Task, chosen: list[int], end_s: float, stopped: Sequence[Run] = ()) -> None:
+        """Take what was chosen: for a start now, or, where others still have part of it, for one when they are gone."""
+        ask, space = task.kind.ask, self.space
+        self._spend([one for one in self.kept if one.at_s < end_s], chosen, ask)
+        grant = space.take(ask, chosen)
         self.able.clear()
+        self._charge(task)
         for one in {id(one.then): one for one in self.kept}.values():  # the parts of one gang see one space
             one.then.placed(grant, one.at_s >= end_s)
-        before = {victim for node in grant.nodes for victim in self.freed.get(node, ())}
+        before = self.promises.before(task, grant) | {run.task.id for run in stopped}
         if before:
+            self.tally.enter(task.kind, grant)
             self.handovers.append(Handover(task.id, grant, tuple(sorted(before))))
-            return True
-        self.told_early = self.told_early or self.kept_back
-        self.placements.append(Placement(task.id, grant))
-        self.carry.expected[task.id] = grant
+        else:
+            self.told_early = self.told_early or self.kept_back
+            self.placements.append(Placement(task.id, grant))
+            self.carry.take(task, grant)
         if self.depth:
             self.ends = self.ends if self.ends is not self.carry.ends else self.carry.ends.copy()
             insort(self.ends, (end_s, task.seq, Run(task, grant, self.now_s)))
-        return True
 
-    def _refuse(self, task: Task, kept: bool) -> bool:
+    def _refuse(self, task: Task, kept: Sequence[Kept], barrier: Refusal | None = None) -> bool:
         """It waits, unless others make way for it; whether it starts after all."""
-        if self.weakest is not None and self._hand_over(task):
+        if self.policy.preempt is not None and self._hand_over(task, kept):
             return True
         ask, busy = task.kind.ask, self.carry.busy
+        if barrier is not None:
+            self.refused[task.kind] = barrier
+            return False
         if kept:
             self.kept_back = True
             self.refused[task.kind] = kept_back(ask)
@@ -149,31 +177,22 @@ class _Decision:
         self._keep(task)
         return False
 
-    def _hand_over(self, task: Task) -> bool:
-        """Stop those behind it in order whose nodes it needs, if that is enough to start it."""
-        key, may = (*self.policy.order(self.view, task), task.seq), self.policy.preempt
-        assert self.weakest is not None
-        assert may is not None
-        behind = []
-        for other, run in self.weakest:
-            if other <= key:
-                break
-            if run.task.id not in self.stopped and may(self.snapshot, run, task):
-                behind.append(run)
-        ask = task.kind.ask
-        chosen = victims(self.space, ask, behind) if behind else None
+    def _hand_over(self, task: Task, kept: Sequence[Kept]) -> bool:
+        """Stop those who may be stopped for it and whose nodes it needs, if that is enough to start it."""
+        assert self.policy.preempt is not None
+        candidates = self.policy.preempt(self.stage, task)
+        chosen = victims(self.space, task.kind, candidates, self.tally) if candidates else None
         if chosen is None:
             return False
         for run in chosen:
-            self.stopped.add(run.task.id)
-            self.space.give(run.grant)
-            for node in run.grant.nodes:
-                self.freed.setdefault(node, []).append(run.task.id)
-        nodes = choose(self.space, ask, self.policy.place(self.space, ask), ())
-        assert nodes is not None, "the gain was tried before"
-        before = {run.task.id for run in chosen} | {victim for node in nodes for victim in self.freed.get(node, ())}
-        self.handovers.append(Handover(task.id, self.space.take(ask, nodes), tuple(sorted(before))))
-        self.able.clear()
+            self.promises.let_go(run)
+        nodes = choose(self.space, task.kind.ask, self._cells(task.kind), kept)
+        if nodes is None:  # what comes back is kept for one ahead of it
+            for run in chosen:
+                self.promises.keep(run)
+            return False
+        self.stage.stopped.update(run.task.id for run in chosen)
+        self._start(task, nodes, FOREVER if task.estimate_s is None else self.now_s + task.estimate_s, chosen)
         return True
 
     def _spend(self, kept: list[Kept], chosen: list[int], ask: Ask) -> None:
@@ -195,12 +214,14 @@ class _Decision:
 
     def plan(self) -> Plan:
         """What was decided. What is to be handed over is not free yet: the space is left as those that run have it."""
+        kinds = self.snapshot.waiting
         for handover in self.handovers:
             self.space.give(handover.grant)
-        for id in self.stopped:
-            self.space.hold(self.carry.runs[id].grant)
+            self.tally.enter(kinds[handover.job].kind, handover.grant, -1)
+        self.promises.end()
         placements, handovers, reservations = tuple(self.placements), tuple(self.handovers), tuple(self.reservations)
-        return Plan(placements, handovers, reservations, self.refused, self.depth, self.policy.name)
+        told, broken = self.promises.told, tuple(self.promises.broken)
+        return Plan(placements, handovers, reservations, self.refused, self.depth, self.policy.name, told, broken)
 
 
 def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:

@@ -1,6 +1,6 @@
 """Who goes first: keys of tasks, the smallest first. Every order is total: the cycle adds the order of submission."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainmaster.scheduling.ask import WHOLE, Ask
 from trainmaster.scheduling.cells import FOREVER
@@ -8,7 +8,7 @@ from trainmaster.scheduling.hazards import Hazards, urgency
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.task import Task
 
-Key = tuple[float, ...]
+Key = tuple[Any, ...]
 STILL_S = 23 * 86_400.0  # so long without a turn, and a job goes first for once
 QUEUES = tuple(14_400.0 * 6**i for i in range(4))  # GPU-seconds at which a job moves to the next of five queues
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.fair import Holdings, Shares, fair_share
 from trainmaster.scheduling.hazards import Hazards, Life
 from trainmaster.scheduling.order import (
     STILL_S,
@@ -21,6 +22,7 @@ from trainmaster.scheduling.order import (
     smallest_first,
     width_of,
 )
+from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Past, Run, Task
@@ -41,9 +43,10 @@ class Policy:
 
     `within` is the order among waiting tasks of one kind, which time alone never changes and with which `order` agrees; None:
     there is no such order, each is looked at for itself.
-    `preempt` says whether a live attempt may be stopped for a task; None: none ever. `steady`: the order of two waiting tasks
-    never changes by time alone. `beat_s`: how often to look again though nothing happened. `study` makes of the snapshot what
-    `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
+    `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `steady`: the order of
+    two waiting tasks never changes by time alone. `beat_s`: how often to look again though nothing happened. `study` makes of
+    the snapshot what `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
+    `charge`: a start counts in that at once, so that the keys of those behind it change within a cycle, never to smaller ones.
     """
 
     name: str
@@ -51,11 +54,12 @@ class Policy:
     place: Callable[[Space, Ask], Cells]
     depth: Callable[[Snapshot], int]
     within: Callable[[Task], float] | None = since
-    preempt: Callable[[Snapshot, Run, Task], bool] | None = None
+    preempt: Candidates | None = None
     steady: bool = True
     beat_s: float | None = None
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
+    charge: Callable[[Any, Task], None] | None = None
 
 
 def pack(space: Space, ask: Ask) -> Cells:
@@ -108,6 +112,16 @@ def learn(snapshot: Snapshot, kept: dict[str, Any]) -> Study:
     return Study(hazards, snapshot.now_s)
 
 
+def shares(snapshot: Snapshot, kept: dict[str, Any]) -> Shares:
+    """What everybody has had."""
+    holdings = kept.get("holdings")
+    if holdings is None:
+        holdings = kept["holdings"] = Holdings()
+        for run in snapshot.running.values():
+            holdings.enter(run)
+    return Shares(snapshot, holdings)
+
+
 def _life(past: Past) -> Life:
     return Life(past.seq, width_of(past.kind.ask), past.ran_s, True)
 
@@ -118,11 +132,30 @@ POLICIES = {
         Policy("fifo", priority_then_fifo, pack, no_reservations),
         Policy("easy", priority_then_fifo, pack, one_reservation),
         Policy("sjf", shortest_first, pack, no_reservations, left, exact=True),
-        Policy("srtf", shortest_first, pack, no_reservations, left, whenever, steady=False, exact=True),
-        Policy("srsf", smallest_first, pack, no_reservations, left, whenever, steady=False, exact=True),
-        Policy("learned", learned, pack, no_reservations, None, after_a_while, steady=False, beat_s=1200.0, study=learn),
+        Policy("srtf", shortest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),
+        Policy("srsf", smallest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),
         Policy(
-            "least-attained", least_attained, pack, no_reservations, attained, after_a_while, steady=False, beat_s=MIN_RUN_S
+            "learned", learned, pack, no_reservations, None, overtaking(after_a_while), steady=False, beat_s=1200.0, study=learn
+        ),
+        Policy(
+            "least-attained",
+            least_attained,
+            pack,
+            no_reservations,
+            attained,
+            overtaking(after_a_while),
+            steady=False,
+            beat_s=MIN_RUN_S,
+        ),
+        Policy(
+            "fair-share",
+            fair_share,
+            pack,
+            one_reservation,
+            preempt=by_right,
+            steady=False,
+            study=shares,
+            charge=Shares.charge,
         ),
     )
 }

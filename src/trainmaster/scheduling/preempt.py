@@ -1,38 +1,143 @@
-"""Who makes way: the fewest who are behind in order, found by trying the whole gain before anyone is touched."""
+"""Who makes way: candidates by right or by order, and of them the fewest.
 
-from collections.abc import Sequence
+They are found by trying the whole gain before anyone is touched.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trainmaster.scheduling.ahead import Later, come_back
-from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.order import Key
+from trainmaster.scheduling.quota import Tally, asked
+from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Run
+from trainmaster.scheduling.task import Kind, Run, Task
+
+EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
 
 
-def victims(space: Space, ask: Ask, candidates: Sequence[Run]) -> list[Run] | None:
+@dataclass(slots=True)
+class Stage:
+    """Those that run, as a cycle looks for candidates among them. What is sorted is sorted once, and only when asked for."""
+
+    snapshot: Snapshot
+    runs: Mapping[str, Run]
+    tally: Tally
+    key: Callable[[Task], Key]
+    stopped: set[str] = field(default_factory=set)  # they make way already
+    _weakest: list[tuple[Key, Run]] | None = None
+    _softest: list[Run] | None = None
+
+    @property
+    def weakest(self) -> list[tuple[Key, Run]]:
+        """The last in order first."""
+        if self._weakest is None:
+            now_s = self.snapshot.now_s
+            keys = [((*self.key(run.at(now_s)), run.task.seq), run) for run in self.runs.values() if not run.stopping]
+            self._weakest = sorted(keys, key=lambda one: one[0], reverse=True)
+        return self._weakest
+
+    @property
+    def softest(self) -> list[Run]:
+        """Those that may be stopped: the lowest class first, then the least work lost, then the youngest."""
+        if self._softest is None:
+            now_s = self.snapshot.now_s
+            able = [run for run in self.runs.values() if not run.stopping and self._may_stop(run)]
+            lost = {run.task.id: (now_s - run.kept_s) * run.task.kind.ask.gpu_milli for run in able}
+            self._softest = sorted(able, key=lambda run: (run.task.kind.tier, lost[run.task.id], -run.placed_s, -run.task.seq))
+        return self._softest
+
+    def _may_stop(self, run: Run) -> bool:
+        rules = self.snapshot.rules
+        undisturbed_s = rules.min_run_s * 2.0 ** min(run.task.evictions, EVICTIONS_MAX)
+        return rules.work(run.task.kind.work).preemptible and self.snapshot.now_s - run.placed_s >= undisturbed_s
+
+
+Candidates = Callable[[Stage, Task], Sequence[Run]]
+
+
+def overtaking(may: Callable[[Snapshot, Run, Task], bool]) -> Candidates:
+    """Those behind it in order of whom `may` says yes."""
+
+    def candidates(stage: Stage, task: Task) -> Sequence[Run]:
+        key, found = (*stage.key(task), task.seq), []
+        for other, run in stage.weakest:
+            if other <= key:
+                break
+            if run.task.id not in stage.stopped and may(stage.snapshot, run, task):
+                found.append(run)
+        return found
+
+    return candidates
+
+
+def by_right(stage: Stage, task: Task) -> Sequence[Run]:
+    """A lower class makes way for a higher one; who borrows, for a project that wants what is its own; who has had its slice.
+
+    Two jobs never stop each other in turn: of two classes one is the higher; a project that takes its own back holds no more
+    than that, and only who holds more can be made to give, to its own class or a higher one.
+    """
+    kind = task.kind
+    reclaims, sliced = stage.tally.within(kind), stage.snapshot.rules.work(kind.work).slice_s is not None
+    if not stage.softest or not (stage.softest[0].task.kind.tier < kind.tier or reclaims or sliced):
+        return ()
+    resources = asked(kind.ask)
+    own = {one.name for one in stage.snapshot.rules.line(kind.project)}
+    borrowed: dict[str, dict[str, float]] = {}
+    first, then = [], []
+    for run in stage.softest:
+        other = run.task.kind
+        if run.task.id in stage.stopped or other.tier > kind.tier:
+            continue
+        if reclaims and other.project not in own:
+            more = borrowed.setdefault(other.project, dict(stage.tally.borrowed(other.project, resources)))
+            amounts = stage.tally.amounts(run.grant)
+            if any(more.get(resource, 0) > 0 and amounts.get(resource) for resource in resources):
+                for resource in more:
+                    more[resource] -= amounts.get(resource, 0)
+                first.append(run)
+                continue
+        if other.tier < kind.tier or _slice_is_over(stage.snapshot, run, task):
+            then.append(run)
+    return [*first, *then]
+
+
+def _slice_is_over(snapshot: Snapshot, run: Run, task: Task) -> bool:
+    if run.task.kind.work != task.kind.work:
+        return False
+    slice_s = snapshot.rules.work(task.kind.work).slice_s
+    return slice_s is not None and snapshot.now_s - run.placed_s >= slice_s
+
+
+def victims(space: Space, kind: Kind, candidates: Sequence[Run], tally: Tally) -> list[Run] | None:
     """Those of `candidates`, the first to go first, whose nodes together with what is free hold the gang; None: not even all.
 
-    Nobody is among them whom it could do without.
+    Nobody is among them whom it could do without. Where quota alone stands in its way, they are those whose going mends that.
     """
-    chosen = _enough(space, ask, candidates)
-    if chosen is None:
-        return None
-    at = len(chosen) - 1
-    while at >= 0 and len(chosen) > 1:  # the last to be taken in is the dearest: try without it first
-        fewer = chosen[:at] + chosen[at + 1 :]
-        if _enough(space, ask, fewer) is not None:
-            chosen = fewer
-        at -= 1
-    return chosen
-
-
-def _enough(space: Space, ask: Ask, candidates: Sequence[Run]) -> list[Run] | None:
-    """The shortest beginning of `candidates` that is enough."""
-    later, taken = Later(space), list[Run]()
+    ask, later, chosen = kind.ask, Later(space), list[Run]()
     able, led = space.count(ask.each), space.count(ask.first)
-    for run in candidates:
-        if able >= ask.nodes and led:
-            break
-        taken.append(run)
-        more = come_back(space, later, run, ask)
+
+    def enough() -> bool:
+        return able >= ask.nodes and led > 0 and tally.barrier(kind) is None
+
+    def go(run: Run, sign: int) -> None:
+        nonlocal able, led
+        more = come_back(space, later, run, ask, sign)
         able, led = able + more[0], led + more[1]
-    return taken if able >= ask.nodes and led else None
+        tally.enter(run.task.kind, run.grant, -sign)
+
+    for run in candidates:
+        if enough():
+            break
+        chosen.append(run)
+        go(run, 1)
+    found = enough()
+    needed = []
+    for run in reversed(chosen):  # the last to be taken in is the dearest: try without it first
+        go(run, -1)
+        if found and not enough():
+            go(run, 1)
+            needed.append(run)
+    for run in needed:
+        tally.enter(run.task.kind, run.grant)
+    return needed[::-1] or None

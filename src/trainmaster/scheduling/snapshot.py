@@ -52,7 +52,7 @@ class Snapshot:
 class Refusal:
     """Why a job was left waiting. The text names no momentary figure, so that it changes only when its reason does."""
 
-    kind: str  # "backoff" | "impossible" | "busy" | "reserved" | "quota"
+    kind: str  # "backoff" | "impossible" | "busy" | "reserved" | "quota" | "handover"
     text: str
 
 
@@ -86,7 +86,10 @@ BACKOFF = Refusal("backoff", "waiting before the next restart (back-off)")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One decision: who starts where, for whom room is kept, and why the others wait (see `reason`)."""
+    """One decision: who starts where, for whom room is kept, and why the others wait (see `reason`).
+
+    `broken` are jobs to which nodes had been promised that will not come: they wait like all others.
+    """
 
     placements: tuple[Placement, ...] = ()
     handovers: tuple[Handover, ...] = ()
@@ -94,7 +97,11 @@ class Plan:
     refused: Mapping[Kind, Refusal] = field(default_factory=dict)
     depth: int = 0
     policy: str = ""
+    promised: Mapping[str, Refusal] = field(default_factory=dict)  # jobs whose nodes are still being given back
+    broken: tuple[str, ...] = ()
 
     def reason(self, task: Task, now_s: float) -> Refusal:
         """Why a job that was not started waits."""
+        if task.id in self.promised:
+            return self.promised[task.id]
         return BACKOFF if task.not_before_s > now_s else self.refused[task.kind]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from trainmaster.model.cluster import Labels
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
-from trainmaster.scheduling.cells import Cell, Step, steps
+from trainmaster.scheduling.cells import FOREVER, Cell, Step, steps
 
 Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
 
@@ -117,6 +117,8 @@ class Space:
         self.free = [[WHOLE] * len(site.devices) for site in self.sites]  # thousandths of each GPU
         bare = {site.cell for site in self.sites}
         self.even = self.cells.number(bare.pop()) if len(bare) == 1 and all(site.open for site in self.sites) else None
+        self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
+        self.until_s = 0.0  # nodes that close before are left out of every count
         for node, site in enumerate(self.sites):
             number = self.cells.number(site.cell)
             self.of.append(number)
@@ -125,16 +127,38 @@ class Space:
 
     def fitting(self, shape: Shape) -> Iterator[tuple[int, list[int]]]:
         """Cells that can give `shape`, with their open nodes."""
-        find = self.cells.steps
-        return ((number, nodes) for number, nodes in self.nodes.items() if find(number, shape))
+        return ((number, nodes) for number, nodes in self.nodes.items() if self.gives(number, shape))
+
+    def gives(self, number: int, shape: Shape) -> bool:
+        """Whether a node of this cell can give `shape`, for as long as it is asked for."""
+        return bool(self.cells.steps(number, shape)) and not (
+            self.closing and self.cells.values[number].closes_s < self.until_s
+        )
 
     def count(self, shape: Shape) -> int:
         """How many open nodes can give `shape`."""
-        find, total = self.cells.steps, 0
+        total = 0
         for number, nodes in self.nodes.items():
-            if find(number, shape):
+            if self.gives(number, shape):
                 total += len(nodes)
         return total
+
+    def has(self, grant: Grant) -> bool:
+        """Whether all that is in `grant`, on those very devices, is free now and its nodes are open."""
+        for index, node in enumerate(grant.nodes):
+            if node < 0 or not self.sites[node].open:
+                return False
+            shape, cell, held = grant.shape(index), self.cells.values[self.of[node]], grant.held(index)
+            counted = dict(cell.counted)
+            if cell.cpus < shape.cpus or cell.memory < shape.memory:
+                return False
+            if any(counted.get(name, 0) < amount for name, amount in shape.counted):
+                return False
+            for place, device in enumerate(held):
+                share = shape.share if shape.share and place == len(held) - 1 else WHOLE
+                if self.free[node][device] < share:
+                    return False
+        return True
 
     def take(self, ask: Ask, chosen: Sequence[int], way: int = 0) -> Grant:
         """Give a gang its nodes, the first of `chosen` what the first is asked for; `way` picks among the steps of a share."""

@@ -18,6 +18,7 @@ class Kind:
     member: str = ""
     work: str = "training"  # the workload class
     priority: int = 0  # -100 … 100, within the class
+    tier: int = 0  # the class's own priority
     limit_s: float | None = None  # time limit
     command: str = ""  # digest of what runs, for prediction; "" where nobody knows
 
@@ -29,6 +30,7 @@ class Owner(NamedTuple):
     member: str = ""
     work: str = "training"  # the workload class
     priority: int = 0
+    tier: int = 0
 
 
 NOBODY = Owner()
@@ -51,6 +53,7 @@ class Task(NamedTuple):
     estimate_s: float | None = None  # how long it will run from here; None: nobody knows
     attained_s: float = 0.0  # running time it has had
     running: bool = False
+    evictions: int = 0  # so many times it has made way for others
 
 
 class Run(NamedTuple):
@@ -60,6 +63,12 @@ class Run(NamedTuple):
     grant: Grant
     placed_s: float
     stopping: bool = False  # its end has been ordered; its nodes come back when it is gone
+    saved_s: float | None = None  # when its last checkpoint was; None: it has none of this attempt
+
+    @property
+    def kept_s(self) -> float:
+        """What it did before this is not lost when it makes way."""
+        return self.placed_s if self.saved_s is None else max(self.saved_s, self.placed_s)
 
     @property
     def end_s(self) -> float:

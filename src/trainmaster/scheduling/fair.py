@@ -1,0 +1,96 @@
+"""Who has had how much of what is theirs: the order of fair share."""
+
+from typing import Any, NamedTuple
+
+from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.order import STILL_S, Key
+from trainmaster.scheduling.share import Member
+from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.task import Kind, Past, Run, Task
+
+AHEAD_MIN_S, AHEAD_MAX_S, AHEAD_S = 1.0, 3600.0, 60.0  # of service that a start is charged with at once
+_RECENT = 64  # ended jobs whose mean run time that is
+_MILLI = 1000
+
+
+class Shares:
+    """Service of projects and members now: what is over, what runs, and a little ahead for what runs.
+
+    Charged at the decision: whoever is started counts at once with `ahead_s` of service, so that no burst slips in between two
+    looks. Of two projects that one goes first that has had less for its weight, and with it all of its members (Fair Tree).
+    """
+
+    def __init__(self, snapshot: Snapshot, held: "Holdings") -> None:
+        self.rules, self.now_s = snapshot.rules, snapshot.now_s
+        self.ahead_s = ahead_of(snapshot.ended)
+        self.service: dict[str | Member, float] = {}
+        half_life_s = self.rules.half_life_s
+        for member in sorted(snapshot.usage.keys() | held.of.keys()):  # sorted: sums do not depend on who came first
+            account = snapshot.usage.get(member)
+            service = account.at(self.now_s, half_life_s) if account is not None else 0.0
+            self._add(member, service + held.service(member, self.now_s + self.ahead_s))
+
+    def charge(self, task: Task) -> None:
+        """A job is started."""
+        kind = task.kind
+        self._add((kind.project, kind.member), _width_milli(kind.ask) / _MILLI * self.ahead_s)
+
+    def levels(self, kind: Kind) -> tuple[float, ...]:
+        """Service over weight, from the top of the tree down to the member; less goes first."""
+        line = self.rules.line(kind.project)
+        weight = next((weight for name, weight in line[0].members if name == kind.member), 1.0)
+        member = self.service.get((kind.project, kind.member), 0.0) / weight
+        return (*(self.service.get(one.name, 0.0) / one.weight for one in reversed(line)), member)
+
+    def _add(self, member: Member, service: float) -> None:
+        self.service[member] = self.service.get(member, 0.0) + service
+        for one in self.rules.line(member[0]):
+            self.service[one.name] = self.service.get(one.name, 0.0) + service
+
+
+class Held(NamedTuple):
+    """The live attempts of one member: their widths together, and widths times times of placement. Whole numbers: exact."""
+
+    width_milli: int = 0
+    placed: int = 0  # thousandths × milliseconds
+
+
+class Holdings:
+    """Live attempts by member, kept as they come and go."""
+
+    def __init__(self) -> None:
+        self.of: dict[Member, Held] = {}
+
+    def enter(self, run: Run, sign: int = 1) -> None:
+        """An attempt began, or (`sign` -1) is over."""
+        kind = run.task.kind
+        width, placed = self.of.get((kind.project, kind.member), Held())
+        own = sign * _width_milli(kind.ask)
+        if width + own:
+            self.of[kind.project, kind.member] = Held(width + own, placed + own * round(run.placed_s * _MILLI))
+        else:
+            del self.of[kind.project, kind.member]
+
+    def service(self, member: Member, until_s: float) -> float:
+        """What they will have had by then."""
+        width, placed = self.of.get(member, Held())
+        return (width * round(until_s * _MILLI) - placed) / _MILLI**2
+
+
+def ahead_of(ended: Any) -> float:
+    """What a start is charged with: what jobs have run for lately."""
+    recent: list[Past] = ended[-_RECENT:]
+    if not recent:
+        return AHEAD_S
+    return min(AHEAD_MAX_S, max(AHEAD_MIN_S, sum(past.ran_s for past in recent) / len(recent)))
+
+
+def fair_share(shares: Shares, task: Task) -> Key:
+    """Class, then shares, then the job's own priority, then who came first; before all, who has waited for too long."""
+    waited_long = not task.running and shares.now_s - task.since_s >= STILL_S
+    return (not waited_long, -task.kind.tier, shares.levels(task.kind), -task.kind.priority, task.since_s)
+
+
+def _width_milli(ask: Ask) -> int:
+    """GPUs of a request in thousandths, or CPUs where it asks for none."""
+    return ask.gpu_milli or ask.each.cpus * ask.nodes

@@ -1,0 +1,115 @@
+"""Nodes that some give back for others: held for those until the last of the first is gone, and nobody else's meanwhile.
+
+This is what stops thrash when those who make way leave at different times: what has become free waits for whom it was freed.
+"""
+
+from trainmaster.scheduling.carry import Carry
+from trainmaster.scheduling.snapshot import Refusal, Snapshot
+from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.task import Run, Task
+
+
+class Promises:
+    """Within one decision: who makes way, and what is promised of it. The space is put back by `end`."""
+
+    def __init__(self, snapshot: Snapshot, carry: Carry) -> None:
+        self._snapshot, self._carry = snapshot, carry
+        self._leaving: dict[int, list[Run]] = {}  # those who make way, by node
+        self._gone: dict[str, Run] = {}
+        self._held: list[tuple[Task, Grant]] = []
+        self.settled: dict[str, Task] = {}  # jobs that need not be tried: they start, or wait for what is theirs
+        self.told: dict[str, Refusal] = {}
+        self.broken: list[str] = []
+
+    def begin(self) -> list[tuple[Task, Grant]]:
+        """Those that find free what was promised to them, in the order of submission: it is taken. For others it is held."""
+        snapshot, space, tally = self._snapshot, self._carry.space, self._carry.tally
+        tasks = sorted((snapshot.waiting[id] for id in snapshot.promised if id in snapshot.waiting), key=lambda task: task.seq)
+        if not tasks:
+            return []
+        stopping = [run for run in self._carry.runs.values() if run.stopping]
+        ready, coming = [], []
+        for task in tasks:
+            grant = snapshot.promised[task.id]
+            if space.has(grant) and task.not_before_s <= snapshot.now_s and tally.barrier(task.kind, grant) is None:
+                space.hold(grant)
+                self._carry.take(task, grant)
+                self.settled[task.id] = task
+                ready.append((task, grant))
+            else:
+                coming.append((task, grant))
+        for task, grant in coming:
+            barred = tally.barrier(task.kind, grant) is not None
+            for run in stopping:
+                if run.task.id not in self._gone and (barred or not set(run.grant.nodes).isdisjoint(grant.nodes)):
+                    self.let_go(run)
+            if not space.has(grant) or tally.barrier(task.kind, grant) is not None:
+                self.broken.append(task.id)
+                continue
+            space.hold(grant)
+            tally.enter(task.kind, grant)
+            self._held.append((task, grant))
+            self.settled[task.id] = task
+            names = sorted(run.task.id for run in self._gone.values() if barred or set(run.grant.nodes) & set(grant.nodes))
+            self.told[task.id] = Refusal("handover", f"waiting for {', '.join(names)} to make way for it")
+        return ready
+
+    def before(self, task: Task, grant: Grant) -> set[str]:
+        """Who must be gone before this can be had; it is taken out of the space already. Nobody: it is free now."""
+        found = set[str]()
+        for node in grant.nodes:
+            runs = self._leaving.get(node, ())
+            if runs and not self._beside(node, runs):
+                found |= {run.task.id for run in runs}
+        if self._gone and not found and not self._carry.tally.idle and self._barred(task, grant):
+            found = set(self._gone)
+        return found
+
+    def _barred(self, task: Task, grant: Grant) -> bool:
+        """Whether quota stands in its way as long as those that make way are there."""
+        tally = self._carry.tally
+        for run in self._gone.values():
+            tally.enter(run.task.kind, run.grant)
+        barred = tally.barrier(task.kind, grant) is not None
+        for run in self._gone.values():
+            tally.enter(run.task.kind, run.grant, -1)
+        return barred
+
+    def _beside(self, node: int, runs: list[Run]) -> bool:
+        """Whether a node has enough for those that make way and for all that is given of it besides."""
+        space = self._carry.space
+        parts = [run.grant.part(index)._replace(sign=-1) for run in runs for index in _members(run.grant, node)]
+        number, free = space.of[node], space.free[node].copy()
+        for part in parts:
+            number = space.after(node, part, number, free)
+        cell = space.cells.values[number]
+        return min((cell.cpus, cell.memory, *(amount for _, amount in cell.counted), *free)) >= 0
+
+    def let_go(self, run: Run) -> None:
+        """It makes way: what it has is there to be given."""
+        self._gone[run.task.id] = run
+        self._carry.space.give(run.grant)
+        self._carry.tally.enter(run.task.kind, run.grant, -1)
+        for node in run.grant.nodes:
+            self._leaving.setdefault(node, []).append(run)
+
+    def keep(self, run: Run) -> None:
+        """It does not make way after all."""
+        del self._gone[run.task.id]
+        self._carry.space.hold(run.grant)
+        self._carry.tally.enter(run.task.kind, run.grant)
+        for node in run.grant.nodes:
+            self._leaving[node].remove(run)
+
+    def end(self) -> None:
+        """Put the space back as those that run have it."""
+        for task, grant in self._held:
+            self._carry.space.give(grant)
+            self._carry.tally.enter(task.kind, grant, -1)
+        for run in self._gone.values():
+            self._carry.space.hold(run.grant)
+            self._carry.tally.enter(run.task.kind, run.grant)
+
+
+def _members(grant: Grant, node: int) -> list[int]:
+    return [index for index, one in enumerate(grant.nodes) if one == node]

@@ -1,0 +1,159 @@
+"""Laws of sharing a cluster: quotas, classes, who makes way, and what is promised meanwhile. Random rules and histories."""
+
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+from hypothesis import Phase, given, settings
+from test_scheduling_laws import History, occupied, seeds, started
+
+from trainmaster.model.cluster import Cluster, Project, Quota
+from trainmaster.scheduling.ask import WHOLE
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.policy import POLICIES, Policy
+from trainmaster.scheduling.snapshot import STARTED, Plan, Snapshot
+from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+
+
+class Shared(History):
+    """The same with projects, classes, quotas; who makes way takes its time, and what it gives back is promised meanwhile."""
+
+    def __init__(self, rng: Random, policy: Policy) -> None:
+        super().__init__(rng, policy)
+        self.promised: dict[str, Grant] = {}
+        self.rules = rules(rng)
+        self.victims: dict[str, str] = {}
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self.now_s, self.sites, dict(self.waiting), dict(self.running), 0, self.changes,
+            rules=self.rules, promised=dict(self.promised),
+        )  # fmt: skip
+
+    def step(self) -> Snapshot:
+        super().step()
+        for id in [id for id, run in self.running.items() if run.stopping and self.rng.random() < 0.5]:
+            run = self.end(id)
+            self.queue(run.at(self.now_s)._replace(since_s=self.now_s, running=False, evictions=run.task.evictions + 1))
+        for id in [id for id in self.promised if id not in self.waiting]:
+            del self.promised[id]
+        return self.snapshot()
+
+    def queue(self, task: Task) -> None:
+        if task.kind.project == "default":
+            rng = self.rng
+            work = rng.choice(["training", "training", "interactive", "production", "trial"])
+            project, member = rng.choice(["a", "b", "c", "aa"]), rng.choice("xy")
+            owner = Owner(project, member, work, task.kind.priority, self.rules.work(work).priority)
+            task = task._replace(kind=kind_of(task.kind.ask, owner))
+        super().queue(task)
+
+    def act(self, plan: Plan) -> None:
+        for id in plan.broken:
+            del self.promised[id]
+        for handover in plan.handovers:
+            self.promised[handover.job] = handover.grant
+            for id in handover.victims:
+                if not self.running[id].stopping:
+                    run = self.end(id)
+                    self.running[id] = run._replace(stopping=True)
+                    self.changes = self.changes.note(STARTED, id)
+                    self.victims[id] = handover.job
+        for placement in plan.placements:
+            self.promised.pop(placement.job, None)
+            self.start(placement.job, placement.grant)
+
+
+def rules(rng: Random) -> Cluster:
+    def quota() -> tuple[tuple[str, Quota], ...]:
+        found = []
+        for resource in ("a", "gpus", "cpus"):
+            if rng.random() < 0.5:
+                guarantee, nominal, limit = sorted(rng.choice([0, 1, 2, 4, 8]) for _ in range(3))
+                found.append((resource, Quota(guarantee, nominal, limit)))
+        return tuple(found)
+
+    def project(name: str, parent: str | None = None) -> Project:
+        most, each = rng.choice([None, None, 2, 4]), rng.choice([None, None, 1, 3])
+        return Project(name, rng.choice([1.0, 2.0]), parent, (("x", 2.0),), quota(), most, each)
+
+    return Cluster(projects=(project("a"), project("b"), project("aa", "a")), min_run_s=rng.choice([0.0, 3.0]))
+
+
+def holds(rules: Cluster, name: str, running: Iterable[Run]) -> list[Run]:
+    return [run for run in running if any(one.name == name for one in rules.line(run.task.kind.project))]
+
+
+def amount(sites: tuple[Site, ...], run: Run, resource: str) -> int:
+    """Told from the grant itself, not by the tally's own sums."""
+    grant, total = run.grant, 0
+    for index, node in enumerate(grant.nodes):
+        shape = grant.shape(index)
+        if resource == "cpus":
+            total += shape.cpus
+        elif resource == "gpus":
+            total += shape.gpu_milli
+        else:
+            devices = grant.held(index)
+            kinds = [sites[node].cell.kinds[sites[node].devices[device]] for device in devices]
+            total += shape.share if shape.share and kinds == [resource] else WHOLE * kinds.count(resource)
+    return total
+
+
+@pytest.mark.parametrize("name", ["fair-share", "srtf", "least-attained", "easy"])
+@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_quotas_hold_and_what_is_promised_comes(name: str, seed: int) -> None:
+    rng = Random(seed)
+    history, carry = Shared(rng, POLICIES[name]), Carry()
+    for _ in range(40):
+        snapshot = history.step()
+        plan, carry = cycle(snapshot, history.policy, carry)
+        assert plan == cycle(snapshot, history.policy)[0], "the plan of an empty carry"
+        told = [task for task in snapshot.waiting.values() if task.id not in started(plan)]
+        assert all(plan.reason(task, snapshot.now_s).text for task in told)
+        for handover in plan.handovers:
+            assert handover.victims, "somebody makes way for it"
+        history.act(plan)
+        live = list(history.running.values())
+        space = occupied(history.sites, history.running)
+        assert all(space.cells.values[number].cpus >= 0 for number in space.of)
+        assert all(0 <= free <= WHOLE for node in space.free for free in node), "a device was given twice"
+        for project in history.rules.projects:
+            mine = holds(history.rules, project.name, live)
+            for resource, quota in project.quotas:
+                assert sum(amount(history.sites, run, resource) for run in mine) <= quota.limit * WHOLE
+            assert project.running_max is None or len(mine) <= project.running_max
+            for member in "xy":
+                own = [run for run in mine if (run.task.kind.project, run.task.kind.member) == (project.name, member)]
+                assert project.running_per_member_max is None or len(own) <= project.running_per_member_max
+
+
+@settings(max_examples=120, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_nobody_is_stopped_without_right_and_no_two_stop_each_other_in_turn(seed: int) -> None:
+    rng = Random(seed)
+    history = Shared(rng, POLICIES["fair-share"])
+    made_way: dict[str, set[str]] = {}
+    for _ in range(40):
+        snapshot = history.step()
+        plan, _ = cycle(snapshot, history.policy)
+        stopped = {id for id, run in snapshot.running.items() if run.stopping}
+        for handover in plan.handovers:
+            kind = snapshot.waiting[handover.job].kind
+            for id in handover.victims:
+                run = snapshot.running[id]
+                if id in stopped:
+                    continue  # for another; this one gets what that one leaves
+                stopped.add(id)
+                assert history.rules.work(run.task.kind.work).preemptible
+                assert history.now_s - run.placed_s >= history.rules.min_run_s
+                assert run.task.kind.tier <= kind.tier
+                made_way.setdefault(id, set()).add(handover.job)
+                sliced = run.task.kind.work == kind.work == "interactive"
+                higher = run.task.kind.tier < kind.tier
+                assert sliced or higher or run.task.kind.project != kind.project
+                if higher:
+                    assert id not in made_way.get(handover.job, ()), "it had made way for it before"
+        history.act(plan)
