@@ -1,14 +1,17 @@
 """Decisions into events: verdicts over ended attempts, limits that are reached, and the scheduler's plan."""
 
+from collections.abc import Sequence
 from random import Random
 
 from trainmaster.control.world import Batch
-from trainmaster.model.events import AttemptEnded, Placed, Planned, StopOrdered, Waited
+from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroken, Promised, StopOrdered, Waited
 from trainmaster.model.job import Job, NodePhase, State, StopFor
+from trainmaster.model.nodes import Node
 from trainmaster.recovery.verdict import judge
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.snapshot import Handover
 
 RESUME_TRIES = 3  # checkpoints an attempt may fall back through before it starts from the beginning
 
@@ -49,18 +52,33 @@ def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
     snapshot = batch.world.snapshot(batch.now_s)
     decided, carry = cycle(snapshot, policy, carry)
     nodes = tuple(batch.world.nodes[name] for name in sorted(batch.world.nodes))
+    for id in decided.broken:
+        batch.record(id, PromiseBroken("what was given back for it is not to be had any more: it waits like all others"))
     placed = []
     for placement in decided.placements:
         job = batch.world.jobs[placement.job]
         number = job.attempt.number + 1 if job.attempt else 1
         batch.record(job.id, Placed(number, allocation(placement.grant, nodes), job.resumable(RESUME_TRIES)))
         placed.append(f"{job.id}.{number}")
+    handed = _hand_over(batch, decided.handovers, nodes)
     for task in list(batch.world.waiting.values()):
         if task.not_before_s > snapshot.now_s:
             continue  # it says so itself
-        text = decided.refused[task.kind].text
+        text = handed.get(task.id) or decided.reason(task, snapshot.now_s).text
         if batch.world.jobs[task.id].reason != text:
             batch.record(task.id, Waited(text))
-    if placed:
+    if placed or handed:
         batch.record_cluster(Planned(snapshot.seen_seq, tuple(placed), decided.depth, decided.policy))
     return carry
+
+
+def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, ...]) -> dict[str, str]:
+    """Stop those who make way, and keep what they give back; why each job for which that is done waits meanwhile."""
+    reasons = {}
+    for one in handovers:
+        batch.record(one.job, Promised(allocation(one.grant, nodes), one.victims))
+        for victim in one.victims:
+            if not batch.world.running[victim].stopping:
+                batch.record(victim, StopOrdered(StopFor.EVICT, f"makes way for {one.job}"))
+        reasons[one.job] = f"waiting for {', '.join(one.victims)} to make way for it"
+    return reasons

@@ -12,7 +12,7 @@ from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Snapshot
-from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Run, Task
 
 
@@ -29,6 +29,7 @@ class World:
     waiting: dict[str, Task] = field(default_factory=dict)
     running: dict[str, Run] = field(default_factory=dict)
     held: dict[str, Allocation] = field(default_factory=dict)
+    promised: dict[str, Grant] = field(default_factory=dict)
     sites: tuple[Site, ...] = ()
     places: dict[str, int] = field(default_factory=dict)  # of each node in `sites`
     changes: Changes = field(default_factory=Changes, compare=False)
@@ -54,6 +55,10 @@ class World:
 
     def _queue(self, job: Job) -> None:
         """Its place among those that wait."""
+        if job.promised is not None:
+            self.promised[job.id] = nouns.grant(job, job.promised, self.nodes, self.places)
+        else:
+            self.promised.pop(job.id, None)
         before, now = self.waiting.get(job.id), nouns.task(job) if job.state is State.QUEUED else None
         if before == now:
             return
@@ -83,6 +88,10 @@ class World:
         self.changes = Changes()
         for id in self.running:
             self.running[id] = nouns.run(self.jobs[id], self.nodes, self.places)
+        for id in self.promised:
+            allocation = self.jobs[id].promised
+            assert allocation is not None
+            self.promised[id] = nouns.grant(self.jobs[id], allocation, self.nodes, self.places)
 
     def forget_ended(self, ids: set[str]) -> None:
         """Let go of those among `ids` that need nothing more."""
@@ -102,7 +111,7 @@ class World:
 
     def snapshot(self, now_s: float) -> Snapshot:
         """What the scheduler may see."""
-        return Snapshot(now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes)
+        return Snapshot(now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes, promised=self.promised)
 
 
 @dataclass(slots=True)

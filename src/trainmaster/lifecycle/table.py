@@ -43,6 +43,8 @@ def _build() -> dict[tuple[State, type], Row]:
     rows(_WAITING, ev.CancelRequested, transitions.cancel_waiting, State.CANCELLED)
     rows(_LIVE, ev.CancelRequested, transitions.cancel_live, stopping)
     rows((queued,), ev.Waited, transitions.wait, queued)
+    rows((queued,), ev.Promised, transitions.promise, queued)
+    rows((queued,), ev.PromiseBroken, transitions.break_promise, queued)
     rows((queued,), ev.Placed, transitions.place, starting)
     rows((starting,), ev.PreparationBegan, transitions.prepare)
     table |= _race((running, stopping), ev.PreparationBegan, "told late")

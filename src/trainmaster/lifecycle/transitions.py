@@ -15,12 +15,14 @@ from trainmaster.model.events import (
     NodeStarted,
     Placed,
     PreparationBegan,
+    PromiseBroken,
+    Promised,
     Released,
     RendezvousChosen,
     StopOrdered,
     Waited,
 )
-from trainmaster.model.job import Attempt, Job, Ledger, NodePhase, NodeRun, State, StopFor
+from trainmaster.model.job import Attempt, Cause, Job, Ledger, NodePhase, NodeRun, State, StopFor
 
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
@@ -44,7 +46,7 @@ def hold(job: Job, event: JobEvent, now_s: float) -> Change:
     """Waiting work waits on."""
     assert isinstance(event, Held)
     reason = f"held by {event.by}" + (f": {event.reason}" if event.reason else "")
-    return replace(job, state=State.HELD, reason=reason), ()
+    return replace(job, state=State.HELD, reason=reason, promised=None), ()
 
 
 def release(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -56,7 +58,7 @@ def release(job: Job, event: JobEvent, now_s: float) -> Change:
 def cancel_waiting(job: Job, event: JobEvent, now_s: float) -> Change:
     """Nothing runs: the job is over at once."""
     assert isinstance(event, CancelRequested)
-    return replace(job, state=State.CANCELLED, reason=_cancelled_by(event), ended_s=now_s), ()
+    return replace(job, state=State.CANCELLED, reason=_cancelled_by(event), ended_s=now_s, promised=None), ()
 
 
 def cancel_live(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -102,12 +104,24 @@ def wait(job: Job, event: JobEvent, now_s: float) -> Change:
     return replace(job, reason=event.reason), ()
 
 
+def promise(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Others make way for it."""
+    assert isinstance(event, Promised)
+    return replace(job, promised=event.allocation), ()
+
+
+def break_promise(job: Job, event: JobEvent, now_s: float) -> Change:
+    """It waits like all others."""
+    assert isinstance(event, PromiseBroken)
+    return replace(job, promised=None, reason=event.reason), ()
+
+
 def place(job: Job, event: JobEvent, now_s: float) -> Change:
     """A new attempt begins; its number is the fence from now on."""
     assert isinstance(event, Placed)
     count = len(event.allocation.shares)
     attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume)
-    placed = replace(job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None)
+    placed = replace(job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None, promised=None)
     return placed, tuple(Launch(attempt.key(job.id, i)) for i in range(count))
 
 
@@ -208,7 +222,8 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     )  # fmt: skip
     if verdict.state.ended:
         return replace(job, ended_s=now_s), deletes
-    job = replace(job, queued_s=now_s, not_before_s=now_s + verdict.delay_s)
+    evicted = verdict.failure is not None and verdict.failure.cause is Cause.EVICTED
+    job = replace(job, queued_s=now_s, not_before_s=now_s + verdict.delay_s, evictions=job.evictions + evicted)
     if verdict.ledger is Ledger.NONE:
         return job, deletes
     furthest = -1 if job.progress_step is None else job.progress_step

@@ -68,6 +68,21 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class Promised:
+    """Others make way for a job that waits: what they give back, and what is free beside it, is kept for it until it starts."""
+
+    allocation: Allocation
+    victims: tuple[str, ...]  # jobs
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseBroken:
+    """What was promised will not come: a node of it is away. The job waits like all others."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RendezvousChosen:
     """Node 0's agent picked where the ranks meet."""
 
@@ -258,6 +273,8 @@ JobEvent = (
     | Released
     | CancelRequested
     | Waited
+    | Promised
+    | PromiseBroken
     | Placed
     | PreparationBegan
     | RendezvousChosen
@@ -281,7 +298,8 @@ Event = JobEvent | ClusterEvent
 EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        Submitted, Held, Released, CancelRequested, Waited, Placed, PreparationBegan, RendezvousChosen, NodeStarted,
+        Submitted, Held, Released, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
+        RendezvousChosen, NodeStarted,
         EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, ArtifactKept, NotKept,
         Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, Planned,
     )

@@ -204,6 +204,8 @@ class Job:
     not_before_s: float = 0.0  # back-off: no new attempt before this
     stopping_for: StopFor | None = None
     attempt: Attempt | None = None  # the live one, else the last one
+    promised: Allocation | None = None  # what others give back for it while it waits
+    evictions: int = 0  # so many times it has made way for others
     checkpoints: tuple[Checkpoint, ...] = ()  # kept, oldest first
     staged: tuple[Checkpoint, ...] = ()  # parts of a checkpoint that is not whole yet
     deleting: tuple[str, ...] = ()  # checkpoints whose bytes are still to be removed

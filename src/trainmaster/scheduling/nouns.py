@@ -43,14 +43,16 @@ def task(job: Job) -> Task:
     """A queued job."""
     limit_s = job.spec.time_limit_s
     left_s = None if limit_s is None else max(0.0, limit_s - job.ran_s)
-    return Task(job.seq, job.id, kind(job), job.queued_s, job.not_before_s, left_s, job.ran_s)
+    return Task(job.seq, job.id, kind(job), job.queued_s, job.not_before_s, left_s, job.ran_s, evictions=job.evictions)
 
 
 def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Run:
     """A job with a live attempt."""
     assert job.attempt is not None
-    granted = grant(job, job.attempt.allocation, nodes, places)
-    return Run(task(job), granted, job.attempt.started_s or job.attempt.placed_s, job.attempt.stopping_s is not None)
+    attempt = job.attempt
+    granted = grant(job, attempt.allocation, nodes, places)
+    saved_s = max((one.committed_s for one in job.checkpoints if one.attempt == attempt.number), default=None)
+    return Run(task(job), granted, attempt.started_s or attempt.placed_s, attempt.stopping_s is not None, saved_s)
 
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:

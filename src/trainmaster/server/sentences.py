@@ -35,6 +35,10 @@ def sentence(event: ev.Event) -> str:
             return _because(f"cancel requested by {by}{within}", reason)
         case ev.Waited(reason):
             return reason
+        case ev.Promised(_, victims):
+            return f"{', '.join(victims)} make{'s' * (len(victims) == 1)} way for it"
+        case ev.PromiseBroken(reason):
+            return reason
         case ev.CommandRun(_, by, command, index, rank, role):
             beside = f"rank {rank}" if rank is not None else f"role {role}" if role is not None else f"n{index}"
             return f"{by} ran beside {beside}: {command}"

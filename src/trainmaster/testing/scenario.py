@@ -24,7 +24,9 @@ from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources, Restarts
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.order import priority_then_fifo
+from trainmaster.scheduling.policy import POLICIES, Policy, one_reservation, pack, whenever
+from trainmaster.scheduling.preempt import overtaking
 from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import replay, verify_chain
@@ -34,6 +36,10 @@ CALM = Faults()
 _MOMENTS = 4
 Told = tuple[str, str, int]  # job, checkpoint's id or artifact's path, node index
 WILD = Faults(unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_crash=0.1)
+
+
+# Whoever is ahead in order takes what it needs from those behind: as many hand-overs as there can be.
+PUSHY = Policy("pushy", priority_then_fifo, pack, one_reservation, preempt=overtaking(whenever), steady=False)
 
 
 @dataclass(slots=True)
@@ -84,7 +90,8 @@ class Scenario:
     def _start_control(self) -> None:
         """A fresh control process over the same world, as after `kill -9`."""
         actor = Actor(self.engine, self.blobs, str)
-        self.loop = ControlLoop(self.events, self.inbox, actor, POLICIES["fifo"], self.clock, self._committed, self.rng)
+        policy = PUSHY if self.seed % 2 else POLICIES["fifo"]
+        self.loop = ControlLoop(self.events, self.inbox, actor, policy, self.clock, self._committed, self.rng)
         self.loop.load()
 
     def _committed(self) -> None:
