@@ -77,8 +77,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             server.tokens.add(self.headers["Authorization"])
             if request["wait_s"]:
                 server.changed.wait_for(
-                    lambda: server.closing or key in server.stale or self._version(key) != request["orders_seen"],
-                    request["wait_s"],
+                    lambda: server.closing or key in server.stale or self._version(key) != request["orders_seen"], request["wait_s"]
                 )
             answer = {
                 "ack": max((report["n"] for report in request["reports"]), default=0),

@@ -22,13 +22,8 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
     "ending.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
     "presence.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
     "daemons.py": (
-        "trainmaster.wire",
-        "trainmaster.home",
-        "trainmaster.errors",
-        "trainmaster.locks",
-        "trainmaster.ending",
-        "trainmaster.configuration",
-        "trainmaster.presence",
+        "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks", "trainmaster.ending",
+        "trainmaster.configuration", "trainmaster.presence",
     ),
 }
 ADAPTERS = {  # sdk/NAME.py is imported only by who uses that framework: it may import it, and the frameworks below it

@@ -55,9 +55,7 @@ class Control:
         self.commit(rows, {job_id: job})
         return job
 
-    def commit(
-        self, rows: list[NewEvent], jobs: dict[str, Job], nodes: tuple[Node, ...] = (), cursor: int | None = None
-    ) -> None:
+    def commit(self, rows: list[NewEvent], jobs: dict[str, Job], nodes: tuple[Node, ...] = (), cursor: int | None = None) -> None:
         """One transaction, and a datagram."""
         self.now_s += 1.0
         self.store.append(self.now_s, rows, jobs, nodes, self.store.head().inbox_cursor if cursor is None else cursor)

@@ -137,9 +137,7 @@ def test_stop_gives_the_grace_it_says(tmp_path: Path) -> None:
 
 
 def test_stop_reaches_what_a_shell_started_and_waits_for_it(tmp_path: Path) -> None:
-    code = (
-        "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), open('saved', 'w').close(), exit(0)))\n"
-    )
+    code = "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), open('saved', 'w').close(), exit(0)))\n"
     script = code + "print('ready', flush=True)\ntime.sleep(60)"
     (tmp_path / "save.py").write_text(script)
     with agent(tmp_path, f"{sys.executable} {tmp_path}/save.py | cat; echo never") as it:
@@ -236,9 +234,7 @@ def test_a_flood_of_output_neither_fills_the_disk_nor_stalls_the_agent(tmp_path:
     code = "import os\nline = b'x' * 99 + b'\\n'\nos.write(1, b'first\\n')\nwhile True: os.write(1, line * 10000)"
     with agent(tmp_path, python(code), log_max_bytes=limit) as it:
         path = tmp_path / "rank0.log"
-        deadline(
-            lambda: path.exists() and b"bytes in all were dropped here" in path.read_bytes()[: (1 << 20) + 500], "the first cut"
-        )
+        deadline(lambda: path.exists() and b"bytes in all were dropped here" in path.read_bytes()[: (1 << 20) + 500], "the first cut")
         it.stop(10.0)
         record = it.ended()
     assert (ends(record), path.stat().st_size <= 2 * limit, it.log()[:6]) == ([(0, None, 15, True)], True, "first\n")
@@ -296,9 +292,7 @@ def test_the_sdk_s_checkpoints_and_artifacts_are_taken(tmp_path: Path) -> None:
     with agent(tmp_path, python(code)) as it:
         record = it.ended()
     assert ends(record) == [(0, 0, None, False)], it.log()
-    assert [(s["id"], s["step"], s["parts_expected"], s["files"], s["bytes"]) for s in record["staged"]] == [
-        ("0001-s3", 3, 1, 1, 7)
-    ]
+    assert [(s["id"], s["step"], s["parts_expected"], s["files"], s["bytes"]) for s in record["staged"]] == [("0001-s3", 3, 1, 1, 7)]
     assert ([k["path"] for k in record["kept"]], record["last_step"]) == (["plot.png"], 3)
 
 

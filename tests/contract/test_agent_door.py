@@ -92,8 +92,6 @@ def test_only_rank_0_has_a_door_and_a_tracker_of_the_jobs_own_closes_it(tmp_path
 
 def test_a_password_for_another_tracker_does_not_get_in_the_way(tmp_path: Path) -> None:
     text = "print(json.dumps([os.environ['MLFLOW_TRACKING_PASSWORD'], call('GET', 'mlflow/runs/get?run_id=' + RUN)[0]]))"
-    with agent(
-        tmp_path, script(text), run=RUN, environment={"MLFLOW_TRACKING_PASSWORD": "x", "HOME": os.environ["HOME"]}
-    ) as it:
+    with agent(tmp_path, script(text), run=RUN, environment={"MLFLOW_TRACKING_PASSWORD": "x", "HOME": os.environ["HOME"]}) as it:
         it.ended()
     assert said(it.log()) == [["", 200]]

@@ -48,12 +48,7 @@ def test_orders_are_obeyed(tmp_path: Path) -> None:
         deadline(lambda: flags.exists() and flags.read_bytes() == b"0\1", "the checkpoint flag")
         server.give(KEY, {"order": "checkpoint", "n": 1}, {"order": "stop", "grace_s": 9.0, "reason": "evict"})
         rank = it.ended()["ranks"][0]
-    assert (rank["exit_code"], rank["stopped_by_us"], rank["last_lines"][-1], flags.read_bytes()) == (
-        0,
-        True,
-        "stopping",
-        b"1\1",
-    )
+    assert (rank["exit_code"], rank["stopped_by_us"], rank["last_lines"][-1], flags.read_bytes()) == (0, True, "stopping", b"1\1")
 
 
 def test_a_stale_attempt_stops(tmp_path: Path) -> None:

@@ -75,9 +75,7 @@ def test_an_order_goes_to_the_agent_of_the_rank_and_who_asked_is_recorded(runnin
 def test_output_comes_in_order_and_once_then_how_it_ended(running: Api) -> None:
     id = begin(running)
     for _ in (1, 2):  # the answer was lost, so the agent tells it again
-        assert agent(running, "output", id=id, n=1, chunks=[[1, text(b"a")], [2, text(b"b")]], over=None).json() == {
-            "taken": True
-        }
+        assert agent(running, "output", id=id, n=1, chunks=[[1, text(b"a")], [2, text(b"b")]], over=None).json() == {"taken": True}
     over = {"exit_code": 3, "signal": None, "error": None, "with_attempt": False}
     agent(running, "output", id=id, n=2, chunks=[], over=over)
     page = running.get(f"/jobs/train-1/exec/{id}")
@@ -126,7 +124,7 @@ def test_a_command_ends_with_its_attempt_even_if_the_agent_says_nothing(running:
     again = Verdict(Action.RESTART, State.QUEUED, "again")
     lost = [event for n in (0, 1) for event in (ev.NodeLost(1, n, "gone"), ev.NodeEnded(1, n, Outcome(lost=True)))]
     running.control.record("train-1", *lost, ev.AttemptEnded(1, again))
-    page = deadline(lambda: running.get(f"/jobs/train-1/exec/{id}")["over"], "the loss to be noticed", 30)
+    page = deadline(lambda: (running.get(f"/jobs/train-1/exec/{id}")["over"]), "the loss to be noticed", 30)
     assert page == {"exit_code": None, "signal": None, "error": None, "with_attempt": True}
     answer = running.http.post("/jobs/train-1/exec", json={"command": ["true"]})
     assert (refused(answer), "train-1 is queued" in answer.text) == ((409, "conflict"), True)

@@ -126,9 +126,7 @@ def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
     one = with_code(api, stored_code(api, a=b"x = 1\n", b=b"same"), lr=0.1, seed=1)
     two = with_code(api, stored_code(api, a=b"x = 2", b=b"same", c=b"\xff"), lr=0.2, seed=1)
     values = {one: [0.1, 0.9, 0.5], two: [0.2, 0.7, 0.6]}
-    points = [
-        MetricPoint(job, 1, 0, step, "score", value, 1e9) for job, row in values.items() for step, value in enumerate(row)
-    ]
+    points = [MetricPoint(job, 1, 0, step, "score", value, 1e9) for job, row in values.items() for step, value in enumerate(row)]
     same = [MetricPoint(job, 1, 0, 1, "classes", 10.0, 1e9) for job in values]
     system = [MetricPoint(one, 1, 0, 1, "system/cpu", 10.0, 1e9)]
     api.services.metrics.write([*points, *same, *system], [])

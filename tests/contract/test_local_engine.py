@@ -111,7 +111,9 @@ def test_an_agents_end_wakes_at_once(world: LocalWorld) -> None:
 
 
 def test_a_daemon_without_our_environment_is_known_from_the_agents_record(world: LocalWorld) -> None:
-    submission = world.line(f"( setsid env -i bash -c 'exec -a {world.mark} sleep 1000' & ) ; exec -a {world.mark} sleep 1000")
+    submission = world.line(
+        f"( setsid env -i bash -c 'exec -a {world.mark} sleep 1000' & ) ; exec -a {world.mark} sleep 1000"
+    )
     world.engine().submit(submission)
     await_running(world, submission.key)
     recorded = Attempts(world.home)

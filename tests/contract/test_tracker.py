@@ -147,9 +147,7 @@ class World:
 
     def wanted(self, job: str) -> list[tuple[str, int]]:
         page = self.feed.of_job(job, 10**9, None, 10**6)
-        return sorted(
-            (point.name if point.rank == 0 else f"{point.name}/rank{point.rank}", point.step) for point in page.points
-        )
+        return sorted((point.name if point.rank == 0 else f"{point.name}/rank{point.rank}", point.step) for point in page.points)
 
     def mirrored(self, job: str) -> list[tuple[str, int]]:
         ref = next(ref for ref, run in self.tracker.runs.items() if run.job == job)

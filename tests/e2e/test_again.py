@@ -91,11 +91,7 @@ def test_a_fork_of_a_running_job_is_killed_and_goes_on(tmp_path: Path) -> None:
         fork = tm.ok("submit", "-q", "--from", f"{parent}@25", "--set", "lr=0.01", "--set", "steps=40").strip()
         deadline(lambda: tm.show(fork)["checkpoints"] or None, "a checkpoint of the fork", 60)
         shown = tm.show(fork)
-        assert (shown["lineage"]["job"], shown["lineage"]["step"], shown["attempts"][0]["resumed_from_step"]) == (
-            parent,
-            25,
-            25,
-        )
+        assert (shown["lineage"]["job"], shown["lineage"]["step"], shown["attempts"][0]["resumed_from_step"]) == (parent, 25, 25)
         pid = rank_of(tm, fork)
         os.kill(pid, signal.SIGKILL)
         deadline(lambda: tm.show(fork)["attempt"] == 2, "the second attempt", 60)

@@ -178,9 +178,7 @@ def test_a_program_that_is_not_there_is_said(tm: Tm) -> None:
     said = tm("run", "--name", "accepted", "--", "no-such-program", "x")
     assert said.code == 10
     message = tm.show("accepted")["failure"]["message"]
-    assert message.startswith(
-        "could not be started: command not found: no-such-program x; `no-such-program` is not on the PATH"
-    )
+    assert message.startswith("could not be started: command not found: no-such-program x; `no-such-program` is not on the PATH")
 
 
 def test_commands_that_come_too_late_are_conflicts(tm: Tm) -> None:
@@ -219,11 +217,7 @@ def test_a_wrong_token_is_exit_4(tm: Tm) -> None:
     url = json.loads(tm.home.server_json.read_text())["url"]
     environment = {**tm.environment, "TRAINMASTER_HOME": "/nonexistent", "TRAINMASTER_TOKEN": "wrong"}
     done = subprocess.run(
-        [sys.executable, "-m", "trainmaster", "--server", url, "ps"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
+        [sys.executable, "-m", "trainmaster", "--server", url, "ps"], env=environment, capture_output=True, text=True, timeout=30
     )
     assert (done.returncode, done.stderr.startswith("error: ")) == (4, True), done.stderr
     assert "wrong" not in done.stderr.replace("wrong token", "")
@@ -233,10 +227,7 @@ def test_a_second_server_on_the_same_home_goes_away_with_a_word(tm: Tm) -> None:
     before = tm.json("up")["pids"]
     for which in ("api", "control"):
         done = subprocess.run(
-            [sys.executable, "-m", "trainmaster.server", which, os.fspath(tm.home.root)],
-            capture_output=True,
-            text=True,
-            timeout=30,
+            [sys.executable, "-m", "trainmaster.server", which, os.fspath(tm.home.root)], capture_output=True, text=True, timeout=30
         )
         assert done.returncode == 5, done
         assert str(tm.home.root) in done.stderr

@@ -37,7 +37,5 @@ def test_quick(name: str, tmp_path: Path) -> None:
     assert result.stdout.startswith("## "), result.stdout
     for words in ("Machine: ", "Versions: trainmaster ", "n = ", "\nGoal: "):
         assert words in result.stdout, result.stdout
-    deadline(
-        lambda: processes_of(tmp_path) == [], "the last of its processes to go", timeout_s=30.0
-    )  # a spawner looks for its home
+    deadline(lambda: processes_of(tmp_path) == [], "the last of its processes to go", timeout_s=30.0)  # a spawner looks for its home
     assert list(tmp_path.iterdir()) == [tmp_path / "results"]

@@ -79,9 +79,7 @@ def test_a_role_runs_beside_the_ranks_and_ends_with_them(tm: Tm) -> None:
 
 
 def test_a_role_that_fails_fails_the_attempt_and_is_named(tm: Tm) -> None:
-    job = tm.submit(
-        str(tm.file("fails.json", json.dumps({**SPEC, "roles": {"judge": {"command": ["python", "eval.py", "fail"]}}})))
-    )
+    job = tm.submit(str(tm.file("fails.json", json.dumps({**SPEC, "roles": {"judge": {"command": ["python", "eval.py", "fail"]}}}))))
     shown = tm.ended(job, 60)
     assert shown["failure"]["message"].startswith("role judge exited with code 1: ValueError: boom; not restarted")
     assert (shown["failure"]["rank"], shown["failure"]["last_lines"][-1]) == (None, "ValueError: boom")

@@ -170,9 +170,7 @@ def test_progress_on_a_terminal(tm: Tm) -> None:
     assert (process.wait(60), process.stdout is not None) == (0, True)
     deadline(lambda: b"next: tm show" in shown, "the last line")
     lines = shown.decode().replace("\x1b[K", "").split("\r")
-    assert any(
-        line.startswith("running · ") and "/20 · " in line and "loss" in line and line.endswith(" left") for line in lines
-    )
+    assert any(line.startswith("running · ") and "/20 · " in line and "loss" in line and line.endswith(" left") for line in lines)
 
 
 def test_python_submits_the_same_job(tm: Tm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,22 +180,7 @@ def test_python_submits_the_same_job(tm: Tm, monkeypatch: pytest.MonkeyPatch) ->
     handle = trainmaster.submit("python train.py", name="same", ranks=2, checkpoint="out/ck-*.json", params={"lr": 0.1})
     assert handle.wait(60)["state"] == "succeeded"
     assert handle.logs(rank=0).count("step") == 20
-    assert (
-        tm(
-            "run",
-            "--name",
-            "same",
-            "--ranks",
-            "2",
-            "--checkpoint",
-            "out/ck-*.json",
-            "--param",
-            "lr=0.1",
-            "--",
-            "python train.py",
-        )[0]
-        == 0
-    )
+    assert tm("run", "--name", "same", "--ranks", "2", "--checkpoint", "out/ck-*.json", "--param", "lr=0.1", "--", "python train.py")[0] == 0
     assert tm.json("show", "same-2")["spec"] == handle.show()["spec"]
     assert tm.json("show", "same-2")["code"] == handle.show()["code"]
 

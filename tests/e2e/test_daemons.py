@@ -149,9 +149,7 @@ def test_a_second_api_on_the_same_home_goes_away_with_a_word(home: Home) -> None
     daemons.start(home)
     second = subprocess.run([sys.executable, "-m", "trainmaster.server", "api", str(home.root)], capture_output=True, text=True)
     assert (second.returncode, second.stderr) == (ConflictError.exit_code, f"api: another api process runs on {home.root}\n")
-    third = subprocess.run(
-        [sys.executable, "-m", "trainmaster.server", "control", str(home.root)], capture_output=True, text=True
-    )
+    third = subprocess.run([sys.executable, "-m", "trainmaster.server", "control", str(home.root)], capture_output=True, text=True)
     assert (third.returncode, third.stderr) == (
         ConflictError.exit_code,
         f"control: another control process runs on {home.root}\n",

@@ -96,10 +96,7 @@ def test_a_rank_killed_on_one_node_ends_the_gang_and_all_of_it_starts_again(tm: 
     for pid in ranks.values():
         gone(pid)
     shown = tm.ended(job)
-    assert attempts(shown, "state", "cause", "rank", "signal") == [
-        ("restarted", "killed", 3, 9),
-        ("succeeded", None, None, None),
-    ]
+    assert attempts(shown, "state", "cause", "rank", "signal") == [("restarted", "killed", 3, 9), ("succeeded", None, None, None)]
     assert shown["attempts"][0]["message"] == "rank 3 was killed by SIGKILL, not by us"
 
 

@@ -35,9 +35,7 @@ def leave_behind(home: Home, which: str) -> None:
 
 def servers(home: Home) -> list[str]:
     lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
-    return sorted(
-        line[line.index("trainmaster.server") + 1] for line in lines if str(home.root) in line and "trainmaster.server" in line
-    )
+    return sorted(line[line.index("trainmaster.server") + 1] for line in lines if str(home.root) in line and "trainmaster.server" in line)
 
 
 @pytest.mark.parametrize("which", presence.PROCESSES)
@@ -86,11 +84,7 @@ def test_a_spawner_that_has_only_just_begun_goes_with_the_stop(home: Home) -> No
     home.root.mkdir()
     start_spawner(home)  # control was killed right after it
     daemons.stop(home)
-    deadline(
-        lambda: not any(str(home.root) in (p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])),
-        "none left",
-        timeout_s=30.0,
-    )
+    deadline(lambda: not any(str(home.root) in (p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])), "none left", timeout_s=30.0)
 
 
 def test_a_stopped_process_of_the_server_does_not_keep_others_from_the_lock(home: Home) -> None:

@@ -41,9 +41,7 @@ def test_over_its_memory_limit_it_fails_and_says_so(tm: Tm) -> None:
     code = "import time; x = bytearray(400 << 20); time.sleep(60)"
     job = tm.ended(tm.submit("--name", "memory", "--memory", "100MiB", "--", "python", "-c", code))
     assert attempts(job, "state", "cause") == [("failed", "out_of_memory")]
-    assert job["failure"]["message"].endswith(
-        "; its limit is 100.0 MiB per node: use less, or raise resources.memory (--memory)"
-    )
+    assert job["failure"]["message"].endswith("; its limit is 100.0 MiB per node: use less, or raise resources.memory (--memory)")
 
 
 def test_daemons_end_with_their_job(tm: Tm) -> None:
@@ -144,10 +142,7 @@ def test_a_lost_node_s_job_starts_elsewhere(tm: Tm) -> None:
     gone(rank)
     shown = tm.ended(job)
     tm.ok("nodes", "resume", "node1")
-    assert attempts(shown, "state", "cause", "nodes") == [
-        ("restarted", "agent_lost", ["node1"]),
-        ("succeeded", None, ["node0"]),
-    ]
+    assert attempts(shown, "state", "cause", "nodes") == [("restarted", "agent_lost", ["node1"]), ("succeeded", None, ["node0"])]
     assert shown["attempts"][0]["message"] == f"{ME} says that node1 is lost"
 
 

@@ -21,9 +21,7 @@ from typing import Any
 import pytest
 
 SCRIPTS = Path(__file__).parents[3] / "shared" / "scripts"
-pytestmark = pytest.mark.skipif(
-    not (SCRIPTS / "digests").exists(), reason="the unchanged programs are not beside this checkout"
-)
+pytestmark = pytest.mark.skipif(not (SCRIPTS / "digests").exists(), reason="the unchanged programs are not beside this checkout")
 STEP = re.compile(r"""(?:step|epoch)"?:? (\d+)[^\d-].*?(?:loss)"?[:= ]+([\d.e-]+)""")
 
 

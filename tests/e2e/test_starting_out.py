@@ -114,12 +114,7 @@ def test_bash_completes_commands_and_living_ids(tm: Tm) -> None:
 
 def test_completion_without_a_server_says_nothing_and_starts_none(tmp_path: Path) -> None:
     alone = Tm(tmp_path)
-    alone.environment |= {
-        "_TM_COMPLETE": "bash_complete",
-        "COMP_WORDS": "tm show x",
-        "COMP_CWORD": "2",
-        "XDG_CACHE_HOME": str(tmp_path),
-    }
+    alone.environment |= {"_TM_COMPLETE": "bash_complete", "COMP_WORDS": "tm show x", "COMP_CWORD": "2", "XDG_CACHE_HOME": str(tmp_path)}
     said = alone()
     assert (said.out.strip(), said.err) == ("", "")
     assert not alone.home.root.exists()

@@ -95,9 +95,7 @@ class Run:
     def whole(self, job: str) -> list[int]:
         """The steps of a job's checkpoints, each compared, byte for byte, with its manifest in the store."""
         steps = []
-        for manifest in [
-            stored.name for stored in self.blobs.walk(f"checkpoints/{job}") if stored.name.endswith("MANIFEST.json")
-        ]:
+        for manifest in [stored.name for stored in self.blobs.walk(f"checkpoints/{job}") if stored.name.endswith("MANIFEST.json")]:
             with self.blobs.open(manifest) as file:
                 told = json.loads(file.read())
             for each in told["files"]:

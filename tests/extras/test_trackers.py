@@ -76,9 +76,7 @@ class TestMlflow(TrackerContract):
         return mlflow.wipe_runs
 
     def test_names_that_mlflow_refuses_stay_apart(self, tracker: Tracker, mlflow: Mlflow) -> None:
-        odd = some_run(
-            params={"a@b": "1", "a_b": "2", "": "3", "../up": "4"}, tags={"trainmaster.run": some_run().id, "t@g": "x"}
-        )
+        odd = some_run(params={"a@b": "1", "a_b": "2", "": "3", "../up": "4"}, tags={"trainmaster.run": some_run().id, "t@g": "x"})
         ref = tracker.begin(odd).ref
         tracker.tell(ref, odd, None)
         assert sorted(MlflowClient(mlflow.url).get_run(ref).data.params.values()) == ["1", "2", "3", "4"]
@@ -292,9 +290,7 @@ def test_a_job_killed_twice_is_one_finished_run_everywhere(tmp_path: Path) -> No
     with server(tmp_path, "--mlflow", home=home) as tm:
         url = json.loads((home / "server.json").read_text())["mlflow_url"]
         tm.file("train.py", PROGRAM)
-        job = tm.submit(
-            "--checkpoint", "out/at.json", "--artifact", "out/*.txt", "--param", "lr=0.1", "--", "python", "train.py"
-        )
+        job = tm.submit("--checkpoint", "out/at.json", "--artifact", "out/*.txt", "--param", "lr=0.1", "--", "python", "train.py")
         for attempt, least in ((1, 5), (2, 30)):
 
             def far_enough(attempt: int = attempt, least: int = least) -> bool:
@@ -370,8 +366,4 @@ def finished(client: MlflowClient, job: str) -> bool:
         run = found(client, job)
     except MlflowException:  # it is only starting
         return False
-    return (
-        run is not None
-        and run.info.status == "FINISHED"
-        and "out" in [one.path for one in client.list_artifacts(run.info.run_id)]
-    )
+    return run is not None and run.info.status == "FINISHED" and "out" in [one.path for one in client.list_artifacts(run.info.run_id)]

@@ -68,11 +68,7 @@ def test_metrics_reach_the_outbox(tmp_path: Path) -> None:
     append(tmp_path, b"ss 0.25\nbye")
     reader.finish()
     assert points(outbox) == [(0, 1, {"loss": 0.5}), (0, 2, {"loss": 0.25})]
-    assert (progress.first_step, progress.last_step, reader.last_lines()) == (
-        1,
-        2,
-        ["step 1: loss 0.5", "step 2: loss 0.25", "bye"],
-    )
+    assert (progress.first_step, progress.last_step, reader.last_lines()) == (1, 2, ["step 1: loss 0.5", "step 2: loss 0.25", "bye"])
 
 
 def test_what_the_sdk_says_outranks_what_is_printed(tmp_path: Path) -> None:

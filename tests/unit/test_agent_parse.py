@@ -66,11 +66,7 @@ def test_a_step_beyond_all_counting_is_none() -> None:
 
 def test_a_pattern_without_a_step_leaves_the_step_to_the_words() -> None:
     parser = Parser(r"loss=(?P<loss>\S+)")
-    assert [parser.parse(b"step 3 loss=0.5"), parser.parse(b"epoch 9"), parser.parse(b"loss=x")] == [
-        (3, {"loss": 0.5}),
-        None,
-        (None, {}),
-    ]
+    assert [parser.parse(b"step 3 loss=0.5"), parser.parse(b"epoch 9"), parser.parse(b"loss=x")] == [(3, {"loss": 0.5}), None, (None, {})]
 
 
 def test_binary_lines_and_long_ones_are_survived() -> None:

@@ -117,15 +117,7 @@ def test_the_exit_record_takes_the_reserved_place(tmp_path: Path) -> None:
 def test_the_shortened_record_fits_the_reserved_place() -> None:
     rank = {"rank": 0, "last_lines": ["ä" * 1000] * 20, "error": "x" * 4000}
     entry = {"id": "0001-00001", "digest": "a" * 64, "path": "p" * 200}
-    ended = {
-        "ranks": [rank] * 64,
-        "roles": [rank],
-        "launch_lines": ["x" * 1000] * 99,
-        "staged": [entry] * 500,
-        "kept": [entry] * 500,
-        "not_kept": [entry] * 500,
-        "bad": ["0001-00001"] * 500,
-    }
+    ended = {"ranks": [rank] * 64, "roles": [rank], "launch_lines": ["x" * 1000] * 99, "staged": [entry] * 500, "kept": [entry] * 500, "not_kept": [entry] * 500, "bad": ["0001-00001"] * 500}
     data = exit_record._shortened(ended)
     assert len(data) <= exit_record.ALLOCATED_BYTES
     assert len(json.loads(data)["ranks"]) == 64

@@ -57,12 +57,8 @@ def test_put_open_exists_delete(blobs: FsBlobs) -> None:
 @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.", ".", "a\0b", "a" * 300, "a/" * 600 + "b"])
 def test_names_stay_inside(tmp_path: Path, name: str) -> None:
     blobs = FsBlobs(tmp_path)
-    for act in (
-        lambda: blobs.put(name, b""),
-        lambda: blobs.open(name),
-        lambda: blobs.delete_tree(name),
-        lambda: blobs.exists([name]),
-    ):
+    for act in (lambda: blobs.put(name, b""), lambda: blobs.open(name), lambda: blobs.delete_tree(name),
+        lambda: blobs.exists([name])):
         with pytest.raises(UsageError, match="is not a blob's name"):
             act()
 

@@ -30,6 +30,7 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+
 def test_a_submit_whose_answer_was_lost_is_sent_again_with_the_same_key() -> None:
     with serving(lambda _: None if len(server.asked) == 1 else (201, {"id": "digits-14"})) as server:
         with Client(server.url, "secret") as client:

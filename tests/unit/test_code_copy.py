@@ -59,9 +59,8 @@ def shown(gathered: Gathered) -> dict[str, str]:
 
 
 def test_git_decides_what_is_copied(tmp_path: Path) -> None:
-    root = repository(
-        tmp_path / "r", {".gitignore": "data/\n*.pt\n*.pyc\n__pycache__/\n", "train.py": "1", "pkg/a.py": "2", "old.py": "3"}
-    )
+    root = repository(tmp_path / "r", {".gitignore": "data/\n*.pt\n*.pyc\n__pycache__/\n", "train.py": "1", "pkg/a.py": "2",
+        "old.py": "3"})
     write(root, {"data/x.bin": "x", "pkg/w.pt": "w", "pkg/__pycache__/a.pyc": "", "new/b.py": "4", "ünï cödé.py": "5"})
     (root / "old.py").unlink()
     gathered = gather(root)
@@ -72,13 +71,8 @@ def test_git_decides_what_is_copied(tmp_path: Path) -> None:
     assert (gathered.git_commit, gathered.git_dirty) == (git(root, "rev-parse", "HEAD"), True)
     assert (gathered.files, gathered.linked, gathered.notes) == (5, 2, ("linked, not copied: data, pkg/w.pt",))
     entry = gathered.tree["entries"][-1]
-    assert entry == {
-        "path": "ünï cödé.py",
-        "type": "file",
-        "sha256": hashlib.sha256(b"5").hexdigest(),
-        "mode": 0o644,
-        "bytes": 1,
-    }
+    assert entry == {"path": "ünï cödé.py", "type": "file", "sha256": hashlib.sha256(b"5").hexdigest(), "mode": 0o644,
+        "bytes": 1}
 
 
 def test_a_clean_repository_and_a_new_one(tmp_path: Path) -> None:
@@ -169,9 +163,8 @@ def test_outside_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "train.py": "file", "weights.bin": "link",
     }  # fmt: skip
     assert gathered.notes[:-1] in [
-        ("fifo: not copied: it is neither a file nor a directory", "socket: not copied: it is neither a file nor a directory")[
-            ::way
-        ]
+        ("fifo: not copied: it is neither a file nor a directory",
+        "socket: not copied: it is neither a file nor a directory")[::way]
         for way in (1, -1)
     ]
     assert (gathered.git_commit, gathered.git_dirty) == (None, False)
@@ -179,12 +172,8 @@ def test_outside_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_outside_git_code_comes_first_and_the_rest_is_linked(tmp_path: Path) -> None:
     root = write(tmp_path / "p", {"train.py": "1", "aaa/x": "x" * 900, "src/m.py": "y" * 500, "src/deep/n.py": "z" * 100})
-    assert shown(gather(root, Limits(bytes=1000))) == {
-        "train.py": "file",
-        "aaa": "link",
-        "src/m.py": "file",
-        "src/deep/n.py": "file",
-    }
+    assert shown(gather(root, Limits(bytes=1000))) == {"train.py": "file", "aaa": "link", "src/m.py": "file",
+        "src/deep/n.py": "file"}
     assert shown(gather(root, Limits(files=2))) == {"train.py": "file", "aaa": "link", "src/m.py": "file", "src/deep": "link"}
     with pytest.raises(TooLargeError, match="the work directory itself holds"):
         gather(write(tmp_path / "q", {f"{n}": "" for n in range(5)}), Limits(files=4))

@@ -224,10 +224,7 @@ def test_an_exit_record_repeats_its_reports_in_the_order_they_were_made(server: 
     server.engine.says[KEY] = Observation(Phase.ENDED, exits.outcome(record), exits.reports(record))
     server.tick()
     job = server.job()
-    assert ([a.path for a in server.events.artifacts("train-1", 10)], [c.step for c in job.checkpoints]) == (
-        ["a.png", "b.png"],
-        [5],
-    )
+    assert ([a.path for a in server.events.artifacts("train-1", 10)], [c.step for c in job.checkpoints]) == (["a.png", "b.png"], [5])
 
 
 def test_garbage_in_an_exit_record_is_no_end_of_the_loop(server: Server) -> None:

@@ -62,9 +62,7 @@ def test_a_link_counts_as_what_it_leads_to_and_one_that_leads_nowhere_not(tmp_pa
         (linked / name).symlink_to(plain / name)
     (linked / "nowhere").symlink_to("/nonexistent")
     (tmp_path / "by-link").symlink_to(plain)
-    assert (
-        version(tmp_path, "linked")["digest"] == version(tmp_path, "plain")["digest"] == version(tmp_path, "by-link")["digest"]
-    )
+    assert version(tmp_path, "linked")["digest"] == version(tmp_path, "plain")["digest"] == version(tmp_path, "by-link")["digest"]
 
 
 def test_beyond_the_bound_names_sizes_and_times_count_and_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,9 +76,7 @@ def test_a_fork_that_comes_too_late_is_held_and_says_why(tmp_path: Path) -> None
     server.tick(0.01)
     held = server.job("train-2")
     assert held.state is State.HELD
-    assert (
-        held.reason == "train-1 has given up its checkpoint of step 5 in the same moment; cancel this and fork from a later one"
-    )
+    assert held.reason == "train-1 has given up its checkpoint of step 5 in the same moment; cancel this and fork from a later one"
 
 
 def test_a_fork_of_what_was_removed_right_before_a_crash_is_held(tmp_path: Path) -> None:

@@ -128,10 +128,7 @@ def test_lengths_beyond_all_files_are_no_errors(tmp_path: Path, offset: int) -> 
     """A flipped bit in a length may say anything; the thread that looks must survive it."""
     locator = b"PK\x06\x07" + struct.pack("<LQL", 0, offset, 1)
     directory = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, 46, 0xFFFFFFFF, 0)
-    for name, data in (
-        ("a.zip", b"PK\x03\x04" + bytes(80) + locator + directory),
-        ("a.pkl", b"\x80\x04\x8e" + struct.pack("<Q", offset)),
-    ):
+    for name, data in (("a.zip", b"PK\x03\x04" + bytes(80) + locator + directory), ("a.pkl", b"\x80\x04\x8e" + struct.pack("<Q", offset))):
         (tmp_path / name).write_bytes(data)
         assert formats.examine(str(tmp_path / name)).format is None
 

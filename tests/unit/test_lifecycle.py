@@ -155,12 +155,7 @@ def test_parts_that_will_never_be_whole_are_given_up() -> None:
 
 
 def test_a_checkpoint_found_corrupt_is_no_longer_good() -> None:
-    second = (
-        ev.NodeEnded(1, 0, KILLED),
-        ev.NodeEnded(1, 1, KILLED),
-        ev.AttemptEnded(1, RESTART),
-        ev.Placed(2, SHARES, ("c2", "c1")),
-    )
+    second = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
     started = ev.NodeStarted(2, 0, restored="c1", step=1, bad=("c2",))
     job, _ = history(*running(staged("c1", 1), staged("c2", 2), *second, started))
     assert ([c.id for c in job.good_checkpoints], job.attempt and job.attempt.resumed_from_step) == (["c1"], 1)
@@ -168,12 +163,7 @@ def test_a_checkpoint_found_corrupt_is_no_longer_good() -> None:
 
 def test_a_gang_never_runs_from_different_checkpoints() -> None:
     """Each node has a part of its own; of `c2` node 1 found its part corrupt and put the one before back."""
-    second = (
-        ev.NodeEnded(1, 0, KILLED),
-        ev.NodeEnded(1, 1, KILLED),
-        ev.AttemptEnded(1, RESTART),
-        ev.Placed(2, SHARES, ("c2", "c1")),
-    )
+    second = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
     begun = running(staged("c1", 1), staged("c2", 2), *second, ev.NodeStarted(2, 0, restored="c2", step=2))
     job, effects = history(*begun, ev.NodeStarted(2, 1, restored="c1", step=1, bad=("c2",)))
     assert (job.state, job.reason) == (State.STOPPING, "its nodes put different checkpoints back")

@@ -87,9 +87,7 @@ def test_a_whole_launch() -> None:
         "forked": False,
         "pickle_models": False,
         "environment_store": "/state/environments",
-        "roles": [],
-        "requirements": None,
-        "params": {"lr": 3e-4},
+        "roles": [], "requirements": None, "params": {"lr": 3e-4},
         "memory_bytes": 2**30,
         "cgroup": None,
         "address": "127.0.0.1",
@@ -100,12 +98,8 @@ def test_a_whole_launch() -> None:
         "log_max_bytes": 268435456,
         "points": "/state/points/train-1.2~n1.jsonl",
         "run": {
-            "id": "484e2c5c4cafa78fe3f6b5c09730070c",
-            "experiment_id": "306717778890817",
-            "experiment": "train",
-            "name": "train-1",
-            "params": {"lr": "0.0003"},
-            "tags": {},
+            "id": "484e2c5c4cafa78fe3f6b5c09730070c", "experiment_id": "306717778890817", "experiment": "train",
+            "name": "train-1", "params": {"lr": "0.0003"}, "tags": {},
         },
         "grace_s": 30.0,
         "remote": False,
@@ -134,7 +128,9 @@ def test_a_key_of_another_attempt_is_refused() -> None:
     ("asked", "real", "visible", "order"),
     [((), False, None, None), ((), True, [], None), ((1,), False, [1], None), ((1,), True, [1], "PCI_BUS_ID")],
 )
-def test_which_devices_a_program_sees(asked: tuple[int, ...], real: bool, visible: list[int] | None, order: str | None) -> None:
+def test_which_devices_a_program_sees(
+    asked: tuple[int, ...], real: bool, visible: list[int] | None, order: str | None
+) -> None:
     allocation = Allocation((builders.share(devices=asked),))
     submission = builders.submission(builders.placed(builders.job(), allocation=allocation))
     launch = render.launch(submission, replace(SITE, real_devices=real))

@@ -18,15 +18,7 @@ class Script:
 
     def __init__(self, base_step: int = 0, **identity: Any) -> None:
         self._told: deque[tuple[Any, ...]] = deque()
-        whole = {
-            "id": ID,
-            "experiment_id": "7",
-            "experiment": "digits",
-            "name": "digits-1",
-            "params": {},
-            "tags": {},
-            **identity,
-        }
+        whole = {"id": ID, "experiment_id": "7", "experiment": "digits", "name": "digits-1", "params": {}, "tags": {}, **identity}
         self.runs = Runs(whole, base_step, self._told)  # type: ignore[arg-type]
 
     def call(self, method: str, name: str, /, **body: Any) -> tuple[int, Any]:
@@ -60,9 +52,7 @@ def test_a_run_is_there_from_the_beginning() -> None:
 def test_metrics_of_a_batch_are_one_point_of_each_step() -> None:
     script = Script()
     given = [("loss", 1.5, 3), ("acc", 0.5, 3), ("loss", "NaN", 4), ("up", "Infinity", 4)]
-    script.ok(
-        "POST", "runs/log-batch", run_id=ID, metrics=[{"key": k, "value": v, "timestamp": 1, "step": s} for k, v, s in given]
-    )
+    script.ok("POST", "runs/log-batch", run_id=ID, metrics=[{"key": k, "value": v, "timestamp": 1, "step": s} for k, v, s in given])
     first, second = script.told()
     assert first == ("point", 3, {"loss": 1.5, "acc": 0.5}, True)
     assert second[1] == 4
@@ -76,11 +66,7 @@ def test_values_without_a_step_count_up() -> None:
     script = Script()
     for value in (0.9, 0.8, 0.7):
         script.metric("loss", value)
-    assert [(step, values) for _, step, values, _ in script.told()] == [
-        (0, {"loss": 0.9}),
-        (1, {"loss": 0.8}),
-        (2, {"loss": 0.7}),
-    ]
+    assert [(step, values) for _, step, values, _ in script.told()] == [(0, {"loss": 0.9}), (1, {"loss": 0.8}), (2, {"loss": 0.7})]
 
 
 def test_a_resumed_script_without_steps_goes_on_where_its_checkpoint_was() -> None:
@@ -139,9 +125,7 @@ def test_further_runs_are_recorded_below_their_names() -> None:
     script = Script()
     script.ok("GET", "runs/get", run_id=ID)
     parent = [{"key": "mlflow.parentRunId", "value": ID}, {"key": "mlflow.user", "value": "ann"}]
-    made = [
-        script.ok("POST", "runs/create", run_name=name, tags=parent)["run"]["info"]["run_id"] for name in ("fold", "fold", "")
-    ]
+    made = [script.ok("POST", "runs/create", run_name=name, tags=parent)["run"]["info"]["run_id"] for name in ("fold", "fold", "")]
     assert len({ID, *made}) == 4
     for run in made:
         script.metric("acc", 0.5, 3, run)
@@ -211,9 +195,7 @@ def test_files_are_named_by_the_run_or_the_model_they_belong_to() -> None:
     models = [script.ok("POST", "logged-models", name="model")["model"]["info"] for _ in range(2)]
     assert script.runs.artifact_name(f"7/{ID}/artifacts/dir/f.txt") == "dir/f.txt"
     assert script.runs.artifact_name(f"7/{child}/artifacts/f.txt") == "fold/f.txt"
-    names = [
-        script.runs.artifact_name(model["artifact_uri"].removeprefix("mlflow-artifacts:/") + "/MLmodel") for model in models
-    ]
+    names = [script.runs.artifact_name(model["artifact_uri"].removeprefix("mlflow-artifacts:/") + "/MLmodel") for model in models]
     assert names == ["model/MLmodel", "model-2/MLmodel"]
     for path in ("x", f"7/{'0' * 32}/artifacts/f", "7/models/m-1/artifacts/f"):
         with pytest.raises(Fault, match="lies in no run"):
@@ -222,9 +204,7 @@ def test_files_are_named_by_the_run_or_the_model_they_belong_to() -> None:
 
 def test_a_model_is_made_told_of_and_finished() -> None:
     script = Script()
-    made = script.ok("POST", "logged-models", name="model", source_run_id=ID, params=[{"key": "c", "value": "1"}])["model"][
-        "info"
-    ]
+    made = script.ok("POST", "logged-models", name="model", source_run_id=ID, params=[{"key": "c", "value": "1"}])["model"]["info"]
     place = f"logged-models/{made['model_id']}"
     script.ok("PATCH", f"{place}/tags", tags=[{"key": "a", "value": "1"}])
     script.ok("POST", f"{place}/params", params=[{"key": "d", "value": "2"}])

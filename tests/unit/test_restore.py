@@ -111,7 +111,9 @@ def test_a_corrupt_one_falls_back_to_the_one_before(tmp_path: Path, how: str) ->
     points = committed(tmp_path, "out/step_*.pkl", STEPS)
     damage(points, how)
     orders = second(tmp_path, "out/step_*.pkl", points, work=str(tmp_path / "elsewhere"))
-    assert restore(orders) == Restored("0001-00002", 50, ["0001-00003"], "out/step_50.pkl", str(tmp_path / "elsewhere" / "out"))
+    assert restore(orders) == Restored(
+        "0001-00002", 50, ["0001-00003"], "out/step_50.pkl", str(tmp_path / "elsewhere" / "out")
+    )
     assert contents(tmp_path / "elsewhere") == {"out/step_50.pkl": 50}
     if how in ("manifest", "part"):  # on its own node too: what cannot be verified goes aside
         assert restore({**orders, "work": str(tmp_path / "work")}).id == "0001-00002"

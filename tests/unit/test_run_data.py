@@ -30,9 +30,7 @@ def test_a_malformed_report_is_none(change: dict[str, object]) -> None:
 
 
 @given(st.lists(st.tuples(PARAMS, TAGS), max_size=6))
-def test_of_a_parameter_the_first_value_stays_of_a_tag_the_last(
-    told: list[tuple[dict[str, str], dict[str, str | None]]],
-) -> None:
+def test_of_a_parameter_the_first_value_stays_of_a_tag_the_last(told: list[tuple[dict[str, str], dict[str, str | None]]]) -> None:
     job = builders.placed(builders.job())
     params: dict[str, str] = {}
     tags: dict[str, str | None] = {}

@@ -44,9 +44,7 @@ def test_csv_is_known_by_its_columns(tmp_path: Path) -> None:
     muri = load(write(tmp_path / "m.csv", "job_id,num_gpu,submit_time,iterations,iteration_time\na,16,5000,10,2000\n"))
     (job,) = muri.arrivals
     assert (job.submit_s, job.run_s, job.ask.nodes, job.ask.each.gpus, len(muri.sites)) == (5.0, 20.0, 2, 8, 8)
-    rows = (
-        "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,12,66.0,vc\n2017-10-09 07:00:55,6.0,1,6.0,vc\n"
-    )
+    rows = "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,12,66.0,vc\n2017-10-09 07:00:55,6.0,1,6.0,vc\n"
     philly = load(write(tmp_path / "p.csv", rows))
     assert [(one.submit_s, one.ask.nodes, one.ask.each.gpus) for one in philly.arrivals] == [(0.0, 1, 1), (60.0, 2, 6)]
 
@@ -81,8 +79,7 @@ def small(*jobs: tuple[float, float, int]) -> Trace:
     from trainmaster.scheduling.ask import Shape, ask_of  # noqa: PLC0415
 
     arrivals = tuple(
-        Arrival(str(i), submit_s, run_s, ask_of(width, Shape()), limit_s=run_s)
-        for i, (submit_s, run_s, width) in enumerate(jobs)
+        Arrival(str(i), submit_s, run_s, ask_of(width, Shape()), limit_s=run_s) for i, (submit_s, run_s, width) in enumerate(jobs)
     )
     return Trace("small", arrivals, processors(4))
 

@@ -62,16 +62,7 @@ FULL_SPEC = JobSpec(
     priority=-3,
     workdir=".",
     resources=Resources(
-        2,
-        8,
-        "h100",
-        16.0,
-        64 * 1024**3,
-        4,
-        200 * 1024**3,
-        2.5e9,
-        (("asic", 1), ("tpu-v5e", 4)),
-        (("Token", 0.5), ("license", 1.0)),
+        2, 8, "h100", 16.0, 64 * 1024**3, 4, 200 * 1024**3, 2.5e9, (("asic", 1), ("tpu-v5e", 4)), (("Token", 0.5), ("license", 1.0)),
     ),
     time_limit_s=5400.0,
     checkpoint=CheckpointSpec("out/ckpt*.pt", 2, "--resume {path}", 600.0),
@@ -142,17 +133,8 @@ def test_places_of_everything() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [
-        ("12h", 43200),
-        ("30m", 1800),
-        ("90s", 90),
-        ("1h30m", 5400),
-        ("1d", 86400),
-        ("1d 12h", 129600),
-        ("1.5h", 5400),
-        (90, 90),
-        ("90", 90),
-    ],
+    [("12h", 43200), ("30m", 1800), ("90s", 90), ("1h30m", 5400), ("1d", 86400), ("1d 12h", 129600), ("1.5h", 5400), (90, 90),
+    ("90", 90)],
 )
 def test_durations(text: object, seconds: float) -> None:
     assert duration_s(text) == seconds
@@ -309,52 +291,17 @@ def faults(load: Callable[[], JobSpec]) -> list[dict[str, Any]]:
 
 
 KEYS = st.sampled_from(
-    [
-        *to_mapping(FULL_SPEC),
-        "nodes",
-        "gpus",
-        "path",
-        "program",
-        "variables",
-        "pattern",
-        "elastic",
-        "gpu",
-        "<<",
-        "1",
-        "? a",
-        "''",
-    ]
+    [*to_mapping(FULL_SPEC), "nodes", "gpus", "path", "program", "variables", "pattern", "elastic", "gpu", "<<", "1", "? a",
+    "''"]
 )
 SCALARS = st.sampled_from(
-    [
-        "2",
-        "-1",
-        "0.5",
-        "h100:8",
-        "on",
-        "~",
-        "''",
-        "'x",
-        "*a",
-        "&a",
-        "!t x",
-        "1e999",
-        "12:30",
-        ".nan",
-        "{",
-        "]",
-        "|",
-        "- x",
-        "9" * 99,
-        "\t",
-    ]
+    ["2", "-1", "0.5", "h100:8", "on", "~", "''", "'x", "*a", "&a", "!t x", "1e999", "12:30", ".nan", "{", "]", "|", "- x",
+    "9" * 99, "\t"]
 ) | st.text(max_size=6)
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=3).map(lambda parts: "[" + ", ".join(parts) + "]")
-        | st.dictionaries(KEYS, inner, max_size=3).map(lambda d: "{" + ", ".join(f"{k}: {v}" for k, v in d.items()) + "}")
-    ),
+    lambda inner: st.lists(inner, max_size=3).map(lambda parts: "[" + ", ".join(parts) + "]")
+    | st.dictionaries(KEYS, inner, max_size=3).map(lambda d: "{" + ", ".join(f"{k}: {v}" for k, v in d.items()) + "}"),
     max_leaves=6,
 )
 LINES = st.tuples(st.sampled_from(["", "", "", "  ", "\t", "- "]), KEYS, VALUES).map(lambda p: f"{p[0]}{p[1]}: {p[2]}")

@@ -119,10 +119,7 @@ def test_artifacts_leave_their_jobs(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     engine = open_engine(path)
     upgrade("events", engine, "0001")
-    with_artifacts = {
-        **json.loads(dump(some_job(1))),
-        "artifacts": [{"path": "é.png", "digest": "ab", "bytes": 3, "attempt": 1}],
-    }
+    with_artifacts = {**json.loads(dump(some_job(1))), "artifacts": [{"path": "é.png", "digest": "ab", "bytes": 3, "attempt": 1}]}
     columns = "seq, id, number, project, experiment, name, state, live, data"
     for seq, data in ((1, with_artifacts), (2, json.loads(dump(some_job(2))))):
         values = f"{seq}, 'job-{seq}', {seq}, 'p', 'job', 'job', 'queued', 1"

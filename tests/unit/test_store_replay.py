@@ -142,10 +142,7 @@ def test_a_job_without_projection(store: SqlEventStore, tmp_path: Path) -> None:
 def test_artifacts_and_notes_are_compared_too(store: SqlEventStore, tmp_path: Path) -> None:
     _live(store)
     kept = [ArtifactKept(1, 0, Artifact(path, digest, 1, 1)) for path, digest in (("b", "1"), ("a", "2"), ("b", "3"))]
-    noted = [
-        NewEvent("job-1", None, Noted("ada", "words", 1.0, "p", "e")),
-        NewEvent(None, None, Noted("ada", "more", 2.0, "p")),
-    ]
+    noted = [NewEvent("job-1", None, Noted("ada", "words", 1.0, "p", "e")), NewEvent(None, None, Noted("ada", "more", 2.0, "p"))]
     store.append(10.0, [*(NewEvent("job-9", 1, event) for event in kept), *noted], {}, [], 0)
     assert [(one.path, one.digest) for one in store.artifacts("job-9", 10)] == [("a", "2"), ("b", "3")]
     assert [(note.job, note.noted.text) for note in store.notes(NoteQuery(project="p"))] == [("job-1", "words"), (None, "more")]

@@ -63,11 +63,7 @@ def test_it_is_made_once_and_put_first(tmp_path: Path, orders: Launch) -> None:
     words: list[str] = []
     first = provide(orders, began=words.append)
     again = provide(orders, began=words.append)
-    assert (again.path, made(tmp_path), words) == (
-        first.path,
-        ["digits-1.1/n0"],
-        ["building the environment from requirements.txt"],
-    )
+    assert (again.path, made(tmp_path), words) == (first.path, ["digits-1.1/n0"], ["building the environment from requirements.txt"])
     environment = first.environment({"PATH": "/bin", "PYTHONHOME": "/x"})
     assert environment == {"PATH": f"{first.path}/bin:/bin", "VIRTUAL_ENV": first.path}
     assert json.loads(Path(f"{first.path}.json").read_text())["bytes"] >= 100000
