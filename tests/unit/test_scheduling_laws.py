@@ -1,5 +1,6 @@
 """Laws of the cycle over random clusters and histories of arrivals, ends, cancellations and plans that nobody carried out."""
 
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
@@ -7,14 +8,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from trainmaster.scheduling.ahead import earliest
 from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.cells import FOREVER, Cell
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.policy import POLICIES, Policy
 from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
 from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.scheduling.timeline import earliest
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -66,6 +67,9 @@ class History:
             for id in [id for id in self.waiting if rng.random() < 0.05]:
                 del self.waiting[id]
                 self.changes = self.changes.note(LEFT, id)
+        return self.here()
+
+    def here(self) -> Snapshot:
         return Snapshot(self.now_s, self.sites, dict(self.waiting), dict(self.running), 0, self.changes)
 
     def queue(self, task: Task) -> None:
@@ -151,6 +155,33 @@ def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed:
         for task in list(history.waiting.values()):
             if head is not None and task.id != head and task.kind.ask.lead is None and task.not_before_s <= history.now_s:
                 assert not could_start(history, task, history.waiting[head], at_s), "it could start, and would delay nobody"
+
+
+@pytest.mark.parametrize("depth", [2, 3, 100])
+@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_no_reservation_is_delayed_by_who_starts_however_many_there_are(depth: int, seed: int) -> None:
+    """With nothing new, those with a reservation start by the time that was said, in whatever order the others do."""
+    history = History(Random(seed), replace(POLICIES["conservative"], depth=lambda snapshot: depth))
+    for _ in range(10):
+        history.step()
+        snapshot = history.here()
+        history.act(cycle(snapshot, history.policy)[0])
+    plan, _ = cycle(history.here(), history.policy)
+    promised = {one.job: one.at_s for one in plan.reservations}
+    history.act(plan)
+    while promised:
+        due = [run.end_s for run in history.running.values() if run.end_s < FOREVER]
+        due += [task.not_before_s for task in history.waiting.values() if task.not_before_s > history.now_s]
+        if not due:
+            break
+        history.now_s = max(history.now_s, min(due))
+        for id in [id for id, run in history.running.items() if run.end_s <= history.now_s]:
+            history.end(id)
+        history.act(cycle(history.here(), history.policy)[0])
+        for id in [id for id in promised if id in history.running]:
+            assert history.running[id].placed_s <= promised.pop(id) + 1e-9, "it starts later than was said"
+        assert all(at_s >= history.now_s for at_s in promised.values()), "it has not started when it was to"
 
 
 def could_start(history: History, task: Task, head: Task, at_s: float) -> bool:

@@ -25,7 +25,7 @@ class Shared(History):
         self.rules = rules(rng)
         self.victims: dict[str, str] = {}
 
-    def snapshot(self) -> Snapshot:
+    def here(self) -> Snapshot:
         return Snapshot(
             self.now_s, self.sites, dict(self.waiting), dict(self.running), 0, self.changes,
             rules=self.rules, promised=dict(self.promised),
@@ -38,7 +38,7 @@ class Shared(History):
             self.queue(run.at(self.now_s)._replace(since_s=self.now_s, running=False, evictions=run.task.evictions + 1))
         for id in [id for id in self.promised if id not in self.waiting]:
             del self.promised[id]
-        return self.snapshot()
+        return self.here()
 
     def queue(self, task: Task) -> None:
         if task.kind.project == "default":

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from heapq import heapify, heappop, heapreplace
 
-from trainmaster.scheduling.ahead import Kept, choose, earliest
+from trainmaster.scheduling.ahead import Kept, choose
 from trainmaster.scheduling.ask import Ask, Shape
 from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.cells import FOREVER
@@ -16,8 +16,11 @@ from trainmaster.scheduling.preempt import Stage, victims
 from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
 from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.timeline import Booking, earliest, guessed, named
 
 __all__ = ["Carry", "cycle", "ordered"]
+
+PATIENCE_S = 3600.0  # so long one waits before room is kept for it on a mere guess of when those that run will end
 
 
 def cycle(snapshot: Snapshot, policy: Policy, carry: Carry | None = None) -> tuple[Plan, Carry]:
@@ -39,6 +42,7 @@ class _Decision:
         self.placements: list[Placement] = []
         self.refused: dict[Kind, Refusal] = {}
         self.kept: list[Kept] = []
+        self.booked: list[Booking] = []
         self.reservations: list[Reservation] = []
         self.handovers: list[Handover] = []
         self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
@@ -204,13 +208,23 @@ class _Decision:
         """A reservation for one that cannot start, as long as the policy wants more."""
         if len(self.reservations) >= self.depth:
             return
-        ask = task.kind.ask
-        found = earliest(self.space, ask, self.ends, self.now_s)
-        if found is not None:
-            self.reservations.append(Reservation(task.id, found.at_s))
-            self.kept.append(Kept(task.id, ask.each, found.at_s, found.able - ask.nodes, found.then))
-            if ask.lead is not None:
-                self.kept.append(Kept(task.id, ask.lead, found.at_s, found.led - 1, found.then))
+        ask, space, booked = task.kind.ask, self.space, self.booked
+        found = earliest(space, ask, self.ends, self.now_s, booked)
+        if found is None:
+            self.resting = True  # time alone may change that
+            if self.now_s - task.since_s >= PATIENCE_S:
+                found = earliest(space, ask, guessed(self.ends, self.now_s), self.now_s, booked)
+        if found is None:
+            return
+        nodes = named(space, ask, found, booked) if self.depth > 1 else None
+        if nodes is not None:
+            until_s = FOREVER if task.estimate_s is None else found.at_s + task.estimate_s
+            self.booked.append(Booking(until_s, nodes))
+        self.reservations.append(Reservation(task.id, found.at_s))
+        spare = (0, 0) if nodes is not None else (found.able - ask.nodes, found.led - 1)
+        self.kept.append(Kept(task.id, ask.each, found.at_s, spare[0], found.then, nodes))
+        if ask.lead is not None:
+            self.kept.append(Kept(task.id, ask.lead, found.at_s, spare[1], found.then, nodes))
 
     def plan(self) -> Plan:
         """What was decided. What is to be handed over is not free yet: the space is left as those that run have it."""

@@ -88,6 +88,16 @@ def one_reservation(snapshot: Snapshot) -> int:
     return 1
 
 
+def as_the_loop_can(snapshot: Snapshot) -> int:
+    """As many as there is time for."""
+    return snapshot.depth
+
+
+def one_for_everybody(snapshot: Snapshot) -> int:
+    """Conservative: nobody is delayed by anyone behind."""
+    return len(snapshot.waiting)
+
+
 def after_a_while(snapshot: Snapshot, run: Run, task: Task) -> bool:
     """Whoever has run long enough to have got somewhere; for one that had stood still for long that is longer."""
     stood_s = run.placed_s - run.task.since_s
@@ -131,6 +141,7 @@ POLICIES = {
     for policy in (
         Policy("fifo", priority_then_fifo, pack, no_reservations),
         Policy("easy", priority_then_fifo, pack, one_reservation),
+        Policy("conservative", priority_then_fifo, pack, one_for_everybody, steady=False),
         Policy("sjf", shortest_first, pack, no_reservations, left, exact=True),
         Policy("srtf", shortest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),
         Policy("srsf", smallest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),
@@ -151,7 +162,7 @@ POLICIES = {
             "fair-share",
             fair_share,
             pack,
-            one_reservation,
+            as_the_loop_can,
             preempt=by_right,
             steady=False,
             study=shares,

@@ -6,12 +6,13 @@ They are found by trying the whole gain before anyone is touched.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.scheduling.ahead import Later, come_back
+from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.quota import Tally, asked
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.timeline import come_back
 
 EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
 
