@@ -105,16 +105,16 @@ def earliest(space: Space, ask: Ask, ends: Ends, now_s: float, booked: Sequence[
     )
     overs: list[tuple[float, int, Run | Booking]] = sorted((one.until_s, -1, one) for one in booked)
     events: Iterable[tuple[float, int, Run | Booking]] = merge(ends, overs) if overs else ends
-    for end_s, _, one in events:
+    for end_s, _, what in events:
         if end_s == FOREVER or (at_s is not None and end_s > at_s):
             break
-        if isinstance(one, Booking):
-            count.over(one)
-        elif alone and one.grant.ask.lead is None and space.cells.used_up(space.of[one.grant.nodes[0]]):
-            count.able += len(one.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
+        if isinstance(what, Booking):
+            count.over(what)
+        elif alone and what.grant.ask.lead is None and space.cells.used_up(space.of[what.grant.nodes[0]]):
+            count.able += len(what.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
             count.led = count.able
         else:
-            count.end(one)
+            count.end(what)
         if at_s is None and count.enough:
             at_s = max(end_s, now_s)
     return None if at_s is None else Found(at_s, count.able, count.led, count.later, count.back)
