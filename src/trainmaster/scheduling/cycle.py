@@ -1,17 +1,17 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
 from trainmaster.scheduling.ahead import Kept, choose
 from trainmaster.scheduling.ask import Ask, Shape
-from trainmaster.scheduling.carry import Carry
+from trainmaster.scheduling.carry import Carry, Queue
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import kept_back, refusal
 from trainmaster.scheduling.order import Key
-from trainmaster.scheduling.policy import Cells, Policy
+from trainmaster.scheduling.policy import Cells, Policy, Sharing
 from trainmaster.scheduling.preempt import Stage, victims
 from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
@@ -51,6 +51,9 @@ class _Decision:
         self.view = policy.study(snapshot, carry.kept)
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
+        self.charges = 0
+        self.lost: set[Ask] = set()  # what does not fit any more
+        self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.kept_back = False
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
@@ -87,25 +90,55 @@ class _Decision:
     def go(self) -> None:
         """Try the head of each kind's queue, the first in order first; a kind that is refused is not tried again."""
         self._promised()
-        order, view, charge = self.policy.order, self.view, self.policy.charge
+        if self.policy.sharing is not None:
+            self._go_sharing(self.policy.sharing)
+            return
+        order, view = self.policy.order, self.view
         heads = [(order(view, queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values()]
         if self.policy.steady:
             self._remember(sorted((order(view, queue[-1][2]), queue[-1][1]) for queue in self.carry.queues.values()))
         heapify(heads)
         while heads:
-            key, _, queue, at = heads[0]
-            task = queue[at][2]
-            if charge is not None and (now := order(view, task)) != key:  # others of its owner were started meanwhile
-                heapreplace(heads, (now, task.seq, queue, at))
+            _, _, queue, at = heads[0]
+            if self._goes_on(queue[at][2]) and at + 1 < len(queue):
+                heapreplace(heads, (order(view, queue[at + 1][2]), queue[at + 1][1], queue, at + 1))
+            else:
+                heappop(heads)
+
+    def _go_sharing(self, sharing: Sharing) -> None:
+        """The same, claimant by claimant: after each start they are held against each other anew."""
+        view, rank = self.view, sharing.rank
+        groups: dict[Hashable, list[tuple[Key, int, Queue, int]]] = {}
+        for queue in self.carry.queues.values():
+            task = queue[0][2]
+            groups.setdefault(sharing.claimant(view, task), []).append((rank(task), task.seq, queue, 0))
+        for heads in groups.values():
+            heapify(heads)
+        claims = [(sharing.claim(view, heads[0][2][0][2]), heads[0][1], 0, group) for group, heads in groups.items()]
+        heapify(claims)
+        while claims:
+            _, _, charges, group = claims[0]
+            heads = groups[group]
+            if not heads:
+                heappop(claims)
                 continue
-            resting = task.not_before_s > self.now_s
-            self.resting = self.resting or resting
-            if resting or task.id in self.promises.settled or self._try(task):
-                at += 1
-                if at < len(queue):
-                    heapreplace(heads, (order(view, queue[at][2]), queue[at][1], queue, at))
-                    continue
+            _, seq, queue, at = heads[0]
+            if charges != self.charges:  # others of its project may have been started meanwhile
+                heapreplace(claims, (sharing.claim(view, queue[at][2]), seq, self.charges, group))
+                continue
             heappop(heads)
+            if self._goes_on(queue[at][2]) and at + 1 < len(queue):
+                task = queue[at + 1][2]
+                other = sharing.claimant(view, task)
+                heappush(groups.setdefault(other, []), (rank(task), task.seq, queue, at + 1))
+                if other != group:
+                    heappush(claims, (sharing.claim(view, task), task.seq, self.charges, other))
+
+    def _goes_on(self, task: Task) -> bool:
+        """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
+        resting = task.not_before_s > self.now_s
+        self.resting = self.resting or resting
+        return resting or task.id in self.promises.settled or self._try(task)
 
     def _promised(self) -> None:
         """What was handed over comes first: who finds it free starts, what is still to come is taken out."""
@@ -115,13 +148,16 @@ class _Decision:
             self._charge(task)
 
     def _charge(self, task: Task) -> None:
-        if self.policy.charge is not None:
-            self.policy.charge(self.view, task)
+        if self.policy.sharing is not None:
+            self.policy.sharing.charge(self.view, task)
+            self.charges += 1
 
     def _try(self, task: Task) -> bool:
         ask, space = task.kind.ask, self.space
         end_s = FOREVER if task.estimate_s is None else self.now_s + task.estimate_s
         space.until_s = end_s if space.closing else 0.0
+        if ask in self.lost:
+            return self._refuse(task, ())
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
             return self._refuse(task, (), barrier)
@@ -175,8 +211,9 @@ class _Decision:
             self.kept_back = True
             self.refused[task.kind] = kept_back(ask)
         else:
+            self.lost.add(ask)
             if ask not in busy:
-                busy[ask] = refusal(ask, self.snapshot.sites)
+                busy[ask] = refusal(ask, self.carry.groups)
             self.refused[task.kind] = busy[ask]
         self._keep(task)
         return False
@@ -185,8 +222,12 @@ class _Decision:
         """Stop those who may be stopped for it and whose nodes it needs, if that is enough to start it."""
         assert self.policy.preempt is not None
         candidates = self.policy.preempt(self.stage, task)
-        chosen = victims(self.space, task.kind, candidates, self.tally) if candidates else None
+        if not candidates:
+            return False
+        vain = (task.kind.ask, task.kind.tier, task.kind.project, task.kind.member, len(candidates))
+        chosen = victims(self.space, task.kind, candidates, self.tally) if vain not in self.vain else None
         if chosen is None:
+            self.vain.add(vain)  # nor for those behind it: what is free only becomes less
             return False
         for run in chosen:
             self.promises.let_go(run)
@@ -195,6 +236,7 @@ class _Decision:
             for run in chosen:
                 self.promises.keep(run)
             return False
+        self.lost.clear()
         self.stage.stopped.update(run.task.id for run in chosen)
         self._start(task, nodes, FOREVER if task.estimate_s is None else self.now_s + task.estimate_s, chosen)
         return True

@@ -1,11 +1,11 @@
 """The Policy contract, and the policies known by name: a policy is a frozen value of four pure functions over the snapshot."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.fair import Holdings, Shares, fair_share
+from trainmaster.scheduling.fair import Holdings, Shares, claim, claimant, fair_share, rank
 from trainmaster.scheduling.hazards import Hazards, Life
 from trainmaster.scheduling.order import (
     STILL_S,
@@ -36,6 +36,17 @@ def plainly(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
     return snapshot
 
 
+class Sharing(NamedTuple):
+    """An order in two steps: claimants by `claim`, which `charge` raises when a task of theirs is started, and tasks of one
+    claimant by `rank`. `order` is both keys one after the other.
+    """
+
+    claimant: Callable[[Any, Task], Hashable]
+    claim: Callable[[Any, Task], Key]
+    rank: Callable[[Task], Key]
+    charge: Callable[[Any, Task], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`order` gives a task's sort key; `place` the cells that can hold a member of a gang, best first; `depth` how many of
@@ -46,7 +57,7 @@ class Policy:
     `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `steady`: the order of
     two waiting tasks never changes by time alone. `beat_s`: how often to look again though nothing happened. `study` makes of
     the snapshot what `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
-    `charge`: a start counts in that at once, so that the keys of those behind it change within a cycle, never to smaller ones.
+    `sharing` is how `order` comes about where a start changes the keys of others at once.
     """
 
     name: str
@@ -59,7 +70,7 @@ class Policy:
     beat_s: float | None = None
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
-    charge: Callable[[Any, Task], None] | None = None
+    sharing: Sharing | None = None
 
 
 def pack(space: Space, ask: Ask) -> Cells:
@@ -166,7 +177,7 @@ POLICIES = {
             preempt=by_right,
             steady=False,
             study=shares,
-            charge=Shares.charge,
+            sharing=Sharing(claimant, claim, rank, Shares.charge),
         ),
     )
 }
