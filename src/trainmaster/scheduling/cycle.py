@@ -14,6 +14,7 @@ from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.policy import Cells, Policy, Sharing
 from trainmaster.scheduling.preempt import Stage, victims
 from trainmaster.scheduling.promise import Promises
+from trainmaster.scheduling.quota import closed
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
 from trainmaster.scheduling.task import Kind, Run, Task
 from trainmaster.scheduling.timeline import Booking, earliest, guessed, named
@@ -53,6 +54,7 @@ class _Decision:
         self.promises = Promises(snapshot, carry)
         self.charges = 0
         self.lost: set[Ask] = set()  # what does not fit any more
+        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: from which end on
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.kept_back = False
@@ -167,15 +169,22 @@ class _Decision:
         if able < ask.nodes:
             return self._refuse(task, ())
         kept = [one for one in self.kept if one.at_s < end_s]
-        chosen = choose(space, ask, self._cells(task.kind), kept)
+        if kept and ask in self.held_off and end_s >= self.held_off[ask]:
+            return self._refuse(task, kept)
+        shut = self.tally.shut(task.kind)
+        chosen = choose(space, ask, self._cells(ask, shut), kept)
         if chosen is None:
+            if shut:
+                return self._refuse(task, kept, closed(task.kind, shut))
+            if kept:  # nor will one that would run even longer: it harms no fewer
+                self.held_off[ask] = min(end_s, self.held_off.get(ask, FOREVER))
             return self._refuse(task, kept)
         self._start(task, chosen, end_s)
         return True
 
-    def _cells(self, kind: Kind) -> Cells:
-        """Nodes that may be its, the best first."""
-        found, shut, values = self.policy.place(self.space, kind.ask), self.tally.shut(kind), self.space.cells.values
+    def _cells(self, ask: Ask, shut: frozenset[str]) -> Cells:
+        """Nodes that it may be given, the best first: none with GPUs of a kind that is shut."""
+        found, values = self.policy.place(self.space, ask), self.space.cells.values
         return found if not shut else [one for one in found if shut.isdisjoint(values[one[0]].kinds)]
 
     def _start(self, task: Task, chosen: list[int], end_s: float, stopped: Sequence[Run] = ()) -> None:
@@ -231,12 +240,13 @@ class _Decision:
             return False
         for run in chosen:
             self.promises.let_go(run)
-        nodes = choose(self.space, task.kind.ask, self._cells(task.kind), kept)
+        nodes = choose(self.space, task.kind.ask, self._cells(task.kind.ask, self.tally.shut(task.kind)), kept)
         if nodes is None:  # what comes back is kept for one ahead of it
             for run in chosen:
                 self.promises.keep(run)
             return False
         self.lost.clear()
+        self.held_off.clear()
         self.stage.stopped.update(run.task.id for run in chosen)
         self._start(task, nodes, FOREVER if task.estimate_s is None else self.now_s + task.estimate_s, chosen)
         return True

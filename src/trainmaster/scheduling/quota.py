@@ -207,6 +207,12 @@ def asked(ask: Ask) -> Held:
     return found
 
 
+def closed(kind: Kind, shut: frozenset[str]) -> Refusal:
+    """Why a job to which any kind of GPU is welcome waits while some are free."""
+    kinds = ", ".join(sorted(shut))
+    return Refusal("quota", f"waiting for quota: project {kind.project} may not hold so many more GPUs of kind {kinds}")
+
+
 def quota_of(project: Project, resource: str) -> Quota:
     """What holds for a resource; without one, nothing is guaranteed and nothing limited."""
     return next((quota for name, quota in project.quotas if name == resource), _FREE)

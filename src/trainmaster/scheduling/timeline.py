@@ -112,6 +112,7 @@ def earliest(space: Space, ask: Ask, ends: Ends, now_s: float, booked: Sequence[
             count.over(what)
         elif alone and what.grant.ask.lead is None and space.cells.used_up(space.of[what.grant.nodes[0]]):
             count.able += len(what.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
+            count.back += what.grant.nodes
             count.led = count.able
         else:
             count.end(what)
@@ -128,11 +129,15 @@ def guessed(ends: Ends, now_s: float) -> Ends:
 
 
 def named(space: Space, ask: Ask, found: Found, booked: Sequence[Booking]) -> frozenset[int]:
-    """Nodes for a reservation: those that come back by then before those that are free, which others can use meanwhile."""
-    taken = frozenset[int]().union(*(one.nodes for one in booked))
-    back = [node for node in dict.fromkeys(reversed(found.back)) if space.gives(found.then.cell(node), ask.each)]
-    free = (node for _, nodes in space.fitting(ask.each) for node in nodes if node not in taken)
-    each = list(dict.fromkeys([*back, *free]))
+    """Nodes for a reservation: of all that can by then the last ones.
+
+    So they stay the same whoever starts meanwhile without spoiling them, and the first ones, which are given away first, stay
+    free to be used.
+    """
+    taken = frozenset[int]().union(*(one.nodes for one in booked if one.until_s > found.at_s))
+    able = {node for node in found.back if space.gives(found.then.cell(node), ask.each)}
+    able.update(node for number, nodes in space.nodes.items() if space.gives(number, ask.each) for node in nodes)
+    each = sorted(able - taken, reverse=True)
     if ask.lead is not None:
         head = next((node for node in each if space.gives(found.then.cell(node), ask.first)), None)
         each = each if head is None else [head, *(node for node in each if node != head)]
