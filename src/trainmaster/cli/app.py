@@ -49,7 +49,7 @@ COMMANDS = {
     "doctor": ("trainmaster.cli.doctor:doctor", "Check that everything is as it should be."),
     "config": ("trainmaster.cli.config:config", "What holds for jobs submitted from here, and who says so."),
     "completion": ("trainmaster.cli.completion:completion", "Print what makes your shell complete."),
-    "schema": ("trainmaster.cli.schema:schema", "Print the JSON Schema of a spec file."),
+    "schema": ("trainmaster.cli.schema:schema", "Print the JSON Schema of a spec file, or of cluster.yaml."),
 }
 ALIASES = {  # habits of other systems; not listed in the help
     "sbatch": ("submit", ()),
