@@ -161,8 +161,7 @@ POLICIES = {
     )
 }
 
-# What a live cluster may choose: nobody knows run times there, and hand-overs are not carried out yet.
-LIVE = tuple(name for name, policy in POLICIES.items() if not policy.exact and policy.preempt is None)
+LIVE = tuple(name for name, policy in POLICIES.items() if not policy.exact)  # what a cluster may choose: run times are not known
 
 
 def chosen(rules: Cluster) -> Policy:

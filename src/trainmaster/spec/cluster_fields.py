@@ -131,7 +131,9 @@ UrgentMembers = Annotated[list[UrgentMember], BeforeValidator(_many, json_schema
 Amount = Annotated[float | None, PlainValidator(_amount), _AMOUNT_SCHEMA]
 Price = Annotated[float, PlainValidator(_price), _AMOUNT_SCHEMA]
 Count = Annotated[
-    int | None, PlainValidator(lambda value: values.whole(value, 0, 1_000_000)), WithJsonSchema({"type": "integer", "minimum": 0})
+    int | None,
+    PlainValidator(lambda value: values.whole(value, 0, 1_000_000)),
+    WithJsonSchema({"type": "integer", "minimum": 0}),
 ]
 Priority = Annotated[
     int | None,
@@ -148,9 +150,7 @@ SpanOrZero = Annotated[
 When = Annotated[Span | None, PlainValidator(span), _STRING]
 PolicyName = Annotated[str | None, PlainValidator(_policy), WithJsonSchema({"enum": list(LIVE)})]
 Resource = Annotated[str, AfterValidator(_resource)]
-Currency = Annotated[
-    str, PlainValidator(_currency), WithJsonSchema({"type": "string", "pattern": "^[A-Z]{3}$"})
-]
+Currency = Annotated[str, PlainValidator(_currency), WithJsonSchema({"type": "string", "pattern": "^[A-Z]{3}$"})]
 Text = Annotated[str, PlainValidator(_word("a text")), _STRING]
 
 
@@ -201,7 +201,9 @@ class QuotaFields(_Section):
         description="Its own, lent while idle, taken back when needed; default: the guarantee, else the limit.",
         examples=[8],
     )
-    limit: Amount = Field(default=None, description="The most it may have, borrowed included; default: no bound.", examples=[16])
+    limit: Amount = Field(
+        default=None, description="The most it may have, borrowed included; default: no bound.", examples=[16]
+    )
 
 
 _Quota = Annotated[QuotaFields, _short("limit", (int, float), float | QuotaFields)]
@@ -242,11 +244,17 @@ class WorkFields(_Section):
     priority: Priority = Field(default=None, description="Added to the job's own, which is -100 to 100.", examples=[2000])
     preemptible: Truth = Field(default=None, description="Whether its jobs may be stopped for others.", examples=[True])
     wait_target: Duration = Field(default=None, description="How long its jobs should wait at most.", examples=["1m"])
-    completion_target: Duration = Field(default=None, description="How long they should take, waiting included.", examples=["8h"])
-    recovery_target: Duration = Field(default=None, description="How soon they should run again after a failure.", examples=["5m"])
+    completion_target: Duration = Field(
+        default=None, description="How long they should take, waiting included.", examples=["8h"]
+    )
+    recovery_target: Duration = Field(
+        default=None, description="How soon they should run again after a failure.", examples=["5m"]
+    )
     time_slice: Duration = Field(default=None, description="After so long a job makes way for its like.", examples=["30m"])
     express: ExpressFields = Field(
-        default_factory=ExpressFields.model_construct, description="Room for short, small jobs.", examples=[{"gpus": 2, "limit": "20m"}]
+        default_factory=ExpressFields.model_construct,
+        description="Room for short, small jobs.",
+        examples=[{"gpus": 2, "limit": "20m"}],
     )
 
 
@@ -267,7 +275,9 @@ class PreemptionFields(_Section):
 class ClusterFields(_Section):
     """The rules of a cluster. Every field is optional; what is left out is as it is without the file."""
 
-    pools: dict[Name, PoolFields] = Field(default_factory=dict, description="Nodes of one kind, by name; the first that matches counts.")
+    pools: dict[Name, PoolFields] = Field(
+        default_factory=dict, description="Nodes of one kind, by name; the first that matches counts."
+    )
     projects: dict[Name, ProjectFields] = Field(default_factory=dict, description="Who shares the cluster, by name.")
     classes: dict[Name, WorkFields] = Field(default_factory=dict, description="Kinds of work, by name.")
     fair_share: FairShareFields = Field(

@@ -141,7 +141,9 @@ def _work(work: Work, known: Work) -> dict[str, Any]:
         "recovery_target": (_span(work.recovery_target_s), _span(known.recovery_target_s)),
         "time_slice": (_span(work.slice_s), _span(known.slice_s)),
     }
-    express = _said({"gpus": _plain(work.express_gpus) or None, "limit": _span(work.express_limit_s) if work.express_gpus else None})
+    express = _said(
+        {"gpus": _plain(work.express_gpus) or None, "limit": _span(work.express_limit_s) if work.express_gpus else None}
+    )
     said = {name: now for name, (now, was) in fields.items() if now not in (was, None)}
     return {**said, **({"express": express} if express else {})}
 

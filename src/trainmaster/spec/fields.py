@@ -14,9 +14,18 @@ from trainmaster.spec import quantities, sources, values
 
 RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do instead
     "elastic": ("the smallest and largest number of nodes", "ask for a fixed number of nodes with 'resources.nodes'"),
-    "placement.strategy": ("how nodes are chosen: pack, spread or balanced", "leave it out: the fullest nodes with room are taken"),
-    "placement.within": ("a rack or zone that all nodes are in", "name a pool whose nodes are close to each other: placement.pool"),
-    "placement.near": ("data or a checkpoint that the nodes should be near to", "name the pool that is near it: placement.pool"),
+    "placement.strategy": (
+        "how nodes are chosen: pack, spread or balanced",
+        "leave it out: the fullest nodes with room are taken",
+    ),
+    "placement.within": (
+        "a rack or zone that all nodes are in",
+        "name a pool whose nodes are close to each other: placement.pool",
+    ),
+    "placement.near": (
+        "data or a checkpoint that the nodes should be near to",
+        "name the pool that is near it: placement.pool",
+    ),
     "placement.with": ("a job that it should run beside", "run it beside the ranks: roles"),
     "budget": ("what the job may cost", "bound the job with 'time_limit'"),
     "stages": ("smoke and canary runs with their gates", "submit a short job first, with fewer steps and its own 'time_limit'"),

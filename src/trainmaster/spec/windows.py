@@ -12,7 +12,7 @@ from trainmaster.spec.mapping import duration_text
 from trainmaster.spec.values import duration_s, refusal, text
 
 _DAYS = ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")  # the epoch was a Thursday
-_EXPECTED = "a window as BEGINNING/LENGTH, such as 2026-12-01T22:00/4h, 'Sun 22:00/4h' or 'daily 03:00/30m' (UTC, or with +01:00)"
+_EXPECTED = "a window such as 2026-12-01T22:00/4h, 'Sun 22:00/4h' or 'daily 03:00+01:00/30m' (UTC where no offset is)"
 _OFFSET = r"(?P<offset>Z|[+-]\d{2}:\d{2})?"
 _ONCE = re.compile(rf"(?P<day>\d{{4}}-\d{{2}}-\d{{2}})[T ](?P<clock>\d{{1,2}}:\d{{2}}(:\d{{2}})?){_OFFSET}\Z")
 _AGAIN = re.compile(rf"(?P<day>[A-Za-z]+)\s+(?P<clock>\d{{1,2}}:\d{{2}}(:\d{{2}})?){_OFFSET}\Z")

@@ -25,7 +25,7 @@ from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Re
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
 from trainmaster.scheduling.order import priority_then_fifo
-from trainmaster.scheduling.policy import POLICIES, Policy, one_reservation, pack, whenever
+from trainmaster.scheduling.policy import Policy, chosen, one_reservation, pack, whenever
 from trainmaster.scheduling.preempt import overtaking
 from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate
@@ -90,8 +90,8 @@ class Scenario:
     def _start_control(self) -> None:
         """A fresh control process over the same world, as after `kill -9`."""
         actor = Actor(self.engine, self.blobs, str)
-        policy = PUSHY if self.seed % 2 else POLICIES["fifo"]
-        self.loop = ControlLoop(self.events, self.inbox, actor, policy, self.clock, self._committed, self.rng)
+        self.loop = ControlLoop(self.events, self.inbox, actor, self.clock, self._committed, self.rng)
+        self.loop.choose = lambda rules: PUSHY if self.seed % 2 else chosen(rules)
         self.loop.load()
 
     def _committed(self) -> None:
