@@ -31,10 +31,10 @@ _HINT = "`tm schema cluster` lists every field."
 _HABITS = {  # what people write who come from elsewhere
     "queues": "projects", "tenants": "projects", "teams": "projects", "partitions": "pools", "node_pools": "pools",
     "priorities": "classes", "workloads": "classes", "priority_classes": "classes", "users": "members", "min": "guarantee",
-    "max": "limit", "guaranteed": "guarantee", "reserved": "guarantee", "quotas": "quota", "share": "weight", "shares": "weight",
-    "max_running": "running", "cost": "price", "windows": "maintenance", "downtime": "maintenance", "scheduler": "policy",
-    "slice": "time_slice", "halflife": "half_life", "decay": "half_life", "weights": "weight", "hosts": "nodes",
-    "preemptable": "preemptible", "borrowing_limit": "limit",
+    "max": "limit", "guaranteed": "guarantee", "reserved": "guarantee", "quotas": "quota", "share": "weight",
+    "shares": "weight", "weights": "weight", "max_running": "running", "cost": "price", "windows": "maintenance",
+    "downtime": "maintenance", "scheduler": "policy", "slice": "time_slice", "halflife": "half_life", "decay": "half_life",
+    "hosts": "nodes", "preemptable": "preemptible", "borrowing_limit": "limit",
 }  # fmt: skip
 
 
@@ -185,11 +185,17 @@ def _work(known: Work, given: WorkFields) -> Work:
 
 def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Written]:
     """Values that are right each for itself and wrong together."""
-    for name, pool in fields.pools.items():
-        for index, window in enumerate(pool.maintenance):
+    for name, given_pool in fields.pools.items():
+        for index, window in enumerate(given_pool.maintenance):
             if window.when is None:
                 path: FieldPath = ("pools", name, "maintenance", index)
                 yield _wrong(path, "says no time; give it one, as 'when: Sun 22:00/4h'", "a time")
+    first = cluster.pools[0]
+    for pool in cluster.pools[1:]:
+        if pool.policy != first.policy:
+            path = ("pools", pool.name, "policy")
+            message = f"pools of different policies ({first.policy}, {pool.policy}) are not supported yet; give all the same"
+            yield _wrong(path, message, first.policy)
     for project in cluster.projects:
         yield from _family(project, cluster)
         for resource, quota in project.quotas:

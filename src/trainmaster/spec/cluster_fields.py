@@ -163,7 +163,7 @@ class WindowFields(_Section):
 
     when: When = Field(
         default=None,
-        description="Beginning and length: a date and a time, or a day of the week or `daily` and a time. UTC, or with an offset.",
+        description="A date and a time, or a day of the week or `daily` and a time, UTC or with an offset; and how long.",
         examples=["2026-12-01T22:00/4h", "Sun 22:00/4h", "daily 03:00+01:00/30m"],
     )
     nodes: Patterns = Field(

@@ -75,6 +75,11 @@ def workdir_path(spec: JobSpec, file: Path | None) -> Path:
 def _load(value: object, document: Document) -> JobSpec:
     where = document.where
     faults = list(document.faults)
+    if isinstance(value, dict) and not ({"command", "python"} & value.keys()) and {"pools", "projects"} & value.keys():
+        message = "this is a cluster.yaml, not a job: it has pools or projects and no command"
+        raise spec_error(
+            [at(where, (), Fault("", message, "a job"))], "see what it would do: tm plan FILE   lay it down: tm apply FILE"
+        )
     if not isinstance(value, dict):
         empty = value is None
         message = "the spec is empty; it needs at least a command" if empty else f"expected a mapping, got {describe(value)}"
