@@ -75,7 +75,7 @@ def workdir_path(spec: JobSpec, file: Path | None) -> Path:
 def _load(value: object, document: Document) -> JobSpec:
     where = document.where
     faults = list(document.faults)
-    if isinstance(value, dict) and not ({"command", "python"} & value.keys()) and {"pools", "projects"} & value.keys():
+    if isinstance(value, dict) and not {"command", "python"} & value.keys() and {"pools", "projects"} & value.keys():
         message = "this is a cluster.yaml, not a job: it has pools or projects and no command"
         raise spec_error(
             [at(where, (), Fault("", message, "a job"))], "see what it would do: tm plan FILE   lay it down: tm apply FILE"

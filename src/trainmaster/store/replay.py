@@ -178,7 +178,7 @@ def _compare(what: str, replayed: object, stored: object) -> list[str]:
     if stored is None:
         return [f"{what}: in the log, not in the projection"]
     fields: Sequence[str] = getattr(type(replayed), "__slots__", ())
-    pairs = [(name, getattr(replayed, name), getattr(stored, name, None)) for name in fields]
+    pairs = [(name, getattr(replayed, name), getattr(stored, name, None)) for name in fields if name[0] != "_"]
     differing = [(f"{what}: {name}", by_log, in_it) for name, by_log, in_it in pairs if by_log != in_it]
     differing = differing or [(what, replayed, stored)]
     return [f"{name} is {by_log!r} by the log, {in_it!r} in the projection" for name, by_log, in_it in differing]

@@ -17,7 +17,16 @@ from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
 from trainmaster.home import Home
 from trainmaster.lifecycle.keeping import spare
 from trainmaster.lifecycle.machine import apply
-from trainmaster.model.commands import AgentReport, CancelJob, Command, GiveUpCheckpoints, HoldJob, ReleaseJob, SubmitJob
+from trainmaster.model.commands import (
+    AgentReport,
+    CancelJob,
+    Command,
+    ConfigureCluster,
+    GiveUpCheckpoints,
+    HoldJob,
+    ReleaseJob,
+    SubmitJob,
+)
 from trainmaster.model.events import ArtifactKept, CheckpointStaged, Submitted
 from trainmaster.model.job import Job, State
 from trainmaster.model.lineage import Lineage, Relation
@@ -30,6 +39,7 @@ from trainmaster.scheduling.preempt import overtaking
 from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import replay, verify_chain
+from trainmaster.testing.rules_contract import SOME_RULES
 from trainmaster.testing.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script, garbage
 
 CALM = Faults()
@@ -143,6 +153,8 @@ class Scenario:
             self._ask(garbage(self.rng.choice(list(self.engine.starts)), self.rng))
         if self.rng.random() < 0.02:
             self.inbox.trim(self.events.head().inbox_cursor, self.clock.time_s)
+        if self.rng.random() < 0.05:
+            self._ask(ConfigureCluster(self.rng.choice(SOME_RULES), "ann"))
 
     def _submit(self) -> None:
         ask = Resources(nodes=self.rng.choice([1, 1, 2]), gpus=self.rng.choice([0, 1, 4, 8]), ranks=self.rng.choice([1, 2]))
