@@ -136,9 +136,7 @@ class World:
         if now_s >= self.sites_hold_s:
             self.survey(now_s)
         running, changes, promised = self.running, self.changes, self.promised
-        return Snapshot(
-            now_s, self.sites, self.waiting, running, self.last_seq, changes, rules=self.rules, promised=promised
-        )
+        return Snapshot(now_s, self.sites, self.waiting, running, self.last_seq, changes, rules=self.rules, promised=promised)
 
 
 @dataclass(slots=True)

@@ -161,7 +161,7 @@ POLICIES = {
     )
 }
 
-LIVE = tuple(name for name, policy in POLICIES.items() if not policy.exact)  # what a cluster may choose: run times are not known
+LIVE = tuple(name for name, policy in POLICIES.items() if not policy.exact)  # those that a cluster may choose
 
 
 def chosen(rules: Cluster) -> Policy:

@@ -43,7 +43,8 @@ def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
     if policy.preempt is None:
         yield "nobody who runs is stopped for another"
     else:
-        yield f"who runs may be stopped for another: {_summary(policy.preempt)}"
+        said = _summary(policy.preempt)
+        yield "who runs may be stopped for another" + (f": {said}" if said else "")
         yield f"before having run {span(rules.min_run_s)} nobody is" if rules.min_run_s else "at any time"
     yield f"usage counts half after {span(rules.half_life_s)}"
 
