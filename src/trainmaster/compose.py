@@ -36,7 +36,6 @@ from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import Recorded
-from trainmaster.scheduling.policy import POLICIES
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
@@ -149,7 +148,7 @@ def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
     api_socket = home.socket("api.wake")
     clock = SteadyClock(events.load_live().last_now_s)
     inbox = SqlInbox(home.inbox_db, read_only=True)
-    loop = ControlLoop(events, inbox, actor, POLICIES["fifo"], clock, lambda: poke(api_socket), Random())
+    loop = ControlLoop(events, inbox, actor, clock, lambda: poke(api_socket), Random())
     loops.append(loop)
     return loop
 

@@ -5,10 +5,11 @@ three files, so that the two processes never wait for each other's lock.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import Command, Unreadable
 from trainmaster.model.events import Event, Noted
 from trainmaster.model.job import Attempt, Job, State
@@ -46,6 +47,7 @@ class Live:
     last_seq: int
     last_now_s: float
     inbox_cursor: int
+    rules: Cluster = field(default_factory=Cluster)  # as last laid down
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ class EventStore(Protocol):
         """Append `events`, upsert the jobs and nodes they changed and the cursor, durably; returns the last seq.
 
         `jobs` holds each changed job in its final value of this transaction. Its current `attempt` is upserted into
-        the attempts projection; every attempt a job ever had stays there. Artifacts and notes are read off the events:
-        a later artifact of the same path replaces the earlier one.
+        the attempts projection; every attempt a job ever had stays there. Artifacts, notes and the rules are read off the
+        events: a later artifact of the same path, and later rules, replace the earlier ones.
         Raises: DiskFullError (nothing was written).
         """
         ...
@@ -140,6 +142,10 @@ class EventStore(Protocol):
 
     def nodes(self) -> list[Node]:
         """All nodes by name."""
+        ...
+
+    def rules(self) -> Cluster:
+        """What was last laid down for the cluster; the default where nobody has."""
         ...
 
     def events(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded]:

@@ -61,6 +61,7 @@ def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:
 
 
 def _impossible(shape: Shape, count: int, groups: Sequence[Group]) -> str | None:
+    groups = [group for group in groups if shape.pool in (None, group.cell.pool)]
     able = sum(len(group.names) for group in groups if steps(group.cell, shape))
     cells = [group.cell for group in groups]
     if able >= count:

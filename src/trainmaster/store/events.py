@@ -15,7 +15,7 @@ from trainmaster.store import schema
 from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.engine import Database, upsert
 from trainmaster.store.find import JobFinder
-from trainmaster.store.record import RecordReader, write_record
+from trainmaster.store.record import RecordReader, read_rules, write_record
 
 GENESIS = "0" * 64
 
@@ -102,12 +102,14 @@ class SqlEventStore(JobFinder, RecordReader):
             head = _read_head(connection)
             jobs = connection.scalars(select(_job.c.data).where(_job.c.live.is_(True)).order_by(_job.c.seq)).all()
             nodes = _read_nodes(connection)
+            rules = read_rules(connection)
         return Live(
             jobs=tuple(load(Job, data) for data in jobs),
             nodes=tuple(nodes),
             last_seq=head.last_seq,
             last_now_s=head.last_now_s,
             inbox_cursor=head.inbox_cursor,
+            rules=rules,
         )
 
     def job(self, job_id: str) -> Job | None:

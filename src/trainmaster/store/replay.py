@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
-from trainmaster.model.events import ArtifactKept, NodeSeen, NodeStateSet, Noted, Submitted
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.events import ArtifactKept, ClusterConfigured, NodeSeen, NodeStateSet, Noted, Submitted
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import JobQuery, Note, NoteQuery, Recorded
@@ -50,6 +51,8 @@ class Projections(Protocol):
     def notes(self, query: NoteQuery) -> list[Note]: ...
 
     def nodes(self) -> list[Node]: ...
+
+    def rules(self) -> Cluster: ...
 
 
 def verify_chain(store: Chain) -> list[str]:
@@ -112,11 +115,12 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
 
 @dataclass(slots=True)
 class _Record:
-    """Artifacts and notes as the log has them. Memory: all of them."""
+    """Artifacts, notes and rules as the log has them. Memory: all of them."""
 
     artifacts: dict[str, dict[str, Artifact]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     children: dict[str, list[str]] = field(default_factory=dict)
+    rules: Cluster = field(default_factory=Cluster)
 
     def take(self, recorded: Recorded) -> None:
         """One event."""
@@ -126,6 +130,8 @@ class _Record:
             self.children.setdefault(recorded.event.lineage.job, []).append(recorded.job)
         elif isinstance(recorded.event, Noted):
             self.notes.append(Note(recorded.seq, recorded.job, recorded.event))
+        elif isinstance(recorded.event, ClusterConfigured):
+            self.rules = recorded.event.cluster
 
     def differences(self, store: Projections, jobs: Sequence[str]) -> list[str]:
         """What the projections have otherwise."""
@@ -134,6 +140,7 @@ class _Record:
             mine = sorted(self.artifacts.get(job_id, {}).values(), key=lambda kept: kept.path)
             found += _compare(f"artifacts of {job_id}", mine, list(_all_artifacts(store, job_id)))
             found += _compare(f"children of {job_id}", self.children.get(job_id, []), store.children(job_id))
+        found += _compare("rules of the cluster", self.rules, store.rules())
         return found + _compare("notes", self.notes, _all_notes(store))
 
 
@@ -171,7 +178,7 @@ def _compare(what: str, replayed: object, stored: object) -> list[str]:
     if stored is None:
         return [f"{what}: in the log, not in the projection"]
     fields: Sequence[str] = getattr(type(replayed), "__slots__", ())
-    pairs = [(name, getattr(replayed, name), getattr(stored, name, None)) for name in fields]
+    pairs = [(name, getattr(replayed, name), getattr(stored, name, None)) for name in fields if name[0] != "_"]
     differing = [(f"{what}: {name}", by_log, in_it) for name, by_log, in_it in pairs if by_log != in_it]
     differing = differing or [(what, replayed, stored)]
     return [f"{name} is {by_log!r} by the log, {in_it!r} in the projection" for name, by_log, in_it in differing]
