@@ -12,6 +12,7 @@ from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import kept_back, refusal
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.policy import Cells, Policy, Sharing
+from trainmaster.scheduling.pools import Parts
 from trainmaster.scheduling.preempt import Stage, victims
 from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.quota import closed
@@ -27,11 +28,20 @@ PATIENCE_S = 3600.0  # so long one waits before room is kept for it on a mere gu
 def cycle(snapshot: Snapshot, policy: Policy, carry: Carry | None = None) -> tuple[Plan, Carry]:
     """Start what fits in the policy's order, keep room for as many of the rest as it says, and say why they wait."""
     carry = carry or Carry()
+    if policy.parts:
+        parts = Parts(snapshot, policy)
+        for seen, one in parts:
+            parts.took(_planned(seen, one, Carry()))
+        return parts.whole(), carry
+    return _planned(snapshot, policy, carry), carry
+
+
+def _planned(snapshot: Snapshot, policy: Policy, carry: Carry) -> Plan:
     fresh, decision = carry.follow(snapshot, policy), carry.last
-    if fresh is None or decision is None or not decision.go_on(snapshot, fresh):
+    if fresh is None or not isinstance(decision, _Decision) or not decision.go_on(snapshot, fresh):
         decision = carry.last = _Decision(snapshot, policy, carry)
         decision.go()
-    return decision.plan(), carry
+    return decision.plan()
 
 
 class _Decision:
@@ -292,5 +302,8 @@ class _Decision:
 
 def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:
     """The waiting jobs as the policy wants them tried."""
+    if policy.parts:
+        found = [task for seen, one in Parts(snapshot, policy) for task in ordered(seen, one)]
+        return list({task.id: task for task in found}.values())
     view = policy.study(snapshot, {})
     return sorted(snapshot.waiting.values(), key=lambda task: (policy.order(view, task), task.seq))

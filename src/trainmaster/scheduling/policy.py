@@ -1,7 +1,8 @@
 """The Policy contract, and the policies known by name: a policy is a frozen value of four pure functions over the snapshot."""
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
@@ -58,6 +59,7 @@ class Policy:
     `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `steady`: the order of
     two waiting tasks never changes by time alone. `beat_s`: how often to look again though nothing happened. `study` makes of
     the snapshot what `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
+    `parts` are policies of several sets of pools, by name; where there are any, nothing else here is looked at.
     `sharing` is how `order` comes about where a start changes the keys of others at once.
     """
 
@@ -72,6 +74,7 @@ class Policy:
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
     sharing: Sharing | None = None
+    parts: "tuple[tuple[frozenset[str], Policy], ...]" = ()
 
 
 def pack(space: Space, ask: Ask) -> Cells:
@@ -187,5 +190,16 @@ LIVE = tuple(name for name, policy in POLICIES.items() if not policy.exact)  # t
 
 
 def chosen(rules: Cluster) -> Policy:
-    """The policy of the first pool, which holds for the whole cluster; one that only a newer version knows is the default."""
-    return POLICIES.get(rules.pools[0].policy, POLICIES[DEFAULT_POLICY])
+    """What the pools' policies come to; one that only a newer version knows is the default."""
+    by_policy: dict[str, list[str]] = {}
+    for pool in rules.pools:
+        by_policy.setdefault(pool.policy if pool.policy in LIVE else DEFAULT_POLICY, []).append(pool.name)
+    if len(by_policy) == 1:
+        return POLICIES[next(iter(by_policy))]
+    first = POLICIES[next(iter(by_policy))]
+    return replace(first, name="by pool", parts=_parts(tuple((name, tuple(pools)) for name, pools in by_policy.items())))
+
+
+@lru_cache(maxsize=64)
+def _parts(names: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[frozenset[str], Policy], ...]:
+    return tuple((frozenset(pools), POLICIES[name]) for name, pools in names)

@@ -59,7 +59,8 @@ class Stage:
     def _may_stop(self, run: Run) -> bool:
         rules = self.snapshot.rules
         undisturbed_s = rules.min_run_s * 2.0 ** min(run.task.evictions, EVICTIONS_MAX)
-        return rules.work(run.task.kind.work).preemptible and self.snapshot.now_s - run.placed_s >= undisturbed_s
+        ran_s = self.snapshot.now_s - run.placed_s
+        return rules.work(run.task.kind.work).preemptible and ran_s > 0 and ran_s >= undisturbed_s
 
 
 Candidates = Callable[[Stage, Task], Sequence[Run]]
