@@ -72,6 +72,17 @@ def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
     return carry
 
 
+def clear_windows(batch: Batch) -> None:
+    """Stop what still runs on nodes whose maintenance has begun: it goes on elsewhere, from its last checkpoint."""
+    now_s = batch.now_s
+    batch.world.look_at_windows(now_s)
+    sites = batch.world.sites
+    for id, run in list(batch.world.running.items()):
+        left = [sites[node].name for node in run.grant.nodes if node >= 0 and sites[node].cell.closes_s <= now_s]
+        if left and not run.stopping:
+            batch.record(id, StopOrdered(StopFor.EVICT, f"maintenance of {', '.join(left)}"))
+
+
 def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, ...]) -> dict[str, str]:
     """Stop those who make way, and keep what they give back; why each job for which that is done waits meanwhile."""
     reasons = {}

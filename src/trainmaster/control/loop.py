@@ -88,6 +88,7 @@ class ControlLoop:
         repeated = self._take_seen(batch, seen) if len(rows) < DRAIN else []
         limit_s = decide.enforce_limits(batch)
         decide.settle(batch, self.rng)
+        decide.clear_windows(batch)
         self._plan(batch)
         if not self._commit(batch, cursor):
             return BEAT_S

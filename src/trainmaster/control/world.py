@@ -131,10 +131,14 @@ class World:
         lineages = (job.lineage for job in jobs)
         return {(one.owner or one.job, one.checkpoint.id) for one in lineages if one is not None and one.checkpoint is not None}
 
-    def snapshot(self, now_s: float) -> Snapshot:
-        """What the scheduler may see."""
+    def look_at_windows(self, now_s: float) -> None:
+        """Have the nodes as they are now that maintenance has begun, or is over."""
         if now_s >= self.sites_hold_s:
             self.survey(now_s)
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """What the scheduler may see."""
+        self.look_at_windows(now_s)
         running, changes, promised = self.running, self.changes, self.promised
         return Snapshot(now_s, self.sites, self.waiting, running, self.last_seq, changes, rules=self.rules, promised=promised)
 

@@ -22,6 +22,7 @@ from trainmaster.scheduling.timeline import Booking, earliest, guessed, named
 
 __all__ = ["Carry", "cycle", "ordered"]
 
+WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
 PATIENCE_S = 3600.0  # so long one waits before room is kept for it on a mere guess of when those that run will end
 
 
@@ -167,7 +168,7 @@ class _Decision:
     def _try(self, task: Task) -> bool:
         ask, space = task.kind.ask, self.space
         end_s = FOREVER if task.estimate_s is None else self.now_s + task.estimate_s
-        space.until_s = end_s if space.closing else 0.0
+        space.until_s = self._stays_s(task, end_s) if space.closing else 0.0
         if ask in self.lost:
             return self._refuse(task, ())
         barrier = self.tally.barrier(task.kind)
@@ -191,6 +192,11 @@ class _Decision:
             return self._refuse(task, kept)
         self._start(task, chosen, end_s)
         return True
+
+    def _stays_s(self, task: Task, end_s: float) -> float:
+        """Until when its nodes must stay: who may be stopped and says no time goes on elsewhere when its nodes leave."""
+        goes_on = end_s == FOREVER and self.snapshot.rules.work(task.kind.work).preemptible
+        return self.now_s + WINDOW_MIN_S if goes_on else end_s
 
     def _cells(self, ask: Ask, shut: frozenset[str]) -> Cells:
         """Nodes that it may be given, the best first: none with GPUs of a kind that is shut."""
@@ -230,7 +236,8 @@ class _Decision:
             self.kept_back = True
             self.refused[task.kind] = kept_back(ask)
         else:
-            self.lost.add(ask)
+            if not self.space.closing:  # else it may do for one that takes less long
+                self.lost.add(ask)
             if ask not in busy:
                 busy[ask] = refusal(ask, self.carry.groups)
             self.refused[task.kind] = busy[ask]

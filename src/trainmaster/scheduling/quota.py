@@ -25,7 +25,10 @@ class Tally:
 
     def __init__(self, rules: Cluster, sites: Sequence[Site]) -> None:
         self.rules, self.sites = rules, sites
-        self.idle = not any(one.quotas or one.running_max or one.running_per_member_max for one in rules.projects)
+        self._express = {one.name: one for one in rules.classes if one.express_gpus}
+        self._lane: Held = {}  # what jobs in an express lane hold, by class
+        projects = any(one.quotas or one.running_max or one.running_per_member_max for one in rules.projects)
+        self.idle = not projects and not self._express
         self.held: dict[str, Held] = {}
         self.jobs: dict[str | tuple[str, str], int] = {}  # that run, by project and by member
         self.borrowers: set[str] = set()  # projects that hold more than is theirs of anything
@@ -70,6 +73,8 @@ class Tally:
                     self._owing[resource] += owed - self._owed[resource][project.name]
                     self._owed[resource][project.name] = owed
             (self.borrowers.add if over else self.borrowers.discard)(project.name)
+        if self._express and self._hurries(kind):
+            self._lane[kind.work] = self._lane.get(kind.work, 0) + sign * kind.ask.gpu_milli
         member = (kind.project, kind.member)
         self.jobs[member] = self.jobs.get(member, 0) + sign
 
@@ -101,6 +106,8 @@ class Tally:
         if bounds.member is not None and jobs.get((kind.project, kind.member), 0) >= bounds.member:
             text = f"a member of project {kind.project} may run {_jobs(bounds.member)} at a time"
             return Refusal("quota", f"waiting for quota: {text}")
+        if self._express and kind.ask.gpu_milli and not self._hurries(kind) and self._lanes_are_full(kind):
+            return Refusal("quota", "waiting for quota: the GPUs that are left are kept for short jobs of the express lane")
         needed = asked(kind.ask) if grant is None else self.amounts(grant)
         for resource, milli in needed.items():
             refused = self._beyond(bounds, resource, milli)
@@ -116,6 +123,17 @@ class Tally:
         bounds = self._bounds.get(kind.project) or self._bound(kind.project)
         kinds = (gpu for gpu in self.capacity if gpu not in (GPUS, CPUS))
         return frozenset(gpu for gpu in kinds if self._beyond(bounds, gpu, ask.gpu_milli) is not None)
+
+    def _hurries(self, kind: Kind) -> bool:
+        """Whether it may use the express lane of its class."""
+        work = self._express.get(kind.work)
+        short = work is not None and kind.limit_s is not None and kind.limit_s <= work.express_limit_s
+        return work is not None and short and kind.ask.gpu_milli <= work.express_gpus * WHOLE
+
+    def _lanes_are_full(self, kind: Kind) -> bool:
+        """Whether it would take what is kept for others' lanes."""
+        kept = sum(max(0, int(one.express_gpus * WHOLE) - self._lane.get(name, 0)) for name, one in self._express.items())
+        return self._total(GPUS) + kind.ask.gpu_milli + kept > self.capacity.get(GPUS, 0)
 
     def _bound(self, name: str) -> "_Bounds":
         line = self.rules.line(name)
