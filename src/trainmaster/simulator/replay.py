@@ -15,6 +15,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.order import width_of
 from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.share import Account, Member, charged
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Past, Run, Task
@@ -71,6 +72,7 @@ class Replay:
     _ends: list[tuple[float, int, str, float]] = field(default_factory=list)
     _changes: Changes = field(default_factory=Changes)
     _over: list[Past] = field(default_factory=list)
+    _usage: dict[Member, Account] = field(default_factory=dict)
     _carry: Carry = field(default_factory=Carry)
 
     def run(self) -> Mapping[str, History]:
@@ -102,7 +104,7 @@ class Replay:
             estimate_s = run_s if settings.exact else arrival.limit_s
             self.histories[arrival.id] = History(arrival.submit_s, run_s, width_of(arrival.ask), arrival.project)
             self._left_s[arrival.id] = arrival.tries[0].ran_s * run_s / (arrival.run_s or 1.0) if arrival.tries else run_s
-            found.append((arrival, Task(seq, arrival.id, arrival.kind, arrival.submit_s, 0.0, estimate_s)))
+            found.append((arrival, Task(seq, arrival.id, arrival.kind(settings.rules), arrival.submit_s, 0.0, estimate_s)))
         return found
 
     def _queue(self, task: Task) -> None:
@@ -112,8 +114,8 @@ class Replay:
     def _decide(self) -> None:
         if not self._waiting:
             return
-        rules = self.settings.rules
-        snapshot = Snapshot(self.now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over, rules)
+        rules, usage = self.settings.rules, self._usage
+        snapshot = Snapshot(self.now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over, rules, usage)
         plan, self._carry = cycle(snapshot, self.policy, self._carry)
         self.cycles += 1
         self._act(plan)
@@ -154,7 +156,8 @@ class Replay:
             self._lives[id].evicted(self.now_s)
         task = run.at(self.now_s)
         estimate_s = None if task.estimate_s is None else task.estimate_s + again_s
-        self._queue(task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s))
+        evictions = task.evictions + 1
+        self._queue(task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s, evictions=evictions))
 
     def _end(self) -> None:
         _, _, id, began_s = heappop(self._ends)
@@ -189,6 +192,9 @@ class Replay:
         return True
 
     def _charge(self, run: Run, ran_s: float) -> None:
-        """An attempt is over, one way or another."""
+        """An attempt is over, one way or another: what fair share remembers of it."""
+        kind, span = run.task.kind, (run.placed_s, self.now_s)
+        member, rate = (kind.project, kind.member), width_of(kind.ask)
+        self._usage[member] = charged(self._usage.get(member, Account()), rate, span, self.settings.rules.half_life_s)
         if self.watch is not None:
             self.watch.charge(run.task, ran_s)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Cause
 from trainmaster.model.spec import Restarts
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
@@ -41,10 +42,9 @@ class Arrival(NamedTuple):
     restarts: Restarts = Restarts()  # that its spec allows
     waited_s: float | None = None  # what it waited then, where that is on record
 
-    @property
-    def kind(self) -> Kind:
-        """What the scheduler knows of it."""
-        owner = Owner(self.project, self.member, self.work, self.priority)
+    def kind(self, rules: Cluster) -> Kind:
+        """What the scheduler knows of it under these rules."""
+        owner = Owner(self.project, self.member, self.work, self.priority, rules.work(self.work).priority)
         return kind_of(self.ask, owner, self.limit_s, self.command)
 
 
