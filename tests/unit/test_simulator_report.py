@@ -145,14 +145,6 @@ def test_a_logarithmic_scale_keeps_every_value_within_and_in_order(values: list[
     assert all(-1e-6 <= place <= 100 + 1e-6 for place in [*placed, *map(scale, scale.ticks)])
 
 
-def test_pictures_are_drawn_for_every_chart(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the pictures need the extra `plots`")
-    drawn = list(charts([result(crowd()), result(crowd(), "srtf")], True))
-    written = simulation_plots.write(drawn, tmp_path)
-    assert [path.stem for path in written] == [chart.name for chart in drawn]
-    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000 for path in written)
-
-
 SWF = "".join(f"{n} {n * 10} 5 {100 + n} 2 -1 -1 2 300 -1 1 7 1 3 1 1 -1 -1\n" for n in range(1, 30))
 
 
@@ -217,3 +209,14 @@ def test_a_quota_bounds_a_project_by_name() -> None:
     for text in ("vision", "vision=", "vision=many", "vision=-1", "=3", "nobody=3"):
         with pytest.raises(UsageError, match="--quota"):
             quotas((text,), crowd())
+
+
+def test_who_may_never_start_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = with_quotas(Cluster(), {("vision", "gpus"): 0.0})
+    for policy in ("fifo", "least-attained", "fair-share"):  # the second looks again every now and then, whatever happens
+        found = run(Case(policy, crowd(), POLICIES[policy], Settings(rules=rules))).measures
+        assert (found.never, found.jobs, list(found.projects)) == (60, 20, ["speech"])
+    assert tm(["simulate", "small.swf", "--quota", "g3=0"]) == 2
+    assert "projects here: g1" in capsys.readouterr().err
+    assert tm(["simulate", "small.swf", "--quota", "g1=0", "--no-report"]) == 2
+    assert "not one job could start" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from html import escape
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 480, 270, 62, 26, 10, 8  # of a drawing, in its own units
 _TICKS = 6  # on an axis, give or take one; where no round values fall so, down to two
+_ROOM = 26  # that the label of a duration needs
 _SMALLEST = 1e-300  # apart: below it lie the numbers that lose digits
 _HUES = (211, 24, 130, 320, 48, 265, 175, 350, 90, 235, 10, 150)
 _DASHES = ("", "7 4", "2 3", "9 3 2 3")
@@ -124,6 +125,11 @@ class Powers(Scale):
             self.ticks = [10.0**power for power in range(low, high + 1, apart)]
         self.low, self.high = low, max(high, low + 1e-9)
         self._start, self._end = places
+        self.ticks = [tick for at, tick in enumerate(self.ticks) if not at or self._apart(at) >= _ROOM] if spans else self.ticks
+
+    def _apart(self, at: int) -> float:
+        """How far a tick is from the one before it."""
+        return abs(self(self.ticks[at]) - self(self.ticks[at - 1]))
 
     def __call__(self, value: float) -> float:
         return self._start + (math.log10(value) - self.low) / (self.high - self.low) * (self._end - self._start)

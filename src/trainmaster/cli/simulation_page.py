@@ -9,6 +9,7 @@ from trainmaster.cli.figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Powe
 from trainmaster.simulator.charts import Chart
 
 _AXIS = 16  # more room below, for the name of the axis
+_EDGE = 12  # so near to the right end, a label would be cut in its middle
 _FLOOR = HEIGHT - BOTTOM - _AXIS
 _STYLE = """
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 0 2.5rem; }
@@ -72,8 +73,9 @@ def figure(chart: Chart) -> str:
         drawn.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(tick):.1f}" y2="{up(tick):.1f}"/>')
         drawn.append(f'<text x="{LEFT - 6}" y="{up(tick) + 3:.1f}" text-anchor="end">{label(chart, tick)}</text>')
     for tick in across.ticks:
-        text = escape(across_label(chart, tick))
-        drawn.append(f'<text x="{across(tick):.1f}" y="{_FLOOR + 14}" text-anchor="middle">{text}</text>')
+        text, x = escape(across_label(chart, tick)), across(tick)
+        anchor = "end" if x > WIDTH - RIGHT - _EDGE and not chart.names else "middle"
+        drawn.append(f'<text x="{x:.1f}" y="{_FLOOR + 14}" text-anchor="{anchor}">{text}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     drawn.append(f'<text class="axis" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(chart.across)}</text>')
     drawn.append(f'<text class="axis" x="12" y="{_FLOOR / 2}" transform="rotate(-90 12 {_FLOOR / 2})" text-anchor="middle">')
@@ -100,7 +102,9 @@ def scales(chart: Chart) -> tuple[Scale, Scale]:
 
 def label(chart: Chart, value: float) -> str:
     """A value up, in words."""
-    return f"{value:.0%}" if chart.percent else f"{value:,.6g}"
+    if chart.percent:
+        return f"{value:.0%}"
+    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:,.6g}"
 
 
 def across_label(chart: Chart, value: float) -> str:

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster, Quota
 from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.quota import CPUS, GPUS
 from trainmaster.simulator.charts import Result, data
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Trace
 from trainmaster.simulator.watch import Watch
-
-GPUS = "gpus"  # the resource that a quota bounds when none is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,12 @@ def with_quotas(rules: Cluster, quotas: Mapping[tuple[str, str], float]) -> Clus
 
 
 def quotas(texts: tuple[str, ...], trace: Trace) -> dict[tuple[str, str], float]:
-    """`vision=32`, `vision=a100:32` by (project, resource). Raises: UsageError, for a project that has no job too."""
+    """`vision=32` (GPUs, or CPUs where there are none), `vision=a100:32`, by (project, resource).
+
+    Raises: UsageError, for a project that has no job too.
+    """
     projects = sorted({one.project for one in trace.arrivals})
+    usual = GPUS if any(site.devices for site in trace.sites) else CPUS
     found: dict[tuple[str, str], float] = {}
     for text in texts:
         name, _, amount = text.partition("=")
@@ -61,5 +64,5 @@ def quotas(texts: tuple[str, ...], trace: Trace) -> dict[tuple[str, str], float]
         if name.strip() not in projects:
             few = ", ".join(projects[:10]) + (" and others" if len(projects) > 10 else "")
             raise UsageError(f"--quota {text!r}: no job is of project {name.strip()!r}", f"projects here: {few}")
-        found[name.strip(), resource.strip().lower() or GPUS] = limit
+        found[name.strip(), resource.strip().lower() or usual] = limit
     return found
