@@ -9,7 +9,7 @@ from trainmaster.model.job import Cause
 from trainmaster.model.spec import Restarts
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.explain import impossible
+from trainmaster.scheduling.explain import grouped, impossible
 from trainmaster.scheduling.space import Site
 from trainmaster.scheduling.task import Kind, Owner, kind_of
 
@@ -61,10 +61,10 @@ class Trace:
 def possible(trace: Trace) -> tuple[Trace, list[tuple[Arrival, str]]]:
     """The trace without the jobs that no state of its cluster could ever hold, and those, each with the reason."""
     lacking: dict[Ask, str | None] = {}
-    kept, left = [], []
+    groups, kept, left = grouped(trace.sites), [], []
     for arrival in trace.arrivals:
         if arrival.ask not in lacking:
-            lacking[arrival.ask] = impossible(arrival.ask, trace.sites)
+            lacking[arrival.ask] = impossible(arrival.ask, groups)
         why = lacking[arrival.ask]
         if why is None:
             kept.append(arrival)
