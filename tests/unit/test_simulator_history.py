@@ -10,19 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.errors import UsageError
+from trainmaster.model.cluster import Cluster, Pool, Project, Quota, Window
 from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, Ledger, NodeRun, Outcome, State, Verdict
 from trainmaster.model.nodes import Device, Node, NodeState
 from trainmaster.model.spec import Resources, Restarts, Role
 from trainmaster.recovery.classify import classify
 from trainmaster.scheduling.nouns import kind, sites_of
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.policy import POLICIES, chosen
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.history import joined
 from trainmaster.simulator.lives import Life, outcome
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, Try, gang, gpu_nodes
-from trainmaster.spec.history import Ran, Records, encode, heading, nodes, row
+from trainmaster.spec.history import Ran, Records, encode, head, heading, row
 from trainmaster.testing.builders import attempt, job, spec
 
 NODES = [
@@ -31,6 +32,10 @@ NODES = [
     ),
     Node("b", "local", "h", "127.0.0.1", 4.0, 2**33, state=NodeState.DRAINED),
 ]
+RULES = Cluster(
+    (Pool("big", ("a*",), policy="easy", windows=(Window(1.8e9, 1.8e9 + 86_400),)), Pool("default", policy="easy")),
+    (Project("vision", weight=2.0, quotas=(("gpus", Quota(1.0, 2.0, 4.0)),)),),
+)
 CAUSES = [None, *Cause]
 ended = st.builds(
     Try, st.floats(0.5, 1e6), st.sampled_from(CAUSES), st.none() | st.integers(1, 255), st.none() | st.just(9), st.booleans()
@@ -52,8 +57,8 @@ def over(number: int, ran_s: float, cause: Cause | None, **more: object) -> Atte
     return replace(attempt(number), started_s=100.0, ended_s=100.0 + ran_s, failure=failure, **more)  # type: ignore[arg-type]
 
 
-def history(path: Path, *jobs: tuple[Job, list[Attempt]], machines: list[Node] = NODES) -> Path:
-    path.write_bytes(encode(heading(machines, 5.0)) + b"".join(encode(row(one, attempts)) for one, attempts in jobs))
+def history(path: Path, *jobs: tuple[Job, list[Attempt]], machines: list[Node] = NODES, rules: Cluster = Cluster()) -> Path:  # noqa: B008
+    path.write_bytes(encode(heading(machines, rules, 5.0)) + b"".join(encode(row(one, attempts)) for one, attempts in jobs))
     return path
 
 
@@ -73,8 +78,8 @@ def test_what_decides_about_a_job_comes_back_and_its_command_does_not(
 
 def test_nodes_come_back_but_for_those_that_are_gone() -> None:
     gone = replace(NODES[0], name="c", state=NodeState.GONE)
-    back = nodes(encode(heading([*NODES, gone], 1.0)).decode())
-    assert sites_of(back) == sites_of(NODES)
+    back, rules = head(encode(heading([*NODES, gone], RULES, 1.0)).decode())
+    assert (sites_of(back), rules) == (sites_of(NODES), RULES)
 
 
 def test_a_history_is_a_trace(tmp_path: Path) -> None:
@@ -96,6 +101,14 @@ def test_a_history_is_a_trace(tmp_path: Path) -> None:
     assert [one.tries for one in trace.arrivals] == [(killed, Try(5.0, None, None, None, False)), ()]
 
 
+def test_a_history_is_replayed_under_the_rules_of_its_server(tmp_path: Path) -> None:
+    one = replace(job(spec=spec(work="evaluation", priority=5)), state=State.SUCCEEDED, ended_s=200.0)
+    trace = load(history(tmp_path / "own.jsonl", (one, [over(1, 60.0, None)]), rules=RULES))
+    assert (chosen(trace.rules).name, trace.rules.projects, trace.sites[0].pool) == ("easy", RULES.projects, "big")
+    assert trace.sites[0].cell.closes_s == float("inf")  # a window of the calendar is none of a trace's
+    assert repr(trace.arrivals[0]._replace(command="").kind(trace.rules)) == repr(kind(one, RULES))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -103,6 +116,8 @@ def test_a_history_is_a_trace(tmp_path: Path) -> None:
         ('{"form": "trainmaster-history", "version": 9}\n', ":1: version 9 of the form; this is version 1"),
         ('{"form": "trainmaster-history", "version": 1, "nodes": 3}\n', ":1: nodes is a list"),
         ("{\n", ":1: not JSON"),
+        ('{"form": "trainmaster-history", "version": 1, "nodes": [{}]}\n', ":1: a node has no name"),
+        ('{"form": "trainmaster-history", "version": 1, "nodes": [], "cluster": {"pool": 1}}\n', ":1: cluster: pool"),
     ],
 )
 def test_a_heading_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -125,7 +140,7 @@ def test_a_heading_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str
 )
 def test_a_line_that_is_wrong_is_refused_with_its_number(tmp_path: Path, change: dict[str, object], said: str) -> None:
     told = {**row(replace(job(), state=State.SUCCEEDED, ended_s=200.0), [over(1, 10.0, None)]), **change}
-    (tmp_path / "h.jsonl").write_bytes(encode(heading(NODES, 1.0)) + json.dumps(told).encode())
+    (tmp_path / "h.jsonl").write_bytes(encode(heading(NODES, Cluster(), 1.0)) + json.dumps(told).encode())
     with pytest.raises(UsageError) as caught:
         load(tmp_path / "h.jsonl")
     assert f":2: not a job: {said}" in caught.value.message

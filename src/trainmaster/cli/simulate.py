@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from trainmaster.simulator.charts import Result
     from trainmaster.simulator.trace import Trace
 
-PRESENT = "fifo"  # the policy that decides on a server
 _NOW, _THEN = "now", "then"
 
 
 @click.command()
 @click.argument("trace", type=click.Path(), required=False)
 @click.option("--history", is_flag=True, help="This server's own jobs, in place of a file.")
-@click.option("--policy", metavar="NAME", help=f"One policy; default: {PRESENT}.")
+@click.option("--policy", metavar="NAME", help="One policy; default: of a history the one that decides now, else fifo.")
 @click.option("--compare", metavar="NAMES", help="Several, side by side: fifo,easy,least-attained.")
 @click.option("--cluster", metavar="NODES", help="Other nodes than the trace's own: '8x8:a100, 4x4:h100', or a YAML file.")
 @click.option("--add", multiple=True, metavar="NODES", help="What if there were more: 'a100: 4 nodes', 'h100: 2x8'.")
@@ -78,7 +77,7 @@ def simulate(session: Session, /, trace: str | None, **options: Any) -> None:
 
 def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list[Case]":
     """What to replay, in order."""
-    from trainmaster.scheduling.policy import POLICIES  # noqa: PLC0415
+    from trainmaster.scheduling.policy import POLICIES, chosen  # noqa: PLC0415
     from trainmaster.simulator.cases import Case, quotas, with_quotas  # noqa: PLC0415
     from trainmaster.simulator.cluster import changed, cluster  # noqa: PLC0415
     from trainmaster.simulator.replay import Settings  # noqa: PLC0415
@@ -87,14 +86,15 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
         raise UsageError("name a trace, or give --history: one of the two", "tm simulate FILE, or tm simulate --history")
     if options["policy"] and options["compare"]:
         raise UsageError("--policy and --compare say the same thing", "give one of them")
-    names = _policies(options["compare"] or options["policy"] or PRESENT)
     whole = _history(session) if path is None else _loaded(Path(path))
+    present = chosen(whole.rules).name
+    names = _policies(options["compare"] or options["policy"] or present)
     if options["cluster"]:
         whole = replace(whole, sites=cluster(options["cluster"]))
     sites = changed(whole.sites, options["add"], options["remove"])
-    settings = Settings(options["preemption_cost"], options["exact"], options["noise"], options["seed"])
+    settings = Settings(options["preemption_cost"], options["exact"], options["noise"], options["seed"], whole.rules)
     bounds = quotas(options["quota"], whole)
-    before = PRESENT if path is None else names[0]
+    before = present if path is None else names[0]
     what_if = bool(bounds) or sites != whole.sites or (path is None and names != [before])
     if whole.passed:
         session.out.note(f"{words.plural(whole.passed, 'job')} passed over: never ran, or not over yet")

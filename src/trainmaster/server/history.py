@@ -30,7 +30,7 @@ def export(request: Request) -> StreamingResponse:
 
 def lines(events: EventReader) -> Iterator[bytes]:
     """The whole history, a page of jobs at a time."""
-    yield history.encode(history.heading(events.nodes(), time.time()))
+    yield history.encode(history.heading(events.nodes(), events.rules(), time.time()))
     before: int | None = None
     while page := events.jobs(JobQuery(limit=_PAGE, before_seq=before)):
         yield b"".join(_line(events, job) for job in page)

@@ -5,7 +5,7 @@ passed over. Sources: Standard Workload Format 2.2 (Feitelson, Parallel Workload
 Philly (Jeon et al., ATC'19).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
@@ -13,10 +13,9 @@ from pathlib import Path
 
 from trainmaster.errors import UsageError
 from trainmaster.scheduling.ask import Shape, ask_of
-from trainmaster.scheduling.space import Site
 from trainmaster.simulator import history
 from trainmaster.simulator.lines import KNOWN, WHOLE_MAX, Lines, amount, checked, each, reading, rows, whole, wrong
-from trainmaster.simulator.trace import Arrival, Trace, from_zero, gang, gpu_nodes, processors
+from trainmaster.simulator.trace import Arrival, Recorded, Trace, from_zero, gang, gpu_nodes, processors
 
 GPUS_PER_NODE = 8
 MURI_NODES, PHILLY_NODES = 8, 62
@@ -41,8 +40,7 @@ def _read(lines: Lines) -> Trace:
         else:
             hint = _lacking(columns) or KNOWN
         raise wrong(lines.path, 1, f"no known form of a trace: {first.strip()[:60]!r}", hint)
-    arrivals, sites = reader(lines)
-    return replace(trace_of(lines.path, arrivals, sites), passed=lines.passed)
+    return replace(trace_of(lines.path, reader(lines)), passed=lines.passed)
 
 
 def _lacking(columns: set[str]) -> str:
@@ -53,7 +51,7 @@ def _lacking(columns: set[str]) -> str:
     return ""
 
 
-_Reader = Callable[[Lines], tuple[list[Arrival], tuple[Site, ...]]]
+_Reader = Callable[[Lines], Recorded]
 
 
 def _reader(first: str) -> _Reader | None:
@@ -67,7 +65,7 @@ def _reader(first: str) -> _Reader | None:
     return _swf if first.startswith(";") or len(first.split()) == _SWF_FIELDS else None
 
 
-def _swf(lines: Lines) -> tuple[list[Arrival], tuple[Site, ...]]:
+def _swf(lines: Lines) -> Recorded:
     """Jobs that ran; a limit below the time that its job ran is raised to it."""
     machine = 0
 
@@ -83,7 +81,7 @@ def _swf(lines: Lines) -> tuple[list[Arrival], tuple[Site, ...]]:
 
     arrivals = each(lines, jobs(), lambda line, number: _swf_job(lines, line, number))
     count = machine or max((arrival.ask.nodes for arrival in arrivals), default=0)
-    return arrivals, processors(count) if count else ()
+    return Recorded(arrivals, processors(count) if count else ())
 
 
 def _processors(lines: Lines, value: str) -> int:
@@ -117,7 +115,7 @@ def _swf_job(lines: Lines, line: str, number: int) -> Arrival | None:
     return Arrival(words[0], fields[1], run_s, ask, group, member, limit_s, command, line=number, waited_s=waited_s)
 
 
-def _muri(lines: Lines) -> tuple[list[Arrival], tuple[Site, ...]]:
+def _muri(lines: Lines) -> Recorded:
     """Times are milliseconds; a job runs as long as its iterations take."""
 
     def job(row: dict[str, str], number: int) -> Arrival | None:
@@ -126,10 +124,10 @@ def _muri(lines: Lines) -> tuple[list[Arrival], tuple[Site, ...]]:
         submit_s, command = amount(row, "submit_time") / 1000, row.get("model_name") or ""
         return Arrival(row["job_id"], submit_s, run_s, ask, command=command, line=number) if run_s > 0 else None
 
-    return each(lines, rows(lines), job), gpu_nodes(MURI_NODES, GPUS_PER_NODE)
+    return Recorded(each(lines, rows(lines), job), gpu_nodes(MURI_NODES, GPUS_PER_NODE))
 
 
-def _philly(lines: Lines) -> tuple[list[Arrival], tuple[Site, ...]]:
+def _philly(lines: Lines) -> Recorded:
     """Virtual clusters are projects; users are not told."""
 
     def job(row: dict[str, str], number: int) -> Arrival | None:
@@ -142,7 +140,7 @@ def _philly(lines: Lines) -> tuple[list[Arrival], tuple[Site, ...]]:
             return None
         return Arrival(str(number - 1), at_s, run_s, gang(gpus, GPUS_PER_NODE), row["cluster"] or "default", line=number)
 
-    return from_zero(each(lines, rows(lines), job)), gpu_nodes(PHILLY_NODES, GPUS_PER_NODE)
+    return Recorded(from_zero(each(lines, rows(lines), job)), gpu_nodes(PHILLY_NODES, GPUS_PER_NODE))
 
 
 def _instant(text: str) -> float:
@@ -151,8 +149,9 @@ def _instant(text: str) -> float:
     return (told if told.tzinfo is not None else told.replace(tzinfo=UTC)).timestamp()
 
 
-def trace_of(path: Path, arrivals: Sequence[Arrival], sites: tuple[Site, ...]) -> Trace:
+def trace_of(path: Path, recorded: Recorded) -> Trace:
     """A trace of what a file holds. Raises: UsageError where nothing ran, or an id is there twice."""
+    arrivals = recorded.arrivals
     if not arrivals:
         raise UsageError(f"{path}: there is no job in it that ran", "a job that never ran, or is not over, is passed over")
     seen: dict[str, int] = {}
@@ -163,4 +162,4 @@ def trace_of(path: Path, arrivals: Sequence[Arrival], sites: tuple[Site, ...]) -
     name = path.name
     for ending in (".gz", ".csv", ".swf", ".jsonl", ".json", ".txt"):
         name = name.removesuffix(ending)
-    return Trace(name or "trace", tuple(sorted(arrivals, key=lambda arrival: arrival.submit_s)), sites)
+    return Trace(name or "trace", tuple(sorted(arrivals, key=lambda arrival: arrival.submit_s)), recorded.sites, recorded.rules)

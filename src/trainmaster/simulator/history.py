@@ -1,27 +1,28 @@
 """Our own history as a trace: jobs that are over and ran, on the nodes that there are.
 
 Attempts that made way for others are one with the next: whether anybody makes way is up to the policy that is tried. A job
-that is not over, or never ran, is passed over, since nobody knows how long it would run.
+that is not over, or never ran, is passed over, since nobody knows how long it would run. The rules are those of the export,
+without maintenance windows: those are of the calendar, a trace begins at 0. Nor does anybody call his work urgent.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from trainmaster.model.job import Cause
 from trainmaster.model.nodes import NodeState
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.ask import asked
-from trainmaster.scheduling.space import Site
 from trainmaster.simulator.lines import Lines, each, wrong
-from trainmaster.simulator.trace import Arrival, Try, from_zero
-from trainmaster.spec.history import Ran, Record, Records, nodes
+from trainmaster.simulator.trace import Arrival, Recorded, Try, from_zero
+from trainmaster.spec.history import Ran, Record, Records, head
 
 
-def read(lines: Lines) -> tuple[list[Arrival], tuple[Site, ...]]:
-    """The jobs and the nodes of a history. Raises: UsageError with the line."""
+def read(lines: Lines) -> Recorded:
+    """The jobs, the nodes and the rules of a history. Raises: UsageError with the line."""
     first = next(lines)
     try:
-        there = [node for node in nodes(first) if node.state is NodeState.UP]
-    except (ValueError, KeyError) as error:
+        nodes, rules = head(first)
+    except ValueError as error:
         raise wrong(lines.path, 1, str(error), "a history is what `tm export` writes") from error
     records = Records()
 
@@ -31,7 +32,9 @@ def read(lines: Lines) -> tuple[list[Arrival], tuple[Site, ...]]:
         return None if found is None else (record.seq, found)
 
     numbered = sorted(each(lines, _filled(lines), job), key=lambda one: one[0])
-    return from_zero([found for _, found in numbered]), nouns.sites_of(there)
+    timeless = replace(rules, pools=tuple(replace(pool, windows=()) for pool in rules.pools))
+    sites = nouns.sites_of((node for node in nodes if node.state is NodeState.UP), timeless)
+    return Recorded(from_zero([found for _, found in numbered]), sites, timeless)
 
 
 def _filled(lines: Lines) -> Iterator[str]:
@@ -47,7 +50,7 @@ def arrival(record: Record, line: int) -> Arrival | None:
     told = tries if any(one.cause is not None for one in tries) else ()
     return Arrival(
         record.id, record.submit_s, run_s, asked(spec), spec.project, record.user, spec.time_limit_s, record.command,
-        priority=spec.priority, line=line, tries=told, restarts=spec.restarts, waited_s=record.waited_s,
+        work=spec.work, priority=spec.priority, line=line, tries=told, restarts=spec.restarts, waited_s=record.waited_s,
     )  # fmt: skip
 
 

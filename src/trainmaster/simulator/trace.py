@@ -10,6 +10,7 @@ from trainmaster.model.spec import Restarts
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.explain import grouped, impossible
+from trainmaster.scheduling.snapshot import DEFAULT
 from trainmaster.scheduling.space import Site
 from trainmaster.scheduling.task import Kind, Owner, kind_of
 
@@ -44,8 +45,17 @@ class Arrival(NamedTuple):
 
     def kind(self, rules: Cluster) -> Kind:
         """What the scheduler knows of it under these rules."""
-        owner = Owner(self.project, self.member, self.work, self.priority, rules.work(self.work).priority)
+        tier = rules.work(self.work).priority
+        owner = Owner(self.project, self.member, self.work, tier + self.priority, tier)
         return kind_of(self.ask, owner, self.limit_s, self.command)
+
+
+class Recorded(NamedTuple):
+    """What a file holds: its jobs in any order, the cluster that they are to run on, and its rules."""
+
+    arrivals: list[Arrival]
+    sites: tuple[Site, ...]
+    rules: Cluster = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class Trace:
     name: str
     arrivals: tuple[Arrival, ...]
     sites: tuple[Site, ...]
+    rules: Cluster = DEFAULT
     passed: int = 0  # jobs that are not among them, since nobody knows how long they would run
 
 

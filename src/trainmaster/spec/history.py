@@ -1,4 +1,6 @@
-"""The form of a history: what `tm export` writes and `tm simulate` reads. JSON lines: a heading with the nodes, then the jobs.
+"""The form of a history: what `tm export` writes and `tm simulate` reads. JSON lines: a heading, then the jobs.
+
+The heading has the nodes, and the rules of the cluster as `cluster.yaml` has them.
 
 A job's line says whose it is, what it asked for (`spec`: the fields of a spec file that decide, nothing else of it), when it
 came, and of each attempt how long its ranks ran and what ended it. The command itself is not told, only its digest. Times are
@@ -12,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.errors import SpecError
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Attempt, Cause, Job, Ledger, State
 from trainmaster.model.nodes import Device, Node, NodeState
 from trainmaster.model.spec import JobSpec
+from trainmaster.spec import cluster, cluster_mapping
 from trainmaster.spec.document import from_mapping
 from trainmaster.spec.mapping import to_mapping
 
@@ -51,7 +55,7 @@ class Record:
     attempts: tuple[Ran, ...]
 
 
-def heading(nodes: Sequence[Node], now_s: float) -> Row:
+def heading(nodes: Sequence[Node], rules: Cluster, now_s: float) -> Row:
     """The first line."""
     told = [
         {
@@ -66,7 +70,7 @@ def heading(nodes: Sequence[Node], now_s: float) -> Row:
         for node in nodes
         if node.state is not NodeState.GONE
     ]
-    return {"form": FORM, "version": VERSION, "exported_s": now_s, "nodes": told}
+    return {"form": FORM, "version": VERSION, "exported_s": now_s, "nodes": told, "cluster": cluster_mapping.to_mapping(rules)}
 
 
 def row(job: Job, attempts: Sequence[Attempt]) -> Row:
@@ -116,20 +120,25 @@ def encode(line: Row) -> bytes:
     return json.dumps(line, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
-def nodes(line: str) -> list[Node]:
-    """The nodes in the heading. Raises: ValueError in words."""
+def head(line: str) -> tuple[list[Node], Cluster]:
+    """The nodes and the rules in the heading. Raises: ValueError in words."""
     found = _object(line)
     if found.get("form") != FORM:
         raise ValueError(f"the heading of a history has form {FORM!r}, not {found.get('form')!r}")
     if found.get("version") != VERSION:
         raise ValueError(f"version {found.get('version')!r} of the form; this is version {VERSION}")
-    return [node(entry) for entry in _list(found, "nodes")]
+    try:
+        rules = cluster.from_mapping(found.get("cluster", {}))
+    except SpecError as error:
+        raise ValueError(f"cluster: {error.message}") from None
+    return [_node(entry) for entry in _list(found, "nodes")], rules
 
 
-def node(entry: Any) -> Node:
-    """One node of the heading, or of a cluster file. Raises: ValueError in words."""
+def _node(entry: Any) -> Node:
     if not isinstance(entry, dict):
         raise ValueError(f"a node is an object, not {entry!r}")
+    if not isinstance(entry.get("name"), str):
+        raise ValueError("a node has no name")
     kinds = [str(kind) for kind in _list(entry, "gpus")]
     devices = tuple(Device(index, kind) for index, kind in enumerate(kinds))
     counted = entry.get("counted") or {}
