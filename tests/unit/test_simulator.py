@@ -125,7 +125,7 @@ def test_the_command_prints_a_table_or_json(
     asked = {"policy", "jobs", "completion_mean_s", "wait_mean_s", "wait_max_s", "bounded_slowdown_mean", "utilisation"}
     assert asked | {"preemptions", "seconds", "fairness", "lost_hours", "projects"} <= set(found[0])
     assert tm(["simulate", trace]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("fifo")
+    assert capsys.readouterr().out.splitlines()[1].startswith("fair-share")
     assert tm(["simulate", trace, "--policy", "fiffo"]) == 2
     assert "there is no policy 'fiffo'" in capsys.readouterr().err
 
