@@ -136,11 +136,13 @@ class World:
         if now_s >= self.sites_hold_s:
             self.survey(now_s)
 
-    def snapshot(self, now_s: float) -> Snapshot:
+    def snapshot(self, now_s: float, depth: int = 1) -> Snapshot:
         """What the scheduler may see."""
         self.look_at_windows(now_s)
-        running, changes, promised = self.running, self.changes, self.promised
-        return Snapshot(now_s, self.sites, self.waiting, running, self.last_seq, changes, rules=self.rules, promised=promised)
+        return Snapshot(
+            now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
+            rules=self.rules, promised=self.promised, depth=depth,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
