@@ -42,7 +42,7 @@ COMMANDS = {
     "hold": ("trainmaster.cli.change:hold", "Keep waiting jobs from starting."),
     "release": ("trainmaster.cli.change:release", "Let held jobs go on."),
     "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
-    "simulate": ("trainmaster.cli.simulate:simulate", "A cluster trace through the production decisions."),
+    "simulate": ("trainmaster.cli.simulations:simulations", "A cluster trace through the production decisions."),
     "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
     "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
     "storage": ("trainmaster.cli.storage:storage", "What the store holds, and removing what nothing needs."),

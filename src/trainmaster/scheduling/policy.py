@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from heapq import heapify, heappop
 from typing import Any
 
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.fair import Holdings, Shares, fair_share
+from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.hazards import Hazards, Life
 from trainmaster.scheduling.order import (
     STILL_S,
@@ -24,7 +26,7 @@ from trainmaster.scheduling.order import (
 )
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Space
+from trainmaster.scheduling.space import Space, Taste
 from trainmaster.scheduling.task import Past, Run, Task
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
@@ -34,6 +36,11 @@ Cells = Iterable[tuple[int, list[int]]]
 def plainly(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
     """The snapshot itself is enough."""
     return snapshot
+
+
+def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
+    """A share comes from the device that has least left of those that have enough."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class Policy:
     two waiting tasks never changes by time alone. `beat_s`: how often to look again though nothing happened. `study` makes of
     the snapshot what `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
     `charge`: a start counts in that at once, so that the keys of those behind it change within a cycle, never to smaller ones.
+    `taste` says which of several devices a share comes from, and `place` may ask it too (`Cells.worths`).
     """
 
     name: str
@@ -60,6 +68,7 @@ class Policy:
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
     charge: Callable[[Any, Task], None] | None = None
+    taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = tightest
 
 
 def pack(space: Space, ask: Ask) -> Cells:
@@ -71,6 +80,21 @@ def pack(space: Space, ask: Ask) -> Cells:
         return cell.gpu_milli, cell.cpus, cell.memory, item[1][0]
 
     return sorted(space.fitting(ask.each), key=fullness)
+
+
+def to_taste(space: Space, ask: Ask) -> Cells:
+    """What the policy's taste likes best, then by the node's place."""
+    assert space.cells.taste is not None, "a policy that asks its taste has one"
+    worths = space.cells.worths(ask.each, space.cells.taste)
+    return in_turn([(worths[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
+
+
+def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Cells:
+    """Cells by their rank, then by the place of their first node: one is often enough, so the rest are not put in order."""
+    heapify(ranked)
+    while ranked:
+        _, _, number, nodes = heappop(ranked)
+        yield number, nodes
 
 
 def whenever(snapshot: Snapshot, run: Run, task: Task) -> bool:
@@ -130,6 +154,7 @@ POLICIES = {
     policy.name: policy
     for policy in (
         Policy("fifo", priority_then_fifo, pack, no_reservations),
+        Policy("fragmentation", priority_then_fifo, to_taste, no_reservations, taste=typical),
         Policy("easy", priority_then_fifo, pack, one_reservation),
         Policy("sjf", shortest_first, pack, no_reservations, left, exact=True),
         Policy("srtf", shortest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),

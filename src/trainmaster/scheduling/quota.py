@@ -52,7 +52,7 @@ class Tally:
             for place, device in enumerate(devices):
                 milli = shape.share if shape.share and place == len(devices) - 1 else WHOLE
                 kind = site.cell.kinds[site.devices[device]]
-                if shape.kind is None:
+                if len(shape.kinds) != 1:
                     found[kind] = found.get(kind, 0) + milli
         return found
 
@@ -77,7 +77,7 @@ class Tally:
     def shut(self, kind: Kind) -> frozenset[str]:
         """Kinds of GPU that a job of this kind, to which any kind is welcome, may not take now."""
         ask = kind.ask
-        if self.idle or ask.each.kind is not None or not ask.gpu_milli:
+        if self.idle or len(ask.each.kinds) == 1 or not ask.gpu_milli:
             return frozenset()
         kinds = (gpu for gpu in self.capacity if gpu not in (GPUS, CPUS))
         return frozenset(gpu for gpu in kinds if self._beyond(kind, gpu, ask.gpu_milli) is not None)
@@ -155,8 +155,8 @@ def asked(ask: Ask) -> Held:
     found = {CPUS: ask.each.cpus * (ask.nodes - 1) + lead.cpus}
     if ask.gpu_milli:
         found[GPUS] = ask.gpu_milli
-        if ask.each.kind is not None:
-            found[ask.each.kind] = ask.gpu_milli
+        if len(ask.each.kinds) == 1:
+            found[ask.each.kinds[0]] = ask.gpu_milli
     return found
 
 
@@ -179,7 +179,7 @@ def _jobs(count: int) -> str:
 def _amount(resource: str, milli: float) -> str:
     if resource == CPUS:
         return words.cpus(int(milli))
-    return words.gpus(int(milli), None if resource == GPUS else resource)
+    return words.gpus(int(milli), "" if resource == GPUS else resource)
 
 
 def _noun(resource: str) -> str:
