@@ -4,10 +4,7 @@ What a line lacks or has wrong is said with its number. Sources: Standard Worklo
 Archive); Muri (Zhao et al., SIGCOMM'22); Philly (Jeon et al., ATC'19).
 """
 
-import csv
-import gzip
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -15,6 +12,7 @@ from typing import TextIO
 from trainmaster.errors import UsageError
 from trainmaster.scheduling.ask import Shape, ask_of
 from trainmaster.scheduling.space import Site
+from trainmaster.simulator.rows import read, rows
 from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes, processors
 
 GPUS_PER_NODE = 8
@@ -26,23 +24,17 @@ _SWF_FIELDS = 18
 
 def load(path: Path) -> Trace:
     """A trace from a file, whose form is found out. Raises: UsageError with the line."""
-    try:
-        with _opened(path) as file:
-            first = file.readline()
-            file.seek(0)
-            reader = _reader(first)
-            if reader is None:
-                known = "SWF (lines of 18 numbers), or CSV with the columns of Muri or Philly"
-                raise UsageError(f"{path}:1: no known form of a trace: {first.strip()[:60]!r}", f"known: {known}")
-            return reader(path, file)
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    return read(path, lambda file: _load(path, file))
 
 
-def _opened(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return io.StringIO(gzip.decompress(path.read_bytes()).decode())
-    return path.open(encoding="utf-8")
+def _load(path: Path, file: TextIO) -> Trace:
+    first = file.readline()
+    file.seek(0)
+    reader = _reader(first)
+    if reader is None:
+        known = "SWF (lines of 18 numbers), or CSV with the columns of Muri or Philly"
+        raise UsageError(f"{path}:1: no known form of a trace: {first.strip()[:60]!r}", f"known: {known}")
+    return reader(path, file)
 
 
 def _reader(first: str) -> Callable[[Path, TextIO], Trace] | None:
@@ -84,7 +76,7 @@ def _swf(path: Path, file: TextIO) -> Trace:
 def _muri(path: Path, file: TextIO) -> Trace:
     """Times are milliseconds; a job runs as long as its iterations take."""
     arrivals = []
-    for number, row in _rows(file):
+    for number, row in rows(file):
         try:
             run_s = float(row["iterations"]) * float(row["iteration_time"]) / 1000
             ask = gang(int(row["num_gpu"]), GPUS_PER_NODE)
@@ -99,7 +91,7 @@ def _philly(path: Path, file: TextIO) -> Trace:
     """Virtual clusters are projects; users are not told."""
     arrivals = []
     begin_s: float | None = None
-    for number, row in _rows(file):
+    for number, row in rows(file):
         try:
             at_s = datetime.fromisoformat(row["timestamp"]).timestamp()
             run_s, gpus = float(row["duration"]), int(row["num_gpus"])
@@ -110,13 +102,6 @@ def _philly(path: Path, file: TextIO) -> Trace:
             raise UsageError(f"{path}:{number}: not a job: {error}") from error
     moved = [arrival._replace(submit_s=arrival.submit_s - (begin_s or 0.0)) for arrival in arrivals]
     return _sorted(path, moved, gpu_nodes(PHILLY_NODES, GPUS_PER_NODE))
-
-
-def _rows(file: TextIO) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of a CSV with their line's number."""
-    reader = csv.DictReader(file)
-    for row in reader:
-        yield reader.line_num, row
 
 
 def _sorted(path: Path, arrivals: list[Arrival], sites: tuple[Site, ...]) -> Trace:
