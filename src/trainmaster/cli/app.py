@@ -44,7 +44,7 @@ COMMANDS = {
     "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
     "apply": ("trainmaster.cli.cluster:apply", "Lay down the rules of the cluster: pools, projects, quotas, classes."),
     "policy": ("trainmaster.cli.cluster:policy", "The rules of the cluster in plain language."),
-    "simulate": ("trainmaster.cli.simulate:simulate", "A cluster trace through the production decisions."),
+    "simulate": ("trainmaster.cli.simulations:simulations", "A cluster trace through the production decisions."),
     "export": ("trainmaster.cli.export:export", "The history of all jobs, for tm simulate."),
     "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
     "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),

@@ -57,10 +57,11 @@ class _Decision:
         self.booked: list[Booking] = []
         self.reservations: list[Reservation] = []
         self.handovers: list[Handover] = []
-        self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
+        self.able: dict[Shape, int] = {}  # how many nodes can give it, where they were too few, while nothing is taken
         self.depth = policy.depth(snapshot)
         self.ends = carry.ends
         self.view = policy.study(snapshot, carry.kept)
+        self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
         self.charges = 0
@@ -81,6 +82,8 @@ class _Decision:
         if not policy.steady or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
             return False
         if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle:
+            return False
+        if policy.taste(snapshot, self.carry.kept) is not self.space.cells.taste:
             return False
         view = policy.study(snapshot, self.carry.kept)
         keys = sorted((order(view, task), task.seq) for task in fresh)
@@ -176,8 +179,9 @@ class _Decision:
             return self._refuse(task, (), barrier)
         able = None if space.closing else self.able.get(ask.each)
         if able is None:
-            able = self.able[ask.each] = space.count(ask.each)
+            able = space.count(ask.each, ask.nodes)
         if able < ask.nodes:
+            self.able[ask.each] = able
             return self._refuse(task, ())
         kept = [one for one in self.kept if one.at_s < end_s]
         if kept and ask in self.held_off and end_s >= self.held_off[ask]:
