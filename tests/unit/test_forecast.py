@@ -1,11 +1,15 @@
 """Laws of playing the queue forward, of what run times are drawn, and of the correction by what came true."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.lifecycle.machine import apply
+from trainmaster.model import events as ev
+from trainmaster.model.job import State
 from trainmaster.scheduling import counted, forward
 from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
@@ -16,12 +20,14 @@ from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
+from trainmaster.server.outlook import calibrated
+from trainmaster.testing.builders import job as some_job
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def whole_nodes(rng: Random, gpus: int) -> Snapshot:
-    """A queue for whole nodes, some of them with unknown run times, in a cluster where some run already."""
+def whole_nodes(rng: Random, gpus: int, estimates: tuple[float | None, ...] = (2.0, 5.0, 8.0, 13.0)) -> Snapshot:
+    """A queue for whole nodes in a cluster where some run already."""
     cell = Cell(("a",), (gpus,), (), WHOLE) if gpus else Cell(cpus=WHOLE)
     sites = tuple(Site(f"n{i}", cell, (0,) * gpus) for i in range(rng.randint(1, 8)))
     asks = [ask_of(nodes, Shape(gpus=gpus)) for nodes in range(1, len(sites) + 2)]
@@ -29,7 +35,7 @@ def whole_nodes(rng: Random, gpus: int) -> Snapshot:
     for seq in range(rng.randint(0, 14)):
         ask = rng.choice(asks)
         kind = kind_of(ask, Owner(member=rng.choice("xy"), priority=rng.choice([0, 0, 0, 1])), rng.choice([None, 20.0]))
-        task = Task(seq, f"j{seq}", kind, rng.random() * 10, 0.0, rng.choice([None, 2.0, 5.0, 8.0, 13.0]))
+        task = Task(seq, f"j{seq}", kind, rng.random() * 10, 0.0, rng.choice(estimates))
         if ask.nodes <= len(free) and rng.random() < 0.5:
             nodes, free = tuple(free[: ask.nodes]), free[ask.nodes :]
             devices = (tuple(range(gpus)),) * ask.nodes if gpus else ()
@@ -44,7 +50,7 @@ def whole_nodes(rng: Random, gpus: int) -> Snapshot:
 @given(seed=seeds, gpus=st.sampled_from([0, 2]))
 def test_counting_nodes_gives_the_starts_of_the_cycle(policy: str, seed: int, gpus: int) -> None:
     rng = Random(seed)
-    snapshot = whole_nodes(rng, gpus)
+    snapshot = whole_nodes(rng, gpus, (2.0, 5.0, 8.0, 13.0) if policy == "easy" else (None, 2.0, 5.0))
     lives = {id: rng.choice([1.0, 2.0, 3.5, rng.random() * 9]) for id in (*snapshot.waiting, *snapshot.running)}
     assert counted.counts(snapshot, POLICIES[policy])
     told = counted.Counted(snapshot, POLICIES[policy]).starts(lives, snapshot.waiting)
@@ -111,3 +117,18 @@ def test_a_queue_in_line_for_one_node_is_told_in_its_order() -> None:
     snapshot = Snapshot(40.0, (Site("n", Cell(cpus=WHOLE)),), waiting, {"j0": first})
     told = forecasts(snapshot, POLICIES["fifo"], Lifetimes(), waiting, Random(0))
     assert told == {"j1": Waits(*[60.0] * 5), "j2": Waits(*[160.0] * 5), "j3": Waits(*[260.0] * 5)}
+
+
+def test_what_is_on_record_of_jobs_corrects_what_is_said_of_others() -> None:
+    """All waited four times as long as was drawn of them."""
+    event, told = ev.Foreseen(100.0, (10_000.0,) * 5), []
+    for seq in range(200):
+        job, _ = apply(some_job(seq=seq), "train-1", event, 101.0)
+        told.append(replace(job, state=State.SUCCEEDED, started_s=40_100.0 + seq))
+    silent = [replace(job, forecast=None) for job in told]
+    unstarted = [replace(job, started_s=None) for job in told]
+    assert calibrated([*silent, *unstarted]) == Calibration()
+    calibration = calibrated([*told, *silent])
+    assert calibration.outcomes == 200
+    said = calibration.corrected(Waits(*(10_000.0,) * 5))
+    assert 15_000.0 < said.p50_s < said.high90_s

@@ -12,7 +12,7 @@ from test_scheduling_laws import History
 from trainmaster.model.cluster import Cluster, Project, Quota
 from trainmaster.scheduling import remedies
 from trainmaster.scheduling.cycle import Carry, cycle
-from trainmaster.scheduling.explain import impossible
+from trainmaster.scheduling.explain import grouped, impossible
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Snapshot
 
@@ -50,7 +50,7 @@ def test_the_changes_let_it_start_and_none_of_them_can_be_done_without(policy: s
         patch.setattr(remedies, "AHEAD_MAX", ahead_max)
         found = {id: remedies.remedy(snapshot, POLICIES[policy], id) for id in snapshot.waiting}
     for id, changes in found.items():
-        never = impossible(snapshot.waiting[id].kind.ask, snapshot.sites) is not None
+        never = impossible(snapshot.waiting[id].kind.ask, grouped(snapshot.sites)) is not None
         assert (changes is None) == never
         if changes is not None:
             assert starts(snapshot, policy, id, changes)

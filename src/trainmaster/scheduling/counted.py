@@ -106,7 +106,7 @@ def _earliest(free: int, nodes: int, ends: list[_End], now_s: float) -> tuple[fl
 
 def counts(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether counting nodes is enough: all alike, open and given away whole, in the order of arrival, EASY at most."""
-    if policy.order is not priority_then_fifo or policy.preempt is not None or policy.depth(snapshot) > 1:
+    if policy.parts or policy.order is not priority_then_fifo or policy.preempt is not None or policy.depth(snapshot) > 1:
         return False
     if snapshot.promised or snapshot.rules != DEFAULT or not snapshot.sites:
         return False
@@ -116,6 +116,9 @@ def counts(snapshot: Snapshot, policy: Policy) -> bool:
     tasks, runs = snapshot.waiting.values(), snapshot.running.values()
     if any(task.not_before_s > snapshot.now_s for task in tasks) or any(run.grant.nodes[:1] < (0,) for run in runs):
         return False
+    jobs = [*tasks, *(run.task for run in runs)]
+    if policy.depth(snapshot) and any(task.estimate_s is None for task in jobs):
+        return False  # room is kept on a guess then
     asks = {task.kind.ask for task in tasks} | {run.grant.ask for run in runs}
     return all(_whole(ask, cell) for ask in asks)
 

@@ -22,7 +22,7 @@ from trainmaster.scheduling.snapshot import Snapshot
 if TYPE_CHECKING:
     from random import Random
 
-AHEAD_MAX = 300  # so many in front of the queue are played forward; who stands further back has no forecast
+AHEAD_MAX = 400  # so many in front of the queue are played forward; who stands further back has no forecast
 SAMPLES, SAMPLES_MIN = 50, 10
 _DECISIONS_MAX = 3_000  # in one forecast where each is a whole cycle: of a long queue there are fewer samples
 _DRAWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the draws
@@ -93,7 +93,7 @@ def _draws(snapshot: Snapshot, lifetimes: Lifetimes, rng: "Random") -> dict[str,
     for run in snapshot.running.values():
         ran_s = run.task.attained_s + max(0.0, snapshot.now_s - run.placed_s)
         drawn[run.task.id] = lifetimes.draw(run.task.kind, ran_s, rng, SAMPLES)
-    for task in snapshot.waiting.values():
+    for task in sorted(snapshot.waiting.values()):  # by submission: a later one changes nothing about the others'
         drawn[task.id] = lifetimes.draw(task.kind, task.attained_s, rng, SAMPLES)
     return drawn
 

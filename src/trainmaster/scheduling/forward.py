@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.order import width_of
 from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.share import Account, charged
+from trainmaster.scheduling.share import Account, Accounts, Member, charged
 from trainmaster.scheduling.snapshot import ARRIVED, ENDED, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.task import Run
@@ -31,6 +31,13 @@ def starts(snapshot: Snapshot, policy: Policy, lives: Mapping[str, float], wante
         if not missing or not world.advance():
             break
     return {id: world.began_s[id] for id in wanted if id in world.began_s}
+
+
+def settled(usage: Accounts, run: Run, now_s: float, half_life_s: float) -> tuple[Member, Account]:
+    """Whose account an attempt that is over goes to, and what is in it then."""
+    owner = (run.task.kind.project, run.task.kind.member)
+    account = usage.get(owner, Account(0.0, now_s))
+    return owner, charged(account, width_of(run.task.kind.ask), (run.placed_s, now_s), half_life_s)
 
 
 class _World:
@@ -97,10 +104,8 @@ class _World:
     def _leave(self, id: str, run: Run) -> None:
         del self.running[id]
         self.changes = self.changes.note(ENDED, id)
-        owner = (run.task.kind.project, run.task.kind.member)
-        account = self.usage.get(owner, Account(0.0, self.now_s))
-        span = (run.placed_s, self.now_s)
-        self.usage[owner] = charged(account, width_of(run.task.kind.ask), span, self.snapshot.rules.half_life_s)
+        owner, account = settled(self.usage, run, self.now_s, self.snapshot.rules.half_life_s)
+        self.usage[owner] = account
 
     def _evict(self, id: str) -> None:
         """Back into the queue with what is left of it."""

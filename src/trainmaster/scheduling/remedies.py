@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from trainmaster.model.cluster import UNBOUNDED, Project
 from trainmaster.scheduling.cycle import cycle, ordered
+from trainmaster.scheduling.forward import settled
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Snapshot
 
@@ -36,7 +37,7 @@ def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | 
     queue = ordered(snapshot, policy)
     place = next(at for at, task in enumerate(queue) if task.id == id)
     it, others = queue[place]._replace(not_before_s=0.0), queue[:place]  # who is behind it is tried after it, unless
-    if policy.charge is not None:  # the order changes while a decision is made
+    if policy.sharing is not None or policy.parts:  # the order changes while a decision is made
         others = [*others, *queue[place + 1 :]]
     ahead = [Change(LEAVES, task.id) for task in reversed(others)] if len(others) <= AHEAD_MAX else [Change(TURN, id)]
     world = replace(snapshot, waiting={**{task.id: task for task in others}, id: it}, changes=None)
@@ -68,8 +69,13 @@ def changed(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
         sites = tuple(site._replace(open=True) if site.name in by[OPENS] else site for site in sites)
     if by[QUOTA]:
         rules = replace(rules, projects=tuple(_unbounded(one) if one.name in by[QUOTA] else one for one in rules.projects))
+    usage = dict(snapshot.usage)
+    for id in sorted(by[ENDS]):
+        owner, account = settled(usage, snapshot.running[id], snapshot.now_s, rules.half_life_s)
+        usage[owner] = account
     return replace(
         snapshot,
+        usage=usage,
         sites=sites,
         rules=rules,
         waiting=_others(snapshot.waiting, left),

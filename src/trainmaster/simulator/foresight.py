@@ -12,7 +12,7 @@ from trainmaster.scheduling.snapshot import Snapshot
 
 
 class Told(NamedTuple):
-    """What was said at `at_s` of a job that then waited so long; `seconds` is what saying it took on this machine."""
+    """What was said at `at_s` of a job that then waited so long; `seconds` is the processor time that it took."""
 
     job: str
     at_s: float
@@ -56,8 +56,8 @@ class Foresight:
         self._known.update(snapshot.running)
 
     def _say(self, snapshot: Snapshot, id: str) -> None:
-        began_s = time.perf_counter()
+        began_s = time.process_time()
         drawn = forecasts(snapshot, self.policy, self._lifetimes, (id,), Random(id)).get(id)
         if drawn is not None:
             said = self._calibration.corrected(drawn)
-            self._open[id] = snapshot.now_s, drawn, said, time.perf_counter() - began_s
+            self._open[id] = snapshot.now_s, drawn, said, time.process_time() - began_s
