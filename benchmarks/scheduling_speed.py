@@ -1,16 +1,14 @@
-"""How long one decision takes: cold, after one arrival and one end, for a gang that can never start, for victims of a large one.
+"""How long a decision takes: cold, after one arrival and one end, for a gang that never can start, for victims of a large one.
 
-The queue has three dozen requests by ten projects of four members under fair share with quotas; nodes have 8 GPUs each and are
-80 % full. `--cluster` sizes it. Beside it SDSC-SP2 through the production cycle where the trace is there (`TRAINMASTER_TRACES`),
-and a million jobs on 100,000 GPUs in a process of its own, whose peak memory is read at its end.
+The queue has three dozen requests by ten projects of four members under fair share with quotas; nodes have 8 GPUs and are
+80 % full. Beside it SDSC-SP2 through the production cycle where the trace is there (`TRAINMASTER_TRACES`), and a million jobs on
+100,000 GPUs in a process of its own, whose peak memory is read at its end.
 """
 
 import gc
 import os
 import resource
-import sys
 import time
-from dataclasses import replace
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -119,7 +117,7 @@ def incremental(nodes: int, pending: int, n: int) -> tuple[list[float], list[flo
     _, plan, carry = timed(world, carry, 32)
     world.act(plan)
     found, never = [], []
-    for i in range(n + 3):
+    for _ in range(n + 3):
         world.step()
         seconds, plan, carry = timed(world, carry, 32)
         world.act(plan)
