@@ -1,8 +1,8 @@
 """How long a decision takes: cold, after one arrival and one end, for a gang that never can start, for victims of a large one.
 
 The queue has three dozen requests by ten projects of four members under fair share with quotas, before nodes of 8 GPUs,
-80 % full. Beside it SDSC-SP2 through the production cycle where the trace is there (`TRAINMASTER_TRACES`), and a million jobs on
-100,000 GPUs in a process of its own, whose peak memory is read at its end.
+80 % full. Beside it SDSC-SP2 through the production cycle where that trace is there (`TRAINMASTER_TRACES`), and a million jobs
+on 100,000 GPUs in a process of its own, whose peak memory is read at its end.
 """
 
 import gc
