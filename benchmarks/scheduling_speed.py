@@ -42,7 +42,7 @@ OWNERS = [Owner(f"p{i % 10}", f"m{i // 10}", "training") for i in range(40)]
 def requests(distinct: bool, rng: Random) -> Ask:
     """One of 36, or one of its own."""
     gpus, nodes = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 1, 2, 4])
-    cpus = rng.randint(1, 4000) if distinct else rng.choice([250, 500, 1000])
+    cpus = rng.randint(1, 1000) if distinct else rng.choice([250, 500, 1000])
     memory = rng.randint(1, 1 << 20) if distinct else 0
     return ask_of(nodes, Shape(gpus, 0, ("gpu",), cpus * gpus, memory))
 
@@ -160,7 +160,7 @@ def making_way(n: int) -> list[float]:
 def million(jobs: int, nodes: int) -> tuple[float, float, int]:
     """Seconds, GiB at the most, and jobs that ended, of a trace of `jobs` on `nodes` × 8 GPUs at 90 % load."""
     rng, arrivals, now_s = Random(3), [], 0.0
-    asks = [ask_of(nodes, Shape(gpus, 0, None, gpus * WHOLE)) for gpus in (1, 2, 4, 8) for nodes in (1, 2, 4)]
+    asks = [ask_of(nodes, Shape(gpus, 0, (), gpus * WHOLE)) for gpus in (1, 2, 4, 8) for nodes in (1, 2, 4)]
     weights = [40, 12, 12, 16, 4, 4, 4, 3, 2, 1, 1, 1]
     mean = sum(weight * ask.gpu_milli / WHOLE for weight, ask in zip(weights, asks, strict=True)) / sum(weights)
     rate = 0.9 * nodes * GPUS / (mean * 3600.0)

@@ -263,6 +263,8 @@ class _Decision:
             if ask not in busy:
                 busy[ask] = refusal(ask, self.carry.groups)
             self.refused[task.kind] = busy[ask]
+            if busy[ask].kind == "impossible":
+                return False
         self._keep(task)
         return False
 
