@@ -20,6 +20,7 @@ from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.replay import verify_chain
+from trainmaster.testing.ledger_contract import LedgerContract
 from trainmaster.testing.metric_store_contract import MetricStoreContract
 from trainmaster.testing.store_contract import EventStoreContract, InboxContract, some_job, submission
 
@@ -73,6 +74,10 @@ def open_metrics(tmp_path: Path) -> Iterator[Callable[..., Store]]:
 
 
 class TestEvents(EventStoreContract):
+    pass
+
+
+class TestLedger(LedgerContract):
     pass
 
 

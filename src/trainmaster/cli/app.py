@@ -42,6 +42,7 @@ COMMANDS = {
     "hold": ("trainmaster.cli.change:hold", "Keep waiting jobs from starting."),
     "release": ("trainmaster.cli.change:release", "Let held jobs go on."),
     "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
+    "usage": ("trainmaster.cli.usage:usage", "GPU-hours and cost, by project, member, day."),
     "simulate": ("trainmaster.cli.simulate:simulate", "A cluster trace through the production decisions."),
     "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
     "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
@@ -65,6 +66,7 @@ MEANT = {  # what is typed for want of knowing; only hinted at
     "list": "ps", "ls": "ps", "jobs": "ps", "queue": "ps", "status": "show", "info": "show", "describe": "show",
     "rm": "cancel", "delete": "cancel", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
     "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
+    "cost": "usage", "billing": "usage",
 }  # fmt: skip
 
 

@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trainmaster.control import charging
 from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.machine import accepts, apply
 from trainmaster.lifecycle.nodes import apply_node
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.events import AttemptEnded, ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Noted, Submitted
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent
 from trainmaster.scheduling import nouns
-from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Snapshot
+from trainmaster.scheduling.share import Account, Member
+from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Run, Task
 
@@ -33,6 +36,8 @@ class World:
     sites: tuple[Site, ...] = ()
     places: dict[str, int] = field(default_factory=dict)  # of each node in `sites`
     changes: Changes = field(default_factory=Changes, compare=False)
+    rules: Cluster = DEFAULT
+    usage: dict[Member, Account] = field(default_factory=dict)  # of attempts that are over
     last_seq: int = 0
     inbox_cursor: int = 0
 
@@ -40,6 +45,8 @@ class World:
     def of(cls, live: Live) -> "World":
         """The world as the store has it."""
         world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor)
+        for one in live.balances:
+            world.usage[one.project, one.member] = Account(one.service, one.at_s)
         for node in live.nodes:
             world.nodes[node.name] = node
         world.survey()
@@ -111,7 +118,10 @@ class World:
 
     def snapshot(self, now_s: float) -> Snapshot:
         """What the scheduler may see."""
-        return Snapshot(now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes, promised=self.promised)
+        return Snapshot(
+            now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
+            rules=self.rules, usage=self.usage, promised=self.promised,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -149,7 +159,8 @@ class Batch:
         self.jobs.add(job_id)
         self.effects.extend(effects)
         ended = job.attempt if isinstance(event, AttemptEnded) else None
-        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended))
+        entries = charging.entries(self.world.usage, self.world.rules.half_life_s, job, event, self.now_s)
+        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended, entries))
         return True
 
     def note(self, job_id: str | None, event: Noted) -> None:

@@ -4,20 +4,22 @@ Nothing is decided again: the life cycle's `apply` comes in as a function and on
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.events import ArtifactKept, NodeSeen, NodeStateSet, Noted, Submitted
 from trainmaster.model.job import Attempt, Job
+from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Repeated
 from trainmaster.model.nodes import Node
-from trainmaster.ports.store import JobQuery, Note, NoteQuery, Recorded
+from trainmaster.ports.store import ChargeQuery, JobQuery, Live, Note, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, ChainRow, Head, chain_hash
 
 _PAGE = 1000
 
 ApplyJob = Callable[[Job | None, Recorded], Job]
 ApplyNode = Callable[[Node | None, Recorded], Node]
+Enter = Callable[[Job, Recorded], Sequence[Entry]]
 
 
 class Chain(Protocol):
@@ -49,6 +51,10 @@ class Projections(Protocol):
 
     def notes(self, query: NoteQuery) -> list[Note]: ...
 
+    def charges(self, query: ChargeQuery) -> Iterator[Charge]: ...
+
+    def load_live(self) -> Live: ...
+
     def nodes(self) -> list[Node]: ...
 
 
@@ -76,16 +82,17 @@ def verify_chain(store: Chain) -> list[str]:
     return problems
 
 
-def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = None) -> list[str]:
+def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = None, enter: Enter | None = None) -> list[str]:
     """Fold the whole log and name every projection that differs from what comes out. Empty when all agree.
 
-    `apply` gets None for a job's first event. Nodes are compared when `apply_node` is given. Run it while nothing is
-    written, or on a copy. Memory: all jobs.
+    `apply` gets None for a job's first event. Nodes are compared when `apply_node` is given, the ledger when `enter` is,
+    which says what an event enters there, given the job that it left. Run it while nothing is written, or on a copy.
+    Memory: all jobs.
     """
     jobs: dict[str, Job] = {}
     attempts: dict[str, dict[int, Attempt]] = {}
     nodes: dict[str, Node] = {}
-    record = _Record()
+    record, ledger = _Record(), _Ledger()
     for recorded in _all_events(store):
         record.take(recorded)
         if isinstance(recorded.event, Noted):
@@ -93,6 +100,8 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         if recorded.job is not None:
             job = apply(jobs.get(recorded.job), recorded)
             jobs[recorded.job] = job
+            if enter is not None:
+                ledger.take(enter(job, recorded))
             if job.attempt is not None:
                 attempts.setdefault(job.id, {})[job.attempt.number] = job.attempt
         elif apply_node is not None and isinstance(recorded.event, NodeSeen | NodeStateSet):
@@ -105,6 +114,8 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         differences += _compare(f"attempts of {job_id}", [attempt for _, attempt in numbered], store.attempts(job_id))
     differences += [f"job {job.id}: no event speaks of it" for job in _all_jobs(store) if job.id not in jobs]
     differences += record.differences(store, list(jobs))
+    if enter is not None:
+        differences += ledger.differences(store)
     if apply_node is not None:
         differences += _compare("nodes", [nodes[name] for name in sorted(nodes)], store.nodes())
     return differences
@@ -135,6 +146,50 @@ class _Record:
             found += _compare(f"artifacts of {job_id}", mine, list(_all_artifacts(store, job_id)))
             found += _compare(f"children of {job_id}", self.children.get(job_id, []), store.children(job_id))
         return found + _compare("notes", self.notes, _all_notes(store))
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """The ledger as the log has it. Memory: all of it."""
+
+    charges: dict[tuple[str, int, str], Charge] = field(default_factory=dict)  # by job, attempt, pool
+    balances: dict[tuple[str, str], Balance] = field(default_factory=dict)
+    of_job: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """The entries of one event."""
+        for entry in entries:
+            match entry:
+                case Charge():
+                    key = entry.job, entry.attempt, entry.rate.pool
+                    self.charges[key] = entry
+                    self.of_job.setdefault(entry.job, []).append(key)
+                case Balance():
+                    self.balances[entry.project, entry.member] = entry
+                case Closed() | Repeated():
+                    for key in self.of_job.get(entry.job, ()):
+                        self.charges[key] = _entered(self.charges[key], entry)
+
+    def differences(self, store: Projections) -> list[str]:
+        """What the tables have otherwise."""
+        stored = {(one.job, one.attempt, one.rate.pool): one for one in store.charges(ChargeQuery())}
+        found = []
+        for key in sorted({*self.charges, *stored}):
+            mine, theirs = self.charges.get(key), stored.get(key)
+            what = f"charge of {key[0]}.{key[1]} in {key[2]}"
+            found += [f"{what}: no event speaks of it"] if mine is None else _compare(what, mine, theirs)
+        balances = tuple(self.balances[member] for member in sorted(self.balances))
+        return found + _compare("balances", balances, store.load_live().balances)
+
+
+def _entered(charge: Charge, entry: Closed | Repeated) -> Charge:
+    if isinstance(entry, Closed):
+        return replace(charge, until_ms=entry.until_ms) if charge.attempt == entry.attempt else charge
+    if entry.kept < charge.attempt < entry.by:
+        return replace(charge, lost_from_ms=charge.from_ms)
+    if charge.attempt != entry.kept or (charge.lost_from_ms is not None and charge.lost_from_ms <= entry.at_ms):
+        return charge
+    return replace(charge, lost_from_ms=entry.at_ms)
 
 
 def _all_artifacts(store: Projections, job_id: str) -> Iterator[Artifact]:
