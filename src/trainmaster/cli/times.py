@@ -36,6 +36,8 @@ def moment(text: str, option: str, now_s: float) -> float:
     except (ValueError, OverflowError, OSError):
         if text.isdigit():
             raise UsageError(f"{option}: {text} of what?", hint) from None
+        if "-" in text:
+            raise UsageError(f"{option}: there is no day or time {text[:40]!r}", hint) from None
     return max(0.0, now_s - seconds(text, option, hint))
 
 
