@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.errors import UsageError
 from trainmaster.model.ledger import US_PER_HOUR, Charge, Payer, Rate
+from trainmaster.server import accounting
 from trainmaster.server.accounting import BY, Calendar, Line, Period, tally
 
 HOUR_MS = 3_600_000
@@ -124,3 +126,11 @@ def test_an_attempt_counts_wherever_it_has_a_part() -> None:
 def test_what_has_no_part_in_a_period_does_not_count(empty: Period) -> None:
     found = [Charge("digits-1", 1, ANN, Rate("gpu", 1000), 1000, 5000)]
     assert tally(found, empty, ["day"], UTC).lines == {}
+
+
+def test_more_lines_than_anybody_reads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "LINES_MAX", 3)
+    found = [Charge(f"digits-{number}", 1, ANN, Rate("gpu", 1000), 0, 10) for number in range(4)]
+    assert len(tally(found[:3], Period(0, 10), ["job"], UTC).lines) == 3
+    with pytest.raises(UsageError, match="more than 3 lines"):
+        tally(found, Period(0, 10), ["job"], UTC)

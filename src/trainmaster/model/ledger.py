@@ -30,8 +30,7 @@ class Payer(NamedTuple):
     experiment: str
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(NamedTuple):
     """What one attempt is charged for one pool, from its placement until its nodes are free again.
 
     `lost_from_ms` is when the work began that a later attempt did again; None: nothing that is known of.

@@ -1,14 +1,25 @@
 """Charges added up by whom, where and when. Pure, in whole numbers to the end: the sums are those of the events, exactly."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, tzinfo
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
+from trainmaster.errors import UsageError
 from trainmaster.model.ledger import US_PER_HOUR, Charge
 
-BY = ("project", "member", "class", "experiment", "pool", "day", "job")
+_HEADINGS: dict[str, Callable[[Charge, str], str]] = {  # of a charge and a day
+    "project": lambda charge, _: charge.payer.project,
+    "member": lambda charge, _: charge.payer.member,
+    "class": lambda charge, _: charge.payer.work,
+    "experiment": lambda charge, _: charge.payer.experiment,
+    "pool": lambda charge, _: charge.rate.pool,
+    "day": lambda _, day: day,
+    "job": lambda charge, _: charge.job,
+}
+BY = tuple(_HEADINGS)
+LINES_MAX = 100_000
 _MILLIONTH = Decimal("0.000001")
 _DIGITS = 60
 
@@ -59,17 +70,19 @@ class Line:
     def add(self, charge: Charge, period: Period) -> None:
         """The part of a charge that falls into a period."""
         gpu_us, cpu_us = charge.us(*period)
-        lost_gpu_us, lost_cpu_us = charge.lost_us(*period)
         self.gpu_us += gpu_us
         self.cpu_us += cpu_us
-        self.lost_gpu_us += lost_gpu_us
-        self.lost_cpu_us += lost_cpu_us
+        if charge.lost_from_ms is not None:
+            lost_gpu_us, lost_cpu_us = charge.lost_us(*period)
+            self.lost_gpu_us += lost_gpu_us
+            self.lost_cpu_us += lost_cpu_us
         self.jobs.add(charge.job)
-        self.attempts.add((charge.job, charge.attempt))
+        self.attempts.add(charge[:2])
         if charge.until_ms is None:
-            self.running.add((charge.job, charge.attempt))
-        if charge.rate.price:
-            price = charge.rate.currency, charge.rate.price
+            self.running.add(charge[:2])
+        rate = charge.rate
+        if rate.price:
+            price = rate.currency, rate.price
             self.priced[price] = self.priced.get(price, 0) + gpu_us + cpu_us  # one of the two is 0
 
     def cost(self) -> dict[str, Decimal]:
@@ -92,6 +105,15 @@ class Usage:
     lines: dict[Key, Line] = field(default_factory=dict)
     total: Line = field(default_factory=Line)
 
+    def line(self, key: Key) -> Line:
+        """The line under a heading. Raises: UsageError."""
+        found = self.lines.get(key)
+        if found is None:
+            if len(self.lines) == LINES_MAX:
+                raise UsageError(f"that comes to more than {LINES_MAX:,} lines", "take a shorter period, or fewer headings")
+            found = self.lines[key] = Line()
+        return found
+
     def ordered(self, by: Sequence[str]) -> list[tuple[Key, Line]]:
         """Who had most first; with days among the headings by them, in the order of the headings."""
         if "day" in by:
@@ -100,22 +122,17 @@ class Usage:
 
 
 def tally(charges: Iterable[Charge], period: Period, by: Sequence[str], calendar: Calendar) -> Usage:
-    """Add up what falls into a period under the headings `by`, each one of `BY`. An attempt counts wherever it has a part."""
-    usage, daily = Usage(), "day" in by
+    """Add up what falls into a period under the headings `by`, each one of `BY`. An attempt counts wherever it has a part.
+
+    Raises: UsageError for more than `LINES_MAX` lines.
+    """
+    usage, daily, named = Usage(), "day" in by, [_HEADINGS[name] for name in by]
     for charge in charges:
         until_ms = period.until_ms if charge.until_ms is None else min(charge.until_ms, period.until_ms)
         mine = Period(max(charge.from_ms, period.from_ms), until_ms)
         if mine.until_ms < mine.from_ms:
             continue
         usage.total.add(charge, mine)
-        for day, part in calendar.parts(mine) if daily else [("", mine)]:
-            headings = {
-                **charge.payer._asdict(),
-                "class": charge.payer.work,
-                "pool": charge.rate.pool,
-                "job": charge.job,
-                "day": day,
-            }
-            key = tuple(headings[name] for name in by)
-            usage.lines.setdefault(key, Line()).add(charge, part)
+        for day, part in calendar.parts(mine) if daily else (("", mine),):
+            usage.line(tuple([heading(charge, day) for heading in named])).add(charge, part)
     return usage

@@ -16,11 +16,10 @@ from trainmaster.errors import UsageError
 from trainmaster.model.ledger import US_PER_HOUR
 from trainmaster.ports.store import ChargeQuery
 from trainmaster.server import bodies, runtime, schemas
-from trainmaster.server.accounting import BY, Calendar, Line, Period, tally
+from trainmaster.server.accounting import BY, LINES_MAX, Calendar, Line, Period, tally
 
 router = APIRouter(tags=["usage"])
 
-LINES_MAX = 100_000
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)\Z")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Row, Select, bindparam, cast, select, update
+from sqlalchemy import BigInteger, Connection, Select, bindparam, cast, select, update
 
 from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Payer, Rate, Repeated
 from trainmaster.ports.store import MS_MAX, ChargeQuery, NewEvent
@@ -15,6 +15,11 @@ _PAGE = 2000
 _charge, _balance = schema.charge, schema.balance
 _UPSERT_CHARGE = upsert(_charge, ["job", "attempt", "pool"])
 _UPSERT_BALANCE = upsert(_balance, ["project", "member"])
+_COLUMNS = (
+    _charge.c.job, _charge.c.attempt, _charge.c.from_ms, _charge.c.until_ms, _charge.c.lost_from_ms,
+    _charge.c.project, _charge.c.member, _charge.c.work, _charge.c.experiment,
+    _charge.c.pool, _charge.c.gpu_milli, _charge.c.cpu_milli, _charge.c.price, _charge.c.currency,
+)  # fmt: skip
 _BEGUN = cast(bindparam("at_ms"), BigInteger)
 _CLOSE = (
     update(_charge)
@@ -42,9 +47,10 @@ class LedgerReader:
 
     def charges(self, query: ChargeQuery) -> Iterator[Charge]:
         """See the port. Linear in what ended in the period or later, or in one job's attempts."""
+        read = _Reader().read
         with self._database.reading() as connection:
             for rows in connection.execute(_wanted(query)).partitions(_PAGE):
-                yield from map(_read, rows)
+                yield from map(read, rows)
 
 
 def write_ledger(connection: Connection, events: Iterable[NewEvent]) -> None:
@@ -91,11 +97,20 @@ def _row(charge: Charge) -> dict[str, object]:
     }
 
 
-def _read(row: Row[Any]) -> Charge:
-    payer = Payer(row.project, row.member, row.work, row.experiment)
-    rate = Rate(row.pool, row.gpu_milli, row.cpu_milli, row.price, row.currency)
-    until_ms = None if row.until_ms == MS_MAX else row.until_ms
-    return Charge(row.job, row.attempt, payer, rate, row.from_ms, until_ms, row.lost_from_ms)
+class _Reader:
+    """Rows into charges. Payers and rates are few: one value stands for all that are equal."""
+
+    def __init__(self) -> None:
+        self._payers: dict[tuple[str, ...], Payer] = {}
+        self._rates: dict[tuple[Any, ...], Rate] = {}
+
+    def read(self, row: Sequence[Any]) -> Charge:
+        """One row, in the order of `_COLUMNS`."""
+        job, attempt, from_ms, until_ms, lost_from_ms = row[:5]
+        whose, what = tuple(row[5:9]), tuple(row[9:])
+        payer = self._payers.get(whose) or self._payers.setdefault(whose, Payer(*whose))
+        rate = self._rates.get(what) or self._rates.setdefault(what, Rate(*what))
+        return Charge(job, attempt, payer, rate, from_ms, None if until_ms == MS_MAX else until_ms, lost_from_ms)
 
 
 def _wanted(query: ChargeQuery) -> Select[Any]:
@@ -104,4 +119,4 @@ def _wanted(query: ChargeQuery) -> Select[Any]:
         wanted = [*wanted, _charge.c.project == query.project]
     if query.job is not None:
         wanted = [*wanted, _charge.c.job == query.job]
-    return select(_charge).where(*wanted)
+    return select(*_COLUMNS).where(*wanted)

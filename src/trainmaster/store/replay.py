@@ -4,7 +4,7 @@ Nothing is decided again: the life cycle's `apply` comes in as a function and on
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
@@ -184,12 +184,12 @@ class _Ledger:
 
 def _entered(charge: Charge, entry: Closed | Repeated) -> Charge:
     if isinstance(entry, Closed):
-        return replace(charge, until_ms=entry.until_ms) if charge.attempt == entry.attempt else charge
+        return charge._replace(until_ms=entry.until_ms) if charge.attempt == entry.attempt else charge
     if entry.kept < charge.attempt < entry.by:
-        return replace(charge, lost_from_ms=charge.from_ms)
+        return charge._replace(lost_from_ms=charge.from_ms)
     if charge.attempt != entry.kept or (charge.lost_from_ms is not None and charge.lost_from_ms <= entry.at_ms):
         return charge
-    return replace(charge, lost_from_ms=entry.at_ms)
+    return charge._replace(lost_from_ms=entry.at_ms)
 
 
 def _all_artifacts(store: Projections, job_id: str) -> Iterator[Artifact]:

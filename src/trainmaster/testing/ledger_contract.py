@@ -4,7 +4,6 @@ The fixtures are those of `store_contract.EventStoreContract`.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,7 +52,7 @@ class LedgerContract:
         others = charge(2), charge(1, job="digits-2")
         enter(ledger, charge(), charge(pool="cpu"), *others)
         enter(ledger, Closed("digits-1", 1, 5000))
-        ended = [replace(charge(), until_ms=5000), replace(charge(pool="cpu"), until_ms=5000)]
+        ended = [charge()._replace(until_ms=5000), charge(pool="cpu")._replace(until_ms=5000)]
         assert rows(ledger) == [*ended, *others]
         enter(ledger, Closed("digits-1", 9, 6000))  # of an attempt from before there was a ledger
         assert rows(ledger) == [*ended, *others]
@@ -96,7 +95,7 @@ class LedgerContract:
         assert rows(ledger) == [charge()]
 
     def test_half_characters_are_no_reason_to_refuse(self, ledger: EventStore) -> None:
-        strange = replace(charge(), payer=ANN._replace(member="\ud800ann"))
+        strange = charge()._replace(payer=ANN._replace(member="\ud800ann"))
         enter(ledger, strange, Balance("vision", "\ud800ann", 1.0, 1.0))
         assert [row.payer.member for row in rows(ledger)] == ["?ann"]
         assert ledger.load_live().balances == (Balance("vision", "?ann", 1.0, 1.0),)
