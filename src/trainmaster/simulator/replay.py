@@ -8,8 +8,7 @@ from random import Random
 
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.share import Account, Member, charged
-from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, STARTED, Changes, Plan, Snapshot
+from trainmaster.scheduling.snapshot import ARRIVED, ENDED, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
 from trainmaster.simulator.trace import Arrival, Trace
@@ -57,7 +56,6 @@ class Replay:
     _ends: list[tuple[float, int, str, float]] = field(default_factory=list)
     _changes: Changes = field(default_factory=Changes)
     _over: list[Past] = field(default_factory=list)
-    _usage: dict[Member, Account] = field(default_factory=dict)
     _carry: Carry = field(default_factory=Carry)
 
     def run(self) -> Mapping[str, History]:
@@ -99,9 +97,7 @@ class Replay:
     def _decide(self) -> None:
         if not self._waiting:
             return
-        snapshot = Snapshot(
-            self.now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over, usage=self._usage
-        )
+        snapshot = Snapshot(self.now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over)
         plan, self._carry = cycle(snapshot, self.policy, self._carry)
         self.cycles += 1
         self._act(plan)
@@ -125,17 +121,10 @@ class Replay:
         history.stood_s = max(history.stood_s, self.now_s - task.since_s)
         heappush(self._ends, (self.now_s + self._left_s[id], task.seq, id, self.now_s))
 
-    def _charge(self, run: Run) -> None:
-        """What fair share remembers of it."""
-        member, rate = (run.task.kind.project, run.task.kind.member), self.histories[run.task.id].width
-        account, span = self._usage.get(member, Account()), (run.placed_s, self.now_s)
-        self._usage[member] = charged(account, rate, span, DEFAULT.half_life_s)
-
     def _evict(self, id: str) -> None:
         """Back into the queue, with what it has had; what it must do again is added to what is left."""
         run = self._running.pop(id)
         self._changes = self._changes.note(ENDED, id)
-        self._charge(run)
         ran_s, cost_s, history = self.now_s - run.placed_s, self.settings.preemption_cost_s, self.histories[id]
         again_s = min(cost_s, ran_s) if ran_s < cost_s else cost_s
         self._left_s[id] += again_s - ran_s
@@ -152,7 +141,6 @@ class Replay:
             return  # it was stopped before
         del self._running[id]
         self._changes = self._changes.note(ENDED, id)
-        self._charge(run)
         history = self.histories[id]
         history.ended_s = self.now_s
         history.ran_s += self.now_s - began_s
