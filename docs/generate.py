@@ -15,9 +15,10 @@ from page_sdk import sdk_page
 from trainmaster import errors
 from trainmaster.cli.app import ALIASES, tm
 from trainmaster.lifecycle import diagram
+from trainmaster.model.cluster import CLASSES, Work
 from trainmaster.model.commands import COMMANDS
 from trainmaster.model.events import EVENTS
-from trainmaster.spec.schema import schema
+from trainmaster.spec.schema import cluster_schema, schema
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -134,6 +135,8 @@ def sections(properties: dict[str, Any], whole: dict[str, Any], within: str = ""
         path, section = f"{within}{name}", resolved(field, whole)
         if section is None and isinstance(field.get("additionalProperties"), dict):
             path, section = f"{path}.NAME", resolved(field["additionalProperties"], whole)
+        if section is None and isinstance(field.get("items"), dict):
+            path, section = f"{path}[]", resolved(field["items"], whole)
         if section is not None:
             yield path, section
             yield from sections(section["properties"], whole, f"{path}.")
@@ -175,6 +178,30 @@ def spec_page() -> str:
     return "\n".join(parts)
 
 
+def cluster_page() -> str:
+    """The fields of cluster.yaml, from its JSON Schema."""
+    whole = cluster_schema()
+    head = ("field", "means", "default", "such as")
+    parts = [
+        f"{HEADER}\n# cluster.yaml\n\n"
+        "The rules of a cluster, in one YAML 1.2 file that an administrator applies (`tm apply cluster.yaml`);\n"
+        "`tm schema cluster` prints this as JSON Schema for editors. [Share a cluster](../howto/share-a-cluster.md) says what\n"
+        "to do with it.\n",
+        table(head, spec_rows(whole["properties"])),
+    ]
+    for name, section in sections(whole["properties"], whole):
+        parts.append(f"## `{name}`\n\n{section.get('description', '')}\n\n{table(head, spec_rows(section['properties']))}")
+    classes = [(f"`{work.name}`", *known_class(work)) for work in CLASSES]
+    parts.append("## Classes that there are\n\n" + table(("class", "priority", "preemptible", "should wait at most"), classes))
+    return "\n".join(parts)
+
+
+def known_class(work: Work) -> tuple[str, ...]:
+    """What a class is without a file."""
+    wait = "" if work.wait_target_s is None else f"{work.wait_target_s:g} s"
+    return f"{work.priority:+d}", "yes" if work.preemptible else "no", wait
+
+
 def life_cycle_page() -> str:
     """The life cycle: its diagram and the whole matrix, drawn from the table."""
     return (
@@ -190,6 +217,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "life-cycle.md": life_cycle_page,
     "cli.md": cli_page,
     "spec.md": spec_page,
+    "cluster.md": cluster_page,
     "errors.md": errors_page,
     "events.md": events_page,
     "rest.md": rest_page,

@@ -29,7 +29,8 @@ from trainmaster.errors import ConflictError, OperationError, UsageError
 from trainmaster.home import Home, write_atomic
 from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
-from trainmaster.model.events import JobEvent, NodeSeen, NodeStateSet
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.events import ClusterConfigured, JobEvent, NodeSeen, NodeStateSet
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodeRun, State
 from trainmaster.model.ledger import Entry
@@ -38,9 +39,7 @@ from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import Recorded
-from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.share import Account, Member
-from trainmaster.scheduling.snapshot import DEFAULT
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
@@ -153,7 +152,7 @@ def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
     api_socket = home.socket("api.wake")
     clock = SteadyClock(events.load_live().last_now_s)
     inbox = SqlInbox(home.inbox_db, read_only=True)
-    loop = ControlLoop(events, inbox, actor, POLICIES["fifo"], clock, lambda: poke(api_socket), Random())
+    loop = ControlLoop(events, inbox, actor, clock, lambda: poke(api_socket), Random())
     loops.append(loop)
     return loop
 
@@ -209,9 +208,16 @@ def replay_report(home: Home) -> list[str]:
 def ledger_fold() -> Enter:
     """What each event enters into the ledger, the log taken from its beginning."""
     usage: dict[Member, Account] = {}
+    rules = Cluster()
 
-    def enter(job: Job, recorded: Recorded) -> Sequence[Entry]:
-        return charging.entries(usage, DEFAULT.half_life_s, job, cast(JobEvent, recorded.event), recorded.now_s)
+    def enter(job: Job | None, recorded: Recorded) -> Sequence[Entry]:
+        nonlocal rules
+        if isinstance(recorded.event, ClusterConfigured):
+            before, rules = rules, recorded.event.cluster
+            return charging.reconfigured(usage, before, rules, recorded.now_s)
+        if job is None:
+            return ()
+        return charging.entries(usage, rules.half_life_s, job, cast(JobEvent, recorded.event), recorded.now_s)
 
     return enter
 

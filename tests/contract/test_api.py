@@ -75,6 +75,7 @@ def test_a_submit_is_listed_at_once_and_the_same_after_control_took_it_up(api: A
             "project": "default",
             "experiment": "train",
             "state": "queued",
+            "class": "training",
             "priority": 0,
             "attempt": 0,
             "started_s": None,
@@ -382,7 +383,7 @@ def test_the_interface_describes_itself(api: Api) -> None:
         "/jobs/{ref}/requeue", "/jobs/{ref}/reproduce", "/jobs/{ref}/fork", "/jobs/{ref}/provenance", "/jobs/{ref}/diff",
         "/provenance/diffs/{sha256}",
         "/nodes", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz",
-        "/plan", "/storage", "/storage/gc", "/usage", "/tickets", "/metrics", "/events/stream", "/jobs/{ref}/logs/stream",
+        "/plan", "/cluster", "/cluster/plan", "/storage", "/storage/gc", "/usage", "/tickets", "/metrics", "/events/stream", "/jobs/{ref}/logs/stream",
     } == set(paths)  # fmt: skip
     assert all(operation["summary"] for methods in paths.values() for operation in methods.values())
     text = str(document)

@@ -24,7 +24,9 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["cli.md", "spec.md", "errors.md", "events.md", "life-cycle.md", "rest.md", "sdk.md"])
+@pytest.mark.parametrize(
+    "page", ["cli.md", "spec.md", "cluster.md", "errors.md", "events.md", "life-cycle.md", "rest.md", "sdk.md"]
+)
 def test_the_reference_is_current(page: str) -> None:
     written = ROOT / "docs" / "reference" / page
     assert written.is_file(), "run `make docs`"

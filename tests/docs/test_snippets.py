@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from snippets import DOCUMENTS, ROOT, Snippet, snippets
 
+from trainmaster.spec.cluster import is_cluster
+from trainmaster.spec.cluster import load_bytes as load_cluster
 from trainmaster.spec.document import load_bytes
 
 ALL = [snippet for document in DOCUMENTS for snippet in snippets(document)]
@@ -63,4 +65,4 @@ def specs() -> list[tuple[str, bytes]]:
 
 @pytest.mark.parametrize(("place", "text"), specs(), ids=[place for place, _ in specs()])
 def test_every_spec_is_valid(place: str, text: bytes) -> None:
-    load_bytes(text, place)
+    (load_cluster if is_cluster(text, place) else load_bytes)(text, place)

@@ -18,11 +18,11 @@ from trainmaster.model.spec import CodeCopy
 from trainmaster.scheduling.share import Account, Member
 from trainmaster.testing import builders
 
-RULES = Cluster(pools=(Pool("a100", price=2.5), Pool("cpu", price=0.04)), currency="EUR")
+RULES = Cluster((Pool("a100", ("g*",), price=2.5), Pool("cpu", ("c*",), price=0.04)), currency="EUR")
 GPUS = tuple(Device(index, "a100") for index in range(8))
 NODES = {
     name: Node(name, "local", name, "127.0.0.1", 32.0, 2**30, devices, pool)
-    for name, devices, pool in (("g0", GPUS, "a100"), ("g1", GPUS, "a100"), ("c0", (), "cpu"), ("x0", (), "old"))
+    for name, devices, pool in (("g0", GPUS, "any"), ("g1", GPUS, "any"), ("c0", (), "any"), ("x0", (), "old"))
 }
 RATES = (Rate("a100", 2000, 0, 2.5, "EUR"),)
 PAYER = Payer("default", "ann", "training", "train")
@@ -129,3 +129,13 @@ def test_a_fork_that_begins_again_does_all_of_its_own_again() -> None:
 def test_fair_share_counts_gpus_and_where_there_are_none_cpus() -> None:
     both = (Rate("a100", 1500), Rate("cpu", 0, 3000))
     assert (charging.service_rate(both), charging.service_rate(both[1:]), charging.service_rate(())) == (1.5, 3.0, 0.0)
+
+
+def test_another_half_life_fades_from_now_on() -> None:
+    before, after = Cluster(half_life_s=100.0), Cluster(half_life_s=50.0)
+    usage: dict[Member, Account] = {("vision", "ann"): Account(8.0, 0.0), ("text", "bob"): Account(4.0, 100.0)}
+    assert charging.reconfigured(usage, before, Cluster(half_life_s=100.0, currency="EUR"), 200.0) == ()
+    found = charging.reconfigured(usage, before, after, 200.0)
+    assert found == (Balance("text", "bob", 2.0, 200.0), Balance("vision", "ann", 2.0, 200.0))
+    assert usage == {("vision", "ann"): Account(2.0, 200.0), ("text", "bob"): Account(2.0, 200.0)}
+    assert usage["vision", "ann"].at(250.0, after.half_life_s) == 1.0

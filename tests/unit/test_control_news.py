@@ -23,7 +23,6 @@ from trainmaster.model.job import Cause, Job, Outcome, RankEnd, State
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin
 from trainmaster.ports.engine import Observation, Phase, Submission
 from trainmaster.ports.store import NewEvent, NewRow
-from trainmaster.scheduling.policy import POLICIES
 from trainmaster.store.engine import Database
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
@@ -104,7 +103,7 @@ class Server:
     def start(self) -> None:
         """Control, as after a crash."""
         actor = Actor(self.engine, FsBlobs(self.home.blobs), str)
-        self.loop = ControlLoop(self.events, self.inbox, actor, POLICIES["fifo"], self.clock, lambda: None, Random(1))
+        self.loop = ControlLoop(self.events, self.inbox, actor, self.clock, lambda: None, Random(1))
         self.loop.load()
 
     def ask(self, *commands: Command) -> None:

@@ -49,10 +49,10 @@ TABLE = {
     "patern": (C + "metrics: {patern: x}\n", [("metrics.patern", 2, 11, "pattern")]),
     "nothing like it": (C + "zzz: 1\n", [("zzz", 2, 1, None)]),
     # known, not supported
-    "class": (C + "class: training\n", [("class", 2, 1, None)]),
+    "class": (C + "class: 7\n", [("class", 2, 8, None)]),
     "elastic": (C + "elastic: {nodes_min: 1}\n", [("elastic", 2, 1, None)]),
     "elastic misspelt": (C + "elastc: {}\n", [("elastc", 2, 1, "elastic")]),
-    "placement": (C + "placement: {within: rack}\n", [("placement", 2, 1, None)]),
+    "placement": (C + "placement: {within: rack}\n", [("placement.within", 2, 13, None)]),
     "budget": (C + "budget: 200 USD\n", [("budget", 2, 1, None)]),
     "stages": (C + "stages: {smoke: {steps: 20}}\n", [("stages", 2, 1, None)]),
     "notify": (C + "notify: [failed]\n", [("notify", 2, 1, None)]),

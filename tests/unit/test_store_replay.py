@@ -13,6 +13,7 @@ from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.events import (
     ArtifactKept,
     CancelRequested,
+    ClusterConfigured,
     Held,
     JobEvent,
     NodeSeen,
@@ -27,6 +28,7 @@ from trainmaster.model.nodes import Node, NodeState
 from trainmaster.ports.store import NewEvent, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, SqlEventStore
 from trainmaster.store.replay import replay, verify_chain
+from trainmaster.testing.rules_contract import SOME_RULES
 from trainmaster.testing.store_contract import some_job, some_node
 
 
@@ -161,3 +163,12 @@ def test_artifacts_and_notes_are_compared_too(store: SqlEventStore, tmp_path: Pa
     _damage(tmp_path / "events.db", "DELETE FROM note WHERE job IS NULL")
     found = [line for line in replay(store, fold) if "job job-9" not in line]
     assert [line.split(" is ")[0] for line in found] == ["artifacts of job-2", "notes"]
+
+
+def test_the_rules_are_compared_too(store: SqlEventStore, tmp_path: Path) -> None:
+    _live(store)
+    store.append(10.0, [NewEvent(None, None, ClusterConfigured(rules, "ada")) for rules in SOME_RULES], {}, [], 0)
+    assert replay(store, _apply, _apply_node) == []
+    _damage(tmp_path / "events.db", "DELETE FROM rules")
+    (difference,) = [found for found in replay(store, _apply) if "pools" in found]
+    assert difference.startswith("rules of the cluster: pools is (Pool(name='some'")

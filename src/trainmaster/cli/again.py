@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from trainmaster.cli import words
-from trainmaster.cli.describing import Describing, added_option, command_of
+from trainmaster.cli.describing import Describing, added_option, command_of, urgent_of
 from trainmaster.cli.progress import values_of
 from trainmaster.cli.session import JOB, Session, quiet_option, remote
 from trainmaster.client import again
@@ -20,13 +20,14 @@ _job = click.argument("job", type=JOB)
 def forked(context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]) -> Row:
     """Fork; what the server answered."""
     source, new_params, hold = options.pop("source"), options.pop("new_params"), options.pop("hold")
+    urgent = urgent_of(options)
     if options.pop("in_place"):
         raise UsageError("--from and --in-place do not go together", "a fork runs in a directory of its own: --workdir DIR")
     if words:
         message = f"{words[0]!r} and --from do not go together: a fork has the spec of its parent"
         raise UsageError(message, f"say what is to be otherwise: tm {context.info_name} --from {source} --set lr=1e-4")
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
-    changes = again.Changes(said, command_of(context), new_params, "held at submit" if hold else None)
+    changes = again.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent)
     answer = again.fork(session.client(), source, changes, session.out.note)
     start = answer["lineage"]
     step = "" if start["step"] is None else f", step {start['step']}"

@@ -43,6 +43,8 @@ COMMANDS = {
     "release": ("trainmaster.cli.change:release", "Let held jobs go on."),
     "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
     "usage": ("trainmaster.cli.usage:usage", "GPU-hours and cost, by project, member, day."),
+    "apply": ("trainmaster.cli.cluster:apply", "Lay down the rules of the cluster: pools, projects, quotas, classes."),
+    "policy": ("trainmaster.cli.cluster:policy", "The rules of the cluster in plain language."),
     "simulate": ("trainmaster.cli.simulate:simulate", "A cluster trace through the production decisions."),
     "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
     "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
@@ -50,7 +52,7 @@ COMMANDS = {
     "doctor": ("trainmaster.cli.doctor:doctor", "Check that everything is as it should be."),
     "config": ("trainmaster.cli.config:config", "What holds for jobs submitted from here, and who says so."),
     "completion": ("trainmaster.cli.completion:completion", "Print what makes your shell complete."),
-    "schema": ("trainmaster.cli.schema:schema", "Print the JSON Schema of a spec file."),
+    "schema": ("trainmaster.cli.schema:schema", "Print the JSON Schema of a spec file, or of cluster.yaml."),
 }
 ALIASES = {  # habits of other systems; not listed in the help
     "sbatch": ("submit", ()),

@@ -38,7 +38,9 @@ _JOB_OPTIONS = (
     click.option("--name", help="Default: the script's name."),
     click.option("--project", help="Who the job belongs to."),
     click.option("--experiment", help="Collection of jobs; default: the name."),
-    click.option("--priority", type=int, help="-100 to 100, higher goes first."),
+    click.option("--class", "work", metavar="NAME", help="Workload class: interactive, training, …; tm policy lists them."),
+    click.option("--priority", type=int, help="-100 to 100, higher goes first within its class."),
+    click.option("--pool", metavar="NAME", help="The pool that its nodes are in; default: any."),
     click.option("--nodes", type=int, help="Number of nodes."),
     click.option("--gpus", help="GPUs per node: 2, or h100:8."),
     click.option("--cpus", type=float, help="CPU cores per node."),
@@ -68,6 +70,12 @@ _JOB_OPTIONS = (
 )
 
 
+_URGENT_OPTIONS = (
+    click.option("--urgent", is_flag=True, help="Ahead of all others, for those who may say so; needs --reason."),
+    click.option("--reason", metavar="TEXT", help="Why it is urgent: recorded, and shown to those it delays."),
+)
+
+
 def described(command: _Command) -> _Command:
     """All options that say what the job is, and how it is handed in."""
     own = (
@@ -76,6 +84,7 @@ def described(command: _Command) -> _Command:
         added_option,
         click.option("--in-place", is_flag=True, help="Run in the directory itself: no copy of the code, nothing set aside."),
         click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release."),
+        *_URGENT_OPTIONS,
         quiet_option,
     )
     for decorate in reversed(own):
@@ -87,6 +96,16 @@ def forking(command: _Command) -> _Command:
     """The options of a command that may go on from another job's checkpoint."""
     source = click.option("--from", "source", metavar="JOB[@STEP]", help="Go on from a job's checkpoint; default: its newest.")
     return source(command)
+
+
+def urgent_of(options: dict[str, Any]) -> str | None:
+    """Why a job is urgent, taken out of the options; None: it is not. Raises: UsageError."""
+    urgent, reason = options.pop("urgent"), options.pop("reason")
+    if urgent and not (reason or "").strip():
+        raise UsageError("--urgent needs a reason, for those who wait instead", "--urgent --reason 'the demo is at three'")
+    if reason is not None and not urgent:
+        raise UsageError("--reason means nothing without --urgent", "call it urgent: --urgent --reason TEXT")
+    return reason if urgent else None
 
 
 def command_of(context: click.Context) -> str | list[str] | None:
@@ -101,6 +120,11 @@ def command_of(context: click.Context) -> str | list[str] | None:
 
 def draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:
     """The job that is meant; one from a file is valid. Raises: UsageError, SpecError."""
+    urgent = urgent_of(options)
+    return _draft_of(context, words, options)._replace(urgent=urgent)
+
+
+def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:
     in_place, hold = options.pop("in_place"), "held at submit" if options.pop("hold") else None
     new_params: tuple[str, ...] = options.pop("new_params", ())
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]

@@ -1,11 +1,13 @@
 """`tm plan` and `tm render`: what a submit would do, and what an engine would be given; neither submits anything."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 
 from trainmaster.cli import words
+from trainmaster.cli.cluster import foreseen, lays_down
 from trainmaster.cli.describing import Describing, described, draft_of
 from trainmaster.cli.session import Session, offline, remote
 from trainmaster.client.api import Row, server_known
@@ -24,15 +26,19 @@ _TO_COME = ("ray", "slurm", "kubernetes")
 @remote
 @click.pass_context
 def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
-    """What would happen, before anything is submitted.
+    """What would happen, before anything is submitted or, of a cluster.yaml, applied.
 
     The spec in full, what of the work directory would be copied, and the scheduler's own decision: where the job would
     start now, or what it would wait for and at which place.
 
     \b
     tm plan train.yaml
+    tm plan cluster.yaml
     tm plan --gpus 8 -- python train.py
     """
+    if len(words) == 1 and lays_down(Path(words[0])):
+        foreseen(session, Path(words[0]))
+        return
     draft, out = draft_of(context, words, options), session.out
     if not server_known(session.server):
         check(draft)

@@ -85,7 +85,8 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     linked = f", {code['linked']} linked" if code["linked"] else ""
     fields = {
         "command": job["command"],
-        "belongs to": f"project {job['project']}, experiment {job['experiment']}, priority {job['priority']}",
+        "belongs to": f"project {job['project']}, experiment {job['experiment']}, {_rank(job)}",
+        "urgent": "" if job.get("urgent") is None else f"{job['urgent']['by']}: {job['urgent']['reason']}",
         "needs": resources + limit,
         "beside": ", ".join(f"{name}: {_line(role['command'])}" for name, role in (spec.get("roles") or {}).items()),
         "submitted": f"{words.ago(job['created_s'], now_s)}{by}{git}",
@@ -100,6 +101,12 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     }
     told = [_wrapped(value, f"  {name:<11}", " " * 13, width) for name, value in fields.items() if value]
     return [*lines, *(line for wrapped in told for line in wrapped)]
+
+
+def _rank(job: dict[str, Any]) -> str:
+    """Its class where it is not the usual one, and its priority."""
+    usual = job.get("class", "training") == "training"
+    return f"{'' if usual else 'class ' + job['class'] + ', '}priority {job['priority']}"
 
 
 def _logged(logged: dict[str, dict[str, str]]) -> str:

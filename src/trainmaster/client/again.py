@@ -25,6 +25,7 @@ class Changes:
     command: str | list[str] | None = None
     new_params: tuple[str, ...] = ()  # NAME=VALUE
     hold: str | None = None
+    urgent: str | None = None  # why it cannot wait for its turn
 
     @property
     def own_code(self) -> bool:
@@ -80,7 +81,10 @@ def _body(parent: Row, changes: Changes) -> dict[str, Any]:
     if tags or given:
         mapping["tags"] = {**tags, **given}
     new = from_options({"params": changes.new_params}, None).get("params", {}) if changes.new_params else {}
-    body = {"changes": mapping, "new_params": new, "hold": changes.hold, "origin": _who(), "data": _data_now(parent)}
+    body = {
+        "changes": mapping, "new_params": new, "hold": changes.hold, "urgent": changes.urgent, "origin": _who(),
+        "data": _data_now(parent),
+    }  # fmt: skip
     return {name: value for name, value in body.items() if value is not None}
 
 

@@ -265,6 +265,19 @@ class Client:
         """`drain`, `resume`, or declare `lost`. Raises: NotFoundError."""
         return self._post(f"/nodes/{quote(name, safe='')}/{verb}", {"reason": reason} if reason else {})
 
+    def cluster(self) -> Row:
+        """`{"cluster", "told"}`: the rules, as cluster.yaml has them and in plain language."""
+        return self._get("/cluster")
+
+    def cluster_apply(self, cluster: Mapping[str, Any]) -> Row:
+        """Lay down rules in place of those before; `{"changes", "words"}`. Raises: SpecError, UsageError."""
+        body = json.dumps({"cluster": cluster}).encode()
+        return self._connection.json(Call("PUT", "/cluster", body=body, key=new_key()))
+
+    def cluster_plan(self, cluster: Mapping[str, Any]) -> Row:
+        """What rules would do to the present queue: `{"changes", "words", "waiting", "jobs"}`; nothing is changed."""
+        return self._post("/cluster/plan", {"cluster": cluster})
+
     def artifacts(self, ref: str, kind: str | None = None, path: str | None = None) -> Row:
         """`{"id", "artifacts", "total", "bytes"}`: what a job has kept, by path: all, of one kind, or the file of one path.
 

@@ -30,6 +30,8 @@ class Options(TypedDict, total=False):
     project: str
     experiment: str
     priority: int
+    work: str  # the workload class
+    pool: str
     nodes: int
     gpus: int | str
     cpus: float
@@ -65,6 +67,7 @@ class Submission(Options, total=False):
 
     in_place: bool
     hold: str | None
+    urgent: str | None  # why it cannot wait for its turn
     client: Client
 
 
@@ -76,6 +79,7 @@ class Draft(NamedTuple):
     in_place: bool = False
     hold: str | None = None
     file: Path | None = None
+    urgent: str | None = None  # why it cannot wait for its turn
 
 
 class Parcel(NamedTuple):
@@ -207,6 +211,8 @@ def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Parcel
         code, git, patch = _code(gathered), (gathered.git_commit, gathered.git_dirty), gathered.git_patch
     place = {**origin(draft.directory, git), **recorded(str(draft.directory), git[0], patch)}
     body: dict[str, Any] = {"spec": _settled(draft), "origin": place, "code": code, "hold": draft.hold}
+    if draft.urgent is not None:
+        body["urgent"] = draft.urgent
     if draft.spec.get("data"):
         from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs name their data
 
@@ -280,7 +286,8 @@ def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submiss
     """
     given: dict[str, Any] = dict(options)
     in_place, hold, client = given.pop("in_place", False), given.pop("hold", None), given.pop("client", None)
-    draft = draft_command(command, given, in_place, hold)  # type: ignore[arg-type]
+    urgent = given.pop("urgent", None)
+    draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent)  # type: ignore[arg-type]
     if client is None and not server_known():
         from trainmaster.client.files import check  # noqa: PLC0415  # a server that runs would do it
 

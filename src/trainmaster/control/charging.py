@@ -7,7 +7,6 @@ from trainmaster.model.events import AttemptEnded, JobEvent, NodeStarted, Placed
 from trainmaster.model.job import Job
 from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Payer, Rate, Repeated
 from trainmaster.model.nodes import Allocation, Node
-from trainmaster.scheduling import nouns
 from trainmaster.scheduling.ask import WHOLE, milli
 from trainmaster.scheduling.share import Account, Member, charged
 
@@ -18,17 +17,31 @@ def rates(allocation: Allocation, nodes: Mapping[str, Node], rules: Cluster) -> 
     A price is of GPUs where the pool has any, else of CPUs: who takes only CPUs of nodes with GPUs pays nothing for them.
     """
     held: dict[str, tuple[int, int]] = {}
+    prices: dict[str, float] = {}
     for share in allocation.shares:
-        pool = nodes[share.node].pool
-        gpus, cpus = held.get(pool, (0, 0))
-        held[pool] = gpus + len(share.devices) * WHOLE, cpus + milli(share.cpus)
-    with_gpus = {node.pool for node in nodes.values() if node.devices}
+        pool = rules.pool_of(share.node, nodes[share.node].pool)
+        gpus, cpus = held.get(pool.name, (0, 0))
+        held[pool.name] = gpus + len(share.devices) * WHOLE, cpus + milli(share.cpus)
+        prices[pool.name] = float(pool.price)
     found = []
-    for pool, (gpu_milli, cpu_milli) in sorted(held.items()):
-        priced = gpu_milli > 0 or pool not in with_gpus
-        price = float(rules.pool(pool).price) if priced else 0.0
-        found.append(Rate(pool, gpu_milli, 0 if gpu_milli else cpu_milli, price, rules.currency))
+    for name, (gpu_milli, cpu_milli) in sorted(held.items()):
+        price = prices[name] if gpu_milli or not _has_gpus(name, nodes, rules) else 0.0
+        found.append(Rate(name, gpu_milli, 0 if gpu_milli else cpu_milli, price, rules.currency))
     return tuple(found)
+
+
+def _has_gpus(pool: str, nodes: Mapping[str, Node], rules: Cluster) -> bool:
+    return any(node.devices and rules.pool_of(node.name, node.pool).name == pool for node in nodes.values())
+
+
+def reconfigured(usage: MutableMapping[Member, Account], before: Cluster, after: Cluster, now_s: float) -> tuple[Entry, ...]:
+    """The entries that other rules bring: from another half-life on, what is left until now fades at the new rate."""
+    if after.half_life_s == before.half_life_s:
+        return ()
+    at_s = _ms(now_s) / 1000
+    for member, account in usage.items():
+        usage[member] = Account(account.at(at_s, before.half_life_s), at_s)
+    return tuple(Balance(*member, *account) for member, account in sorted(usage.items()))
 
 
 def entries(
@@ -84,8 +97,7 @@ def _repeated(job: Job, number: int, start: str | None) -> tuple[Entry, ...]:
 
 
 def _payer(job: Job) -> Payer:
-    kind = nouns.kind(job)
-    return Payer(kind.project, kind.member, kind.work, job.spec.experiment)
+    return Payer(job.spec.project, job.origin.user, job.spec.work, job.spec.experiment)
 
 
 def _ms(time_s: float) -> int:

@@ -14,6 +14,7 @@ from trainmaster.errors import DiskFullError, OperationError
 from trainmaster.lifecycle.effects import DeleteCheckpoint, Effect, Launch, Stop
 from trainmaster.lifecycle.invariants import violations
 from trainmaster.lifecycle.pending import pending
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.events import CheckpointDeleted, NodeEnded, NodeLost, NodeStarted
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import NodePhase, Outcome
@@ -21,7 +22,7 @@ from trainmaster.ports.clock import Clock, Waker
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import EventStore, Inbox
 from trainmaster.scheduling.cycle import Carry
-from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.wire.failpoint import passing
 
 BEAT_S = 1.0  # the slow beat: probing, pending effects
@@ -43,12 +44,12 @@ class ControlLoop:
     events: EventStore
     inbox: Inbox
     actor: Actor
-    policy: Policy
     clock: Clock
     changed: Listener
     rng: Random = field(default_factory=Random)
     world: World = field(default_factory=World)
     carry: Carry = field(default_factory=Carry)
+    choose: Callable[[Cluster], Policy] = chosen
     probe: bool = True  # set from outside: an agent's end was noticed, ask the engine in the next tick
     ready: bool = False  # the inventory has been taken and recorded
     _next_beat_s: float = 0.0
@@ -136,7 +137,7 @@ class ControlLoop:
 
     def _plan(self, batch: Batch) -> None:
         if self.world.waiting and (self._queue_changed or batch.events):
-            self.carry = decide.plan(batch, self.policy, self.carry)
+            self.carry = decide.plan(batch, self.choose(self.world.rules), self.carry)
         self._queue_changed = False
 
     def _commit(self, batch: Batch, cursor: int) -> bool:

@@ -18,9 +18,9 @@ from trainmaster.ports.store import InboxRow
 def take(batch: Batch, row: InboxRow) -> str | None:
     """Record what one inbox row asks or tells; returns a word about it when it had to be dropped."""
     match row.command:
-        case cmd.SubmitJob(job, spec, origin, code, hold, data, lineage):
+        case cmd.SubmitJob(job, spec, origin, code, hold, data, lineage, urgent):
             hold = _deleted_meanwhile(batch, lineage) or hold
-            batch.record(job, ev.Submitted(row.seq, spec, origin, code, row.received_s, hold, data, lineage))
+            batch.record(job, ev.Submitted(row.seq, spec, origin, code, row.received_s, hold, data, lineage, urgent))
         case cmd.CancelJob(job, by, reason, grace_s):
             batch.record(job, ev.CancelRequested(by, reason, grace_s))
         case cmd.HoldJob(job, by, reason):
@@ -29,6 +29,9 @@ def take(batch: Batch, row: InboxRow) -> str | None:
             batch.record(job, ev.Released(by))
         case cmd.SetNodeState(name, state, by, reason):
             set_node_state(batch, name, ev.NodeStateSet(name, state, by, reason))
+        case cmd.ConfigureCluster(cluster, by):
+            if cluster != batch.world.rules:
+                batch.record_cluster(ev.ClusterConfigured(cluster, by))
         case cmd.TakeNote(job, by, text, project, experiment):
             batch.note(job or None, ev.Noted(by, text, row.received_s, project, experiment))
         case cmd.GiveUpCheckpoints(job, by, ids):

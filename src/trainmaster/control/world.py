@@ -8,11 +8,22 @@ from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.machine import accepts, apply
 from trainmaster.lifecycle.nodes import apply_node
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.events import AttemptEnded, ClusterEvent, JobEvent, NodeSeen, NodeStateSet, Noted, Submitted
+from trainmaster.model.events import (
+    AttemptEnded,
+    ClusterConfigured,
+    ClusterEvent,
+    JobEvent,
+    NodeSeen,
+    NodeStateSet,
+    Noted,
+    Submitted,
+)
 from trainmaster.model.job import Job, State
+from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent
 from trainmaster.scheduling import nouns
+from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.share import Account, Member
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Snapshot
 from trainmaster.scheduling.space import Grant, Site
@@ -35,21 +46,22 @@ class World:
     promised: dict[str, Grant] = field(default_factory=dict)
     sites: tuple[Site, ...] = ()
     places: dict[str, int] = field(default_factory=dict)  # of each node in `sites`
-    changes: Changes = field(default_factory=Changes, compare=False)
     rules: Cluster = DEFAULT
+    changes: Changes = field(default_factory=Changes, compare=False)
     usage: dict[Member, Account] = field(default_factory=dict)  # of attempts that are over
+    sites_hold_s: float = field(default=FOREVER, compare=False)  # until when `sites` are right: then a window is over
     last_seq: int = 0
     inbox_cursor: int = 0
 
     @classmethod
     def of(cls, live: Live) -> "World":
         """The world as the store has it."""
-        world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor)
+        world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor, rules=live.rules)
         for one in live.balances:
             world.usage[one.project, one.member] = Account(one.service, one.at_s)
         for node in live.nodes:
             world.nodes[node.name] = node
-        world.survey()
+        world.survey(live.last_now_s)
         for job in live.jobs:
             world.put(job)
         return world
@@ -66,7 +78,7 @@ class World:
             self.promised[job.id] = nouns.grant(job, job.promised, self.nodes, self.places)
         else:
             self.promised.pop(job.id, None)
-        before, now = self.waiting.get(job.id), nouns.task(job) if job.state is State.QUEUED else None
+        before, now = self.waiting.get(job.id), nouns.task(job, self.rules) if job.state is State.QUEUED else None
         if before == now:
             return
         if before is not None:
@@ -79,7 +91,7 @@ class World:
     def _run(self, job: Job) -> None:
         """What it holds."""
         before, live = self.running.get(job.id), job.state.live and job.attempt is not None
-        now = nouns.run(job, self.nodes, self.places) if live else None
+        now = nouns.run(job, self.nodes, self.places, self.rules) if live else None
         if before == now:
             return
         if before is not None:
@@ -89,16 +101,25 @@ class World:
             self.running[job.id], self.held[job.id] = now, job.attempt.allocation
             self.changes = self.changes.note(STARTED, job.id)
 
-    def survey(self) -> None:
-        """The nodes have changed: what runs on them is entered anew."""
-        self.sites, self.places = nouns.sites_of(self.nodes.values()), nouns.places_of(self.nodes.values())
+    def survey(self, now_s: float) -> None:
+        """The nodes have changed, or what is said of them: what runs on them is entered anew."""
+        nodes = list(self.nodes.values())
+        self.sites, self.places = nouns.sites_of(nodes, self.rules, now_s), nouns.places_of(nodes)
+        self.sites_hold_s = nouns.sites_hold_s(nodes, self.rules, now_s)
         self.changes = Changes()
         for id in self.running:
-            self.running[id] = nouns.run(self.jobs[id], self.nodes, self.places)
+            self.running[id] = nouns.run(self.jobs[id], self.nodes, self.places, self.rules)
         for id in self.promised:
             allocation = self.jobs[id].promised
             assert allocation is not None
             self.promised[id] = nouns.grant(self.jobs[id], allocation, self.nodes, self.places)
+
+    def obey(self, rules: Cluster, now_s: float) -> None:
+        """Other rules hold from now on: what is thought of every job is thought anew."""
+        self.rules = rules
+        for id in self.waiting:
+            self.waiting[id] = nouns.task(self.jobs[id], rules)
+        self.survey(now_s)
 
     def forget_ended(self, ids: set[str]) -> None:
         """Let go of those among `ids` that need nothing more."""
@@ -118,6 +139,8 @@ class World:
 
     def snapshot(self, now_s: float) -> Snapshot:
         """What the scheduler may see."""
+        if now_s >= self.sites_hold_s:
+            self.survey(now_s)
         return Snapshot(
             now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
             rules=self.rules, usage=self.usage, promised=self.promised,
@@ -168,10 +191,14 @@ class Batch:
         self.events.append(NewEvent(job_id, None, event))
 
     def record_cluster(self, event: ClusterEvent) -> None:
-        """Apply and remember an event about nodes or about a plan."""
+        """Apply and remember an event about nodes, the rules, or a plan."""
+        entries: tuple[Entry, ...] = ()
         if isinstance(event, NodeSeen | NodeStateSet):
             name = event.node.name if isinstance(event, NodeSeen) else event.name
             self.world.nodes[name] = apply_node(self.world.nodes.get(name), event)
-            self.world.survey()
+            self.world.survey(self.now_s)
             self.nodes.add(name)
-        self.events.append(NewEvent(None, None, event))
+        elif isinstance(event, ClusterConfigured):
+            entries = charging.reconfigured(self.world.usage, self.world.rules, event.cluster, self.now_s)
+            self.world.obey(event.cluster, self.now_s)
+        self.events.append(NewEvent(None, None, event, None, entries))

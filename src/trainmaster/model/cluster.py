@@ -6,10 +6,14 @@ a resource: a kind of GPU (`h100`), `gpus` (of any kind), `cpus`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 Labels = tuple[tuple[str, str], ...]  # sorted by name
 UNBOUNDED = float("inf")
 DAY_S = 86_400.0
+WEEK_S = 7 * DAY_S
+DEFAULT_POLICY = "fifo"  # of a pool that names none
+URGENT = 1_000_000  # what being urgent adds to a priority: above every class
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,20 @@ class Window:
     until_s: float
     nodes: tuple[str, ...] = ("*",)
     reason: str = ""
+    every_s: float = 0.0  # again after so long; 0: once
+
+    def turn(self, now_s: float) -> tuple[float, float] | None:
+        """From when until when it is the time that goes on at `now_s`, or else the next time; None once it is over for good."""
+        if now_s < self.until_s:
+            return self.from_s, self.until_s
+        if not self.every_s:
+            return None
+        later_s = ((now_s - self.until_s) // self.every_s + 1) * self.every_s
+        return self.from_s + later_s, self.until_s + later_s
+
+    def touches(self, node: str) -> bool:
+        """Whether a node is among those that it closes."""
+        return matches(self.nodes, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +49,26 @@ class Pool:
     labels: Labels = ()  # of all of them: zone, rack; more specific ones in `node_labels`
     node_labels: tuple[tuple[str, Labels], ...] = ()  # (pattern, labels)
     price: float = 0.0  # per GPU and hour; of a pool without GPUs, per CPU and hour
-    policy: str = "fair-share"
+    policy: str = DEFAULT_POLICY
     windows: tuple[Window, ...] = ()
+
+    def labels_of(self, node: str) -> Labels:
+        """The labels of one of its nodes: what is said of the node itself wins, the last that matches it first."""
+        found = dict(self.labels)
+        for pattern, labels in self.node_labels:
+            if matches((pattern,), node):
+                found.update(labels)
+        return tuple(sorted(found.items()))
+
+    def closes_s(self, node: str, now_s: float) -> float:
+        """From when on nothing may run on one of its nodes: the beginning of the window that is open, or is next."""
+        turns = [window.turn(now_s) for window in self.windows if window.touches(node)]
+        return min((turn[0] for turn in turns if turn is not None), default=UNBOUNDED)
+
+    def holds_s(self, now_s: float) -> float:
+        """Until when `closes_s` of its nodes says the same."""
+        turns = [window.turn(now_s) for window in self.windows]
+        return min((turn[1] for turn in turns if turn is not None), default=UNBOUNDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +122,20 @@ CLASSES = (
 class Cluster:
     """The whole. Whoever is not named has the defaults of its noun."""
 
-    pools: tuple[Pool, ...] = (Pool("default"),)
+    pools: tuple[Pool, ...] = (Pool("default", ()),)
     projects: tuple[Project, ...] = ()
     classes: tuple[Work, ...] = CLASSES
     half_life_s: float = 7 * DAY_S  # of usage that fair share looks back on
     min_run_s: float = 300.0  # nobody makes way for another before having run this long
     currency: str = "USD"
+    _pools: Mapping[str, Pool] = field(init=False, repr=False, compare=False, hash=False)
     _projects: Mapping[str, Project] = field(init=False, repr=False, compare=False, hash=False)
     _classes: Mapping[str, Work] = field(init=False, repr=False, compare=False, hash=False)
     _lines: dict[str, tuple[Project, ...]] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         """Look up by name from now on."""
+        object.__setattr__(self, "_pools", {one.name: one for one in self.pools})
         object.__setattr__(self, "_projects", {one.name: one for one in self.projects})
         object.__setattr__(self, "_classes", {one.name: one for one in self.classes})
         object.__setattr__(self, "_lines", {})
@@ -122,4 +160,18 @@ class Cluster:
 
     def pool(self, name: str) -> Pool:
         """A pool, whether it is named or not."""
-        return next((one for one in self.pools if one.name == name), Pool(name))
+        return self._pools.get(name) or Pool(name, ())
+
+    def pool_of(self, node: str, own: str) -> Pool:
+        """The pool of a node: the first that matches its name, else the one (`own`) that its engine says it is in."""
+        return next((pool for pool in self.pools if matches(pool.nodes, node)), None) or self.pool(own)
+
+    def may_call_urgent(self, project: str, member: str) -> bool:
+        """Whether a member of a project may call a job of it urgent."""
+        named = self.project(project).urgent
+        return member in named or "*" in named
+
+
+def matches(patterns: tuple[str, ...], name: str) -> bool:
+    """Whether one of the glob patterns matches."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import NodeState
-from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin
+from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class SubmitJob:
     hold: str | None = None
     data: tuple[DataVersion, ...] = ()
     lineage: Lineage | None = None
+    urgent: Urgency | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,14 @@ class SetNodeState:
     state: NodeState
     by: str
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureCluster:
+    """Lay down the rules: pools, projects, classes. The whole of them, in place of those before."""
+
+    cluster: Cluster
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +117,21 @@ class Unreadable:
 
 
 Command = (
-    SubmitJob | CancelJob | HoldJob | ReleaseJob | SetNodeState | TakeNote | GiveUpCheckpoints | RecordCommand | AgentReport
+    SubmitJob
+    | CancelJob
+    | HoldJob
+    | ReleaseJob
+    | SetNodeState
+    | ConfigureCluster
+    | TakeNote
+    | GiveUpCheckpoints
+    | RecordCommand
+    | AgentReport
 )
 COMMANDS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, TakeNote, GiveUpCheckpoints, RecordCommand, AgentReport,
+        SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, ConfigureCluster, TakeNote, GiveUpCheckpoints, RecordCommand,
+        AgentReport,
     )
 }  # fmt: skip

@@ -7,11 +7,12 @@ the event log keeps beside it. `EVENTS` is the closed set; the store writes the 
 from dataclasses import dataclass
 
 from trainmaster.model.checkpoints import Artifact, Part
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Outcome, StopFor, Verdict
 from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation, Node, NodeState
-from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin
+from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Submitted:
     held: str | None = None  # why it starts out held
     data: tuple[DataVersion, ...] = ()
     lineage: Lineage | None = None
+    urgent: Urgency | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,14 @@ class NodeStateSet:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterConfigured:
+    """A person laid down the rules that hold from now on, the whole of them (not a job's event)."""
+
+    cluster: Cluster
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """The scheduler's plan changed something (not a job's event): replayable and explainable."""
 
@@ -295,7 +305,7 @@ JobEvent = (
     | StopOrdered
     | AttemptEnded
 )
-ClusterEvent = NodeSeen | NodeStateSet | Planned
+ClusterEvent = NodeSeen | NodeStateSet | ClusterConfigured | Planned
 Event = JobEvent | ClusterEvent
 EVENTS: dict[str, type] = {
     cls.__name__: cls
@@ -303,6 +313,7 @@ EVENTS: dict[str, type] = {
         Submitted, Held, Released, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
         RendezvousChosen, NodeStarted,
         EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, ArtifactKept, NotKept,
-        Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, Planned,
+        Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, ClusterConfigured,
+        Planned,
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation
-from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin
+from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
 
 class State(StrEnum):
@@ -226,6 +226,7 @@ class Job:
     not_kept: tuple[str, ...] = ()  # the last checkpoints and artifacts that are not in the store, and why
     run_params: dict[str, str] = field(default_factory=dict)  # logged by the program; the first value of each stays
     run_tags: dict[str, str] = field(default_factory=dict)  # likewise; the last value of each stays
+    urgent: Urgency | None = None
 
     @property
     def good_checkpoints(self) -> tuple[Checkpoint, ...]:

@@ -97,6 +97,13 @@ class MetricsSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacementSpec:
+    """Where a job may run."""
+
+    pool: str | None = None  # None: in any
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A complete spec. `command` as a string is a line for bash, as a tuple it is argv; it is () where `python` is given."""
 
@@ -118,6 +125,8 @@ class JobSpec:
     python: str | None = None  # `package.module:function`, called with `params`, in place of a command
     roles: dict[str, Role] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)  # name -> path (absolute, or relative to the work directory) or URL
+    work: str = "training"  # its workload class (`class` in a file)
+    placement: PlacementSpec = PlacementSpec()
 
     @property
     def line(self) -> str:
@@ -154,6 +163,14 @@ class Origin:
     git_diff: str | None = None  # SHA-256 of the patch from `git_commit` to the files as they were
     git_diff_bytes: int = 0  # of the whole patch; what is stored of it ends at a limit
     git_diff_cut: bool = False  # the stored patch is not the whole one
+
+
+@dataclass(frozen=True, slots=True)
+class Urgency:
+    """Somebody said that a job cannot wait for its turn; shown to whoever waits for it instead."""
+
+    by: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ three files, so that the two processes never wait for each other's lock.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import Command, Unreadable
 from trainmaster.model.events import Event, Noted
 from trainmaster.model.job import Attempt, Job, State
@@ -53,6 +54,7 @@ class Live:
     last_seq: int
     last_now_s: float
     inbox_cursor: int
+    rules: Cluster = field(default_factory=Cluster)  # as last laid down
     balances: tuple[Balance, ...] = ()  # of all who have had anything
 
 
@@ -114,9 +116,9 @@ class EventStore(Protocol):
         """Append `events`, upsert the jobs and nodes they changed and the cursor, durably; returns the last seq.
 
         `jobs` holds each changed job in its final value of this transaction. Its current `attempt` is upserted into
-        the attempts projection; every attempt a job ever had stays there. Artifacts and notes are read off the events:
-        a later artifact of the same path replaces the earlier one. The entries that events bring are made in the
-        ledger, in their order.
+        the attempts projection; every attempt a job ever had stays there. Artifacts, notes and the rules are read off the
+        events: a later artifact of the same path, and later rules, replace the earlier ones. The entries that events bring
+        are made in the ledger, in their order.
         Raises: DiskFullError (nothing was written).
         """
         ...
@@ -163,6 +165,10 @@ class EventStore(Protocol):
 
     def nodes(self) -> list[Node]:
         """All nodes by name."""
+        ...
+
+    def rules(self) -> Cluster:
+        """What was last laid down for the cluster; the default where nobody has."""
         ...
 
     def events(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded]:

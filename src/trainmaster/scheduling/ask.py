@@ -60,17 +60,17 @@ def ask_of(nodes: int, each: Shape, lead: Shape | None = None) -> Ask:
 
 def asked(spec: JobSpec) -> Ask:
     """The request of a spec."""
-    each = shape(spec.resources)
+    each = shape(spec.resources, spec.placement.pool)
     if not spec.roles:
         return ask_of(spec.resources.nodes, each)
     lead = each
     for name in sorted(spec.roles):
-        lead = _together(lead, shape(spec.roles[name].resources))
+        lead = _together(lead, shape(spec.roles[name].resources, each.pool))
     return ask_of(spec.resources.nodes, each, lead)
 
 
 @lru_cache(maxsize=1 << 12)
-def shape(resources: Resources) -> Shape:
+def shape(resources: Resources, pool: str | None = None) -> Shape:
     """One node's part of a request."""
     # `Resources` leaves rare fields out of its hash, not out of its equality: the cache tells them apart.
     return Shape(
@@ -80,6 +80,7 @@ def shape(resources: Resources) -> Shape:
         milli(resources.cpus),
         resources.memory_bytes or 0,
         amounts(dict(resources.counted)),
+        pool,
     )
 
 

@@ -42,6 +42,7 @@ def impossible(ask: Ask, sites: Sequence[Site]) -> str | None:
 
 
 def _impossible(shape: Shape, count: int, cells: Sequence[Cell]) -> str | None:
+    cells = [cell for cell in cells if shape.pool in (None, cell.pool)]
     able = sum(1 for cell in cells if steps(cell, shape))
     if able >= count:
         return None

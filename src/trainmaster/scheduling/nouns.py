@@ -3,29 +3,44 @@
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from trainmaster.model.cluster import URGENT, Cluster, Pool
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.scheduling.ask import Shape, amounts, asked, milli
-from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.cells import FOREVER, Cell
+from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Kind, Owner, Run, Task, kind_of
 
 NOWHERE = -1  # the place of a node that the inventory has not
 
 
-def sites_of(nodes: Iterable[Node]) -> tuple[Site, ...]:
-    """The inventory, by the nodes' names."""
-    return tuple(_site(node) for node in sorted(nodes, key=lambda node: node.name))
+def sites_of(nodes: Iterable[Node], rules: Cluster = DEFAULT, now_s: float = 0.0) -> tuple[Site, ...]:
+    """The inventory, by the nodes' names, as it is until `sites_hold_s`."""
+    found = sorted(nodes, key=lambda node: node.name)
+    return tuple(_site(node, pool, pool.closes_s(node.name, now_s)) for node, pool in _pooled(found, rules))
+
+
+def sites_hold_s(nodes: Iterable[Node], rules: Cluster, now_s: float) -> float:
+    """Until when `sites_of` says the same of the same nodes and rules."""
+    return min(
+        (pool.holds_s(now_s) for pool in {pool.name: pool for _, pool in _pooled(nodes, rules)}.values()), default=FOREVER
+    )
+
+
+def _pooled(nodes: Iterable[Node], rules: Cluster) -> Iterable[tuple[Node, Pool]]:
+    return ((node, rules.pool_of(node.name, node.pool)) for node in nodes)
 
 
 @lru_cache(maxsize=1 << 15)
-def _site(node: Node) -> Site:
+def _site(node: Node, pool: Pool, closes_s: float) -> Site:
     kinds = tuple(sorted({device.kind for device in node.devices}))
     devices = tuple(kinds.index(device.kind) for device in node.devices)
     whole = tuple(devices.count(i) for i in range(len(kinds)))
-    cell = Cell(kinds, whole, (), milli(node.cpus), node.memory_bytes, amounts(dict(node.counted)))
-    return Site(node.name, cell, devices, node.state is NodeState.UP, "" if node.state is NodeState.UP else str(node.state))
+    counted = amounts(dict(node.counted))
+    cell = Cell(kinds, whole, (), milli(node.cpus), node.memory_bytes, counted, pool.name, closes_s)
+    up = node.state is NodeState.UP
+    return Site(node.name, cell, devices, up, "" if up else str(node.state), pool.name, pool.labels_of(node.name))
 
 
 def places_of(nodes: Iterable[Node]) -> dict[str, int]:
@@ -33,26 +48,28 @@ def places_of(nodes: Iterable[Node]) -> dict[str, int]:
     return {name: place for place, name in enumerate(sorted(node.name for node in nodes))}
 
 
-def kind(job: Job) -> Kind:
+def kind(job: Job, rules: Cluster = DEFAULT) -> Kind:
     """What the scheduler knows of a job that others may have in common with it."""
     spec = job.spec
-    return kind_of(asked(spec), Owner(spec.project, job.origin.user, priority=spec.priority), spec.time_limit_s)
+    tier = rules.work(spec.work).priority + (URGENT if job.urgent is not None else 0)
+    owner = Owner(spec.project, job.origin.user, spec.work, tier + spec.priority, tier)
+    return kind_of(asked(spec), owner, spec.time_limit_s)
 
 
-def task(job: Job) -> Task:
+def task(job: Job, rules: Cluster = DEFAULT) -> Task:
     """A queued job."""
     limit_s = job.spec.time_limit_s
     left_s = None if limit_s is None else max(0.0, limit_s - job.ran_s)
-    return Task(job.seq, job.id, kind(job), job.queued_s, job.not_before_s, left_s, job.ran_s, evictions=job.evictions)
+    return Task(job.seq, job.id, kind(job, rules), job.queued_s, job.not_before_s, left_s, job.ran_s, evictions=job.evictions)
 
 
-def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Run:
+def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: Cluster = DEFAULT) -> Run:
     """A job with a live attempt."""
     assert job.attempt is not None
     attempt = job.attempt
     granted = grant(job, attempt.allocation, nodes, places)
     saved_s = max((one.committed_s for one in job.checkpoints if one.attempt == attempt.number), default=None)
-    return Run(task(job), granted, attempt.started_s or attempt.placed_s, attempt.stopping_s is not None, saved_s)
+    return Run(task(job, rules), granted, attempt.started_s or attempt.placed_s, attempt.stopping_s is not None, saved_s)
 
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:
@@ -79,9 +96,12 @@ def _share(node: Node, shape: Shape, held: tuple[int, ...]) -> NodeShare:
     )
 
 
-def snapshot(now_s: float, nodes: Iterable[Node], waiting: Iterable[Job], live: Iterable[Job]) -> Snapshot:
+def snapshot(
+    now_s: float, nodes: Iterable[Node], waiting: Iterable[Job], live: Iterable[Job], rules: Cluster = DEFAULT
+) -> Snapshot:
     """The world as a whole, for one decision."""
     known = {node.name: node for node in nodes}
     places = places_of(known.values())
-    running = {job.id: run(job, known, places) for job in live if job.attempt is not None}
-    return Snapshot(now_s, sites_of(known.values()), {job.id: task(job) for job in waiting}, running)
+    running = {job.id: run(job, known, places, rules) for job in live if job.attempt is not None}
+    sites, queue = sites_of(known.values(), rules, now_s), {job.id: task(job, rules) for job in waiting}
+    return Snapshot(now_s, sites, queue, running, rules=rules)

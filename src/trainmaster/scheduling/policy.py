@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.fair import Holdings, Shares, fair_share
 from trainmaster.scheduling.hazards import Hazards, Life
@@ -159,3 +160,10 @@ POLICIES = {
         ),
     )
 }
+
+LIVE = tuple(name for name, policy in POLICIES.items() if not policy.exact)  # those that a cluster may choose
+
+
+def chosen(rules: Cluster) -> Policy:
+    """The policy of the first pool, which holds for the whole cluster; one that only a newer version knows is the default."""
+    return POLICIES.get(rules.pools[0].policy, POLICIES[DEFAULT_POLICY])

@@ -17,8 +17,8 @@ class Kind:
     project: str = "default"
     member: str = ""
     work: str = "training"  # the workload class
-    priority: int = 0  # -100 … 100, within the class
-    tier: int = 0  # the class's own priority
+    priority: int = 0  # the class's and its own together; beyond `URGENT` somebody called it urgent
+    tier: int = 0  # the same of the class alone
     limit_s: float | None = None  # time limit
     command: str = ""  # digest of what runs, for prediction; "" where nobody knows
 

@@ -22,7 +22,7 @@ def per_node(shape: Shape) -> str:
     if shape.memory:
         words.append(memory(shape.memory))
     words += [counted(name, amount) for name, amount in shape.counted]
-    return ", ".join(words)
+    return ", ".join(words) + (f" in pool {shape.pool}" if shape.pool is not None else "")
 
 
 def gpus(milli: int, kind: str | None = None) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -20,13 +20,14 @@ from trainmaster.server import bodies, reproduction, runtime, schemas, views
 from trainmaster.server.data import data_versions
 from trainmaster.server.lookup import find
 from trainmaster.server.names import Ref
+from trainmaster.server.rules import urgency
 from trainmaster.server.submit import Acknowledgement, check_code, check_spec, idempotency_key, plain
 from trainmaster.spec.changes import changed, only_known_params
 
 router = APIRouter(tags=["jobs"])
 
 _MAX_BYTES = bodies.MIB
-_REPRODUCE = frozenset(("origin", "data", "hold"))
+_REPRODUCE = frozenset(("origin", "data", "hold", "urgent"))
 _REQUEUE = _REPRODUCE | {"changes", "new_params"}
 _FORK = _REQUEUE | {"code", "step", "checkpoint"}
 _LISTED = 8
@@ -67,6 +68,9 @@ async def _make(request: Request, ref: str, relation: Relation, body: Mapping[st
     async with desk.gate.inside():  # the checkpoint that is there now is there when the row is in
         parent = (await run_in_threadpool(find, desk, ref)).job
         command = await run_in_threadpool(_command, desk, parent, relation, body)
+        reason = bodies.text(body, "urgent")
+        urgent = await run_in_threadpool(urgency, desk, command.spec.project, runtime.user(request), reason)
+        command = replace(command, urgent=urgent)
         if relation is Relation.REPRODUCTION:
             told = await run_in_threadpool(reproduction.told, desk, parent, command.data)
         (id,) = await desk.accept([NewRow(key, command, time.time(), command.spec.experiment)])

@@ -19,6 +19,7 @@ from trainmaster.server import (
     artifacts,
     bodies,
     cancelling,
+    cluster,
     code,
     commands,
     compare,
@@ -85,8 +86,8 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/output", exec.agent_output, methods=["POST"]))
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
-        submit, queue, again, provenance, cancelling, exec, jobs, artifacts, logs, compare, notes, commands, nodes, code,
-        storage, streams, gauges, usage,
+        submit, queue, cluster, again, provenance, cancelling, exec, jobs, artifacts, logs, compare, notes, commands, nodes,
+        code, storage, streams, gauges, usage,
     )  # fmt: skip
     for room in rooms:
         app.include_router(room.router)

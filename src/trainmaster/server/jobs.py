@@ -19,6 +19,7 @@ from trainmaster.server import bodies, queue, runtime, schemas, sentences, views
 from trainmaster.server.artifacts import kept_by
 from trainmaster.server.lookup import find, page
 from trainmaster.server.names import Ref
+from trainmaster.server.rules import delayed_by
 
 router = APIRouter(tags=["jobs"])
 
@@ -100,7 +101,7 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
         seen = queue.snapshot(desk)
         place = queue.position(seen, job.id)
         if place is not None and reason == job.reason:
-            reason = why(task(job), seen, place, job.reason)
+            reason = why(task(job, seen.rules), seen, place, job.reason) + delayed_by(desk, seen, job.id)
     return bodies.Json({"id": job.id, "reason": reason, "position": place, "state": job.state.value})
 
 

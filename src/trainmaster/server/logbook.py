@@ -54,6 +54,7 @@ def job_entries(job: Job, attempts: Sequence[Attempt]) -> list[Entry]:
     """What happened to a job by itself: submitted, started, resumed, broke, ended."""
     origin = job.lineage.job if job.lineage is not None else None
     made = f"submitted, made from {origin}" if origin else "submitted"
+    made += "" if job.urgent is None else f" as urgent ({job.urgent.by}: {job.urgent.reason})"
     entries = [replace(_of(job, job.created_s, "submitted", made), by=job.origin.user, links=(origin,) if origin else ())]
     for attempt in attempts:
         entries += _attempt_entries(job, attempt)

@@ -5,6 +5,7 @@ import time
 
 from fastapi import APIRouter, Request
 
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
@@ -12,10 +13,11 @@ from trainmaster.scheduling.cycle import Carry, cycle, ordered
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import allocation, task
 from trainmaster.scheduling.nouns import snapshot as world
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.lookup import page
+from trainmaster.server.rules import present
 from trainmaster.server.submit import ONE, SPEC_MAX_BYTES, row_of
 from trainmaster.server.views import View, pending_job
 from trainmaster.spec.document import to_mapping
@@ -23,21 +25,20 @@ from trainmaster.spec.document import to_mapping
 router = APIRouter(tags=["jobs"])
 
 QUEUE_MAX = 20_000  # jobs that are looked at
-_POLICY = POLICIES["fifo"]
 _LIVE = tuple(state for state in State if state.live)
 
 
-def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = ()) -> Snapshot:
-    """What the scheduler would see now, were `extra` queued too."""
+def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
+    """What the scheduler would see now, were `extra` queued too, and under `rules` where some are given."""
     events = desk.services.events
     waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
-    return world(time.time(), events.nodes(), (*waiting, *extra), live)
+    return world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
     """Where a job stands, counted from 1; None when it does not wait."""
-    ids = [task.id for task in ordered(seen, _POLICY)]
+    ids = [task.id for task in ordered(seen, chosen(seen.rules))]
     return 1 + ids.index(job_id) if job_id in ids else None
 
 
@@ -55,7 +56,7 @@ async def plan(request: Request) -> bodies.Json:
     """
     body = await bodies.read_json(request, SPEC_MAX_BYTES, "the job", ONE)
     desk = runtime.of(request)
-    row = row_of(desk, body, "plan")
+    row = row_of(desk, body, "plan", runtime.user(request))
     return bodies.Json(await asyncio.to_thread(_foreseen, desk, row))
 
 
@@ -67,7 +68,7 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
         found: View = {"placement": None, "reason": f"it would be held: {job.reason}", "position": None}
     else:
         seen = snapshot(desk, (job,))
-        decided, _ = cycle(seen, _POLICY, Carry())
+        decided, _ = cycle(seen, chosen(seen.rules), Carry())
         grant = next((placed.grant for placed in decided.placements if placed.job == job.id), None)
         nodes = tuple(sorted(desk.services.events.nodes(), key=lambda node: node.name))
         shares = None if grant is None else allocation(grant, nodes).shares
@@ -77,7 +78,7 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
                 {"node": share.node, "cpus": share.cpus, "memory_bytes": share.memory_bytes, "devices": list(share.devices)}
                 for share in shares
             ],
-            "reason": None if shares is not None else why(task(job), seen, place or 1),
+            "reason": None if shares is not None else why(task(job, seen.rules), seen, place or 1),
             "position": place,
         }  # fmt: skip
     return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}

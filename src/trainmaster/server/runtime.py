@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from trainmaster.errors import TrainmasterError
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
@@ -63,6 +64,7 @@ class Runtime:
         self.environments: set[str] = set()  # records known to be in the blob store
         self._jobs: dict[str, tuple[float, Job]] = {}
         self._nodes: tuple[float, list[Node]] | None = None
+        self._rules: tuple[float, Cluster] | None = None
         self._fences: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -127,6 +129,13 @@ class Runtime:
             self._nodes = (now_s, self.services.events.nodes())
         return self._nodes[1]
 
+    def rules(self) -> Cluster:
+        """The rules of the cluster, at most a second old; `rules.present` looks at what was just accepted too."""
+        now_s = time.monotonic()
+        if self._rules is None or now_s - self._rules[0] > _NODES_TTL_S:
+            self._rules = (now_s, self.services.events.rules())
+        return self._rules[1]
+
     async def trim(self) -> None:
         """Forget inbox rows that control took up long ago; on a full disk, another time."""
         try:
@@ -149,7 +158,7 @@ class Runtime:
 
     def _changed(self, jobs: set[str] | None) -> None:
         """Control recorded something of these jobs, or of any."""
-        self._nodes = None
+        self._nodes = self._rules = None
         if jobs is None:
             self._jobs.clear()
             self.bells.ring_all()

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from trainmaster.server import asking as ask
+from trainmaster.server.cluster_schemas import NewRules
 from trainmaster.server.record_schemas import ArtifactView, NewNote
 
 
@@ -32,6 +33,7 @@ class Submit(BaseModel):
     code: dict[str, Any] | None = Field(None, description="digest, files, bytes, linked, in_place")
     data: list[dict[str, Any]] | None = Field(None, description="name, uri, digest, exact, files, bytes of the spec's data")
     hold: str | None = Field(None, description="the reason for which the job starts out held")
+    urgent: str | None = Field(None, description="why it cannot wait for its turn")
 
 
 class SubmitKeyed(Submit):
@@ -145,6 +147,7 @@ class JobSummary(BaseModel):
     experiment: str
     state: str = Field(examples=["running"])
     reason: str
+    workload_class: str = Field(alias="class", examples=["training"])
     priority: int
     attempt: int = Field(description="number of the current or last attempt; 0: none yet")
     created_s: float
@@ -205,6 +208,7 @@ class JobDetail(JobSummary):
     data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
     lineage: dict[str, Any] | None = Field(description="the job it was made from: relation, job, checkpoint, step, owner")
     children: list[str] = Field(description="the jobs made from it")
+    urgent: dict[str, str] | None = Field(description="by, reason; null: it is not")
     failure: dict[str, Any] | None
     time_limit_s: float | None
     attempts: list[AttemptView]
@@ -292,6 +296,7 @@ class Reproduce(BaseModel):
     origin: dict[str, Any] | None = None
     data: list[dict[str, Any]] | None = Field(None, description="the versions of its data as they are now")
     hold: str | None = None
+    urgent: str | None = Field(None, description="why it cannot wait for its turn")
 
 
 class Requeue(Reproduce):
@@ -362,7 +367,7 @@ def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[s
 
 BODIES: tuple[type[BaseModel], ...] = (
     Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Exec, ask.ExecInput, CodeTree, Requeue, Reproduce,
-    Fork, NewNote, StorageCollect, Error,
+    Fork, NewNote, NewRules, StorageCollect, Error,
 )  # fmt: skip
 
 

@@ -24,8 +24,9 @@ def event_view(row: Recorded) -> dict[str, Any]:
 def sentence(event: ev.Event) -> str:
     """What happened, in a line."""
     match event:
-        case ev.Submitted(origin=origin):
-            return f"submitted by {origin.user}" if origin.user else "submitted"
+        case ev.Submitted(origin=origin, urgent=urgent):
+            said = f"submitted by {origin.user}" if origin.user else "submitted"
+            return said if urgent is None else f"{said}, urgent ({urgent.by}: {urgent.reason})"
         case ev.Held(by, reason):
             return _because(f"held by {by}", reason)
         case ev.Released(by):
@@ -58,6 +59,8 @@ def sentence(event: ev.Event) -> str:
             return f"node {node.name} seen: {node.cpus:g} CPUs, {len(node.devices)} devices"
         case ev.NodeStateSet(name, state, by, reason):
             return _because(f"node {name} set {state.value} by {by}", reason)
+        case ev.ClusterConfigured(cluster, by):
+            return f"{by} laid down the rules: {len(cluster.pools)} pools, {len(cluster.projects)} projects"
         case ev.Planned(placed=placed):
             return f"placed {', '.join(placed)}" if placed else "planned"
     return _attempt_sentence(event)

@@ -21,6 +21,7 @@ from trainmaster.scheduling.nouns import sites_of
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.data import data_versions
 from trainmaster.server.provenance import check_diff
+from trainmaster.server.rules import obeyed, urgency
 from trainmaster.spec.document import from_mapping
 from trainmaster.wire.failpoint import passing
 from trainmaster.wire.remotes import without_credentials
@@ -31,7 +32,7 @@ SPEC_MAX_BYTES = bodies.MIB
 _BATCH_MAX_BYTES = 64 * bodies.MIB
 _BATCH_MAX = 10_000
 _KEY_MAX = 200
-ONE = frozenset(("spec", "origin", "code", "hold", "data"))
+ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent"))
 _OF_BATCH = ONE | {"key"}
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -78,7 +79,8 @@ async def submit(request: Request) -> Acknowledgement:
     desk = runtime.of(request)
     key = idempotency_key(request)
     async with desk.gate.inside():  # nothing of what is found stored may go before the row is in
-        row = await made(desk, body, f"submit:{runtime.user(request)}:{key}")
+        user = runtime.user(request)
+        row = await made(desk, body, f"submit:{user}:{key}", user)
         ids = await desk.accept([row])
     return Acknowledgement({"id": ids[0]}, 201)
 
@@ -107,7 +109,7 @@ async def submit_batch(request: Request) -> Acknowledgement:
             own = bodies.text(job, "key")
             name = f"submit:{user}:{own}" if own else f"batch:{user}:{key}:{index}"
             try:
-                rows.append(await made(desk, job, name))
+                rows.append(await made(desk, job, name, user))
             except TrainmasterError as error:
                 error.message = f"job {index}: {error.message}"
                 raise
@@ -125,34 +127,35 @@ def idempotency_key(request: Request) -> str:
     return key
 
 
-async def made(desk: runtime.Runtime, body: Mapping[str, Any], key: str) -> NewRow:
+async def made(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -> NewRow:
     """`row_of`, on another thread where the store may have to be asked over a network."""
     near = desk.services.blobs.local_path("code") is not None
-    return row_of(desk, body, key) if near else await run_in_threadpool(row_of, desk, body, key)
+    return row_of(desk, body, key, user) if near else await run_in_threadpool(row_of, desk, body, key, user)
 
 
-def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str) -> NewRow:
-    """One job as a row of the inbox. Raises: SpecError, ImpossibleError, UsageError, ConflictError."""
+def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -> NewRow:
+    """One job that `user` submits as a row of the inbox. Raises: SpecError, ImpossibleError, UsageError, ConflictError."""
     mapping = body.get("spec")
     if not isinstance(mapping, dict):
         raise UsageError("spec must be an object as in a spec file", "`tm schema` prints what may be in it")
     spec = from_mapping(mapping)
     check_spec(desk, spec)
+    urgent = urgency(desk, spec.project, user, bodies.text(body, "urgent"))
     origin, code = plain(Origin, body.get("origin"), "origin"), plain(CodeCopy, body.get("code"), "code")
     check_code(desk, origin, code)
-    command = SubmitJob("", spec, origin, code, bodies.text(body, "hold"), data_versions(body.get("data"), spec))
+    command = SubmitJob("", spec, origin, code, bodies.text(body, "hold"), data_versions(body.get("data"), spec), urgent=urgent)
     return NewRow(key, command, time.time(), spec.experiment)
 
 
 def check_spec(desk: runtime.Runtime, spec: JobSpec) -> None:
-    """Raises: UsageError for a tag that the project requires, ImpossibleError."""
+    """Raises: UsageError for a tag that the project requires, a class or a pool that there is not; ImpossibleError."""
     required = desk.services.configuration.project(spec.project).required_tags
     missing = [name for name in required if not spec.tags.get(name)]
     if missing:
         tags, flags = " and ".join(missing), " ".join(f"--tag {name}=…" for name in missing)
         raise UsageError(f"project {spec.project} requires the tag{'s' * (len(missing) > 1)} {tags}: add {flags}")
-    nodes = desk.nodes()
-    lacking = impossible(asked(spec), sites_of(nodes)) if nodes else None
+    rules, nodes = obeyed(desk, spec), desk.nodes()
+    lacking = impossible(asked(spec), sites_of(nodes, rules, time.time())) if nodes else None
     if lacking is not None:
         raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
 

@@ -15,6 +15,7 @@ from trainmaster.model.spec import (
     JobSpec,
     MetricsSpec,
     Mode,
+    PlacementSpec,
     Resources,
     Restarts,
     Role,
@@ -24,6 +25,7 @@ from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_e
 from trainmaster.spec.fields import JobFields, ResourcesFields, RoleFields, RoleResourcesFields
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.naming import default_name
+from trainmaster.spec.placing import at, fault_of, unspeakable
 from trainmaster.spec.unknown import unknown
 from trainmaster.spec.yaml12 import SIZE_MAX_BYTES, Document, Positions, dotted, parse
 from trainmaster.spec.yaml12 import Path as FieldPath
@@ -73,12 +75,17 @@ def workdir_path(spec: JobSpec, file: Path | None) -> Path:
 def _load(value: object, document: Document) -> JobSpec:
     where = document.where
     faults = list(document.faults)
+    if isinstance(value, dict) and not {"command", "python"} & value.keys() and {"pools", "projects"} & value.keys():
+        message = "this is a cluster.yaml, not a job: it has pools or projects and no command"
+        raise spec_error(
+            [at(where, (), Fault("", message, "a job"))], "see what it would do: tm plan FILE   lay it down: tm apply FILE"
+        )
     if not isinstance(value, dict):
         empty = value is None
         message = "the spec is empty; it needs at least a command" if empty else f"expected a mapping, got {describe(value)}"
-        fault = _at(where, (), Fault("command" if empty else "", message, "a mapping with at least 'command'", describe(value)))
+        fault = at(where, (), Fault("command" if empty else "", message, "a mapping with at least 'command'", describe(value)))
         raise spec_error([*faults, fault])
-    odd = _unspeakable(value, where)
+    odd = unspeakable(value, where)
     if odd:
         raise spec_error([*faults, *odd])
     faults += _lacking(value, where)
@@ -86,9 +93,9 @@ def _load(value: object, document: Document) -> JobSpec:
         fields = JobFields.model_validate(_as_written(value, where))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=True)
-        faults += [_fault(dict(item), where) for item in found[:FAULTS_MAX]]
+        faults += [fault_of(dict(item), where, unknown) for item in found[:FAULTS_MAX]]
         raise spec_error(faults) from None
-    faults += [_at(where, path, fault) for path, fault in _contradictions(fields)]
+    faults += [at(where, path, fault) for path, fault in _contradictions(fields)]
     if faults:
         raise spec_error(faults)
     return _complete(fields)
@@ -98,11 +105,11 @@ def _lacking(mapping: dict[str, Any], where: Positions) -> list[Fault]:
     """What is to run must be said, and once."""
     if "command" in mapping and "python" in mapping:
         message = "is given besides 'command'; give one of them (an interpreter goes into environment.python)"
-        return [_at(where, ("python",), Fault("python", message, "command or python", "both"), key=True)]
+        return [at(where, ("python",), Fault("python", message, "command or python", "both"), key=True)]
     if "command" in mapping or "python" in mapping:
         return []
     message = "missing; every spec needs it, as 'command: python train.py' (or 'python: package.module:function')"
-    return [_at(where, ("command",), Fault("command", message, "a command", "nothing"))]
+    return [at(where, ("command",), Fault("command", message, "a command", "nothing"))]
 
 
 def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
@@ -130,38 +137,6 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
     return found
 
 
-def _at(where: Positions, path: FieldPath, fault: Fault, key: bool = False) -> Fault:
-    if not where.file:
-        return fault
-    line, column = where.key(path) if key else where.value(path)
-    return Fault(fault.field, fault.message, fault.expected, fault.got, fault.nearest, where.file, line, column)
-
-
-def _unspeakable(mapping: dict[Any, Any], where: Positions) -> list[Fault]:
-    """Texts that no file, environment or database can hold, and names that are not texts."""
-    faults: list[Fault] = []
-    left: list[tuple[FieldPath, Any]] = [((), mapping)]
-    while left:
-        path, value = left.pop()
-        if isinstance(value, dict):
-            faults += [
-                _at(where, path, Fault(dotted(path), f"a name must be text, not {describe(key)}", "a name", describe(key)))
-                for key in value if not isinstance(key, str)
-            ]  # fmt: skip
-            left += [((*path, key), item) for key, item in value.items() if isinstance(key, str)]
-            left += [((*path, key), key) for key in value if isinstance(key, str)]
-        elif isinstance(value, list | tuple):
-            left += [((*path, index), item) for index, item in enumerate(value)]
-        elif isinstance(value, str) and not _is_text(value):
-            field = dotted(path).encode("utf-8", "replace").decode().replace("\0", "?")
-            faults.append(_at(where, path, Fault(field, "holds a NUL or half a character", "a text", "an unusable text")))
-    return faults
-
-
-def _is_text(value: str) -> bool:
-    return "\0" not in value and (value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value))
-
-
 def _as_written(mapping: dict[str, Any], where: Positions) -> dict[str, Any]:
     """Numbers among arguments and variables become the text that the file has: `1e-4` stays `1e-4`."""
     written = _command_as_written(mapping, (), where)
@@ -187,30 +162,6 @@ def _command_as_written(mapping: dict[str, Any], path: FieldPath, where: Positio
     return {**mapping, "command": texts}
 
 
-def _fault(error: dict[str, Any], where: Positions) -> Fault:
-    """One of pydantic's errors as a fault."""
-    path: FieldPath = tuple(error["loc"])
-    at_key = bool(path) and path[-1] == "[key]"
-    path = path[:-1] if at_key else path
-    field, kind = dotted(path), error["type"]
-    if kind == "extra_forbidden":
-        return _at(where, path, unknown(path, error["input"]), key=True)
-    if kind == "missing":
-        message = f"missing; every role needs it, as '{path[-1]}: python eval.py --watch'"
-        return _at(where, path, Fault(field, message, "a command", "nothing"))
-    if kind == "spec":
-        context = error["ctx"]
-        fault = Fault(field, context["message"], context["expected"], context["got"], context["nearest"])
-        return _at(where, path, fault, key=at_key)
-    got = describe(error["input"])
-    expected = {"model_type": "a mapping", "dict_type": "a mapping of names to values", "list_type": "a list"}.get(kind, "")
-    message = f"expected {expected}, got {got}" if expected else error["msg"]
-    alone = kind == "list_type" and isinstance(error["input"], str) and len(error["input"]) < 200
-    suggestion = f"[{error['input']}]" if alone else None
-    hint = f"; did you mean {suggestion!r}?" if suggestion else ""
-    return _at(where, path, Fault(field, message + hint, expected, got, suggestion))
-
-
 def _complete(fields: JobFields) -> JobSpec:
     name = fields.name or default_name(fields.command if fields.python is None else fields.python.rpartition(":")[2])
     resources, checkpoint, environment = fields.resources, fields.checkpoint, fields.environment
@@ -233,6 +184,8 @@ def _complete(fields: JobFields) -> JobSpec:
         python=fields.python,
         roles={name: _role(role) for name, role in fields.roles.items()},
         data=fields.data,
+        work=fields.work,
+        placement=PlacementSpec(fields.placement.pool),
     )
 
 

@@ -13,12 +13,20 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from trainmaster.spec import quantities, sources, values
 
 RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do instead
-    "class": (
-        "workload class: interactive, evaluation, trial, training or production",
-        "order your jobs with 'priority', from -100 to 100",
-    ),
     "elastic": ("the smallest and largest number of nodes", "ask for a fixed number of nodes with 'resources.nodes'"),
-    "placement": ("how nodes are chosen", "leave it out: the first nodes with room are taken"),
+    "placement.strategy": (
+        "how nodes are chosen: pack, spread or balanced",
+        "leave it out: the fullest nodes with room are taken",
+    ),
+    "placement.within": (
+        "a rack or zone that all nodes are in",
+        "name a pool whose nodes are close to each other: placement.pool",
+    ),
+    "placement.near": (
+        "data or a checkpoint that the nodes should be near to",
+        "name the pool that is near it: placement.pool",
+    ),
+    "placement.with": ("a job that it should run beside", "run it beside the ranks: roles"),
     "budget": ("what the job may cost", "bound the job with 'time_limit'"),
     "stages": ("smoke and canary runs with their gates", "submit a short job first, with fewer steps and its own 'time_limit'"),
     "notify": ("what to be told of", "wait for the job where you need to know: tm wait JOB"),
@@ -40,10 +48,10 @@ _OURS = frozenset(
 _OUR_PREFIXES = ("TRAINMASTER_", "TORCHELASTIC_")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SIZE_SCHEMA = {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*([kMGTP]?B|[KMGTP]iB)$"}
-_DURATION_SCHEMA = {"type": ["string", "number"], "exclusiveMinimum": 0, "pattern": r"^[\d. dhms]+$"}
+DURATION_SCHEMA = {"type": ["string", "number"], "exclusiveMinimum": 0, "pattern": r"^[\d. dhms]+$"}
 _GPUS_SCHEMA = {"type": ["integer", "string"], "minimum": 0, "pattern": r"^[A-Za-z][A-Za-z0-9_.\-]*:[0-9]+$"}
 _SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
-_NAME_SCHEMA = {"type": "string", "pattern": r"^[A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9_])?$"}
+NAME_SCHEMA = {"type": "string", "pattern": r"^[A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9_])?$"}
 
 
 def _whole(low: int, high: int) -> PlainValidator:
@@ -88,8 +96,8 @@ def _integer_schema(low: int, high: int) -> WithJsonSchema:
 _STRING = WithJsonSchema({"type": "string"})
 
 # A type that allows None has it as its default alone: written in a file, null is refused like any other wrong value.
-Name = Annotated[str, PlainValidator(values.name), WithJsonSchema(_NAME_SCHEMA)]
-DefaultName = Annotated[str | None, PlainValidator(values.name), WithJsonSchema(_NAME_SCHEMA)]
+Name = Annotated[str, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
+DefaultName = Annotated[str | None, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
 Priority = Annotated[int, _whole(-100, 100), _integer_schema(-100, 100)]
 Nodes = Annotated[int, _whole(1, 10_000), _integer_schema(1, 10_000)]
 Ranks = Annotated[int | None, _whole(1, 4096), _integer_schema(1, 4096)]
@@ -111,12 +119,12 @@ Command = Annotated[
 Cpus = Annotated[float, PlainValidator(values.cpus), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 Gpus = Annotated[tuple[int, str | None], PlainValidator(values.gpus), WithJsonSchema(_GPUS_SCHEMA)]
 Size = Annotated[int | None, PlainValidator(values.size_bytes), WithJsonSchema(_SIZE_SCHEMA)]
-Duration = Annotated[float | None, PlainValidator(values.duration_s), WithJsonSchema(_DURATION_SCHEMA)]
+Duration = Annotated[float | None, PlainValidator(values.duration_s), WithJsonSchema(DURATION_SCHEMA)]
 CheckpointPath = Annotated[str | None, PlainValidator(values.checkpoint_path), _STRING]
 ResumeArguments = Annotated[str | None, PlainValidator(values.resume_arguments), _STRING]
 Pattern = Annotated[str | None, PlainValidator(values.metrics_pattern), _STRING]
 ModeWord = Annotated[str, PlainValidator(lambda v: values.choice(v, ("min", "max"))), WithJsonSchema({"enum": ["min", "max"]})]
-Interval = Annotated[float | None, PlainValidator(_interval), WithJsonSchema(_DURATION_SCHEMA)]
+Interval = Annotated[float | None, PlainValidator(_interval), WithJsonSchema(DURATION_SCHEMA)]
 Function = Annotated[
     str | None,
     PlainValidator(sources.function),
@@ -194,6 +202,12 @@ class CheckpointFields(_Section):
     )
 
 
+class PlacementFields(_Section):
+    """Which nodes are looked at for the job."""
+
+    pool: DefaultName = Field(default=None, description="The pool that its nodes are in; default: any.", examples=["a100"])
+
+
 class RestartsFields(_Section):
     """How many restarts are paid for. A bare number stands for `program`."""
 
@@ -241,7 +255,13 @@ class JobFields(_Section):
     name: DefaultName = Field(default=None, description="Default: the script's name.", examples=["digits-ddp"])
     project: Name = Field(default="default", description="Who the job belongs to.", examples=["vision"])
     experiment: DefaultName = Field(default=None, description="Collection of jobs; default: the name.", examples=["digits"])
-    priority: Priority = Field(default=0, description="Higher goes first, from -100 to 100.", examples=[10])
+    work: Name = Field(
+        default="training",
+        alias="class",
+        description="Workload class: production, interactive, evaluation, training, trial, or one of your administrator's.",
+        examples=["interactive"],
+    )
+    priority: Priority = Field(default=0, description="Higher goes first within the class, from -100 to 100.", examples=[10])
     command: Command = Field(
         default=(), description="A line for bash, or a list of arguments.", examples=["python train.py --epochs 20"]
     )
@@ -252,6 +272,7 @@ class JobFields(_Section):
     )
     workdir: Workdir = Field(default=".", description="Directory that is copied at submit.", examples=["."])
     resources: ResourcesFields = Field(default_factory=_absent(ResourcesFields), description="What the job needs.")
+    placement: PlacementFields = Field(default_factory=_absent(PlacementFields), description="Where the job may run.")
     roles: dict[RoleName, Annotated[RoleFields, BeforeValidator(_inside("command", (str,)))]] = Field(
         default_factory=dict,
         description="Programs that run beside the ranks.",
@@ -292,6 +313,7 @@ SECTIONS: dict[str, type[BaseModel]] = {  # `roles.*` stands for each role
     "roles.*": RoleFields,
     "roles.*.resources": RoleResourcesFields,
     "resources": ResourcesFields,
+    "placement": PlacementFields,
     "checkpoint": CheckpointFields,
     "restarts": RestartsFields,
     "environment": EnvironmentFields,

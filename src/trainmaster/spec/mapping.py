@@ -27,6 +27,7 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         "name": spec.name,
         "project": spec.project,
         "experiment": spec.experiment,
+        "class": spec.work,
         "priority": spec.priority,
         **({"command": _command(spec.command)} if spec.python is None else {"python": spec.python}),
         "workdir": spec.workdir,
@@ -35,6 +36,8 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         "tags": dict(spec.tags),
         "artifacts": list(spec.artifacts),
     }
+    if spec.placement.pool is not None:
+        mapping["placement"] = {"pool": spec.placement.pool}
     if spec.time_limit_s is not None:
         mapping["time_limit"] = spec.time_limit_s
     if spec.roles:
@@ -70,3 +73,13 @@ def size_text(size_bytes: int) -> str:
     """The text that means `size_bytes` exactly."""
     unit, factor = next((unit, factor) for unit, factor in _SIZE_UNITS if size_bytes % factor == 0)
     return f"{size_bytes // factor}{unit}"
+
+
+def duration_text(seconds: float) -> str:
+    """The text that means `seconds` exactly: `1d12h`, `90s`, `0.5s`."""
+    whole, text = int(seconds), ""
+    for unit, factor in (("d", 86400), ("h", 3600), ("m", 60)):
+        count, whole = divmod(whole, factor)
+        text += f"{count}{unit}" if count else ""
+    rest = whole + (seconds - int(seconds))
+    return text + (f"{rest:g}s" if rest or not text else "")

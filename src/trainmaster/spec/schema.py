@@ -1,4 +1,4 @@
-"""JSON Schema of the spec file, for editors."""
+"""JSON Schema of the spec file and of `cluster.yaml`, for editors."""
 
 from typing import Any
 
@@ -22,6 +22,14 @@ def schema() -> dict[str, Any]:
     result["properties"]["checkpoint"] = _or_short(checkpoint, {"type": "string"})
     result["properties"]["restarts"] = _or_short(restarts, {"type": "integer", "minimum": 0})
     return result
+
+
+def cluster_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of `cluster.yaml`."""
+    from trainmaster.spec.cluster_fields import ClusterFields  # noqa: PLC0415  # a job's schema does without
+
+    result = ClusterFields.model_json_schema()
+    return result | {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Trainmaster cluster"}
 
 
 def _or_short(schema: dict[str, Any], short: dict[str, Any]) -> dict[str, Any]:

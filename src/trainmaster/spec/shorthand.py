@@ -14,6 +14,8 @@ _PLACES: dict[str, tuple[str, ...]] = {  # option → field
     **{name: (name,) for name in ("name", "project", "experiment", "priority", "workdir", "time_limit")},
     **{name: ("resources", name) for name in ("nodes", "gpus", "cpus", "memory", "ranks")},
     **{name: ("resources", name) for name in ("disk", "network", "accelerators", "custom")},
+    "work": ("class",),
+    "pool": ("placement", "pool"),
     "checkpoint": ("checkpoint", "path"),
     "keep": ("checkpoint", "keep"),
     "checkpoint_interval": ("checkpoint", "interval"),

@@ -27,7 +27,7 @@ def unknown(path: Path, value: object) -> Fault:
         return Fault(field, f"{name!r} is not supported yet; {RESERVED[field][1]}", "", describe(value))
     section = ".".join("*" if depth == 1 and path[0] == "roles" else str(part) for depth, part in enumerate(path[:-1]))
     model: type[BaseModel] = SECTIONS[section] if section else JobFields
-    names = list(model.model_fields)
+    names = _names(model)
     suggestion = _meant(name, section.removeprefix("roles.*").lstrip("."), names)
     below = [f"resources.{name}" for name in RoleResourcesFields.model_fields]
     if section.startswith("roles.") and suggestion not in (*names, *below):
@@ -36,14 +36,19 @@ def unknown(path: Path, value: object) -> Fault:
     return Fault(field, "unknown field" + hint, "one of " + ", ".join(names), name[:60], suggestion)
 
 
+def _names(model: type[BaseModel]) -> list[str]:
+    """The fields as a file has them."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
 def _meant(name: str, section: str, names: list[str]) -> str | None:
     """The name that was meant: by its exact word here, then elsewhere, then a habit; by likeness here, then elsewhere."""
     lowered = name.lower().replace("-", "_")
     if lowered in names:
         return lowered
     sections = {s: model for s, model in SECTIONS.items() if not s.startswith("roles.")}
-    homes = {f: f"{s}.{f}" for s, model in reversed(sections.items()) for f in model.model_fields}
-    homes |= {f: f for f in JobFields.model_fields}
+    homes = {f: f"{s}.{f}" for s, model in reversed(sections.items()) for f in _names(model)}
+    homes |= {f: f for f in _names(JobFields)}
     habit = homes.get(lowered) or _HABITS.get(lowered)
     if habit is not None:
         return habit.removeprefix(f"{section}.") if section else habit

@@ -16,7 +16,7 @@ from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.engine import Database, upsert
 from trainmaster.store.find import JobFinder
 from trainmaster.store.ledger import LedgerReader, read_balances, write_ledger
-from trainmaster.store.record import RecordReader, write_record
+from trainmaster.store.record import RecordReader, read_rules, write_record
 
 GENESIS = "0" * 64
 
@@ -104,12 +104,14 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             head = _read_head(connection)
             jobs = connection.scalars(select(_job.c.data).where(_job.c.live.is_(True)).order_by(_job.c.seq)).all()
             nodes, balances = _read_nodes(connection), read_balances(connection)
+            rules = read_rules(connection)
         return Live(
             jobs=tuple(load(Job, data) for data in jobs),
             nodes=tuple(nodes),
             last_seq=head.last_seq,
             last_now_s=head.last_now_s,
             inbox_cursor=head.inbox_cursor,
+            rules=rules,
             balances=balances,
         )
 

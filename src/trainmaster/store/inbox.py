@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select
 
-from trainmaster.model.commands import AgentReport, Command, SetNodeState, SubmitJob, Unreadable
+from trainmaster.model.commands import AgentReport, Command, ConfigureCluster, SetNodeState, SubmitJob, Unreadable
 from trainmaster.model.ids import AgentKey, job_id
 from trainmaster.ports.store import InboxRow, NewRow
 from trainmaster.store import schema
@@ -110,7 +110,7 @@ def _experiment(row: NewRow) -> str:
 def _job_of(command: Command) -> str:
     if isinstance(command, AgentReport):
         return AgentKey.parse(command.key).job
-    return "" if isinstance(command, SetNodeState) else command.job
+    return "" if isinstance(command, SetNodeState | ConfigureCluster) else command.job
 
 
 def _values(row: NewRow, command: Command, seq: int) -> dict[str, object]:

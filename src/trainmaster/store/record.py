@@ -1,4 +1,4 @@
-"""The part of the projections that belongs to a job and does not live in it: kept artifacts, notes, what was made of it.
+"""The part of the projections that does not live in jobs and nodes: kept artifacts, notes, what was made of a job; the rules.
 
 Each has a table of its own, so that a job with ten thousand files costs no more per event than one with none. Both are
 written in the transaction of their events, by `rows_of`, and by nothing else.
@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, insert, select
 
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
-from trainmaster.model.events import ArtifactKept, Noted, Submitted
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.events import ArtifactKept, ClusterConfigured, Noted, Submitted
 from trainmaster.ports.store import ArtifactTotals, NewEvent, Note, NoteQuery
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load
@@ -18,6 +19,7 @@ from trainmaster.store.engine import Database, upsert
 
 _artifact, _note, _child = schema.artifact, schema.note, schema.child
 _UPSERT_ARTIFACT = upsert(_artifact, ["job", "path"])
+_UPSERT_RULES = upsert(schema.rules, ["id"])
 _BYTES_MAX = 2**63 - 1
 
 
@@ -61,12 +63,24 @@ class RecordReader:
             rows = connection.execute(_newest(query)).all()
         return [Note(seq, job, load(Noted, data)) for seq, job, data in reversed(rows)]
 
+    def rules(self) -> Cluster:
+        """See the port."""
+        with self._database.reading() as connection:
+            return read_rules(connection)
+
+
+def read_rules(connection: Connection) -> Cluster:
+    """The rules of the cluster."""
+    data = connection.scalar(select(schema.rules.c.data).where(schema.rules.c.id == 1))
+    return Cluster() if data is None else load(Cluster, data)
+
 
 def write_record(connection: Connection, events: Iterable[tuple[int, NewEvent]]) -> None:
     """The rows that events bring, each with its sequence number, in the order they happened."""
     artifacts: list[dict[str, object]] = []
     notes: list[dict[str, object]] = []
     children: list[dict[str, object]] = []
+    rules: list[dict[str, object]] = []
     for seq, new in events:
         if isinstance(new.event, ArtifactKept) and new.job is not None:
             artifacts.append(_artifact_row(new.job, new.event.artifact))
@@ -74,7 +88,10 @@ def write_record(connection: Connection, events: Iterable[tuple[int, NewEvent]])
             notes.append(_note_row(seq, new.job, new.event))
         elif isinstance(new.event, Submitted) and new.event.lineage is not None:
             children.append({"job": new.job, "parent": new.event.lineage.job, "seq": seq})
-    for statement, rows in ((_UPSERT_ARTIFACT, artifacts), (insert(_note), notes), (insert(_child), children)):
+        elif isinstance(new.event, ClusterConfigured):
+            rules = [{"id": 1, "data": dump(new.event.cluster)}]
+    kinds = ((_UPSERT_ARTIFACT, artifacts), (insert(_note), notes), (insert(_child), children), (_UPSERT_RULES, rules))
+    for statement, rows in kinds:
         if rows:
             connection.execute(statement, rows)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
-from trainmaster.model.events import ArtifactKept, NodeSeen, NodeStateSet, Noted, Submitted
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.events import ArtifactKept, ClusterConfigured, NodeSeen, NodeStateSet, Noted, Submitted
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Repeated
 from trainmaster.model.nodes import Node
@@ -19,7 +20,7 @@ _PAGE = 1000
 
 ApplyJob = Callable[[Job | None, Recorded], Job]
 ApplyNode = Callable[[Node | None, Recorded], Node]
-Enter = Callable[[Job, Recorded], Sequence[Entry]]
+Enter = Callable[[Job | None, Recorded], Sequence[Entry]]
 
 
 class Chain(Protocol):
@@ -57,6 +58,8 @@ class Projections(Protocol):
 
     def nodes(self) -> list[Node]: ...
 
+    def rules(self) -> Cluster: ...
+
 
 def verify_chain(store: Chain) -> list[str]:
     """What is wrong with the log: events changed, missing, or cut off at the end. Empty when it is as it was written.
@@ -86,8 +89,8 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
     """Fold the whole log and name every projection that differs from what comes out. Empty when all agree.
 
     `apply` gets None for a job's first event. Nodes are compared when `apply_node` is given, the ledger when `enter` is,
-    which says what an event enters there, given the job that it left. Run it while nothing is written, or on a copy.
-    Memory: all jobs.
+    which says what an event enters there, given the job that it left (None: it is of no job). Run it while nothing is
+    written, or on a copy. Memory: all jobs.
     """
     jobs: dict[str, Job] = {}
     attempts: dict[str, dict[int, Attempt]] = {}
@@ -100,13 +103,13 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         if recorded.job is not None:
             job = apply(jobs.get(recorded.job), recorded)
             jobs[recorded.job] = job
-            if enter is not None:
-                ledger.take(enter(job, recorded))
             if job.attempt is not None:
                 attempts.setdefault(job.id, {})[job.attempt.number] = job.attempt
         elif apply_node is not None and isinstance(recorded.event, NodeSeen | NodeStateSet):
             name = recorded.event.node.name if isinstance(recorded.event, NodeSeen) else recorded.event.name
             nodes[name] = apply_node(nodes.get(name), recorded)
+        if enter is not None:
+            ledger.take(enter(None if recorded.job is None else jobs[recorded.job], recorded))
     differences = []
     for job_id, job in jobs.items():
         differences += _compare(f"job {job_id}", job, store.job(job_id))
@@ -123,11 +126,12 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
 
 @dataclass(slots=True)
 class _Record:
-    """Artifacts and notes as the log has them. Memory: all of them."""
+    """Artifacts, notes and rules as the log has them. Memory: all of them."""
 
     artifacts: dict[str, dict[str, Artifact]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     children: dict[str, list[str]] = field(default_factory=dict)
+    rules: Cluster = field(default_factory=Cluster)
 
     def take(self, recorded: Recorded) -> None:
         """One event."""
@@ -137,6 +141,8 @@ class _Record:
             self.children.setdefault(recorded.event.lineage.job, []).append(recorded.job)
         elif isinstance(recorded.event, Noted):
             self.notes.append(Note(recorded.seq, recorded.job, recorded.event))
+        elif isinstance(recorded.event, ClusterConfigured):
+            self.rules = recorded.event.cluster
 
     def differences(self, store: Projections, jobs: Sequence[str]) -> list[str]:
         """What the projections have otherwise."""
@@ -145,6 +151,7 @@ class _Record:
             mine = sorted(self.artifacts.get(job_id, {}).values(), key=lambda kept: kept.path)
             found += _compare(f"artifacts of {job_id}", mine, list(_all_artifacts(store, job_id)))
             found += _compare(f"children of {job_id}", self.children.get(job_id, []), store.children(job_id))
+        found += _compare("rules of the cluster", self.rules, store.rules())
         return found + _compare("notes", self.notes, _all_notes(store))
 
 
@@ -226,7 +233,7 @@ def _compare(what: str, replayed: object, stored: object) -> list[str]:
     if stored is None:
         return [f"{what}: in the log, not in the projection"]
     fields: Sequence[str] = getattr(type(replayed), "__slots__", ())
-    pairs = [(name, getattr(replayed, name), getattr(stored, name, None)) for name in fields]
+    pairs = [(name, getattr(replayed, name), getattr(stored, name, None)) for name in fields if name[0] != "_"]
     differing = [(f"{what}: {name}", by_log, in_it) for name, by_log, in_it in pairs if by_log != in_it]
     differing = differing or [(what, replayed, stored)]
     return [f"{name} is {by_log!r} by the log, {in_it!r} in the projection" for name, by_log, in_it in differing]

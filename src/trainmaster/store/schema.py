@@ -6,7 +6,7 @@ Values live as canonical JSON in `data`; the columns beside it are what is searc
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003")  # in order; the last is the head
+REVISIONS = ("0001", "0002", "0003", "0004")  # in order; the last is the head
 HEAD = REVISIONS[-1]
 
 EVENTS = MetaData()
@@ -132,6 +132,13 @@ node = Table(
     "node",
     EVENTS,
     Column("name", Text, primary_key=True),
+    Column("data", Text, nullable=False),
+)
+
+rules = Table(  # one row, once somebody has laid any down
+    "rules",
+    EVENTS,
+    Column("id", Integer, primary_key=True, autoincrement=False),
     Column("data", Text, nullable=False),
 )
 

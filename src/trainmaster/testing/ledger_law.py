@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import isclose, log
+from math import inf, isclose, log
 
-from trainmaster.model.events import AttemptEnded, CheckpointStaged, NodeStarted, Placed, Submitted
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.events import AttemptEnded, CheckpointStaged, ClusterConfigured, NodeStarted, Placed, Submitted
 from trainmaster.model.ledger import Charge
 from trainmaster.ports.store import ChargeQuery, EventStore, Recorded
-from trainmaster.scheduling.snapshot import DEFAULT
 
 Attempt = tuple[str, int]
 
@@ -98,18 +98,25 @@ def _lost_from_ms(attempt: Attempt, told: dict[Attempt, _Told]) -> int | None:
 
 
 def _balance_problems(store: EventStore, told: dict[Attempt, _Told], projects: dict[str, str]) -> list[str]:
-    """What is left of each project's service, by an integral of its own."""
-    decay, found = log(2) / DEFAULT.half_life_s, []
+    """What is left of each project's service, by an integral of its own; each half-life fades what there is while it holds."""
+    lives = [(0.0, Cluster().half_life_s)]
+    lives += [(round(r.now_s, 3), r.event.cluster.half_life_s) for r in _log(store) if isinstance(r.event, ClusterConfigured)]
+    found = []
     for balance in store.load_live().balances:
         left = 0.0
         for (job, _), one in told.items():
             if one.until_s is not None and projects[job] == balance.project:
-                rate = one.gpus or one.cpus
-                steps = (
-                    2 ** (-(balance.at_s - one.until_s) * decay / log(2)),
-                    2 ** (-(balance.at_s - one.from_s) * decay / log(2)),
-                )
-                left += rate * (steps[0] - steps[1]) / decay
+                decay = log(2) / [life_s for at_s, life_s in lives if at_s <= one.until_s][-1]
+                served = (one.gpus or one.cpus) * (1 - 2 ** (-(one.until_s - one.from_s) * decay / log(2))) / decay
+                left += served * _kept(lives, one.until_s, balance.at_s)
         if not isclose(balance.service, left, rel_tol=1e-6, abs_tol=1e-6):
             found.append(f"{balance.project} has {balance.service} left, by the events {left}")
     return found
+
+
+def _kept(lives: list[tuple[float, float]], from_s: float, until_s: float) -> float:
+    """The share that is left, half-lives changing between."""
+    kept = 1.0
+    for (begin_s, life_s), (end_s, _) in zip(lives, [*lives[1:], (inf, 0.0)], strict=True):
+        kept *= 2 ** (-max(0.0, min(end_s, until_s) - max(begin_s, from_s)) / life_s)
+    return kept

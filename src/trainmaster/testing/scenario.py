@@ -18,7 +18,16 @@ from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
 from trainmaster.home import Home
 from trainmaster.lifecycle.keeping import spare
 from trainmaster.lifecycle.machine import apply
-from trainmaster.model.commands import AgentReport, CancelJob, Command, GiveUpCheckpoints, HoldJob, ReleaseJob, SubmitJob
+from trainmaster.model.commands import (
+    AgentReport,
+    CancelJob,
+    Command,
+    ConfigureCluster,
+    GiveUpCheckpoints,
+    HoldJob,
+    ReleaseJob,
+    SubmitJob,
+)
 from trainmaster.model.events import ArtifactKept, CheckpointStaged, Submitted
 from trainmaster.model.job import Job, State
 from trainmaster.model.lineage import Lineage, Relation
@@ -26,12 +35,13 @@ from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Re
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
 from trainmaster.scheduling.order import priority_then_fifo
-from trainmaster.scheduling.policy import POLICIES, Policy, one_reservation, pack, whenever
+from trainmaster.scheduling.policy import Policy, chosen, one_reservation, pack, whenever
 from trainmaster.scheduling.preempt import overtaking
 from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import replay, verify_chain
 from trainmaster.testing.ledger_law import ledger_problems
+from trainmaster.testing.rules_contract import SOME_RULES
 from trainmaster.testing.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script, garbage
 
 CALM = Faults()
@@ -92,8 +102,8 @@ class Scenario:
     def _start_control(self) -> None:
         """A fresh control process over the same world, as after `kill -9`."""
         actor = Actor(self.engine, self.blobs, str)
-        policy = PUSHY if self.seed % 2 else POLICIES["fifo"]
-        self.loop = ControlLoop(self.events, self.inbox, actor, policy, self.clock, self._committed, self.rng)
+        self.loop = ControlLoop(self.events, self.inbox, actor, self.clock, self._committed, self.rng)
+        self.loop.choose = lambda rules: PUSHY if self.seed % 2 else chosen(rules)
         self.loop.load()
 
     def _committed(self) -> None:
@@ -145,6 +155,8 @@ class Scenario:
             self._ask(garbage(self.rng.choice(list(self.engine.starts)), self.rng))
         if self.rng.random() < 0.02:
             self.inbox.trim(self.events.head().inbox_cursor, self.clock.time_s)
+        if self.rng.random() < 0.05:
+            self._ask(ConfigureCluster(self.rng.choice(SOME_RULES), "ann"))
 
     def _submit(self) -> None:
         ask = Resources(nodes=self.rng.choice([1, 1, 2]), gpus=self.rng.choice([0, 1, 4, 8]), ranks=self.rng.choice([1, 2]))

@@ -6,8 +6,8 @@ Frozen: `schema.py` moves on, this does not.
 from alembic import op
 from sqlalchemy import BigInteger, Column, Float, Integer, Text
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 

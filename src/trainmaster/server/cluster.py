@@ -1,0 +1,108 @@
+"""The rules of the cluster over REST: what they are, laying others down, and what these would do to the present queue."""
+
+import asyncio
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import UsageError
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.commands import ConfigureCluster
+from trainmaster.ports.store import NewRow
+from trainmaster.scheduling.cycle import Carry, cycle, ordered
+from trainmaster.scheduling.policy import chosen
+from trainmaster.scheduling.snapshot import Plan, Snapshot
+from trainmaster.scheduling.space import Grant
+from trainmaster.server import bodies, cluster_schemas, queue, runtime, schemas
+from trainmaster.server.rules import present, unkept
+from trainmaster.server.submit import idempotency_key
+from trainmaster.server.views import View
+from trainmaster.spec.cluster import from_mapping
+from trainmaster.spec.cluster_mapping import differences, to_mapping
+from trainmaster.spec.told import told
+
+router = APIRouter(tags=["cluster"])
+
+_MAX_BYTES = 2 * bodies.MIB
+_KNOWN = frozenset(("cluster",))
+
+
+@router.get("/cluster", summary="The rules", response_model=None, responses=schemas.answers(cluster_schemas.Rules))
+def show(request: Request) -> bodies.Json:
+    """Pools, projects, quotas and classes, as cluster.yaml has them, and in plain language."""
+    rules = present(runtime.of(request))
+    words = [{"about": one.about, "sentences": list(one.sentences)} for one in told(rules)]
+    return bodies.Json({"cluster": to_mapping(rules), "told": words})
+
+
+@router.put(
+    "/cluster",
+    summary="Lay down the rules",
+    status_code=202,
+    response_model=None,
+    responses=schemas.answers(cluster_schemas.Applied, 202),
+    openapi_extra=schemas.body(cluster_schemas.NewRules, "Idempotency-Key"),
+)
+async def apply(request: Request) -> bodies.Json:
+    """The whole of them, in place of those before. Nothing happens where they are the same."""
+    desk, user, rules = runtime.of(request), runtime.user(request), await _asked(request)
+    changes, words = await run_in_threadpool(_compared, desk, rules)
+    if changes:
+        key = f"cluster:{user}:{idempotency_key(request)}"
+        await desk.accept([NewRow(key, ConfigureCluster(rules, user), time.time())])
+    return bodies.Json({"changes": changes, "words": words}, 202)
+
+
+@router.post(
+    "/cluster/plan",
+    summary="What other rules would do",
+    response_model=None,
+    responses=schemas.answers(cluster_schemas.Foreseen),
+    openapi_extra=schemas.body(cluster_schemas.NewRules),
+)
+async def plan(request: Request) -> bodies.Json:
+    """The very decision over the present queue, under the rules that hold and under these. Nothing is changed."""
+    desk, rules = runtime.of(request), await _asked(request)
+    changes, words = await run_in_threadpool(_compared, desk, rules)
+    jobs = await asyncio.to_thread(_effects, desk, rules)
+    return bodies.Json({"changes": changes, "words": words, **jobs})
+
+
+async def _asked(request: Request) -> Cluster:
+    """Raises: SpecError, UsageError."""
+    body = await bodies.read_json(request, _MAX_BYTES, "the request", _KNOWN)
+    if not isinstance(body.get("cluster"), dict):
+        raise UsageError("cluster must be an object as in cluster.yaml", "`tm schema cluster` prints what may be in it")
+    return from_mapping(body["cluster"])
+
+
+def _compared(desk: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:
+    """What is otherwise in them, and what the nodes cannot keep of them. Raises: UsageError."""
+    return differences(present(desk), rules), list(unkept(rules, desk.nodes()))
+
+
+def _effects(desk: runtime.Runtime, rules: Cluster) -> dict[str, Any]:
+    """Of each waiting job that something changes for, how it stands and how it would."""
+    before = queue.snapshot(desk)
+    after = queue.snapshot(desk, rules=rules)
+    was, would = _standings(before), _standings(after)
+    changed = [{"id": id, "now": was[id], "then": would[id]} for id in would if id in was and was[id] != would[id]]
+    return {"waiting": len(would), "jobs": changed}
+
+
+def _standings(seen: Snapshot) -> dict[str, View]:
+    """Each waiting job's place in the order, and where it starts now or why it does not."""
+    decided, _ = cycle(seen, chosen(seen.rules), Carry())
+    places = {task.id: place for place, task in enumerate(ordered(seen, chosen(seen.rules)), 1)}
+    starts: dict[str, tuple[Grant, tuple[str, ...]]] = {placed.job: (placed.grant, ()) for placed in decided.placements}
+    starts |= {handed.job: (handed.grant, handed.victims) for handed in decided.handovers}
+    return {id: _standing(seen, decided, id, starts.get(id)) | {"position": place} for id, place in places.items()}
+
+
+def _standing(seen: Snapshot, decided: Plan, id: str, start: tuple[Grant, tuple[str, ...]] | None) -> View:
+    if start is None:
+        return {"starts": None, "stops": [], "reason": decided.reason(seen.waiting[id], seen.now_s).text}
+    grant, victims = start
+    return {"starts": [seen.sites[node].name for node in grant.nodes], "stops": list(victims), "reason": None}
