@@ -125,7 +125,6 @@ TABLE = {
     "no such date": ("pools: {a: {maintenance: 2026-02-30T22:00/4h}}\n", [("pools.a.maintenance[0].when", 1, 26, None)]),
     "a window without an end": ("pools: {a: {maintenance: 'daily 22:00/24h'}}\n", [("pools.a.maintenance[0].when", 1, 26, None)]),
     "a window without a time": ("pools: {a: {maintenance: [{reason: x}]}}\n", [("pools.a.maintenance[0]", 1, 27, None)]),
-    "pools of two policies": ("pools: {a: {policy: easy}, b: {}}\n", [("pools.b.policy", 1, 31, None)]),
     "a slice of what is never stopped": ("classes: {x: {preemptible: false, time_slice: 5m}}\n", [("classes.x.time_slice", 1, 47, None)]),
     "half an express lane": ("classes: {x: {express: {gpus: 2}}}\n", [("classes.x.express", 1, 24, None)]),
     "neither true nor false": ("classes: {x: {preemptible: maybe}}\n", [("classes.x.preemptible", 1, 28, None)]),

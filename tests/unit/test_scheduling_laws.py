@@ -1,5 +1,6 @@
 """Laws of the cycle over random clusters and histories of arrivals, ends, cancellations and plans that nobody carried out."""
 
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
@@ -7,7 +8,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from trainmaster.scheduling.ahead import earliest
 from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import Carry, cycle
@@ -15,6 +15,7 @@ from trainmaster.scheduling.policy import POLICIES, Policy
 from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
 from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.scheduling.timeline import earliest
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -66,6 +67,9 @@ class History:
             for id in [id for id in self.waiting if rng.random() < 0.05]:
                 del self.waiting[id]
                 self.changes = self.changes.note(LEFT, id)
+        return self.here()
+
+    def here(self) -> Snapshot:
         return Snapshot(self.now_s, self.sites, dict(self.waiting), dict(self.running), 0, self.changes)
 
     def queue(self, task: Task) -> None:
@@ -151,6 +155,23 @@ def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed:
         for task in list(history.waiting.values()):
             if head is not None and task.id != head and task.kind.ask.lead is None and task.not_before_s <= history.now_s:
                 assert not could_start(history, task, history.waiting[head], at_s), "it could start, and would delay nobody"
+
+
+@pytest.mark.parametrize("depth", [2, 3, 100])
+@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_no_reservation_is_delayed_by_who_starts_however_many_there_are(depth: int, seed: int) -> None:
+    """Looked at again in the same moment, with those that start in their places, everybody's time is the same or earlier."""
+    history = History(Random(seed), replace(POLICIES["conservative"], depth=lambda snapshot: depth))
+    for _ in range(15):
+        history.step()
+        plan, _ = cycle(history.here(), history.policy)
+        history.act(plan)
+        again, _ = cycle(history.here(), history.policy)
+        assert not again.placements, "who could start has"
+        times = {one.job: one.at_s for one in again.reservations}
+        for one in plan.reservations:
+            assert times[one.job] <= one.at_s, "somebody behind it delays it"
 
 
 def could_start(history: History, task: Task, head: Task, at_s: float) -> bool:

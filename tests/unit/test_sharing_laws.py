@@ -1,16 +1,17 @@
 """Laws of sharing a cluster: quotas, classes, who makes way, and what is promised meanwhile. Random rules and histories."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import Phase, given, settings
 from test_scheduling_laws import History, occupied, seeds, started
 
-from trainmaster.model.cluster import Cluster, Project, Quota
+from trainmaster.model.cluster import Cluster, Pool, Project, Quota
 from trainmaster.scheduling.ask import WHOLE
-from trainmaster.scheduling.cycle import Carry, cycle
-from trainmaster.scheduling.policy import POLICIES, Policy
+from trainmaster.scheduling.cycle import Carry, cycle, ordered
+from trainmaster.scheduling.policy import POLICIES, Policy, chosen
 from trainmaster.scheduling.snapshot import STARTED, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Owner, Run, Task, kind_of
@@ -25,7 +26,7 @@ class Shared(History):
         self.rules = rules(rng)
         self.victims: dict[str, str] = {}
 
-    def snapshot(self) -> Snapshot:
+    def here(self) -> Snapshot:
         return Snapshot(
             self.now_s, self.sites, dict(self.waiting), dict(self.running), 0, self.changes,
             rules=self.rules, promised=dict(self.promised),
@@ -38,7 +39,7 @@ class Shared(History):
             self.queue(run.at(self.now_s)._replace(since_s=self.now_s, running=False, evictions=run.task.evictions + 1))
         for id in [id for id in self.promised if id not in self.waiting]:
             del self.promised[id]
-        return self.snapshot()
+        return self.here()
 
     def queue(self, task: Task) -> None:
         if task.kind.project == "default":
@@ -157,3 +158,31 @@ def test_nobody_is_stopped_without_right_and_no_two_stop_each_other_in_turn(seed
                 if higher:
                     assert id not in made_way.get(handover.job, ()), "it had made way for it before"
         history.act(plan)
+
+
+@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_pools_of_different_policies_are_planned_beside_each_other(seed: int) -> None:
+    """The laws of capacity and quota hold over all of them; every job that waits is told why; who could never start, too."""
+    rng = Random(seed)
+    pools = (Pool("x", policy="easy"), Pool("y", policy="fair-share"), Pool("z", policy="least-attained"))
+    history = Shared(rng, chosen(Cluster(pools)))
+    assert history.policy.parts
+    history.rules = replace(history.rules, pools=pools)
+    history.sites = tuple(site._replace(pool=rng.choice(["x", "y", "z", "unnamed"])) for site in history.sites)
+    for _ in range(30):
+        snapshot = history.step()
+        plan, _ = cycle(snapshot, history.policy)
+        told = [task for task in snapshot.waiting.values() if task.id not in started(plan)]
+        assert all(plan.reason(task, snapshot.now_s).text for task in told)
+        assert {task.id for task in ordered(snapshot, history.policy)} == set(snapshot.waiting)
+        history.act(plan)
+        space = occupied(history.sites, history.running)
+        assert all(space.cells.values[number].cpus >= 0 for number in space.of)
+        assert all(0 <= free <= WHOLE for node in space.free for free in node), "a device was given twice"
+        for project in history.rules.projects:
+            mine = holds(history.rules, project.name, history.running.values())
+            assert project.running_max is None or len(mine) <= project.running_max
+        for run in history.running.values():
+            served = {history.sites[node].pool for node in run.grant.nodes}
+            assert len(served - {"x", "unnamed"}) == 0 or len(served) == 1, "no gang spans pools of two policies"

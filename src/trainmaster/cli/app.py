@@ -46,6 +46,7 @@ COMMANDS = {
     "apply": ("trainmaster.cli.cluster:apply", "Lay down the rules of the cluster: pools, projects, quotas, classes."),
     "policy": ("trainmaster.cli.cluster:policy", "The rules of the cluster in plain language."),
     "simulate": ("trainmaster.cli.simulate:simulate", "A cluster trace through the production decisions."),
+    "export": ("trainmaster.cli.export:export", "The history of all jobs, for tm simulate."),
     "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
     "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
     "storage": ("trainmaster.cli.storage:storage", "What the store holds, and removing what nothing needs."),

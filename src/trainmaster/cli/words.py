@@ -106,3 +106,11 @@ def printable(text: str) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 file`, `3 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def span(seconds: float) -> str:
+    """A mean duration, with one digit behind the point: `3.4 d`, `5.2 h`, `47 s`."""
+    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{seconds / unit_s:,.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -312,6 +312,10 @@ class Client:
         """
         return list(self._get("/logbook", **query)["entries"])
 
+    def history(self, sink: Sink) -> int:
+        """Copy the history of all jobs to `sink`, as JSON lines (`tm simulate` reads them); how many bytes."""
+        return self._connection.copy(Call("GET", "/history"), sink)
+
     def code_missing(self, tree: Tree) -> list[str]:
         """The objects the server still lacks of a tree; with none missing the tree is stored."""
         call = Call("POST", "/code/missing", body=json.dumps({"tree": tree}).encode(), repeatable=True)

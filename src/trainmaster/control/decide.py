@@ -14,6 +14,7 @@ from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
 
+MAKES_WAY = "makes way for "  # and then for whom
 RESUME_TRIES = 3  # checkpoints an attempt may fall back through before it starts from the beginning
 
 
@@ -48,9 +49,9 @@ def time_left_s(job: Job, now_s: float) -> float | None:
     return job.spec.time_limit_s - job.ran_s - (now_s - job.attempt.started_s)
 
 
-def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
-    """Run one cycle over the world as it is now and record what it changed."""
-    snapshot = batch.world.snapshot(batch.now_s)
+def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
+    """Run one cycle over the world as it is now, with room kept for `depth` jobs at most, and record what it changed."""
+    snapshot = batch.world.snapshot(batch.now_s, depth)
     decided, carry = cycle(snapshot, policy, carry)
     nodes = tuple(batch.world.nodes[name] for name in sorted(batch.world.nodes))
     for id in decided.broken:
@@ -75,6 +76,17 @@ def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
     return carry
 
 
+def clear_windows(batch: Batch) -> None:
+    """Stop what still runs on nodes whose maintenance has begun: it goes on elsewhere, from its last checkpoint."""
+    now_s = batch.now_s
+    batch.world.look_at_windows(now_s)
+    sites = batch.world.sites
+    for id, run in list(batch.world.running.items()):
+        left = [sites[node].name for node in run.grant.nodes if node >= 0 and sites[node].cell.closes_s <= now_s]
+        if left and not run.stopping:
+            batch.record(id, StopOrdered(StopFor.EVICT, f"maintenance of {', '.join(left)}"))
+
+
 def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, ...]) -> dict[str, str]:
     """Stop those who make way, and keep what they give back; why each job for which that is done waits meanwhile."""
     reasons = {}
@@ -82,6 +94,6 @@ def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, .
         batch.record(one.job, Promised(allocation(one.grant, nodes), one.victims))
         for victim in one.victims:
             if not batch.world.running[victim].stopping:
-                batch.record(victim, StopOrdered(StopFor.EVICT, f"makes way for {one.job}"))
+                batch.record(victim, StopOrdered(StopFor.EVICT, MAKES_WAY + one.job))
         reasons[one.job] = f"waiting for {', '.join(one.victims)} to make way for it"
     return reasons

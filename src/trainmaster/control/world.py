@@ -137,13 +137,17 @@ class World:
         lineages = (job.lineage for job in jobs)
         return {(one.owner or one.job, one.checkpoint.id) for one in lineages if one is not None and one.checkpoint is not None}
 
-    def snapshot(self, now_s: float) -> Snapshot:
-        """What the scheduler may see."""
+    def look_at_windows(self, now_s: float) -> None:
+        """Have the nodes as they are now that maintenance has begun, or is over."""
         if now_s >= self.sites_hold_s:
             self.survey(now_s)
+
+    def snapshot(self, now_s: float, depth: int = 1) -> Snapshot:
+        """What the scheduler may see."""
+        self.look_at_windows(now_s)
         return Snapshot(
             now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
-            rules=self.rules, usage=self.usage, promised=self.promised,
+            rules=self.rules, usage=self.usage, promised=self.promised, depth=depth,
         )  # fmt: skip
 
 

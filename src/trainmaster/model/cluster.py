@@ -12,7 +12,7 @@ Labels = tuple[tuple[str, str], ...]  # sorted by name
 UNBOUNDED = float("inf")
 DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
-DEFAULT_POLICY = "fifo"  # of a pool that names none
+DEFAULT_POLICY = "fair-share"  # of a pool that names none
 URGENT = 1_000_000  # what being urgent adds to a priority: above every class
 
 

@@ -7,12 +7,9 @@ Source: A. Mu'alem and D. Feitelson, IEEE TPDS 12(6), 2001.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from trainmaster.scheduling.ask import Ask, Shape
-from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.space import Grant, Part, Space
-from trainmaster.scheduling.task import Run
 
 
 class Later:
@@ -60,13 +57,17 @@ class Later:
 
 @dataclass(slots=True)
 class Kept:
-    """A reservation: at `at_s` there are `spare` more nodes than are needed that can give `shape` then."""
+    """A reservation: at `at_s` there are `spare` more nodes than are needed that can give `shape` then.
+
+    With `nodes` it is of those very nodes, and none of them is to spare.
+    """
 
     job: str
     shape: Shape
     at_s: float
     spare: int
     then: Later
+    nodes: frozenset[int] | None = None
     _spoils: dict[tuple[int, Shape], bool] = field(default_factory=dict)
 
     def spoils(self, space: Space, number: int, shape: Shape) -> bool:
@@ -82,6 +83,8 @@ class Kept:
 
     def spoils_on(self, space: Space, node: int, shape: Shape) -> bool:
         """Whether `shape` on `node` spoils it."""
+        if self.nodes is not None and node not in self.nodes:
+            return False
         if not (shape.gpus or shape.share) or not self.then.changed((node,)):
             return self.spoils(space, self.then.cell(node), shape)
         fits = bool(space.cells.steps(self.then.cell(node), self.shape))
@@ -117,6 +120,12 @@ def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept:
 
 def _parts(space: Space, number: int, nodes: list[int], shape: Shape, kept: Sequence[Kept]) -> list[Share]:
     """Nodes of one cell by the reservations that they would spoil: all alike, unless some will be different by then."""
+    if kept and all(one.nodes is not None for one in kept):
+        ours = [one for one in kept if one.nodes is not None and not one.nodes.isdisjoint(nodes)]
+        named = frozenset[int]().union(*(one.nodes or () for one in ours))
+        rest: list[Share] = [([node for node in nodes if node not in named], ())] if named else [(nodes, ())]
+        several = [node for node in nodes if node in named]
+        return [*rest, *(([node], tuple([one for one in ours if one.spoils_on(space, node, shape)])) for node in several)]
     if not any(one.then.changed(nodes) for one in kept):
         return [(nodes, tuple([one for one in kept if one.spoils(space, number, shape)]))]
     return [([node], tuple([one for one in kept if one.spoils_on(space, node, shape)])) for node in nodes]
@@ -142,7 +151,7 @@ def _led(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: S
     for number, nodes in cells:
         if space.cells.steps(number, ask.lead):
             parts = _parts(space, number, nodes, ask.lead, kept)
-            head = next((part[0][0] for part in parts if not part[1]), None)
+            head = next((part[0][0] for part in parts if part[0] and not part[1]), None)
         if head is not None:
             break
     if head is None:
@@ -151,51 +160,3 @@ def _led(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: S
     others = [(number, [node for node in nodes if node != head]) for number, nodes in cells]
     found = choose(space, rest, others, kept) if rest.nodes else []
     return None if found is None else [head, *found]
-
-
-class Found(NamedTuple):
-    """When a gang will fit, how many nodes can give a member's part then and how many the first's, and the space then."""
-
-    at_s: float
-    able: int
-    led: int
-    then: Later
-
-
-def earliest(space: Space, ask: Ask, ends: Sequence[tuple[float, int, Run]], now_s: float) -> Found | None:
-    """When `ask` will fit if nothing but ends happens; None: not for as long as those run of whom nobody knows how long."""
-    later = Later(space)
-    able, led = space.count(ask.each), space.count(ask.first)
-    if able >= ask.nodes and led:
-        return Found(now_s, able, led, later)
-    at_s = None
-    alone = space.even is not None and not space.shared and space.gives(space.even, ask.each) and ask.lead is None
-    for end_s, _, run in ends:
-        if end_s == FOREVER or (at_s is not None and end_s > at_s):
-            break
-        if alone and run.grant.ask.lead is None and space.cells.used_up(space.of[run.grant.nodes[0]]):
-            able += len(run.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
-            led = able
-        else:
-            more = come_back(space, later, run, ask)
-            able, led = able + more[0], led + more[1]
-        if able >= ask.nodes and led and at_s is None:
-            at_s = max(end_s, now_s)
-    return None if at_s is None else Found(at_s, able, led, later)
-
-
-def come_back(space: Space, later: Later, run: Run, ask: Ask, sign: int = 1) -> tuple[int, int]:
-    """A run's nodes come back in `later` (or go again: `sign` -1).
-
-    Returns how many more can give a member's part of `ask` then, and how many the first's.
-    """
-    gives = space.gives
-    able = led = 0
-    for index, node in enumerate(run.grant.nodes):
-        if node >= 0 and space.sites[node].open:
-            before = later.cell(node)
-            later.give(node, run.grant.part(index)._replace(sign=sign))
-            after = later.cell(node)
-            able += gives(after, ask.each) - gives(before, ask.each)
-            led += gives(after, ask.first) - gives(before, ask.first)
-    return able, led

@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from typing import Any
 
 from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.explain import Group, grouped
 from trainmaster.scheduling.fair import Holdings
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.policy import Policy
@@ -11,6 +12,8 @@ from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
 from trainmaster.scheduling.space import Cells, Grant, Site, Space
 from trainmaster.scheduling.task import Kind, Run, Task
+
+Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
 
 
 class Carry:
@@ -20,7 +23,7 @@ class Carry:
         self.sites: tuple[Site, ...] = ()
         self.cells = Cells()
         self.space = Space(())
-        self.queues: dict[Kind | str, list[tuple[float, int, Task]]] = {}  # by kind, or by job
+        self.queues: dict[Kind | str, Queue] = {}  # by kind, or by job
         self.tasks: dict[str, Task] = {}
         self.runs: dict[str, Run] = {}
         self.ends: list[tuple[float, int, Run]] = []
@@ -30,6 +33,7 @@ class Carry:
         self.latest: tuple[Key, int] = ((), -1)  # the last in order of all that ever waited
         self.expected: dict[str, tuple[Task, Grant]] = {}  # what the last plan took, until it is on record
         self.busy: dict[Ask, Refusal] = {}  # in words, of this inventory
+        self.groups: tuple[Group, ...] = ()
         self.kept: dict[str, Any] = {}  # the policy's own
         self.holdings = Holdings()
         self.tally = Tally(DEFAULT, ())
@@ -42,7 +46,7 @@ class Carry:
         same = same and self.tally.rules is snapshot.rules
         if changes is None or not same or policy is not self.policy:
             self.policy = policy
-            self._begin(snapshot)
+            self._begin(snapshot, policy)
             return None
         log, calm, fresh = changes.log, True, []
         for at in range(self.seen, len(log)):
@@ -70,20 +74,33 @@ class Carry:
         self.expected = {}
         return fresh if calm else None
 
-    def _begin(self, snapshot: Snapshot) -> None:
+    def _begin(self, snapshot: Snapshot, policy: Policy) -> None:
         if self.sites is not snapshot.sites:
-            self.cells, self.busy = Cells(), {}
+            self.cells, self.busy, self.groups = Cells(), {}, grouped(snapshot.sites)
         self.sites, self.changes = snapshot.sites, snapshot.changes
         self.seen = len(snapshot.changes.log) if snapshot.changes is not None else 0
-        self.space = Space(snapshot.sites, self.cells)
-        self.queues, self.tasks, self.runs, self.ends, self.expected, self.kept = {}, {}, {}, [], {}, {}
-        self.last, self.latest = None, ((), -1)
+        self.space = Space(snapshot.sites, self.cells, (run.grant for run in snapshot.running.values()))
+        self.expected, self.kept, self.last, self.latest = {}, {}, None, ((), -1)
+        self.tasks = dict(snapshot.waiting)
+        queues: dict[Kind | str, Queue] = {}
+        within = policy.within
+        for task in self.tasks.values():
+            key = task.id if within is None else task.kind
+            entry = (0.0 if within is None else within(task), task.seq, task)
+            if key in queues:
+                queues[key].append(entry)
+            else:
+                queues[key] = [entry]
+        self.queues = queues
+        for queue in self.queues.values():
+            queue.sort()
+        self.runs = dict(snapshot.running)
+        self.ends = sorted((run.end_s, run.task.seq, run) for run in self.runs.values())
         self.tally = Tally(snapshot.rules, snapshot.sites)
+        self.tally.fill(self.runs.values())
         self.holdings = self.kept["holdings"] = Holdings()
-        for task in snapshot.waiting.values():
-            self._arrive(task)
-        for run in snapshot.running.values():
-            self._start(run)
+        for run in self.runs.values():
+            self.holdings.enter(run)
 
     def _arrive(self, task: Task) -> None:
         self.tasks[task.id] = task

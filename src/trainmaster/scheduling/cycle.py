@@ -1,33 +1,48 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
-from trainmaster.scheduling.ahead import Kept, choose, earliest
+from trainmaster.scheduling.ahead import Kept, choose
 from trainmaster.scheduling.ask import Ask, Shape
-from trainmaster.scheduling.carry import Carry
+from trainmaster.scheduling.carry import Carry, Queue
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import kept_back, refusal
 from trainmaster.scheduling.order import Key
-from trainmaster.scheduling.policy import Cells, Policy
+from trainmaster.scheduling.policy import Cells, Policy, Sharing
+from trainmaster.scheduling.pools import Parts
 from trainmaster.scheduling.preempt import Stage, victims
 from trainmaster.scheduling.promise import Promises
+from trainmaster.scheduling.quota import closed
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
 from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.timeline import Booking, earliest, guessed, named
 
 __all__ = ["Carry", "cycle", "ordered"]
+
+WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
+PATIENCE_S = 3600.0  # so long one waits before room is kept for it on a mere guess of when those that run will end
 
 
 def cycle(snapshot: Snapshot, policy: Policy, carry: Carry | None = None) -> tuple[Plan, Carry]:
     """Start what fits in the policy's order, keep room for as many of the rest as it says, and say why they wait."""
     carry = carry or Carry()
+    if policy.parts:
+        parts = Parts(snapshot, policy)
+        for seen, one in parts:
+            parts.took(_planned(seen, one, Carry()))
+        return parts.whole(), carry
+    return _planned(snapshot, policy, carry), carry
+
+
+def _planned(snapshot: Snapshot, policy: Policy, carry: Carry) -> Plan:
     fresh, decision = carry.follow(snapshot, policy), carry.last
-    if fresh is None or decision is None or not decision.go_on(snapshot, fresh):
+    if fresh is None or not isinstance(decision, _Decision) or not decision.go_on(snapshot, fresh):
         decision = carry.last = _Decision(snapshot, policy, carry)
         decision.go()
-    return decision.plan(), carry
+    return decision.plan()
 
 
 class _Decision:
@@ -39,6 +54,7 @@ class _Decision:
         self.placements: list[Placement] = []
         self.refused: dict[Kind, Refusal] = {}
         self.kept: list[Kept] = []
+        self.booked: list[Booking] = []
         self.reservations: list[Reservation] = []
         self.handovers: list[Handover] = []
         self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
@@ -47,6 +63,10 @@ class _Decision:
         self.view = policy.study(snapshot, carry.kept)
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
+        self.charges = 0
+        self.lost: set[Ask] = set()  # what does not fit any more
+        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: from which end on
+        self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.kept_back = False
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
@@ -83,25 +103,55 @@ class _Decision:
     def go(self) -> None:
         """Try the head of each kind's queue, the first in order first; a kind that is refused is not tried again."""
         self._promised()
-        order, view, charge = self.policy.order, self.view, self.policy.charge
+        if self.policy.sharing is not None:
+            self._go_sharing(self.policy.sharing)
+            return
+        order, view = self.policy.order, self.view
         heads = [(order(view, queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values()]
         if self.policy.steady:
             self._remember(sorted((order(view, queue[-1][2]), queue[-1][1]) for queue in self.carry.queues.values()))
         heapify(heads)
         while heads:
-            key, _, queue, at = heads[0]
-            task = queue[at][2]
-            if charge is not None and (now := order(view, task)) != key:  # others of its owner were started meanwhile
-                heapreplace(heads, (now, task.seq, queue, at))
+            _, _, queue, at = heads[0]
+            if self._goes_on(queue[at][2]) and at + 1 < len(queue):
+                heapreplace(heads, (order(view, queue[at + 1][2]), queue[at + 1][1], queue, at + 1))
+            else:
+                heappop(heads)
+
+    def _go_sharing(self, sharing: Sharing) -> None:
+        """The same, claimant by claimant: after each start they are held against each other anew."""
+        view, rank = self.view, sharing.rank
+        groups: dict[Hashable, list[tuple[Key, int, Queue, int]]] = {}
+        for queue in self.carry.queues.values():
+            task = queue[0][2]
+            groups.setdefault(sharing.claimant(view, task), []).append((rank(task), task.seq, queue, 0))
+        for heads in groups.values():
+            heapify(heads)
+        claims = [(sharing.claim(view, heads[0][2][0][2]), heads[0][1], 0, group) for group, heads in groups.items()]
+        heapify(claims)
+        while claims:
+            _, _, charges, group = claims[0]
+            heads = groups[group]
+            if not heads:
+                heappop(claims)
                 continue
-            resting = task.not_before_s > self.now_s
-            self.resting = self.resting or resting
-            if resting or task.id in self.promises.settled or self._try(task):
-                at += 1
-                if at < len(queue):
-                    heapreplace(heads, (order(view, queue[at][2]), queue[at][1], queue, at))
-                    continue
+            _, seq, queue, at = heads[0]
+            if charges != self.charges:  # others of its project may have been started meanwhile
+                heapreplace(claims, (sharing.claim(view, queue[at][2]), seq, self.charges, group))
+                continue
             heappop(heads)
+            if self._goes_on(queue[at][2]) and at + 1 < len(queue):
+                task = queue[at + 1][2]
+                other = sharing.claimant(view, task)
+                heappush(groups.setdefault(other, []), (rank(task), task.seq, queue, at + 1))
+                if other != group:
+                    heappush(claims, (sharing.claim(view, task), task.seq, self.charges, other))
+
+    def _goes_on(self, task: Task) -> bool:
+        """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
+        resting = task.not_before_s > self.now_s
+        self.resting = self.resting or resting
+        return resting or task.id in self.promises.settled or self._try(task)
 
     def _promised(self) -> None:
         """What was handed over comes first: who finds it free starts, what is still to come is taken out."""
@@ -111,13 +161,16 @@ class _Decision:
             self._charge(task)
 
     def _charge(self, task: Task) -> None:
-        if self.policy.charge is not None:
-            self.policy.charge(self.view, task)
+        if self.policy.sharing is not None:
+            self.policy.sharing.charge(self.view, task)
+            self.charges += 1
 
     def _try(self, task: Task) -> bool:
         ask, space = task.kind.ask, self.space
         end_s = FOREVER if task.estimate_s is None else self.now_s + task.estimate_s
-        space.until_s = end_s if space.closing else 0.0
+        space.until_s = self._stays_s(task, end_s) if space.closing else 0.0
+        if ask in self.lost:
+            return self._refuse(task, ())
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
             return self._refuse(task, (), barrier)
@@ -127,15 +180,27 @@ class _Decision:
         if able < ask.nodes:
             return self._refuse(task, ())
         kept = [one for one in self.kept if one.at_s < end_s]
-        chosen = choose(space, ask, self._cells(task.kind), kept)
+        if kept and ask in self.held_off and end_s >= self.held_off[ask]:
+            return self._refuse(task, kept)
+        shut = self.tally.shut(task.kind)
+        chosen = choose(space, ask, self._cells(ask, shut), kept)
         if chosen is None:
+            if shut:
+                return self._refuse(task, kept, closed(task.kind, shut))
+            if kept:  # nor will one that would run even longer: it harms no fewer
+                self.held_off[ask] = min(end_s, self.held_off.get(ask, FOREVER))
             return self._refuse(task, kept)
         self._start(task, chosen, end_s)
         return True
 
-    def _cells(self, kind: Kind) -> Cells:
-        """Nodes that may be its, the best first."""
-        found, shut, values = self.policy.place(self.space, kind.ask), self.tally.shut(kind), self.space.cells.values
+    def _stays_s(self, task: Task, end_s: float) -> float:
+        """Until when its nodes must stay: who may be stopped and says no time goes on elsewhere when its nodes leave."""
+        goes_on = end_s == FOREVER and self.snapshot.rules.work(task.kind.work).preemptible
+        return self.now_s + WINDOW_MIN_S if goes_on else end_s
+
+    def _cells(self, ask: Ask, shut: frozenset[str]) -> Cells:
+        """Nodes that it may be given, the best first: none with GPUs of a kind that is shut."""
+        found, values = self.policy.place(self.space, ask), self.space.cells.values
         return found if not shut else [one for one in found if shut.isdisjoint(values[one[0]].kinds)]
 
     def _start(self, task: Task, chosen: list[int], end_s: float, stopped: Sequence[Run] = ()) -> None:
@@ -171,8 +236,10 @@ class _Decision:
             self.kept_back = True
             self.refused[task.kind] = kept_back(ask)
         else:
+            if not self.space.closing:  # else it may do for one that takes less long
+                self.lost.add(ask)
             if ask not in busy:
-                busy[ask] = refusal(ask, self.snapshot.sites)
+                busy[ask] = refusal(ask, self.carry.groups)
             self.refused[task.kind] = busy[ask]
         self._keep(task)
         return False
@@ -181,16 +248,22 @@ class _Decision:
         """Stop those who may be stopped for it and whose nodes it needs, if that is enough to start it."""
         assert self.policy.preempt is not None
         candidates = self.policy.preempt(self.stage, task)
-        chosen = victims(self.space, task.kind, candidates, self.tally) if candidates else None
+        if not candidates:
+            return False
+        vain = (task.kind.ask, task.kind.tier, task.kind.project, task.kind.member, len(candidates))
+        chosen = victims(self.space, task.kind, candidates, self.tally) if vain not in self.vain else None
         if chosen is None:
+            self.vain.add(vain)  # nor for those behind it: what is free only becomes less
             return False
         for run in chosen:
             self.promises.let_go(run)
-        nodes = choose(self.space, task.kind.ask, self._cells(task.kind), kept)
+        nodes = choose(self.space, task.kind.ask, self._cells(task.kind.ask, self.tally.shut(task.kind)), kept)
         if nodes is None:  # what comes back is kept for one ahead of it
             for run in chosen:
                 self.promises.keep(run)
             return False
+        self.lost.clear()
+        self.held_off.clear()
         self.stage.stopped.update(run.task.id for run in chosen)
         self._start(task, nodes, FOREVER if task.estimate_s is None else self.now_s + task.estimate_s, chosen)
         return True
@@ -204,13 +277,23 @@ class _Decision:
         """A reservation for one that cannot start, as long as the policy wants more."""
         if len(self.reservations) >= self.depth:
             return
-        ask = task.kind.ask
-        found = earliest(self.space, ask, self.ends, self.now_s)
-        if found is not None:
-            self.reservations.append(Reservation(task.id, found.at_s))
-            self.kept.append(Kept(task.id, ask.each, found.at_s, found.able - ask.nodes, found.then))
-            if ask.lead is not None:
-                self.kept.append(Kept(task.id, ask.lead, found.at_s, found.led - 1, found.then))
+        ask, space, booked = task.kind.ask, self.space, self.booked
+        found = earliest(space, ask, self.ends, self.now_s, booked)
+        if found is None:
+            self.resting = True  # time alone may change that
+            if self.now_s - task.since_s >= PATIENCE_S:
+                found = earliest(space, ask, guessed(self.ends, self.now_s), self.now_s, booked)
+        if found is None:
+            return
+        nodes = named(space, ask, found, booked) if self.depth > 1 else None
+        if nodes is not None:
+            until_s = FOREVER if task.estimate_s is None else found.at_s + task.estimate_s
+            self.booked.append(Booking(until_s, nodes))
+        self.reservations.append(Reservation(task.id, found.at_s))
+        spare = (0, 0) if nodes is not None else (found.able - ask.nodes, found.led - 1)
+        self.kept.append(Kept(task.id, ask.each, found.at_s, spare[0], found.then, nodes))
+        if ask.lead is not None:
+            self.kept.append(Kept(task.id, ask.lead, found.at_s, spare[1], found.then, nodes))
 
     def plan(self) -> Plan:
         """What was decided. What is to be handed over is not free yet: the space is left as those that run have it."""
@@ -226,5 +309,8 @@ class _Decision:
 
 def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:
     """The waiting jobs as the policy wants them tried."""
+    if policy.parts:
+        found = [task for seen, one in Parts(snapshot, policy) for task in ordered(seen, one)]
+        return list({task.id: task for task in found}.values())
     view = policy.study(snapshot, {})
     return sorted(snapshot.waiting.values(), key=lambda task: (policy.order(view, task), task.seq))

@@ -1,6 +1,7 @@
 """Why a job waits, in plain words: the reason kept with it, and the fuller answer of `tm why`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from trainmaster.scheduling import words
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
@@ -13,15 +14,33 @@ _GONE = "gone"
 _HOLDERS_MAX = 5  # jobs named
 
 
-def refusal(ask: Ask, sites: Sequence[Site]) -> Refusal:
+class Group(NamedTuple):
+    """Nodes that are alike when nothing runs on them."""
+
+    cell: Cell
+    open: bool
+    why: str
+    names: tuple[str, ...]
+
+
+def grouped(sites: Sequence[Site]) -> tuple[Group, ...]:
+    """The inventory as few groups, so that a question about all nodes is asked once for each."""
+    found: dict[tuple[Cell, bool, str], list[str]] = {}
+    for site in sites:
+        found.setdefault((site.cell, site.open, site.why), []).append(site.name)
+    return tuple(Group(*key, tuple(names)) for key, names in found.items())
+
+
+def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
     """Why a request that did not fit waits: because it never can, or because others hold what it needs."""
-    lacking = impossible(ask, sites)
+    lacking = impossible(ask, groups)
     if lacking is not None:
         return Refusal("impossible", lacking)
-    able = [site for site in sites if steps(site.cell, ask.each) and site.why != _GONE]
-    up = [site for site in able if site.open]
-    if len(up) < ask.nodes or not any(steps(site.cell, ask.first) for site in up):
-        away = ", ".join(f"{site.name} is {site.why}" for site in able if not site.open)
+    able = [group for group in groups if steps(group.cell, ask.each) and group.why != _GONE]
+    up = [group for group in able if group.open]
+    if sum(len(group.names) for group in up) < ask.nodes or not any(steps(group.cell, ask.first) for group in up):
+        gone = sorted((name, group.why) for group in able if not group.open for name in group.names)
+        away = ", ".join(f"{name} is {why}" for name, why in gone)
         return Refusal("busy", f"waiting for {words.describe(ask)}: {away}")
     return Refusal("busy", f"waiting for {words.describe(ask)}: other jobs hold what it needs")
 
@@ -31,19 +50,20 @@ def kept_back(ask: Ask) -> Refusal:
     return Refusal("reserved", f"waiting for {words.describe(ask)}: what is free is kept for a job ahead of it")
 
 
-def impossible(ask: Ask, sites: Sequence[Site]) -> str | None:
+def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:
     """Why no state of these nodes could ever hold the request; None when one could. Those that are gone do not count."""
-    cells = [site.cell for site in sites if site.why != _GONE]
-    lacking = _impossible(ask.each, ask.nodes, cells)
+    there = [group for group in groups if group.why != _GONE]
+    lacking = _impossible(ask.each, ask.nodes, there)
     if lacking is None and ask.lead is not None:
-        lacking = _impossible(ask.lead, 1, cells)
+        lacking = _impossible(ask.lead, 1, there)
         return None if lacking is None else f"{lacking} (what its roles need included)"
     return lacking
 
 
-def _impossible(shape: Shape, count: int, cells: Sequence[Cell]) -> str | None:
-    cells = [cell for cell in cells if shape.pool in (None, cell.pool)]
-    able = sum(1 for cell in cells if steps(cell, shape))
+def _impossible(shape: Shape, count: int, groups: Sequence[Group]) -> str | None:
+    groups = [group for group in groups if shape.pool in (None, group.cell.pool)]
+    able = sum(len(group.names) for group in groups if steps(group.cell, shape))
+    cells = [group.cell for group in groups]
     if able >= count:
         return None
     if able:
@@ -89,7 +109,7 @@ def why(task: Task, snapshot: Snapshot, position: int, reason: str = "") -> str:
         return f"{task.id} restarts in {task.not_before_s - snapshot.now_s:.0f} s (back-off after: {reason})"
     ask = task.kind.ask
     space = occupied(snapshot)
-    found = refusal(ask, snapshot.sites)
+    found = refusal(ask, grouped(snapshot.sites))
     if found.kind == "impossible":
         return f"{task.id} can never start here: it {found.text}"
     now = (

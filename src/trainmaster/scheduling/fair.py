@@ -1,5 +1,6 @@
 """Who has had how much of what is theirs: the order of fair share."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from trainmaster.scheduling.ask import Ask
@@ -85,10 +86,28 @@ def ahead_of(ended: Any) -> float:
     return min(AHEAD_MAX_S, max(AHEAD_MIN_S, sum(past.ran_s for past in recent) / len(recent)))
 
 
+def claimant(shares: Shares, task: Task) -> Hashable:
+    """Whose share a task is of: all of one claimant have the same `claim`."""
+    return _waited_long(shares, task), task.kind.tier, task.kind.project, task.kind.member
+
+
+def claim(shares: Shares, task: Task) -> Key:
+    """Class, then shares; before all, who has waited for too long."""
+    return not _waited_long(shares, task), -task.kind.tier, shares.levels(task.kind)
+
+
+def rank(task: Task) -> Key:
+    """Among those of one claimant: the job's own priority, then who came first."""
+    return -task.kind.priority, task.since_s
+
+
 def fair_share(shares: Shares, task: Task) -> Key:
-    """Class, then shares, then the job's own priority, then who came first; before all, who has waited for too long."""
-    waited_long = not task.running and shares.now_s - task.since_s >= STILL_S
-    return (not waited_long, -task.kind.tier, shares.levels(task.kind), -task.kind.priority, task.since_s)
+    """Whose share it is of, then its place among those."""
+    return (*claim(shares, task), *rank(task))
+
+
+def _waited_long(shares: Shares, task: Task) -> bool:
+    return not task.running and shares.now_s - task.since_s >= STILL_S
 
 
 def _width_milli(ask: Ask) -> int:

@@ -1,12 +1,13 @@
 """The Policy contract, and the policies known by name: a policy is a frozen value of four pure functions over the snapshot."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.fair import Holdings, Shares, fair_share
+from trainmaster.scheduling.fair import Holdings, Shares, claim, claimant, fair_share, rank
 from trainmaster.scheduling.hazards import Hazards, Life
 from trainmaster.scheduling.order import (
     STILL_S,
@@ -37,6 +38,17 @@ def plainly(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
     return snapshot
 
 
+class Sharing(NamedTuple):
+    """An order in two steps: claimants by `claim`, which `charge` raises when a task of theirs is started, and tasks of one
+    claimant by `rank`. `order` is both keys one after the other.
+    """
+
+    claimant: Callable[[Any, Task], Hashable]
+    claim: Callable[[Any, Task], Key]
+    rank: Callable[[Task], Key]
+    charge: Callable[[Any, Task], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`order` gives a task's sort key; `place` the cells that can hold a member of a gang, best first; `depth` how many of
@@ -47,7 +59,8 @@ class Policy:
     `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `steady`: the order of
     two waiting tasks never changes by time alone. `beat_s`: how often to look again though nothing happened. `study` makes of
     the snapshot what `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
-    `charge`: a start counts in that at once, so that the keys of those behind it change within a cycle, never to smaller ones.
+    `parts` are policies of several sets of pools, by name; where there are any, nothing else here is looked at.
+    `sharing` is how `order` comes about where a start changes the keys of others at once.
     """
 
     name: str
@@ -60,7 +73,8 @@ class Policy:
     beat_s: float | None = None
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
-    charge: Callable[[Any, Task], None] | None = None
+    sharing: Sharing | None = None
+    parts: "tuple[tuple[frozenset[str], Policy], ...]" = ()
 
 
 def pack(space: Space, ask: Ask) -> Cells:
@@ -87,6 +101,16 @@ def no_reservations(snapshot: Snapshot) -> int:
 def one_reservation(snapshot: Snapshot) -> int:
     """EASY: the first that cannot start is not delayed by those behind it."""
     return 1
+
+
+def as_the_loop_can(snapshot: Snapshot) -> int:
+    """As many as there is time for."""
+    return snapshot.depth
+
+
+def one_for_everybody(snapshot: Snapshot) -> int:
+    """Conservative: nobody is delayed by anyone behind."""
+    return len(snapshot.waiting)
 
 
 def after_a_while(snapshot: Snapshot, run: Run, task: Task) -> bool:
@@ -132,6 +156,7 @@ POLICIES = {
     for policy in (
         Policy("fifo", priority_then_fifo, pack, no_reservations),
         Policy("easy", priority_then_fifo, pack, one_reservation),
+        Policy("conservative", priority_then_fifo, pack, one_for_everybody, steady=False),
         Policy("sjf", shortest_first, pack, no_reservations, left, exact=True),
         Policy("srtf", shortest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),
         Policy("srsf", smallest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),
@@ -152,11 +177,11 @@ POLICIES = {
             "fair-share",
             fair_share,
             pack,
-            one_reservation,
+            as_the_loop_can,
             preempt=by_right,
             steady=False,
             study=shares,
-            charge=Shares.charge,
+            sharing=Sharing(claimant, claim, rank, Shares.charge),
         ),
     )
 }
@@ -165,5 +190,16 @@ LIVE = tuple(name for name, policy in POLICIES.items() if not policy.exact)  # t
 
 
 def chosen(rules: Cluster) -> Policy:
-    """The policy of the first pool, which holds for the whole cluster; one that only a newer version knows is the default."""
-    return POLICIES.get(rules.pools[0].policy, POLICIES[DEFAULT_POLICY])
+    """What the pools' policies come to; one that only a newer version knows is the default."""
+    by_policy: dict[str, list[str]] = {}
+    for pool in rules.pools:
+        by_policy.setdefault(pool.policy if pool.policy in LIVE else DEFAULT_POLICY, []).append(pool.name)
+    if len(by_policy) == 1:
+        return POLICIES[next(iter(by_policy))]
+    first = POLICIES[next(iter(by_policy))]
+    return replace(first, name="by pool", parts=_parts(tuple((name, tuple(pools)) for name, pools in by_policy.items())))
+
+
+@lru_cache(maxsize=64)
+def _parts(names: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[frozenset[str], Policy], ...]:
+    return tuple((frozenset(pools), POLICIES[name]) for name, pools in names)

@@ -6,12 +6,13 @@ They are found by trying the whole gain before anyone is touched.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainmaster.scheduling.ahead import Later, come_back
+from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.quota import Tally, asked
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.timeline import come_back
 
 EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
 
@@ -27,6 +28,7 @@ class Stage:
     stopped: set[str] = field(default_factory=set)  # they make way already
     _weakest: list[tuple[Key, Run]] | None = None
     _softest: list[Run] | None = None
+    _lowest: int | None = None
 
     @property
     def weakest(self) -> list[tuple[Key, Run]]:
@@ -36,6 +38,13 @@ class Stage:
             keys = [((*self.key(run.at(now_s)), run.task.seq), run) for run in self.runs.values() if not run.stopping]
             self._weakest = sorted(keys, key=lambda one: one[0], reverse=True)
         return self._weakest
+
+    @property
+    def lowest(self) -> int:
+        """The lowest class of those that run."""
+        if self._lowest is None:
+            self._lowest = min((run.task.kind.tier for run in self.runs.values()), default=0)
+        return self._lowest
 
     @property
     def softest(self) -> list[Run]:
@@ -50,7 +59,8 @@ class Stage:
     def _may_stop(self, run: Run) -> bool:
         rules = self.snapshot.rules
         undisturbed_s = rules.min_run_s * 2.0 ** min(run.task.evictions, EVICTIONS_MAX)
-        return rules.work(run.task.kind.work).preemptible and self.snapshot.now_s - run.placed_s >= undisturbed_s
+        ran_s = self.snapshot.now_s - run.placed_s
+        return rules.work(run.task.kind.work).preemptible and ran_s > 0 and ran_s >= undisturbed_s
 
 
 Candidates = Callable[[Stage, Task], Sequence[Run]]
@@ -78,8 +88,9 @@ def by_right(stage: Stage, task: Task) -> Sequence[Run]:
     than that, and only who holds more can be made to give, to its own class or a higher one.
     """
     kind = task.kind
-    reclaims, sliced = stage.tally.within(kind), stage.snapshot.rules.work(kind.work).slice_s is not None
-    if not stage.softest or not (stage.softest[0].task.kind.tier < kind.tier or reclaims or sliced):
+    reclaims = bool(stage.tally.borrowers) and stage.tally.within(kind)
+    sliced = stage.snapshot.rules.work(kind.work).slice_s is not None
+    if not (reclaims or sliced or stage.lowest < kind.tier):
         return ()
     resources = asked(kind.ask)
     own = {one.name for one in stage.snapshot.rules.line(kind.project)}

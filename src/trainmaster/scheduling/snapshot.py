@@ -46,6 +46,7 @@ class Snapshot:
     rules: Cluster = DEFAULT
     usage: Accounts = field(default_factory=dict)  # of attempts that are over
     promised: Mapping[str, Grant] = field(default_factory=dict)
+    depth: int = 1  # reservations for which the loop found time lately
 
 
 @dataclass(frozen=True, slots=True)

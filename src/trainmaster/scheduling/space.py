@@ -1,7 +1,7 @@
 """What is free: every node's cell, and the nodes of each cell in their order. Changed in place while plans are made."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from trainmaster.model.cluster import Labels
@@ -106,7 +106,8 @@ class Cells:
 class Space:
     """Free capacity. Nodes are known by their place in `sites`."""
 
-    def __init__(self, sites: Sequence[Site], cells: Cells | None = None) -> None:
+    def __init__(self, sites: Sequence[Site], cells: Cells | None = None, grants: Iterable[Grant] = ()) -> None:
+        """`grants` are held from the beginning."""
         self.sites = tuple(sites)
         self.cells = cells or Cells()
         self.of: list[int] = []  # number of each node's cell
@@ -119,11 +120,27 @@ class Space:
         self.even = self.cells.number(bare.pop()) if len(bare) == 1 and all(site.open for site in self.sites) else None
         self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
         self.until_s = 0.0  # nodes that close before are left out of every count
+        bases = {site.cell: self.cells.number(site.cell) for site in self.sites}
+        self.of = [bases[site.cell] for site in self.sites]
+        self._fill(grants)
         for node, site in enumerate(self.sites):
-            number = self.cells.number(site.cell)
-            self.of.append(number)
             if site.open:
-                self.nodes.setdefault(number, []).append(node)
+                self.nodes.setdefault(self.of[node], []).append(node)
+
+    def _fill(self, grants: Iterable[Grant]) -> None:
+        """As `hold` for each of them, but that each node's cell is found once."""
+        taken: dict[int, list[Part]] = {}
+        for grant in grants:
+            for index, node in enumerate(grant.nodes):
+                if node >= 0:
+                    taken.setdefault(node, []).append(grant.part(index)._replace(sign=-1))
+        for node, parts in taken.items():
+            self.tenants[node] = len(parts)
+            self.shared += len(parts) - 1
+            number, free = self.of[node], self.free[node]
+            for part in parts:
+                number = self.after(node, part, number, free)
+            self.of[node] = number
 
     def fitting(self, shape: Shape) -> Iterator[tuple[int, list[int]]]:
         """Cells that can give `shape`, with their open nodes."""

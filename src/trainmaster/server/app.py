@@ -26,6 +26,7 @@ from trainmaster.server import (
     errors,
     exec,
     gauges,
+    history,
     idle,
     jobs,
     logs,
@@ -86,8 +87,8 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/output", exec.agent_output, methods=["POST"]))
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
-        submit, queue, cluster, again, provenance, cancelling, exec, jobs, artifacts, logs, compare, notes, commands, nodes,
-        code, storage, streams, gauges, usage,
+        submit, queue, cluster, again, provenance, cancelling, exec, jobs, history, artifacts, logs, compare, notes, commands,
+        nodes, code, storage, streams, gauges, usage,
     )  # fmt: skip
     for room in rooms:
         app.include_router(room.router)

@@ -190,12 +190,6 @@ def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Written
             if window.when is None:
                 path: FieldPath = ("pools", name, "maintenance", index)
                 yield _wrong(path, "says no time; give it one, as 'when: Sun 22:00/4h'", "a time")
-    first = cluster.pools[0]
-    for pool in cluster.pools[1:]:
-        if pool.policy != first.policy:
-            path = ("pools", pool.name, "policy")
-            message = f"pools of different policies ({first.policy}, {pool.policy}) are not supported yet; give all the same"
-            yield _wrong(path, message, first.policy)
     for project in cluster.projects:
         yield from _family(project, cluster)
         for resource, quota in project.quotas:

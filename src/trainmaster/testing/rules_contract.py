@@ -11,7 +11,7 @@ SOME_RULES = (
     Cluster(currency="EUR"),
     Cluster(
         (Pool("some", ("n*",), (("zone", "eu"),), price=2.5),),
-        (Project("vision", 2.0, quotas=(("gpus", Quota(1.0, 2.0)),), urgent=("ann",)),),
+        (Project("vision", 2.0, quotas=(("gpus", Quota(0.0, 2.0)),), urgent=("ann",)),),
         half_life_s=600.0,
     ),
 )

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from trainmaster.compose import ledger_fold
 from trainmaster.control.act import Actor
 from trainmaster.control.loop import ControlLoop
+from trainmaster.control.replan import replan
 from trainmaster.control.world import World
 from trainmaster.engines.simulated.engine import SimulatedEngine
 from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
 from trainmaster.home import Home
 from trainmaster.lifecycle.keeping import spare
 from trainmaster.lifecycle.machine import apply
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import (
     AgentReport,
     CancelJob,
@@ -103,8 +105,11 @@ class Scenario:
         """A fresh control process over the same world, as after `kill -9`."""
         actor = Actor(self.engine, self.blobs, str)
         self.loop = ControlLoop(self.events, self.inbox, actor, self.clock, self._committed, self.rng)
-        self.loop.choose = lambda rules: PUSHY if self.seed % 2 else chosen(rules)
+        self.loop.choose = self._policy
         self.loop.load()
+
+    def _policy(self, rules: Cluster) -> Policy:
+        return PUSHY if self.seed % 2 else chosen(rules)
 
     def _committed(self) -> None:
         if self.rng.random() < self.crash_after_commit:
@@ -249,6 +254,8 @@ class Scenario:
         found += ledger_problems(self.events)
         found += [f"{id} never ended" for id in self.unfinished(self.submitted)]
         found += self.broken
+        planned = list(replan(self.events.events(0, 1_000_000), self._policy))
+        found += [f"plan {one.seq}: {one.recorded ^ one.decided}" for one in planned if one.recorded != one.decided]
         found += [f"{id} lost its lineage" for id, asked in self.forks.items() if self._lineage_of(id) != asked]
         found += [f"{key} was started {n} times" for key, n in self.engine.starts.items() if n > 1]
         if fresh != self.loop.world:

@@ -1,0 +1,84 @@
+"""Pools whose policies differ are planned one after the other, each with its own nodes and the jobs that could run there.
+
+A job that fits into several is tried in each, in the order of the pools in the configuration, until one takes it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trainmaster.scheduling.explain import grouped, impossible
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.task import Kind, Run
+
+_ELSEWHERE = "gone"  # as nodes are that do not count
+
+
+class Parts:
+    """The snapshot as each policy is to see it, one after the other; `took` tells what came of it."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._snapshot, self._policy = snapshot, policy
+        self._waiting = dict(snapshot.waiting)
+        self._running = dict(snapshot.running)
+        self._plans: list[Plan] = []
+
+    def __iter__(self) -> Iterator[tuple[Snapshot, Policy]]:
+        snapshot, hopeless, named = (
+            self._snapshot,
+            set[str](),
+            frozenset[str]().union(*(pools for pools, _ in self._policy.parts)),
+        )
+        unnamed = {site.pool for site in snapshot.sites} - named  # they go with the first
+        for at, (own_pools, policy) in enumerate(self._policy.parts):
+            pools = own_pools if at else own_pools | unnamed
+            sites = tuple(site if site.pool in pools else _elsewhere(site) for site in snapshot.sites)
+            groups, known = grouped(sites), dict[Kind, bool]()
+            waiting = {}
+            for id, task in self._waiting.items():
+                if task.kind not in known:
+                    known[task.kind] = impossible(task.kind.ask, groups) is None
+                own = {snapshot.sites[node].pool for node in snapshot.promised[id].nodes} if id in snapshot.promised else None
+                if known[task.kind] if own is None else not own.isdisjoint(pools):
+                    waiting[id] = task
+            hopeless = (hopeless if at else set(self._waiting)) - waiting.keys()
+            if at == len(self._policy.parts) - 1:
+                waiting |= {id: self._waiting[id] for id in hopeless if id in self._waiting}  # it says that they never can
+            promised = {id: grant for id, grant in snapshot.promised.items() if id in waiting}
+            yield (
+                replace(snapshot, sites=sites, waiting=waiting, running=dict(self._running), changes=None, promised=promised),
+                policy,
+            )
+
+    def took(self, plan: Plan) -> None:
+        """What one policy decided: whom it starts need not be tried elsewhere, and what they take counts as held."""
+        self._plans.append(plan)
+        started = [(one.job, one.grant) for one in plan.placements] + [(one.job, one.grant) for one in plan.handovers]
+        for id, grant in started:
+            self._running[id] = Run(self._waiting.pop(id), grant, self._snapshot.now_s)
+        for id in plan.promised:
+            del self._waiting[id]
+
+    def whole(self) -> Plan:
+        """All of it as one plan."""
+        plans = self._plans
+        refused: dict[Kind, Refusal] = {}
+        promised: dict[str, Refusal] = {}
+        for plan in plans:
+            refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
+            promised |= plan.promised
+        return Plan(
+            tuple(one for plan in plans for one in plan.placements),
+            tuple(one for plan in plans for one in plan.handovers),
+            tuple(one for plan in plans for one in plan.reservations),
+            refused,
+            max(plan.depth for plan in plans),
+            self._policy.name,
+            promised,
+            tuple(one for plan in plans for one in plan.broken),
+        )
+
+
+def _elsewhere(site: Site) -> Site:
+    return site._replace(open=False, why=_ELSEWHERE)

@@ -1,0 +1,161 @@
+"""When a gang will fit: the ends of those that run, and the reservations of those ahead, walked through in their order."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from typing import NamedTuple
+
+from trainmaster.scheduling.ahead import Later
+from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.cells import FOREVER
+from trainmaster.scheduling.space import Space
+from trainmaster.scheduling.task import Run
+
+Ends = Sequence[tuple[float, int, Run]]  # (when, order of submission, who), sorted
+GUESS_S = 3600.0  # of one that runs and of whom nobody knows how long: at least so long, and as long again as it has run
+
+
+class Booking(NamedTuple):
+    """Nodes that are somebody else's until then."""
+
+    until_s: float
+    nodes: frozenset[int]
+
+
+class Found(NamedTuple):
+    """When a gang will fit, how many nodes can give a member's part then and how many the first's, and the space then.
+
+    `back` are nodes that can because somebody has gone from them by then.
+    """
+
+    at_s: float
+    able: int
+    led: int
+    then: Later
+    back: list[int]
+
+
+@dataclass(slots=True)
+class _Count:
+    """How many nodes can give a member's part of `ask`, and how many the first's, as time goes on."""
+
+    space: Space
+    ask: Ask
+    taken: dict[int, float]  # nodes that are somebody else's, and until when
+    later: Later
+    back: list[int]
+    able: int = 0
+    led: int = 0
+
+    def begin(self) -> None:
+        """As it is now."""
+        space, ask = self.space, self.ask
+        self.able, self.led = space.count(ask.each), space.count(ask.first)
+        for node in self.taken:
+            if space.sites[node].open:
+                self._change(space.of[node], -1)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the gang fits."""
+        return self.able >= self.ask.nodes and self.led > 0
+
+    def end(self, run: Run) -> None:
+        """A run's nodes come back."""
+        for index, node in enumerate(run.grant.nodes):
+            if node >= 0 and self.space.sites[node].open:
+                before = self.later.cell(node)
+                self.later.give(node, run.grant.part(index))
+                if node not in self.taken:
+                    self._change(before, -1)
+                    self._change(self.later.cell(node), 1, node)
+
+    def over(self, booking: Booking) -> None:
+        """A reservation's nodes come back."""
+        for node in booking.nodes:
+            if self.taken.get(node) == booking.until_s:
+                del self.taken[node]
+                self._change(self.later.cell(node), 1, node)
+
+    def _change(self, number: int, sign: int, node: int | None = None) -> None:
+        able = self.space.gives(number, self.ask.each)
+        self.able += sign * able
+        self.led += sign * self.space.gives(number, self.ask.first)
+        if able and node is not None:
+            self.back.append(node)
+
+
+def earliest(space: Space, ask: Ask, ends: Ends, now_s: float, booked: Sequence[Booking] = ()) -> Found | None:
+    """When `ask` will fit if nothing but ends happens; None: not for as long as those run of whom nobody knows how long.
+
+    `booked` are reservations of those ahead. What is theirs counts as taken from now on, which it is not before they start:
+    never too early an answer, sometimes too late a one.
+    """
+    taken: dict[int, float] = {}
+    for one in booked:
+        for node in one.nodes:
+            taken[node] = max(one.until_s, taken.get(node, 0.0))
+    count = _Count(space, ask, taken, Later(space), [])
+    count.begin()
+    if count.enough:
+        return Found(now_s, count.able, count.led, count.later, count.back)
+    at_s = None
+    alone = (
+        space.even is not None and not space.shared and space.gives(space.even, ask.each) and ask.lead is None and not booked
+    )
+    overs: list[tuple[float, int, Run | Booking]] = sorted((one.until_s, -1, one) for one in booked)
+    events: Iterable[tuple[float, int, Run | Booking]] = merge(ends, overs) if overs else ends
+    for end_s, _, what in events:
+        if end_s == FOREVER or (at_s is not None and end_s > at_s):
+            break
+        if isinstance(what, Booking):
+            count.over(what)
+        elif alone and what.grant.ask.lead is None and space.cells.used_up(space.of[what.grant.nodes[0]]):
+            count.able += len(what.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
+            count.back += what.grant.nodes
+            count.led = count.able
+        else:
+            count.end(what)
+        if at_s is None and count.enough:
+            at_s = max(end_s, now_s)
+    return None if at_s is None else Found(at_s, count.able, count.led, count.later, count.back)
+
+
+def guessed(ends: Ends, now_s: float) -> Ends:
+    """The same with a guess for those of whom nobody knows how long: the longer they have run, the longer they will."""
+    known = [one for one in ends if one[0] != FOREVER]
+    rest = ((now_s + max(GUESS_S, now_s - run.placed_s), seq, run) for end_s, seq, run in ends if end_s == FOREVER)
+    return sorted([*known, *rest])
+
+
+def named(space: Space, ask: Ask, found: Found, booked: Sequence[Booking]) -> frozenset[int]:
+    """Nodes for a reservation: of all that can by then the last ones.
+
+    So they stay the same whoever starts meanwhile without spoiling them, and the first ones, which are given away first, stay
+    free to be used.
+    """
+    taken = frozenset[int]().union(*(one.nodes for one in booked if one.until_s > found.at_s))
+    able = {node for node in found.back if space.gives(found.then.cell(node), ask.each)}
+    able.update(node for number, nodes in space.nodes.items() if space.gives(number, ask.each) for node in nodes)
+    each = sorted(able - taken, reverse=True)
+    if ask.lead is not None:
+        head = next((node for node in each if space.gives(found.then.cell(node), ask.first)), None)
+        each = each if head is None else [head, *(node for node in each if node != head)]
+    return frozenset(each[: ask.nodes])
+
+
+def come_back(space: Space, later: Later, run: Run, ask: Ask, sign: int = 1) -> tuple[int, int]:
+    """A run's nodes come back in `later` (or go again: `sign` -1).
+
+    Returns how many more can give a member's part of `ask` then, and how many the first's.
+    """
+    gives = space.gives
+    able = led = 0
+    for index, node in enumerate(run.grant.nodes):
+        if node >= 0 and space.sites[node].open:
+            before = later.cell(node)
+            later.give(node, run.grant.part(index)._replace(sign=sign))
+            after = later.cell(node)
+            able += gives(after, ask.each) - gives(before, ask.each)
+            led += gives(after, ask.first) - gives(before, ask.first)
+    return able, led

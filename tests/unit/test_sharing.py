@@ -1,0 +1,132 @@
+"""Sharing a cluster, case by case: quotas lent and taken back, classes, the express lane, time slices, windows, urgency."""
+
+from trainmaster.model.cluster import CLASSES, URGENT, Cluster, Project, Quota, Work
+from trainmaster.scheduling.ask import Shape, ask_of
+from trainmaster.scheduling.cycle import cycle
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.snapshot import Plan, Snapshot
+from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.simulator.trace import gpu_nodes
+
+NOW_S = 10_000.0
+FAIR = POLICIES["fair-share"]
+RULES = Cluster(
+    projects=(Project("vision", quotas=(("gpus", Quota(0, 8, 16)),)), Project("speech", quotas=(("gpus", Quota(0, 8)),)))
+)
+
+
+def task(
+    seq: int, project: str, gpus: int, work: str = "training", limit_s: float | None = None, rules: Cluster = RULES
+) -> Task:
+    tier = rules.work(work).priority
+    kind = kind_of(ask_of(1, Shape(gpus)), Owner(project, "ann", work, tier, tier), limit_s)
+    return Task(seq, f"{project}-{seq}", kind, NOW_S - 100 + seq, estimate_s=limit_s)
+
+
+def run(waiting: Task, node: int, first: int = 0, ran_s: float = 1000.0, saved_s: float | None = None) -> Run:
+    devices = tuple(range(first, first + waiting.kind.ask.each.gpus))
+    return Run(waiting._replace(since_s=0.0), Grant(waiting.kind.ask, (node,), (devices,)), NOW_S - ran_s, saved_s=saved_s)
+
+
+def decide(waiting: list[Task], running: list[Run], rules: Cluster = RULES, sites: tuple[Site, ...] = gpu_nodes(2, 8)) -> Plan:
+    by_id = {one.task.id: one for one in running}
+    return cycle(Snapshot(NOW_S, sites, {one.id: one for one in waiting}, by_id, rules=rules), FAIR)[0]
+
+
+def test_what_is_lent_is_taken_back_from_whom_the_least_is_lost() -> None:
+    lent = [run(task(1, "vision", 8), 0, saved_s=NOW_S - 900), run(task(2, "vision", 8), 1, saved_s=NOW_S - 10)]
+    plan = decide([task(3, "speech", 8)], lent)
+    assert [(one.job, one.victims) for one in plan.handovers] == [("speech-3", ("vision-2",))]
+
+
+def test_a_project_that_holds_only_its_own_gives_nothing() -> None:
+    plan = decide([task(3, "speech", 8), task(4, "speech", 8)], [run(task(1, "vision", 8), 0)])
+    assert [one.job for one in plan.placements] == ["speech-3"]
+    assert not plan.handovers
+
+
+def test_a_limit_is_a_limit_and_the_reason_says_whose() -> None:
+    plan = decide([task(3, "vision", 8)], [run(task(1, "vision", 8), 0), run(task(2, "vision", 8), 1)], sites=gpu_nodes(3, 8))
+    assert not plan.placements
+    assert plan.reason(task(3, "vision", 8), NOW_S).text == "waiting for quota: project vision may hold 16 GPUs at a time"
+
+
+def test_what_is_guaranteed_is_never_lent() -> None:
+    rules = Cluster(projects=(Project("vision", quotas=(("gpus", Quota(8, 8)),)),))
+    plan = decide([task(3, "speech", 8), task(4, "speech", 4)], [], rules, gpu_nodes(1, 12))
+    assert [one.job for one in plan.placements] == ["speech-4"]
+    assert "guaranteed to other projects" in plan.reason(task(3, "speech", 8), NOW_S).text
+
+
+def test_production_stops_training_but_never_the_other_way_round() -> None:
+    busy = [run(task(1, "vision", 8), 0), run(task(2, "vision", 8, "production"), 1)]
+    plan = decide([task(3, "speech", 8, "production")], busy, Cluster())
+    assert [(one.job, one.victims) for one in plan.handovers] == [("speech-3", ("vision-1",))]
+    assert not decide([task(3, "speech", 8)], busy, Cluster()).handovers
+
+
+def test_nobody_is_stopped_before_it_has_run_for_a_while_and_longer_each_time() -> None:
+    waiting = [task(3, "speech", 8, "production")]
+    fresh = run(task(1, "vision", 8), 0, ran_s=200.0)
+    assert not decide(waiting, [fresh], Cluster(), gpu_nodes(1, 8)).handovers
+    often = run(task(1, "vision", 8)._replace(evictions=3), 0, ran_s=2000.0)
+    assert not decide(waiting, [often], Cluster(), gpu_nodes(1, 8)).handovers
+    assert decide(waiting, [often._replace(placed_s=NOW_S - 2500.0)], Cluster(), gpu_nodes(1, 8)).handovers
+
+
+def test_the_express_lane_is_kept_for_short_jobs() -> None:
+    rules = Cluster(classes=(*CLASSES, Work("quick", express_gpus=2, express_limit_s=600.0)))
+    running = [run(task(1, "vision", 6), 0)]
+    plan = decide([task(2, "vision", 1), task(3, "vision", 1, "quick", 3600.0, rules)], running, rules, gpu_nodes(1, 8))
+    assert not plan.placements, "one is of another class, the other takes too long"
+    plan = decide([task(4, "vision", 2, "quick", 300.0, rules)], running, rules, gpu_nodes(1, 8))
+    assert [one.job for one in plan.placements] == ["vision-4"]
+
+
+def test_interactive_jobs_take_turns_when_their_slice_is_over() -> None:
+    one = task(1, "vision", 8, "interactive")
+    waiting = [task(2, "vision", 8, "interactive")]
+    assert not decide(waiting, [run(one, 0, ran_s=1700.0)], Cluster(), gpu_nodes(1, 8)).handovers
+    assert decide(waiting, [run(one, 0, ran_s=1900.0)], Cluster(), gpu_nodes(1, 8)).handovers[0].victims == ("vision-1",)
+
+
+def test_a_node_that_leaves_takes_only_what_ends_before() -> None:
+    leaves = tuple(site._replace(cell=site.cell._replace(closes_s=NOW_S + 3000)) for site in gpu_nodes(1, 8))
+    waiting = [task(1, "vision", 1, limit_s=4000.0), task(2, "vision", 1, limit_s=2000.0), task(3, "vision", 1)]
+    plan = decide(waiting, [], Cluster(), leaves)
+    assert [one.job for one in plan.placements] == ["vision-2"]
+    later = tuple(site._replace(cell=site.cell._replace(closes_s=NOW_S + 90_000)) for site in leaves)
+    plan = decide([task(3, "vision", 1), task(4, "vision", 1, "production")], [], Cluster(), later)
+    assert [one.job for one in plan.placements] == ["vision-3"], "who says no time and may be stopped goes on elsewhere then"
+
+
+def test_what_is_urgent_goes_before_all_classes() -> None:
+    urgent = task(2, "vision", 8)
+    kind = kind_of(urgent.kind.ask, Owner("vision", "ann", "training", URGENT, URGENT))
+    plan = decide([task(1, "vision", 8, "production"), urgent._replace(kind=kind)], [], Cluster(), gpu_nodes(1, 8))
+    assert [one.job for one in plan.placements] == ["vision-2"]
+
+
+def test_members_of_a_project_share_by_their_weights() -> None:
+    rules = Cluster(projects=(Project("vision", members=(("ann", 3.0), ("bob", 1.0))),))
+    waiting = []
+    for seq in range(16):
+        kind = kind_of(ask_of(1, Shape(1)), Owner("vision", "ann" if seq % 2 else "bob"))
+        waiting.append(Task(seq, f"j-{seq}", kind, NOW_S))
+    plan = decide(waiting, [], rules, gpu_nodes(1, 8))
+    members = [next(one for one in waiting if one.id == placed.job).kind.member for placed in plan.placements]
+    assert (members.count("ann"), members.count("bob")) == (6, 2)
+
+
+def test_a_large_job_is_not_starved_by_small_ones_though_nobody_says_how_long() -> None:
+    """The cluster is let run empty for it once it has waited for an hour."""
+    large = Task(1, "large", kind_of(ask_of(2, Shape(8)), Owner("vision", "ann")), NOW_S - 3700)
+    small = [task(seq, "speech", 1) for seq in range(2, 10)]
+    busy = [run(task(20, "speech", 1), 0)]
+    plan = decide([large, *small], busy, Cluster())
+    assert not plan.placements
+    assert [one.job for one in plan.reservations] == ["large"]
+    assert plan.reason(small[0], NOW_S).kind == "reserved"
+    fresh = large._replace(since_s=NOW_S - 100)
+    assert len(decide([fresh, *small], busy, Cluster()).placements) == 8
