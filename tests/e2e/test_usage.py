@@ -53,6 +53,8 @@ def by_events(tm: Tm) -> Counter[str]:
 def test_what_three_projects_used_whatever_died(tmp_path: Path) -> None:
     with server(tmp_path, "--nodes", "2", "--gpus-per-node", "2") as tm:
         assert tm("usage").err.startswith("nothing was charged from ")
+        tm.file("cluster.yaml", "pools: {lab: {nodes: ['*'], price: 3600}}\ncurrency: EUR\nfair_share: {half_life: 1h}\n")
+        tm.ok("apply", "cluster.yaml")
         tm.file("train.py", TRAIN)
         jobs = []
         for gpus, project in enumerate(PROJECTS * 2):
@@ -71,9 +73,10 @@ def test_what_three_projects_used_whatever_died(tmp_path: Path) -> None:
         assert {line["project"]: line["gpu_us"] for line in found["lines"]} == used
         assert (found["total"]["gpu_us"], found["total"]["jobs"]) == (used.total(), len(jobs))
         assert found["total"]["attempts"] == len(jobs) + 1
+        assert found["total"]["cost"] == {"EUR": f"{used.total() / 1e6:.6f}"}  # a Euro a second
         assert 0 < found["total"]["lost_gpu_hours"] < found["total"]["gpu_hours"]
         table = tm.ok("usage").splitlines()
-        assert table[0].split() == ["PROJECT", "GPU", "H", "SHARE", "%", "JOBS", "ATTEMPTS", "LOST", "GPU", "H"]
+        assert table[0].split() == ["PROJECT", "GPU", "H", "SHARE", "%", "JOBS", "ATTEMPTS", "LOST", "GPU", "H", "COST", "EUR"]
         assert sorted(line.split()[0] for line in table[1:]) == sorted([*PROJECTS, "all"])
         told = list(csv.DictReader(io.StringIO(tm.ok("usage", "--by", "job,day,member", "--csv", "--zone", "UTC"))))
         assert sorted({line["job"] for line in told}) == sorted(jobs)
