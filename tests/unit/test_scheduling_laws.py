@@ -35,9 +35,9 @@ def cluster(rng: Random) -> tuple[Site, ...]:
 
 def arrival(rng: Random, seq: int, now_s: float) -> Task:
     gpus, share = rng.choice([(0, 0), (0, 0), (1, 0), (2, 0), (0, 250), (0, 500)])
-    kind = rng.choice([None, "a", "b"]) if gpus or share else None
+    kinds = rng.choice([(), ("a",), ("b",), ("a", "b")]) if gpus or share else ()
     licenses = (("license", 500),) if rng.random() < 0.1 else ()
-    each = Shape(gpus, share, kind, rng.choice([100, WHOLE, 2 * WHOLE]), rng.choice([0, 1, 3]), licenses)
+    each = Shape(gpus, share, kinds, rng.choice([100, WHOLE, 2 * WHOLE]), rng.choice([0, 1, 3]), licenses)
     lead = each._replace(cpus=each.cpus + 100) if rng.random() < 0.15 else None
     ask = ask_of(rng.randint(1, 3), each, lead)
     back_off_s = now_s + rng.random() * 5 if rng.random() < 0.1 else 0.0

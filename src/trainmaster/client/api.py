@@ -34,6 +34,14 @@ class JobFilter(TypedDict, total=False):
     before: int
 
 
+class QueueFilter(TypedDict, total=False):
+    """Which part of the queue; `after` is the `position` of the last job of the page before."""
+
+    limit: int
+    after: int
+    project: str
+
+
 class LogFilter(TypedDict, total=False):
     """Which log bytes; `after` is the cursor of the answer before, `wait_s` holds the answer until there are some."""
 
@@ -173,8 +181,12 @@ class Client:
         return self._get(_job(ref))
 
     def why(self, ref: str) -> Row:
-        """Why a job waits, and its position."""
+        """Why a job waits, what would let it start, its position, and when it will start."""
         return self._get(_job(ref, "why"))
+
+    def queue(self, **query: Unpack[QueueFilter]) -> Row:
+        """`{"jobs", "total", "now_s"}`: a page of the queue, in order."""
+        return self._get("/queue", **query)
 
     def metrics(self, ref: str, name: str | None = None) -> dict[str, list[list[float]]]:
         """`[step, value]` pairs by metric name."""

@@ -8,6 +8,7 @@ from trainmaster.model.events import (
     AttemptEnded,
     CancelRequested,
     EnvironmentSeen,
+    Foreseen,
     Held,
     JobEvent,
     NodeEnded,
@@ -22,7 +23,7 @@ from trainmaster.model.events import (
     StopOrdered,
     Waited,
 )
-from trainmaster.model.job import Attempt, Cause, Job, Ledger, NodePhase, NodeRun, State, StopFor
+from trainmaster.model.job import Attempt, Cause, Forecast, Job, Ledger, NodePhase, NodeRun, State, StopFor
 
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
@@ -102,6 +103,12 @@ def wait(job: Job, event: JobEvent, now_s: float) -> Change:
     """The reason it waits is another one now."""
     assert isinstance(event, Waited)
     return replace(job, reason=event.reason), ()
+
+
+def foresee(job: Job, event: JobEvent, now_s: float) -> Change:
+    """How long it will wait, as one thinks. The first forecast stays."""
+    assert isinstance(event, Foreseen)
+    return replace(job, forecast=job.forecast or Forecast(event.at_s, event.waits_s)), ()
 
 
 def promise(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -62,6 +62,14 @@ class Waited:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Somebody worked out, at `at_s`, how long the job would still wait: quantiles in seconds, as they were drawn."""
+
+    at_s: float
+    waits_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """The scheduler gave the job an allocation; `attempt` is the new fence."""
 
@@ -287,6 +295,7 @@ JobEvent = (
     | Waited
     | Promised
     | PromiseBroken
+    | Foreseen
     | Placed
     | PreparationBegan
     | RendezvousChosen
@@ -311,7 +320,7 @@ EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Submitted, Held, Released, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
-        RendezvousChosen, NodeStarted,
+        Foreseen, RendezvousChosen, NodeStarted,
         EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, ArtifactKept, NotKept,
         Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, ClusterConfigured,
         Planned,

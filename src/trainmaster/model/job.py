@@ -191,6 +191,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """What was drawn, at `at_s`, of how long it would still wait: quantiles in seconds, lowest first, as they were drawn."""
+
+    at_s: float
+    waits_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """The unit of admission: a validated spec and its life-cycle state."""
 
@@ -227,6 +235,7 @@ class Job:
     run_params: dict[str, str] = field(default_factory=dict)  # logged by the program; the first value of each stays
     run_tags: dict[str, str] = field(default_factory=dict)  # likewise; the last value of each stays
     urgent: Urgency | None = None
+    forecast: Forecast | None = None  # the first one, for the correction of others
 
     @property
     def good_checkpoints(self) -> tuple[Checkpoint, ...]:

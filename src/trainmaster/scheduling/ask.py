@@ -21,7 +21,7 @@ class Shape(NamedTuple):
 
     gpus: int = 0
     share: int = 0
-    kind: str | None = None  # of GPU; None: any
+    kinds: tuple[str, ...] = ()  # of GPU, any of these, sorted; (): any at all
     cpus: int = WHOLE
     memory: int = 0
     counted: Amounts = ()
@@ -31,6 +31,10 @@ class Shape(NamedTuple):
     def gpu_milli(self) -> int:
         """GPUs in thousandths, shares included."""
         return self.gpus * WHOLE + self.share
+
+    def takes(self, kind: str) -> bool:
+        """Whether a GPU of this kind will do."""
+        return not self.kinds or kind in self.kinds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +80,7 @@ def shape(resources: Resources, pool: str | None = None) -> Shape:
     return Shape(
         resources.gpus,
         0,
-        resources.gpu_kind if resources.gpus else None,
+        (resources.gpu_kind,) if resources.gpus and resources.gpu_kind else (),
         milli(resources.cpus),
         resources.memory_bytes or 0,
         amounts(dict(resources.counted)),
@@ -101,7 +105,7 @@ def _together(ranks: Shape, role: Shape) -> Shape:
     return Shape(
         ranks.gpus + role.gpus,
         ranks.share + role.share,
-        ranks.kind or role.kind,
+        ranks.kinds or role.kinds,
         ranks.cpus + role.cpus,
         ranks.memory + role.memory,
         tuple(sorted(counted.items())),

@@ -59,7 +59,7 @@ def _whole(cell: Cell, shape: Shape) -> tuple[tuple[Cell, tuple[int, ...]], ...]
     """Whole devices, of the kind that is asked for or of any, in the order of the kinds."""
     left, whole, taken = shape.gpus, list(cell.whole), [0] * len(cell.whole)
     for i, kind in enumerate(cell.kinds):
-        if shape.kind in (None, kind):
+        if shape.takes(kind):
             taken[i] = min(left, whole[i])
             whole[i] -= taken[i]
             left -= taken[i]
@@ -70,12 +70,12 @@ def _shares(cell: Cell, shape: Shape, taken: tuple[int, ...]) -> list[Step]:
     """A share of one device: of each that has it, one that is given away in part before a whole one."""
     found = []
     for device in sorted(set(cell.parts), key=lambda part: (part[1], part[0])):
-        if device[1] >= shape.share and shape.kind in (None, cell.kinds[device[0]]):
+        if device[1] >= shape.share and shape.takes(cell.kinds[device[0]]):
             parts = list(cell.parts)
             parts.remove(device)
             found.append(Step(cell._replace(parts=_with(parts, device[0], device[1] - shape.share)), device, taken))
     for i, kind in enumerate(cell.kinds):
-        if cell.whole[i] and shape.kind in (None, kind):
+        if cell.whole[i] and shape.takes(kind):
             whole = tuple(count - (i == j) for j, count in enumerate(cell.whole))
             after = cell._replace(whole=whole, parts=_with(list(cell.parts), i, WHOLE - shape.share))
             found.append(Step(after, (i, WHOLE), taken))

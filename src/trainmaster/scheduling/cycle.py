@@ -7,9 +7,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from trainmaster.scheduling.ahead import Kept, choose
 from trainmaster.scheduling.ask import Ask, Shape
-from trainmaster.scheduling.carry import Carry, Queue
+from trainmaster.scheduling.carry import Carry, Head
 from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.explain import kept_back, refusal
+from trainmaster.scheduling.explain import refusal
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.policy import Cells, Policy, Sharing
 from trainmaster.scheduling.pools import Parts
@@ -57,10 +57,11 @@ class _Decision:
         self.booked: list[Booking] = []
         self.reservations: list[Reservation] = []
         self.handovers: list[Handover] = []
-        self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
+        self.able: dict[Shape, int] = {}  # how many nodes can give it, where they were too few, while nothing is taken
         self.depth = policy.depth(snapshot)
         self.ends = carry.ends
         self.view = policy.study(snapshot, carry.kept)
+        self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
         self.charges = 0
@@ -81,6 +82,8 @@ class _Decision:
         if not policy.steady or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
             return False
         if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle:
+            return False
+        if policy.taste(snapshot, self.carry.kept) is not self.space.cells.taste:
             return False
         view = policy.study(snapshot, self.carry.kept)
         keys = sorted((order(view, task), task.seq) for task in fresh)
@@ -119,14 +122,8 @@ class _Decision:
                 heappop(heads)
 
     def _go_sharing(self, sharing: Sharing) -> None:
-        """The same, claimant by claimant: after each start they are held against each other anew."""
-        view, rank = self.view, sharing.rank
-        groups: dict[Hashable, list[tuple[Key, int, Queue, int]]] = {}
-        for queue in self.carry.queues.values():
-            task = queue[0][2]
-            groups.setdefault(sharing.claimant(view, task), []).append((rank(task), task.seq, queue, 0))
-        for heads in groups.values():
-            heapify(heads)
+        """The same, owner by owner: after each start they are held against each other anew."""
+        view, groups = self.view, self._groups(sharing, sharing.early_s(self.view))
         claims = [(sharing.claim(view, heads[0][2][0][2]), heads[0][1], 0, group) for group, heads in groups.items()]
         heapify(claims)
         while claims:
@@ -136,16 +133,40 @@ class _Decision:
                 heappop(claims)
                 continue
             _, seq, queue, at = heads[0]
+            task = queue[at][2]
             if charges != self.charges:  # others of its project may have been started meanwhile
-                heapreplace(claims, (sharing.claim(view, queue[at][2]), seq, self.charges, group))
+                heapreplace(claims, (sharing.claim(view, task), seq, self.charges, group))
                 continue
             heappop(heads)
-            if self._goes_on(queue[at][2]) and at + 1 < len(queue):
+            if task.kind.ask in self.lost and self._is_lost(task):
+                continue
+            if self._goes_on(task) and at + 1 < len(queue):
                 task = queue[at + 1][2]
-                other = sharing.claimant(view, task)
-                heappush(groups.setdefault(other, []), (rank(task), task.seq, queue, at + 1))
-                if other != group:
+                other = (task.since_s <= sharing.early_s(view), group[1])
+                fresh = other not in groups
+                heappush(groups.setdefault(other, []), (sharing.rank(task), task.seq, queue, at + 1))
+                if fresh or other != group:
                     heappush(claims, (sharing.claim(view, task), task.seq, self.charges, other))
+
+    def _groups(self, sharing: Sharing, early_s: float) -> dict[tuple[bool, Hashable], list[Head]]:
+        """Heads of queues by whose they are, each list a heap; who is there since `early_s` apart from others."""
+        groups: dict[tuple[bool, Hashable], list[Head]] = {}
+        for owner, heads in self.carry.owned.items():
+            if any(head[2][0][2].since_s <= early_s for head in heads):
+                for head in heads:
+                    groups.setdefault((head[2][0][2].since_s <= early_s, owner), []).append(head)
+            elif heads:
+                groups[False, owner] = heads.copy()
+        return groups
+
+    def _is_lost(self, task: Task) -> bool:
+        """Whether it need not even be looked at: it does not fit, nobody may be stopped for it, no room is kept for more."""
+        return (
+            len(self.reservations) >= self.depth
+            and task.not_before_s <= self.now_s
+            and task.id not in self.promises.settled
+            and (self.policy.preempt is None or not self.policy.preempt(self.stage, task))
+        )
 
     def _goes_on(self, task: Task) -> bool:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
@@ -171,17 +192,18 @@ class _Decision:
         space.until_s = self._stays_s(task, end_s) if space.closing else 0.0
         if ask in self.lost:
             return self._refuse(task, ())
+        if ask in self.held_off and end_s >= self.held_off[ask]:
+            return self._refuse(task, self.kept)
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
             return self._refuse(task, (), barrier)
         able = None if space.closing else self.able.get(ask.each)
         if able is None:
-            able = self.able[ask.each] = space.count(ask.each)
+            able = space.count(ask.each, ask.nodes)
         if able < ask.nodes:
+            self.able[ask.each] = able
             return self._refuse(task, ())
         kept = [one for one in self.kept if one.at_s < end_s]
-        if kept and ask in self.held_off and end_s >= self.held_off[ask]:
-            return self._refuse(task, kept)
         shut = self.tally.shut(task.kind)
         chosen = choose(space, ask, self._cells(ask, shut), kept)
         if chosen is None:
@@ -234,7 +256,7 @@ class _Decision:
             return False
         if kept:
             self.kept_back = True
-            self.refused[task.kind] = kept_back(ask)
+            self.refused[task.kind] = self.carry.kept_back(ask)
         else:
             if not self.space.closing:  # else it may do for one that takes less long
                 self.lost.add(ask)
@@ -304,7 +326,8 @@ class _Decision:
         self.promises.end()
         placements, handovers, reservations = tuple(self.placements), tuple(self.handovers), tuple(self.reservations)
         told, broken = self.promises.told, tuple(self.promises.broken)
-        return Plan(placements, handovers, reservations, self.refused, self.depth, self.policy.name, told, broken)
+        lost = {ask: self.carry.busy[ask] for ask in self.lost}
+        return Plan(placements, handovers, reservations, self.refused, self.depth, self.policy.name, told, broken, lost)
 
 
 def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:

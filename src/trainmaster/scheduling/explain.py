@@ -71,10 +71,10 @@ def _impossible(shape: Shape, count: int, groups: Sequence[Group]) -> str | None
         return f"asks for {count} nodes with {words.per_node(shape)}; there {there}"
     if not cells:
         return f"asks for {words.per_node(shape)}; there are no nodes"
-    if shape.kind is not None and not any(shape.kind in cell.kinds for cell in cells):
+    if shape.kinds and not any(kind in cell.kinds for cell in cells for kind in shape.kinds):
         kinds = sorted({kind for cell in cells for kind in cell.kinds})
         here = f"those here are of kind {', '.join(kinds)}" if kinds else "there are none"
-        return f"asks for GPUs of kind {shape.kind}; {here}"
+        return f"asks for GPUs of kind {words.kinds(shape)}; {here}"
     for name, amount in shape.counted:
         if all(dict(cell.counted).get(name, 0) <= 0 for cell in cells):
             declared = f"{_declared(name)} of server.toml says what there is"
@@ -89,9 +89,9 @@ def _declared(name: str) -> str:
 
 def _too_much(shape: Shape, cells: Sequence[Cell]) -> str:
     """Of what no node has enough."""
-    gpus = max(WHOLE * sum(n for kind, n in zip(c.kinds, c.whole, strict=True) if shape.kind in (None, kind)) for c in cells)
+    gpus = max(WHOLE * sum(n for kind, n in zip(c.kinds, c.whole, strict=True) if shape.takes(kind)) for c in cells)
     cpus, memory = max(cell.cpus for cell in cells), max(cell.memory for cell in cells)
-    most = [words.gpus(gpus, shape.kind)] if gpus < shape.gpu_milli else []
+    most = [words.gpus(gpus, words.kinds(shape))] if gpus < shape.gpu_milli else []
     most += [words.cpus(cpus)] if cpus < shape.cpus else []
     most += [words.memory(memory)] if memory < shape.memory else []
     for name, amount in shape.counted:

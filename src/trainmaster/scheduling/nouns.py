@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from trainmaster.model.cluster import URGENT, Cluster, Pool
-from trainmaster.model.job import Job
+from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.scheduling.ask import Shape, amounts, asked, milli
 from trainmaster.scheduling.cells import FOREVER, Cell
 from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.task import Kind, Owner, Past, Run, Task, kind_of
 
 NOWHERE = -1  # the place of a node that the inventory has not
 
@@ -70,6 +70,11 @@ def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: C
     granted = grant(job, attempt.allocation, nodes, places)
     saved_s = max((one.committed_s for one in job.checkpoints if one.attempt == attempt.number), default=None)
     return Run(task(job, rules), granted, attempt.started_s or attempt.placed_s, attempt.stopping_s is not None, saved_s)
+
+
+def past(job: Job, rules: Cluster = DEFAULT) -> Past:
+    """A job that is over."""
+    return Past(job.seq, kind(job, rules), job.ran_s, job.ended_s or 0.0, job.state is State.SUCCEEDED)
 
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from heapq import heapify, heappop
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.fair import Holdings, Shares, claim, claimant, fair_share, rank
+from trainmaster.scheduling.fair import Holdings, Shares, claim, early_s, fair_share, owner, rank
+from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.hazards import Hazards, Life
 from trainmaster.scheduling.order import (
     STILL_S,
@@ -26,8 +28,8 @@ from trainmaster.scheduling.order import (
 )
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.scheduling.space import Space, Taste
+from trainmaster.scheduling.task import Kind, Past, Run, Task
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
 Cells = Iterable[tuple[int, list[int]]]
@@ -38,12 +40,18 @@ def plainly(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
     return snapshot
 
 
+def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
+    """A share comes from the device that has least left of those that have enough."""
+    return None
+
+
 class Sharing(NamedTuple):
-    """An order in two steps: claimants by `claim`, which `charge` raises when a task of theirs is started, and tasks of one
-    claimant by `rank`. `order` is both keys one after the other.
+    """An order in steps: who is in the queue since `early_s` or before; then owners by `claim`, which `charge` raises when a
+    task of theirs is started; then tasks of one owner by `rank`. `order` is all of these keys one after the other.
     """
 
-    claimant: Callable[[Any, Task], Hashable]
+    owner: Callable[[Kind], Hashable]
+    early_s: Callable[[Any], float]
     claim: Callable[[Any, Task], Key]
     rank: Callable[[Task], Key]
     charge: Callable[[Any, Task], None]
@@ -61,6 +69,7 @@ class Policy:
     the snapshot what `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
     `parts` are policies of several sets of pools, by name; where there are any, nothing else here is looked at.
     `sharing` is how `order` comes about where a start changes the keys of others at once.
+    `taste` says which of several devices a share comes from, and `place` may ask it too (`Cells.worths`).
     """
 
     name: str
@@ -75,6 +84,7 @@ class Policy:
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
     sharing: Sharing | None = None
     parts: "tuple[tuple[frozenset[str], Policy], ...]" = ()
+    taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = tightest
 
 
 def pack(space: Space, ask: Ask) -> Cells:
@@ -86,6 +96,21 @@ def pack(space: Space, ask: Ask) -> Cells:
         return cell.gpu_milli, cell.cpus, cell.memory, item[1][0]
 
     return sorted(space.fitting(ask.each), key=fullness)
+
+
+def to_taste(space: Space, ask: Ask) -> Cells:
+    """What the policy's taste likes best, then by the node's place."""
+    assert space.cells.taste is not None, "a policy that asks its taste has one"
+    worths = space.cells.worths(ask.each, space.cells.taste)
+    return in_turn([(worths[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
+
+
+def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Cells:
+    """Cells by their rank, then by the place of their first node: one is often enough, so the rest are not put in order."""
+    heapify(ranked)
+    while ranked:
+        _, _, number, nodes = heappop(ranked)
+        yield number, nodes
 
 
 def whenever(snapshot: Snapshot, run: Run, task: Task) -> bool:
@@ -155,6 +180,7 @@ POLICIES = {
     policy.name: policy
     for policy in (
         Policy("fifo", priority_then_fifo, pack, no_reservations),
+        Policy("fragmentation", priority_then_fifo, to_taste, no_reservations, taste=typical),
         Policy("easy", priority_then_fifo, pack, one_reservation),
         Policy("conservative", priority_then_fifo, pack, one_for_everybody, steady=False),
         Policy("sjf", shortest_first, pack, no_reservations, left, exact=True),
@@ -181,7 +207,7 @@ POLICIES = {
             preempt=by_right,
             steady=False,
             study=shares,
-            sharing=Sharing(claimant, claim, rank, Shares.charge),
+            sharing=Sharing(owner, early_s, claim, rank, Shares.charge),
         ),
     )
 }

@@ -48,7 +48,7 @@ class Tally:
         for run in runs:
             alike.setdefault(run.task.kind, []).append(run.grant)
         for kind, grants in alike.items():
-            if kind.ask.each.kind is not None or not kind.ask.gpu_milli:
+            if len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli:
                 self._enter(kind, asked(kind.ask), len(grants))
             else:
                 for grant in grants:
@@ -81,7 +81,7 @@ class Tally:
     def amounts(self, grant: Grant) -> Held:
         """What a grant takes, by the kinds of the very devices."""
         found = asked(grant.ask)
-        if grant.ask.each.kind is not None or not grant.ask.gpu_milli:
+        if len(grant.ask.each.kinds) == 1 or not grant.ask.gpu_milli:
             return found
         found = dict(found)
         for index, node in enumerate(grant.nodes):
@@ -118,7 +118,7 @@ class Tally:
     def shut(self, kind: Kind) -> frozenset[str]:
         """Kinds of GPU that a job of this kind, to which any kind is welcome, may not take now."""
         ask = kind.ask
-        if self.idle or ask.each.kind is not None or not ask.gpu_milli:
+        if self.idle or len(ask.each.kinds) == 1 or not ask.gpu_milli:
             return frozenset()
         bounds = self._bounds.get(kind.project) or self._bound(kind.project)
         kinds = (gpu for gpu in self.capacity if gpu not in (GPUS, CPUS))
@@ -220,8 +220,8 @@ def asked(ask: Ask) -> Held:
     found = {CPUS: ask.each.cpus * (ask.nodes - 1) + lead.cpus}
     if ask.gpu_milli:
         found[GPUS] = ask.gpu_milli
-        if ask.each.kind is not None:
-            found[ask.each.kind] = ask.gpu_milli
+        if len(ask.each.kinds) == 1:
+            found[ask.each.kinds[0]] = ask.gpu_milli
     return found
 
 
@@ -246,7 +246,7 @@ def _jobs(count: int) -> str:
 def _amount(resource: str, milli: float) -> str:
     if resource == CPUS:
         return words.cpus(int(milli))
-    return words.gpus(int(milli), None if resource == GPUS else resource)
+    return words.gpus(int(milli), "" if resource == GPUS else resource)
 
 
 def _noun(resource: str) -> str:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from trainmaster.model.cluster import Labels
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
@@ -55,13 +55,26 @@ class Site(NamedTuple):
     host: str = ""  # its parts share a machine; "": a machine of its own
 
 
+Worth = tuple[int, ...]  # less is better
+
+
+class Taste(Protocol):
+    """What is better, where a request can be given in several ways."""
+
+    def worth(self, cell: Cell, shape: Shape, step: Step) -> Worth:
+        """How good it is that a node in `cell` gives `shape` by `step`."""
+        ...
+
+
 class Cells:
     """Cells by number, and what becomes of them: found out once for all spaces of one inventory."""
 
     def __init__(self) -> None:
         self.values: list[Cell] = []
+        self.taste: Taste | None = None
         self._numbers: dict[Cell, int] = {}
-        self._steps: dict[tuple[int, Shape], tuple[tuple[int, Step], ...]] = {}
+        self._ways: dict[Shape, Ways] = {}
+        self._worths: dict[Shape, Worths] = {}
         self._back: dict[tuple[int, Shape, int, Gpus], int] = {}
 
     def number(self, cell: Cell) -> int:
@@ -72,12 +85,31 @@ class Cells:
             self.values.append(cell)
         return found
 
-    def steps(self, number: int, shape: Shape) -> tuple[tuple[int, Step], ...]:
-        """Every way in which a node of a cell can give `shape`, with the number of the cell that it goes to."""
-        found = self._steps.get((number, shape))
+    def prefer(self, taste: Taste | None) -> None:
+        """Of the ways in which a node can give a shape the first is from now on what `taste` likes best; None: the tightest."""
+        if taste is not self.taste:
+            self.taste, self._ways, self._worths = taste, {}, {}
+
+    def ways(self, shape: Shape) -> "Ways":
+        """By a cell's number: every way in which a node of it can give `shape`, with the number of the cell that it goes to.
+
+        The first is the one that is taken.
+        """
+        found = self._ways.get(shape)
         if found is None:
-            found = tuple((self.number(step.cell), step) for step in steps(self.values[number], shape))
-            self._steps[number, shape] = found
+            found = self._ways[shape] = Ways(self, shape)
+        return found
+
+    def steps(self, number: int, shape: Shape) -> tuple[tuple[int, Step], ...]:
+        """The same for one cell."""
+        return self.ways(shape)[number]
+
+    def worths(self, shape: Shape, taste: Taste) -> "Worths":
+        """By the number of a cell that can give `shape`: how good it is that it does so, to the taste that it is given by."""
+        assert taste is self.taste, "another taste decides which way is taken"
+        found = self._worths.get(shape)
+        if found is None:
+            found = self._worths[shape] = Worths(self, shape, taste)
         return found
 
     def used_up(self, number: int) -> bool:
@@ -100,6 +132,37 @@ class Cells:
             )
             found = self.number(cell._replace(whole=gpus[0], parts=gpus[1], cpus=cpus, memory=memory, counted=more))
             self._back[key] = found
+        return found
+
+
+class Ways(dict[int, tuple[tuple[int, Step], ...]]):
+    """Of one shape, by the number of a cell; found out when first asked for."""
+
+    def __init__(self, cells: Cells, shape: Shape) -> None:
+        super().__init__()
+        self._cells, self._shape = cells, shape
+
+    def __missing__(self, number: int) -> tuple[tuple[int, Step], ...]:
+        """Ask once."""
+        cell, shape, taste = self._cells.values[number], self._shape, self._cells.taste
+        found = steps(cell, shape)
+        if taste is not None and len(found) > 1:
+            found = tuple(sorted(found, key=lambda step: taste.worth(cell, shape, step)))
+        ways = self[number] = tuple((self._cells.number(step.cell), step) for step in found)
+        return ways
+
+
+class Worths(dict[int, Worth]):
+    """Of the first way, by the number of a cell that has one; found out when first asked for."""
+
+    def __init__(self, cells: Cells, shape: Shape, taste: Taste) -> None:
+        super().__init__()
+        self._cells, self._shape, self._taste = cells, shape, taste
+
+    def __missing__(self, number: int) -> Worth:
+        """Ask once."""
+        step = self._cells.steps(number, self._shape)[0][1]
+        found = self[number] = self._taste.worth(self._cells.values[number], self._shape, step)
         return found
 
 
@@ -144,6 +207,9 @@ class Space:
 
     def fitting(self, shape: Shape) -> Iterator[tuple[int, list[int]]]:
         """Cells that can give `shape`, with their open nodes."""
+        if not self.closing:
+            ways = self.cells.ways(shape)
+            return ((number, nodes) for number, nodes in self.nodes.items() if ways[number])
         return ((number, nodes) for number, nodes in self.nodes.items() if self.gives(number, shape))
 
     def gives(self, number: int, shape: Shape) -> bool:
@@ -152,12 +218,13 @@ class Space:
             self.closing and self.cells.values[number].closes_s < self.until_s
         )
 
-    def count(self, shape: Shape) -> int:
-        """How many open nodes can give `shape`."""
+    def count(self, shape: Shape, enough: float = FOREVER) -> int:
+        """How many open nodes can give `shape`; where they are `enough` the rest are not counted."""
         total = 0
-        for number, nodes in self.nodes.items():
-            if self.gives(number, shape):
-                total += len(nodes)
+        for _, nodes in self.fitting(shape):
+            total += len(nodes)
+            if total >= enough:
+                break
         return total
 
     def has(self, grant: Grant) -> bool:
@@ -177,12 +244,12 @@ class Space:
                     return False
         return True
 
-    def take(self, ask: Ask, chosen: Sequence[int], way: int = 0) -> Grant:
-        """Give a gang its nodes, the first of `chosen` what the first is asked for; `way` picks among the steps of a share."""
+    def take(self, ask: Ask, chosen: Sequence[int]) -> Grant:
+        """Give a gang its nodes, the first of `chosen` what the first is asked for."""
         devices = []
         for index, node in enumerate(chosen):
             shape = ask.first if index == 0 else ask.each
-            number, step = self.cells.steps(self.of[node], shape)[way]
+            number, step = self.cells.steps(self.of[node], shape)[0]
             if shape.gpus or shape.share:
                 devices.append(self.pick(self.free[node], node, shape, step))
             self._settle(node, number, 1)

@@ -17,7 +17,7 @@ def per_node(shape: Shape) -> str:
     """What one member of the gang asks for."""
     words = []
     if shape.gpu_milli:
-        words.append(gpus(shape.gpu_milli, shape.kind))
+        words.append(gpus(shape.gpu_milli, kinds(shape)))
     words.append(cpus(shape.cpus))
     if shape.memory:
         words.append(memory(shape.memory))
@@ -25,7 +25,12 @@ def per_node(shape: Shape) -> str:
     return ", ".join(words) + (f" in pool {shape.pool}" if shape.pool is not None else "")
 
 
-def gpus(milli: int, kind: str | None = None) -> str:
+def kinds(shape: Shape) -> str:
+    """`h100`, `a100 or h100`; nothing where any will do."""
+    return " or ".join(shape.kinds)
+
+
+def gpus(milli: int, kind: str = "") -> str:
     """`2 h100 GPUs`, `0.25 GPUs`."""
     return f"{milli / WHOLE:g} {kind + ' ' if kind else ''}GPU{'s' * (milli != WHOLE)}"
 

@@ -25,6 +25,7 @@ from trainmaster.server import (
     compare,
     errors,
     exec,
+    foreseeing,
     gauges,
     history,
     idle,
@@ -60,7 +61,10 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _READERS
         await runtime.start()
-        tasks = [asyncio.create_task(doing) for doing in (_trim(runtime), _take_up(runtime), _trim_cache(services))]
+        tasks = [
+            asyncio.create_task(doing)
+            for doing in (_trim(runtime), _take_up(runtime), _trim_cache(services), foreseeing.go_on(runtime))
+        ]
         if services.configuration.idle_stop_s:
             tasks.append(asyncio.create_task(idle.stop_when_idle(runtime, services.configuration.idle_stop_s)))
         yield

@@ -6,7 +6,7 @@ the scheduler has to do with them. A job that can never start is not waited for:
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
@@ -65,6 +65,7 @@ class Replay:
     seconds: float = 0.0  # of this machine's time
     histories: dict[str, History] = field(default_factory=dict)
     watch: Watch | None = None  # takes samples
+    seen: Callable[[Snapshot], None] | None = None  # told of each decision once it is carried out
     _lives: dict[str, Life] = field(default_factory=dict)
     _waiting: dict[str, Task] = field(default_factory=dict)
     _running: dict[str, Run] = field(default_factory=dict)
@@ -119,6 +120,8 @@ class Replay:
         plan, self._carry = cycle(snapshot, self.policy, self._carry)
         self.cycles += 1
         self._act(plan)
+        if self.seen is not None:
+            self.seen(snapshot)
 
     def _act(self, plan: Plan) -> None:
         for handover in plan.handovers:
