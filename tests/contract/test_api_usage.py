@@ -9,7 +9,7 @@ import pytest
 from api_server import Api, serving
 
 from trainmaster.model.events import Waited
-from trainmaster.model.ledger import Charge, Closed, Entry, Payer, Rate, Repeated
+from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Payer, Rate, Repeated
 from trainmaster.ports.store import NewEvent
 
 HOUR_MS = 3_600_000
@@ -112,3 +112,13 @@ def test_what_makes_no_sense_is_refused(api: Api, query: dict[str, str], message
     answer = api.http.get("/usage", params=query)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["message"], error["hint"]) == (400, "usage", message, hint)
+
+
+def test_the_queue_goes_by_what_is_left_of_it(api: Api) -> None:
+    api.control.now_s = time.time()
+    ids = [api.submit(resources={"cpus": 4}, project=project) for project in ("vision", "text")]
+    api.take_up()
+    assert [job["id"] for job in api.get("/queue")["jobs"]] == ids
+    enter(api, Balance("vision", "somebody", 1e6, api.control.now_s))
+    assert [job["id"] for job in api.get("/queue")["jobs"]] == ids[::-1]
+    assert api.get(f"/jobs/{ids[1]}/why")["position"] == 1

@@ -57,8 +57,7 @@ class World:
     def of(cls, live: Live) -> "World":
         """The world as the store has it."""
         world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor, rules=live.rules)
-        for one in live.balances:
-            world.usage[one.project, one.member] = Account(one.service, one.at_s)
+        world.usage = nouns.accounts(live.balances)
         for node in live.nodes:
             world.nodes[node.name] = node
         world.survey(live.last_now_s)

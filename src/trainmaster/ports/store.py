@@ -163,6 +163,10 @@ class EventStore(Protocol):
         """Rows of the ledger in no order, all as they were at one moment; only a few are in memory at a time."""
         ...
 
+    def balances(self) -> tuple[Balance, ...]:
+        """What is left of the service of each member of each project."""
+        ...
+
     def nodes(self) -> list[Node]:
         """All nodes by name."""
         ...

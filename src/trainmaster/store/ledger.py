@@ -52,6 +52,11 @@ class LedgerReader:
             for rows in connection.execute(_wanted(query)).partitions(_PAGE):
                 yield from map(read, rows)
 
+    def balances(self) -> tuple[Balance, ...]:
+        """See the port."""
+        with self._database.reading() as connection:
+            return read_balances(connection)
+
 
 def write_ledger(connection: Connection, events: Iterable[NewEvent]) -> None:
     """Make the entries of events, in their order."""

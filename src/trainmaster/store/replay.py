@@ -13,7 +13,7 @@ from trainmaster.model.events import ArtifactKept, ClusterConfigured, NodeSeen, 
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Repeated
 from trainmaster.model.nodes import Node
-from trainmaster.ports.store import ChargeQuery, JobQuery, Live, Note, NoteQuery, Recorded
+from trainmaster.ports.store import ChargeQuery, JobQuery, Note, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, ChainRow, Head, chain_hash
 
 _PAGE = 1000
@@ -54,7 +54,7 @@ class Projections(Protocol):
 
     def charges(self, query: ChargeQuery) -> Iterator[Charge]: ...
 
-    def load_live(self) -> Live: ...
+    def balances(self) -> tuple[Balance, ...]: ...
 
     def nodes(self) -> list[Node]: ...
 
@@ -186,7 +186,7 @@ class _Ledger:
             what = f"charge of {key[0]}.{key[1]} in {key[2]}"
             found += [f"{what}: no event speaks of it"] if mine is None else _compare(what, mine, theirs)
         balances = tuple(self.balances[member] for member in sorted(self.balances))
-        return found + _compare("balances", balances, store.load_live().balances)
+        return found + _compare("balances", balances, store.balances())
 
 
 def _entered(charge: Charge, entry: Closed | Repeated) -> Charge:

@@ -44,7 +44,7 @@ class LedgerContract:
         enter(open_events(), charge(), large, *balances)
         again = open_events(read_only=True)
         assert rows(again) == [charge(), large]
-        assert again.load_live().balances == balances[::-1]
+        assert again.load_live().balances == again.balances() == balances[::-1]
         enter(open_events(), balances[0]._replace(service=1.0))
         assert again.load_live().balances == (balances[1], balances[0]._replace(service=1.0))
 

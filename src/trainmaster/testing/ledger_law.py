@@ -102,7 +102,7 @@ def _balance_problems(store: EventStore, told: dict[Attempt, _Told], projects: d
     lives = [(0.0, Cluster().half_life_s)]
     lives += [(round(r.now_s, 3), r.event.cluster.half_life_s) for r in _log(store) if isinstance(r.event, ClusterConfigured)]
     found = []
-    for balance in store.load_live().balances:
+    for balance in store.balances():
         left = 0.0
         for (job, _), one in told.items():
             if one.until_s is not None and projects[job] == balance.project:
