@@ -371,7 +371,7 @@ def test_the_interface_describes_itself(api: Api) -> None:
         "/jobs/{ref}/requeue", "/jobs/{ref}/reproduce", "/jobs/{ref}/fork", "/jobs/{ref}/provenance", "/jobs/{ref}/diff",
         "/provenance/diffs/{sha256}",
         "/nodes", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz",
-        "/plan", "/queue", "/cluster", "/cluster/plan", "/history", "/storage", "/storage/gc", "/tickets", "/metrics", "/events/stream", "/jobs/{ref}/logs/stream",
+        "/plan", "/queue", "/cluster", "/cluster/plan", "/history", "/storage", "/storage/gc", "/usage", "/tickets", "/metrics", "/events/stream", "/jobs/{ref}/logs/stream",
     } == set(paths)  # fmt: skip
     assert all(operation["summary"] for methods in paths.values() for operation in methods.values())
     text = str(document)

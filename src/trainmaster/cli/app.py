@@ -43,6 +43,7 @@ COMMANDS = {
     "hold": ("trainmaster.cli.change:hold", "Keep waiting jobs from starting."),
     "release": ("trainmaster.cli.change:release", "Let held jobs go on."),
     "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
+    "usage": ("trainmaster.cli.usage:usage", "GPU-hours and cost, by project, member, day."),
     "apply": ("trainmaster.cli.cluster:apply", "Lay down the rules of the cluster: pools, projects, quotas, classes."),
     "policy": ("trainmaster.cli.cluster:policy", "The rules of the cluster in plain language."),
     "simulate": ("trainmaster.cli.simulations:simulations", "A cluster trace through the production decisions."),
@@ -69,6 +70,7 @@ MEANT = {  # what is typed for want of knowing; only hinted at
     "list": "ps", "ls": "ps", "jobs": "ps", "status": "show", "info": "show", "describe": "show",
     "rm": "cancel", "delete": "cancel", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
     "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
+    "cost": "usage", "billing": "usage",
 }  # fmt: skip
 
 

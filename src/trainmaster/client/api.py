@@ -265,6 +265,10 @@ class Client:
         also = {"older_checkpoints": older_checkpoints, "unknown_jobs": unknown_jobs}
         return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run, **also})
 
+    def usage(self, **query: Any) -> Row:
+        """What was charged, `by` which headings, from `since_s` `until_s`, of which `project`, in days of which `zone`."""
+        return self._get("/usage", **query)
+
     def nodes(self) -> list[Row]:
         """The nodes, what they have and what of it is free."""
         return list(self._get("/nodes")["nodes"])

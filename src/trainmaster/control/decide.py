@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
+from trainmaster.control import charging
 from trainmaster.control.world import Batch
 from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroken, Promised, StopOrdered, Waited
 from trainmaster.model.job import Job, NodePhase, State, StopFor
@@ -59,7 +60,9 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
     for placement in decided.placements:
         job = batch.world.jobs[placement.job]
         number = job.attempt.number + 1 if job.attempt else 1
-        batch.record(job.id, Placed(number, allocation(placement.grant, nodes), job.resumable(RESUME_TRIES)))
+        given = allocation(placement.grant, nodes)
+        rates = charging.rates(given, batch.world.nodes, snapshot.rules)
+        batch.record(job.id, Placed(number, given, job.resumable(RESUME_TRIES), rates))
         placed.append(f"{job.id}.{number}")
     handed = _hand_over(batch, decided.handovers, nodes)
     for task in list(batch.world.waiting.values()):

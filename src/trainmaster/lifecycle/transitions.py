@@ -127,7 +127,7 @@ def place(job: Job, event: JobEvent, now_s: float) -> Change:
     """A new attempt begins; its number is the fence from now on."""
     assert isinstance(event, Placed)
     count = len(event.allocation.shares)
-    attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume)
+    attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume, rates=event.rates)
     placed = replace(job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None, promised=None)
     return placed, tuple(Launch(attempt.key(job.id, i)) for i in range(count))
 

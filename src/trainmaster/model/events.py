@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Outcome, StopFor, Verdict
+from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation, Node, NodeState
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
@@ -75,6 +76,7 @@ class Placed:
     attempt: int
     allocation: Allocation
     resume: tuple[str, ...] = ()
+    rates: tuple[Rate, ...] = ()  # what it is charged; of an attempt from before there was a ledger, nothing
 
 
 @dataclass(frozen=True, slots=True)

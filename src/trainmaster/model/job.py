@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.ids import AgentKey
+from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
@@ -182,6 +183,7 @@ class Attempt:
     resumed_from_step: int | None = None
     failure: Failure | None = None
     verdict: Verdict | None = None
+    rates: tuple[Rate, ...] = ()  # what it is charged
 
     def key(self, job_id: str, node_index: int) -> AgentKey:
         """The key of this attempt's agent on one node of its gang."""

@@ -5,9 +5,11 @@ from functools import lru_cache
 
 from trainmaster.model.cluster import URGENT, Cluster, Pool
 from trainmaster.model.job import Job, State
+from trainmaster.model.ledger import Balance
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.scheduling.ask import Shape, amounts, asked, milli
 from trainmaster.scheduling.cells import FOREVER, Cell
+from trainmaster.scheduling.share import Account, Member
 from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Kind, Owner, Past, Run, Task, kind_of
@@ -99,6 +101,11 @@ def _share(node: Node, shape: Shape, held: tuple[int, ...]) -> NodeShare:
     return NodeShare(
         node.name, node.address, shape.cpus / 1000, shape.memory, tuple(node.devices[place].index for place in held), counted
     )
+
+
+def accounts(balances: Iterable[Balance]) -> dict[Member, Account]:
+    """What is left of everybody's service."""
+    return {(one.project, one.member): Account(one.service, one.at_s) for one in balances}
 
 
 def snapshot(

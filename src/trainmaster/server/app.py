@@ -40,6 +40,7 @@ from trainmaster.server import (
     streams,
     submit,
     transfers,
+    usage,
 )
 from trainmaster.server.door import Door
 from trainmaster.server.runtime import Runtime
@@ -91,7 +92,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
         submit, queue, cluster, again, provenance, cancelling, exec, jobs, history, artifacts, logs, compare, notes, commands,
-        nodes, code, storage, streams, gauges,
+        nodes, code, storage, streams, gauges, usage,
     )  # fmt: skip
     for room in rooms:
         app.include_router(room.router)

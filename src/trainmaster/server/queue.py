@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,7 +13,7 @@ from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle, ordered
 from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.nouns import allocation
+from trainmaster.scheduling.nouns import accounts, allocation
 from trainmaster.scheduling.nouns import snapshot as world
 from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Snapshot
@@ -38,7 +38,8 @@ def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster 
     events = desk.services.events
     waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
-    return world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
+    seen = world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
+    return replace(seen, usage=accounts(events.balances()))
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from trainmaster.compose import ledger_fold
 from trainmaster.control.act import Actor
 from trainmaster.control.loop import ControlLoop
 from trainmaster.control.replan import replan
@@ -41,6 +42,7 @@ from trainmaster.scheduling.preempt import overtaking
 from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import replay, verify_chain
+from trainmaster.testing.ledger_law import ledger_problems
 from trainmaster.testing.rules_contract import SOME_RULES
 from trainmaster.testing.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script, garbage
 
@@ -164,7 +166,7 @@ class Scenario:
     def _submit(self) -> None:
         ask = Resources(nodes=self.rng.choice([1, 1, 2]), gpus=self.rng.choice([0, 1, 4, 8]), ranks=self.rng.choice([1, 2]))
         spec = JobSpec("work", experiment="sim", priority=self.rng.randint(-1, 1), resources=ask, restarts=Restarts(2, 50))
-        spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])))
+        spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])), project=f"p{len(self.submitted) % 3}")
         lineage = self._lineage()
         command = SubmitJob("", spec, Origin(), CodeCopy(), lineage=lineage)
         row = NewRow(f"submit-{len(self.submitted)}", command, self.clock.time_s, "sim")
@@ -248,7 +250,8 @@ class Scenario:
     def problems(self) -> list[str]:
         """Every law this history broke."""
         fresh = World.of(self.events.load_live())
-        found = [*self.engine.violations, *verify_chain(self.events), *replay(self.events, _fold)]
+        found = [*self.engine.violations, *verify_chain(self.events), *replay(self.events, _fold, enter=ledger_fold())]
+        found += ledger_problems(self.events)
         found += [f"{id} never ended" for id in self.unfinished(self.submitted)]
         found += self.broken
         planned = list(replan(self.events.events(0, 1_000_000), self._policy))
