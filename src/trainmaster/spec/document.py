@@ -127,6 +127,7 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
             path = ("roles", name, "resources", "gpus")
             found.append((path, Fault(dotted(path), message, known, kind, f"{known}:{role.resources.gpus[0]}")))
         known = known or kind
+    found += _parts_of_gpus(fields)
     variables: dict[str, str] = {}
     for name in fields.data:
         variable = data_variable(name)
@@ -135,6 +136,17 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
             found.append((("data", name), Fault(dotted(("data", name)), message, "a name of its own", name)))
         variables[variable] = name
     return found
+
+
+def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
+    """A part of a GPU for more than one of the ranks and the roles of a job: which is whose could not be told."""
+    asked: list[tuple[FieldPath, float]] = [(("resources", "gpus"), fields.resources.gpus[0])]
+    asked += [(("roles", name, "resources", "gpus"), role.resources.gpus[0]) for name, role in fields.roles.items()]
+    message = "only one of a job's ranks and roles may have a part of a GPU; ask for whole ones, or make it a job of its own"
+    return [
+        (path, Fault(dotted(path), message, "a whole number", describe(count), "1"))
+        for path, count in [(path, count) for path, count in asked if 0 < count < 1][1:]
+    ]
 
 
 def _as_written(mapping: dict[str, Any], where: Positions) -> dict[str, Any]:
@@ -194,10 +206,11 @@ def _role(fields: RoleFields) -> Role:
 
 
 def _resources(fields: RoleResourcesFields) -> Resources:
-    (gpus, kind), nodes, ranks = fields.gpus, 1, 1
+    (count, kind), nodes, ranks = fields.gpus, 1, 1
+    gpus = int(count)  # of less than one there is a share
     if isinstance(fields, ResourcesFields):
         nodes, ranks = fields.nodes, fields.ranks or gpus or 1
     return Resources(
         nodes, gpus, kind, fields.cpus, fields.memory, ranks, fields.disk or 0, fields.network or 0.0,
-        counts(fields.accelerators), counts(fields.custom),
+        counts(fields.accelerators), counts(fields.custom), float(count - gpus),
     )  # fmt: skip
