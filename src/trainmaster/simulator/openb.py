@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any, TextIO
+from typing import Any
 
 from trainmaster.errors import UsageError
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
@@ -23,7 +23,7 @@ from trainmaster.scheduling.policy import POLICIES, Policy, in_turn
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Site, Space
 from trainmaster.scheduling.task import Past, Task, kind_of
-from trainmaster.simulator.rows import read, rows
+from trainmaster.simulator.lines import Lines, reading, rows
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")  # and `gpu_spec`, where kinds are named
@@ -70,7 +70,7 @@ class Filling:
 
 def load(nodes: Path, pods: Path) -> Workload:
     """A workload from its two files. Raises: UsageError with the file and the line."""
-    return Workload(read(nodes, partial(_nodes, nodes)), read(pods, partial(_pods, pods)))
+    return Workload(reading(nodes, _nodes), reading(pods, _pods))
 
 
 def fill(workload: Workload, policy: str, demand: float, seeds: Sequence[int]) -> Filling:
@@ -153,29 +153,29 @@ _PLACEMENTS = {
 }
 
 
-def _nodes(path: Path, file: TextIO) -> tuple[Site, ...]:
+def _nodes(lines: Lines) -> tuple[Site, ...]:
     found = []
-    for number, row in rows(file):
+    for row in rows(lines):
         try:
             gpus, cpus, memory = int(row["gpu"]), int(row["cpu_milli"]), int(row["memory_mib"]) * _MIB
             kinds = (row["model"],) if gpus else ()
             found.append(Site(row["sn"], Cell(kinds, (gpus,) if gpus else (), (), cpus, memory), (0,) * gpus))
         except (KeyError, ValueError, TypeError) as error:
-            raise _wrong(path, number, "node", NODE_COLUMNS, error) from error
+            raise _wrong(lines, "node", NODE_COLUMNS, error) from error
     if not any(site.devices for site in found):
-        raise UsageError(f"{path}: there is no node with a GPU in it")
+        raise UsageError(f"{lines.path}: there is no node with a GPU in it")
     return tuple(found)
 
 
-def _pods(path: Path, file: TextIO) -> tuple[Ask, ...]:
+def _pods(lines: Lines) -> tuple[Ask, ...]:
     found = []
-    for number, row in rows(file):
+    for row in rows(lines):
         try:
             found.append(ask_of(1, _shape(row)))
         except (KeyError, ValueError, TypeError) as error:
-            raise _wrong(path, number, "pod", POD_COLUMNS, error) from error
+            raise _wrong(lines, "pod", POD_COLUMNS, error) from error
     if not any(ask.gpu_milli for ask in found):
-        raise UsageError(f"{path}: there is no pod that asks for a GPU in it")
+        raise UsageError(f"{lines.path}: there is no pod that asks for a GPU in it")
     return tuple(found)
 
 
@@ -188,6 +188,6 @@ def _shape(row: dict[str, str]) -> Shape:
     return Shape(0 if part else count, milli if part else 0, kinds, int(row["cpu_milli"]), int(row["memory_mib"]) * _MIB)
 
 
-def _wrong(path: Path, number: int, what: str, columns: tuple[str, ...], error: Exception) -> UsageError:
+def _wrong(lines: Lines, what: str, columns: tuple[str, ...], error: Exception) -> UsageError:
     text = f"column {error} is missing" if isinstance(error, KeyError) else str(error)
-    return UsageError(f"{path}:{number}: not a {what}: {text}", f"columns: {', '.join(columns)}")
+    return UsageError(f"{lines.path}:{lines.number}: not a {what}: {text}", f"columns: {', '.join(columns)}")
