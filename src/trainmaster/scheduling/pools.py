@@ -65,9 +65,11 @@ class Parts:
         plans = self._plans
         refused: dict[Kind, Refusal] = {}
         promised: dict[str, Refusal] = {}
+        patient: dict[str, Refusal] = {}
         for plan in plans:
             refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
             promised |= plan.promised
+            patient |= plan.patient
         return Plan(
             tuple(one for plan in plans for one in plan.placements),
             tuple(one for plan in plans for one in plan.handovers),
@@ -76,6 +78,7 @@ class Parts:
             max(plan.depth for plan in plans),
             self._policy.name,
             promised,
+            patient,
             tuple(one for plan in plans for one in plan.broken),
         )
 

@@ -99,10 +99,13 @@ class Plan:
     depth: int = 0
     policy: str = ""
     promised: Mapping[str, Refusal] = field(default_factory=dict)  # jobs whose nodes are still being given back
+    patient: Mapping[str, Refusal] = field(default_factory=dict)  # jobs that wait for a better place, as their specs say
     broken: tuple[str, ...] = ()
 
     def reason(self, task: Task, now_s: float) -> Refusal:
         """Why a job that was not started waits."""
         if task.id in self.promised:
             return self.promised[task.id]
+        if task.id in self.patient:
+            return self.patient[task.id]
         return BACKOFF if task.not_before_s > now_s else self.refused[task.kind]
