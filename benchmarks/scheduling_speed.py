@@ -1,16 +1,14 @@
-"""How long one decision takes: cold, after one arrival and one end, for a gang that can never start, for victims of a large one.
+"""How long a decision takes: cold, after one arrival and one end, for a gang that never can start, for victims of a large one.
 
-The queue has three dozen requests by ten projects of four members under fair share with quotas; nodes have 8 GPUs each and are
-80 % full. `--cluster` sizes it. Beside it SDSC-SP2 through the production cycle where the trace is there (`TRAINMASTER_TRACES`),
-and a million jobs on 100,000 GPUs in a process of its own, whose peak memory is read at its end.
+The queue has three dozen requests by ten projects of four members under fair share with quotas, before nodes of 8 GPUs,
+80 % full. Beside it SDSC-SP2 through the production cycle where that trace is there (`TRAINMASTER_TRACES`), and a million jobs
+on 100,000 GPUs in a process of its own, whose peak memory is read at its end.
 """
 
 import gc
 import os
 import resource
-import sys
 import time
-from dataclasses import replace
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,7 +32,8 @@ TRACES = Path(os.environ.get("TRAINMASTER_TRACES", Path(__file__).parents[1].par
 GPUS = 8
 FAIR = POLICIES["fair-share"]
 PROJECTS = tuple(
-    Project(f"p{i}", 1.0 + i % 3, None, (("m0", 2.0),), (("gpu", Quota(8, 4000 + 100 * i, 60_000)),), 50_000, 20_000) for i in range(10)
+    Project(f"p{i}", 1.0 + i % 3, None, (("m0", 2.0),), (("gpu", Quota(8, 4000 + 100 * i, 60_000)),), 50_000, 20_000)
+    for i in range(10)
 )
 RULES = Cluster(projects=PROJECTS, min_run_s=300.0)
 OWNERS = [Owner(f"p{i % 10}", f"m{i // 10}", "training") for i in range(40)]
@@ -43,9 +42,9 @@ OWNERS = [Owner(f"p{i % 10}", f"m{i // 10}", "training") for i in range(40)]
 def requests(distinct: bool, rng: Random) -> Ask:
     """One of 36, or one of its own."""
     gpus, nodes = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 1, 2, 4])
-    cpus = rng.randint(1, 4000) if distinct else rng.choice([250, 500, 1000])
+    cpus = rng.randint(1, 1000) if distinct else rng.choice([250, 500, 1000])
     memory = rng.randint(1, 1 << 20) if distinct else 0
-    return ask_of(nodes, Shape(gpus, 0, "gpu", cpus * gpus, memory))
+    return ask_of(nodes, Shape(gpus, 0, ("gpu",), cpus * gpus, memory))
 
 
 class World:
@@ -62,9 +61,11 @@ class World:
             left = GPUS - free[node]
             while left:
                 gpus = min(left, self.rng.choice([1, 2, 4, 8, 8]))
-                task = self._task(ask_of(1, Shape(gpus, 0, "gpu", gpus * 500)))
+                task = self._task(ask_of(1, Shape(gpus, 0, ("gpu",), gpus * 500)))
                 devices = tuple(range(GPUS - left, GPUS - left + gpus))
-                self.running[task.id] = Run(task, Grant(task.kind.ask, (node,), (devices,)), self.now_s - self.rng.random() * 9e4)
+                self.running[task.id] = Run(
+                    task, Grant(task.kind.ask, (node,), (devices,)), self.now_s - self.rng.random() * 9e4
+                )
                 left -= gpus
         for _ in range(pending):
             self.arrive(self._task(requests(distinct, self.rng)))
@@ -80,9 +81,7 @@ class World:
         self.changes = self.changes.note(ARRIVED, task.id)
 
     def snapshot(self, depth: int) -> Snapshot:
-        return Snapshot(
-            self.now_s, self.sites, self.waiting, self.running, 0, self.changes, rules=RULES, depth=depth
-        )
+        return Snapshot(self.now_s, self.sites, self.waiting, self.running, 0, self.changes, rules=RULES, depth=depth)
 
     def act(self, plan: Plan) -> None:
         for placement in plan.placements:
@@ -118,13 +117,13 @@ def incremental(nodes: int, pending: int, n: int) -> tuple[list[float], list[flo
     _, plan, carry = timed(world, carry, 32)
     world.act(plan)
     found, never = [], []
-    for i in range(n + 3):
+    for _ in range(n + 3):
         world.step()
         seconds, plan, carry = timed(world, carry, 32)
         world.act(plan)
         found.append(seconds)
     for i in range(n):
-        task = world._task(ask_of(nodes + 1, Shape(8, 0, "gpu", 100 + i)))
+        task = world._task(ask_of(nodes + 1, Shape(8, 0, ("gpu",), 100 + i)))
         world.arrive(task)
         seconds, plan, carry = timed(world, carry, 32)
         assert plan.refused[task.kind].kind == "impossible"
@@ -142,10 +141,12 @@ def making_way(n: int) -> list[float]:
         world.running, task_ids = {}, count()
         for node in range(1000):
             for part in range(4):
-                task = world._task(ask_of(1, Shape(2, 0, "gpu", 500)))
+                task = world._task(ask_of(1, Shape(2, 0, ("gpu",), 500)))
                 grant = Grant(task.kind.ask, (node,), ((2 * part, 2 * part + 1),))
-                world.running[f"r{next(task_ids)}"] = Run(task._replace(id=f"r{node * 4 + part}"), grant, world.now_s - 400 - world.rng.random() * 9e4)
-        gang = world._task(ask_of(500, Shape(8, 0, "gpu", 1000)))
+                world.running[f"r{next(task_ids)}"] = Run(
+                    task._replace(id=f"r{node * 4 + part}"), grant, world.now_s - 400 - world.rng.random() * 9e4
+                )
+        gang = world._task(ask_of(500, Shape(8, 0, ("gpu",), 1000)))
         kind = kind_of(gang.kind.ask, Owner("p0", "m0", "production", 0, 3000))
         carry = timed(world, Carry(), 1)[2]
         world.arrive(gang._replace(kind=kind))
@@ -159,7 +160,7 @@ def making_way(n: int) -> list[float]:
 def million(jobs: int, nodes: int) -> tuple[float, float, int]:
     """Seconds, GiB at the most, and jobs that ended, of a trace of `jobs` on `nodes` × 8 GPUs at 90 % load."""
     rng, arrivals, now_s = Random(3), [], 0.0
-    asks = [ask_of(nodes, Shape(gpus, 0, None, gpus * WHOLE)) for gpus in (1, 2, 4, 8) for nodes in (1, 2, 4)]
+    asks = [ask_of(nodes, Shape(gpus, 0, (), gpus * WHOLE)) for gpus in (1, 2, 4, 8) for nodes in (1, 2, 4)]
     weights = [40, 12, 12, 16, 4, 4, 4, 3, 2, 1, 1, 1]
     mean = sum(weight * ask.gpu_milli / WHOLE for weight, ask in zip(weights, asks, strict=True)) / sum(weights)
     rate = 0.9 * nodes * GPUS / (mean * 3600.0)

@@ -7,7 +7,7 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from random import Random
@@ -16,6 +16,7 @@ from typing import Any, TextIO, cast
 
 from trainmaster import configuration
 from trainmaster.blobs.opening import open_blobs
+from trainmaster.control import charging
 from trainmaster.control.act import Actor
 from trainmaster.control.clock import SteadyClock
 from trainmaster.control.loop import ControlLoop
@@ -28,20 +29,23 @@ from trainmaster.errors import ConflictError, OperationError, UsageError
 from trainmaster.home import Home, write_atomic
 from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
-from trainmaster.model.events import JobEvent, NodeSeen, NodeStateSet
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.events import ClusterConfigured, JobEvent, NodeSeen, NodeStateSet
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodeRun, State
+from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Allocation, Node, NodeShare
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import Recorded
+from trainmaster.scheduling.share import Account, Member
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.migrate import migrate
 from trainmaster.store.mirror import MirrorFile
-from trainmaster.store.replay import replay, verify_chain
+from trainmaster.store.replay import Enter, replay, verify_chain
 
 _LOCK_S = 1.0
 _log = logging.getLogger("trainmaster.control")
@@ -198,7 +202,24 @@ def rendered(spec: JobSpec, origin: Mapping[str, Any], in_place: bool) -> list[s
 def replay_report(home: Home) -> list[str]:
     """What `tm doctor --replay` found: broken links of the hash chain, projections that differ from the folded log."""
     with closing(SqlEventStore(home.events_db, read_only=True)) as store:
-        return [*verify_chain(store), *replay(store, _fold, _fold_node)]
+        return [*verify_chain(store), *replay(store, _fold, _fold_node, ledger_fold())]
+
+
+def ledger_fold() -> Enter:
+    """What each event enters into the ledger, the log taken from its beginning."""
+    usage: dict[Member, Account] = {}
+    rules = Cluster()
+
+    def enter(job: Job | None, recorded: Recorded) -> Sequence[Entry]:
+        nonlocal rules
+        if isinstance(recorded.event, ClusterConfigured):
+            before, rules = rules, recorded.event.cluster
+            return charging.reconfigured(usage, before, rules, recorded.now_s)
+        if job is None:
+            return ()
+        return charging.entries(usage, rules.half_life_s, job, cast(JobEvent, recorded.event), recorded.now_s)
+
+    return enter
 
 
 def _fold(job: Job | None, recorded: Recorded) -> Job:

@@ -1,4 +1,4 @@
-"""REST: submit, list, show, why, cancel, nodes, code; with inbox rows joined in that control has not taken up."""
+"""REST: submit, list, show, cancel, nodes, code; with inbox rows joined in that control has not taken up."""
 
 import contextlib
 import hashlib
@@ -220,18 +220,6 @@ def test_what_no_node_can_ever_hold_is_refused_with_what_there_is(api: Api) -> N
     assert api.get("/jobs")["jobs"] == []
 
 
-def test_why_says_the_reason_and_the_place_in_the_queue(api: Api) -> None:
-    ids = [api.submit(resources={"cpus": 4}) for _ in range(2)]
-    api.take_up()
-    urgent = api.submit(resources={"cpus": 4}, priority=5)
-    api.take_up()
-    why = {job: api.get(f"/jobs/{job}/why") for job in (*ids, urgent)}
-    assert {job: (answer["id"], answer["position"], answer["state"]) for job, answer in why.items()} == {
-        job: (job, place, "queued") for place, job in enumerate([urgent, *ids], 1)
-    }
-    assert "number 3 in the queue" in why[ids[1]]["reason"]
-
-
 def test_commands_wait_behind_their_submit_and_are_seen(api: Api) -> None:
     job = api.submit()
     assert api.http.post(f"/jobs/{job}/hold", json={"reason": "later"}).json() == {"id": job, "state": "queued"}
@@ -383,7 +371,7 @@ def test_the_interface_describes_itself(api: Api) -> None:
         "/jobs/{ref}/requeue", "/jobs/{ref}/reproduce", "/jobs/{ref}/fork", "/jobs/{ref}/provenance", "/jobs/{ref}/diff",
         "/provenance/diffs/{sha256}",
         "/nodes", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz",
-        "/plan", "/cluster", "/cluster/plan", "/storage", "/storage/gc", "/tickets", "/metrics", "/events/stream", "/jobs/{ref}/logs/stream",
+        "/plan", "/queue", "/cluster", "/cluster/plan", "/history", "/storage", "/storage/gc", "/usage", "/tickets", "/metrics", "/events/stream", "/jobs/{ref}/logs/stream",
     } == set(paths)  # fmt: skip
     assert all(operation["summary"] for methods in paths.values() for operation in methods.values())
     text = str(document)

@@ -20,6 +20,7 @@ from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.replay import verify_chain
+from trainmaster.testing.ledger_contract import LedgerContract
 from trainmaster.testing.metric_store_contract import MetricStoreContract
 from trainmaster.testing.rules_contract import RulesContract
 from trainmaster.testing.store_contract import EventStoreContract, InboxContract, some_job, submission
@@ -74,6 +75,10 @@ def open_metrics(tmp_path: Path) -> Iterator[Callable[..., Store]]:
 
 
 class TestEvents(EventStoreContract, RulesContract):
+    pass
+
+
+class TestLedger(LedgerContract):
     pass
 
 

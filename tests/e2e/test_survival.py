@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from waiting import deadline
 from trainmaster import daemons
 from trainmaster.compose import replay_report
 from trainmaster.home import Home
+from trainmaster.store.events import SqlEventStore
+from trainmaster.testing.ledger_law import ledger_problems
 from trainmaster.testing.survival import Survival, overlaps
 
 FAULTS = Path(__file__).with_name("faults")
@@ -30,6 +33,8 @@ def test_twenty_random_instants(home: Home) -> None:
     assert trial.run(20, random.Random(20)) == []
     daemons.stop(home)
     assert replay_report(home) == []
+    with closing(SqlEventStore(home.events_db, read_only=True)) as events:
+        assert ledger_problems(events) == []
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,11 @@ JOB: dict[str, Any] = {
 }  # fmt: skip
 ARTIFACT: dict[str, Any] = {"path": "out/a.png", "kind": "plot", "bytes": 10, "digest": "ab" * 32, "attempt": 1}
 KEPT: dict[str, Any] = {"id": "digits-14", "artifacts": [ARTIFACT], "total": 1, "bytes": 10}
+WHY: dict[str, Any] = {
+    "id": "digits-14", "state": "queued", "kind": "busy", "position": 3, "ahead": 2, "needs": [{"what": "ends", "name": "digits-12"}],
+    "reason": "waiting for 2 GPUs", "text": "waiting for 2 GPUs. It starts once digits-12 has ended.",
+    "eta_s": {"low90": 60.0, "low50": 480.0, "p50": 720.0, "high50": 1200.0, "high90": 5400.0},
+}  # fmt: skip
 DETAIL: dict[str, Any] = {
     **JOB,
     "spec": {
@@ -43,7 +48,7 @@ TABLE: dict[str, Answer] = {
     "GET /jobs/@last": (200, DETAIL),
     "GET /jobs/digits-14": (200, DETAIL),
     "GET /jobs/digits-14/metrics?name=loss": (200, {"series": {"loss": [[0, 1.0], [60, 0.5], [120, 0.25]]}}),
-    "GET /jobs/@last/why": (200, {"id": "digits-14", "reason": "waiting for 2 GPUs", "position": 3, "state": "queued"}),
+    "GET /jobs/@last/why": (200, WHY),
     "GET /jobs/digits-14/logs?rank=0&attempt=1": (200, {"chunks": [{"attempt": 1, "rank": 0, "text": "a\n"}], "cursor": "c"}),
     "GET /jobs/digits-14/logs?rank=0&attempt=1&after=c": (200, {"chunks": [], "cursor": "c"}),
     "GET /jobs/digits-14/logs?rank=1&attempt=1": (200, {"chunks": [{"attempt": 1, "rank": 1, "text": "b\n"}], "cursor": "c"}),

@@ -169,7 +169,10 @@ def test_one_job_fits_eighty_columns_and_says_all_that_matters(tm: Tm) -> None:
 
 def test_reading_one_job(tm: Tm) -> None:
     with serving(route) as server:
-        assert tm("--server", server.url, "why", "@last")[:2] == (0, "digits-14 is queued: waiting for 2 GPUs\n")
+        assert tm("--server", server.url, "why", "@last")[:2] == (0, (
+            "digits-14 is queued: waiting for 2 GPUs. It starts once digits-12 has ended.\n"
+            "It will start in about 12 min (50 %: 8 to 20 min; 90 %: 60 s to 1.5 h).\n"
+        ))  # fmt: skip
         assert tm("--server", server.url, "logs", "@last")[:2] == (0, "a\n[1] b\n")
         assert tm("--server", server.url, "get", "@last")[1].splitlines() == [
             "PATH       KIND  SIZE  SHA-256       TRY", "out/a.png  plot  10 B  abababababab    1",
@@ -193,7 +196,7 @@ def test_logs_of_what_there_is_not(tm: Tm) -> None:
 
 def test_why_in_one_sentence() -> None:
     def of(state: str, reason: str) -> str:
-        return sentence({"id": "x-1", "state": state, "reason": reason, "position": None})
+        return sentence({"id": "x-1", "state": state, "text": reason, "position": None})
 
     assert [
         of("queued", "x-1 is number 2 in the queue, waiting for 1 GPU"), of("queued", "cancel requested"),

@@ -175,7 +175,7 @@ def test_a_gang_never_runs_from_different_checkpoints() -> None:
 
 def test_the_matrix_is_total_over_what_can_come_at_any_time() -> None:
     """People's commands and agents' news may come in any state; each pair has a row."""
-    anytime = (ev.Held, ev.Released, ev.CancelRequested)
+    anytime = (ev.Held, ev.Released, ev.CancelRequested, ev.Foreseen)
     assert [(s, e.__name__) for s in State for e in anytime if (s, e) not in TABLE] == []
     live = [s for s in State if s.live]
     news = (ev.NodeStarted, ev.NodeLost, ev.NodeEnded, ev.CheckpointStaged, ev.ArtifactKept, ev.RendezvousChosen)
@@ -188,12 +188,12 @@ def _candidates(attempt: int, index: int, n: int) -> list[ev.JobEvent]:
         ev.RendezvousChosen(attempt, "h", 1), ev.NodeStarted(attempt, index), ev.NodeLost(attempt, index, "gone"),
         ev.NodeEnded(attempt, index, KILLED if n % 2 else CLEAN), ev.CheckpointDeleted(f"c{n - 1}"),
         ev.CheckpointStaged(attempt, f"c{n}", n, Part(0, "d", 1, 1)), ev.StopOrdered(StopFor.EVICT, "away"),
-        ev.ArtifactKept(attempt, index, Artifact("a", "d", 1, attempt)),
+        ev.ArtifactKept(attempt, index, Artifact("a", "d", 1, attempt)), ev.Foreseen(1.0, (2.0, float(n))),
     ]  # fmt: skip
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1), st.booleans()), max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 13), st.integers(0, 1), st.booleans()), max_size=60))
 def test_any_history_keeps_the_invariants_and_loses_no_effect(choices: list[tuple[int, int, bool]]) -> None:
     """Law: `pending` of the state after any history holds every effect given and not done yet."""
     job, _ = apply(None, "x-1", SUBMITTED, 0.0)

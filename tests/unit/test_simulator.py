@@ -44,7 +44,9 @@ def test_csv_is_known_by_its_columns(tmp_path: Path) -> None:
     muri = load(write(tmp_path / "m.csv", "job_id,num_gpu,submit_time,iterations,iteration_time\na,16,5000,10,2000\n"))
     (job,) = muri.arrivals
     assert (job.submit_s, job.run_s, job.ask.nodes, job.ask.each.gpus, len(muri.sites)) == (5.0, 20.0, 2, 8, 8)
-    rows = "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,12,66.0,vc\n2017-10-09 07:00:55,6.0,1,6.0,vc\n"
+    rows = (
+        "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,12,66.0,vc\n2017-10-09 07:00:55,6.0,1,6.0,vc\n"
+    )
     philly = load(write(tmp_path / "p.csv", rows))
     assert [(one.submit_s, one.ask.nodes, one.ask.each.gpus) for one in philly.arrivals] == [(0.0, 1, 1), (60.0, 2, 6)]
 
@@ -52,7 +54,7 @@ def test_csv_is_known_by_its_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", ":1: no known form of a trace"),
+        ("", ":1: the file is empty"),
         ("a,b\n1,2\n", ":1: no known form of a trace: 'a,b'"),
         (SWF + "5 x\n", ":7: expected 18 numbers, got '5 x'"),
         ("; MaxProcs: 4\n", "there is no job in it that ran"),
@@ -79,7 +81,8 @@ def small(*jobs: tuple[float, float, int]) -> Trace:
     from trainmaster.scheduling.ask import Shape, ask_of  # noqa: PLC0415
 
     arrivals = tuple(
-        Arrival(str(i), submit_s, run_s, ask_of(width, Shape()), limit_s=run_s) for i, (submit_s, run_s, width) in enumerate(jobs)
+        Arrival(str(i), submit_s, run_s, ask_of(width, Shape()), limit_s=run_s)
+        for i, (submit_s, run_s, width) in enumerate(jobs)
     )
     return Trace("small", arrivals, processors(4))
 
@@ -110,15 +113,19 @@ def test_gangs_take_as_few_nodes_as_have_equal_parts() -> None:
     ]  # fmt: skip
 
 
-def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table_or_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     trace = str(write(tmp_path / "small.swf", SWF))
     assert tm(["simulate", trace, "--compare", "fifo,easy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["policy"] for one in found] == ["fifo", "easy"]
+    assert list(tmp_path.iterdir()) == [Path(trace)]  # with --json there is no report unless one is asked for
     asked = {"policy", "jobs", "completion_mean_s", "wait_mean_s", "wait_max_s", "bounded_slowdown_mean", "utilisation"}
-    assert asked | {"preemptions", "seconds"} <= set(found[0])
+    assert asked | {"preemptions", "seconds", "fairness", "lost_hours", "projects"} <= set(found[0])
     assert tm(["simulate", trace]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("fifo")
+    assert capsys.readouterr().out.splitlines()[1].startswith("fair-share")
     assert tm(["simulate", trace, "--policy", "fiffo"]) == 2
     assert "there is no policy 'fiffo'" in capsys.readouterr().err
 

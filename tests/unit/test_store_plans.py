@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from trainmaster.model.job import State
-from trainmaster.ports.store import JobQuery
+from trainmaster.ports.store import ChargeQuery, JobQuery
 from trainmaster.store.engine import Database
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
@@ -64,6 +64,8 @@ def test_a_page_of_jobs(tmp_path: Path, query: JobQuery, expected: list[str]) ->
         lambda store: store.events(7, 10, "a-1"),
         lambda store: store.events(7, 10),
         lambda store: store.live_counts(),
+        lambda store: list(store.charges(ChargeQuery(job="a-1"))),
+        lambda store: list(store.charges(ChargeQuery(1, 2, "p"))),
     ],
 )
 def test_one_job(tmp_path: Path, ask: Callable[[SqlEventStore], object]) -> None:
@@ -74,7 +76,7 @@ def test_one_job(tmp_path: Path, ask: Callable[[SqlEventStore], object]) -> None
 
 def test_start_up(tmp_path: Path) -> None:
     store = SqlEventStore(tmp_path / "events.db")
-    assert plans(store._database, store.load_live) == ["SCAN node USING INDEX sqlite_autoindex_node_1"]
+    assert plans(store._database, store.load_live) == ["SCAN node USING INDEX sqlite_autoindex_node_1", "SCAN balance"]
     store.close()
 
 

@@ -29,7 +29,8 @@ COMMANDS = {
     "ps": ("trainmaster.cli.ps:ps", "List jobs, newest first."),
     "top": ("trainmaster.cli.top:top", "Nodes and jobs, live."),
     "show": ("trainmaster.cli.show:show", "Everything about one job: attempts, metric, checkpoints, failure."),
-    "why": ("trainmaster.cli.why:why", "Why a job waits, and its position."),
+    "why": ("trainmaster.cli.why:why", "Why a job waits, what would let it start, and when it will."),
+    "queue": ("trainmaster.cli.queue:queue", "All that wait, in order, and when they will start."),
     "logs": ("trainmaster.cli.logs:logs", "What a job printed, all attempts."),
     "artifacts": ("trainmaster.cli.artifacts:artifacts", "List what a job has kept."),
     "get": ("trainmaster.cli.artifacts:get", "Fetch a job's artifacts: one, those that match, or all."),
@@ -42,9 +43,11 @@ COMMANDS = {
     "hold": ("trainmaster.cli.change:hold", "Keep waiting jobs from starting."),
     "release": ("trainmaster.cli.change:release", "Let held jobs go on."),
     "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
+    "usage": ("trainmaster.cli.usage:usage", "GPU-hours and cost, by project, member, day."),
     "apply": ("trainmaster.cli.cluster:apply", "Lay down the rules of the cluster: pools, projects, quotas, classes."),
     "policy": ("trainmaster.cli.cluster:policy", "The rules of the cluster in plain language."),
     "simulate": ("trainmaster.cli.simulations:simulations", "A cluster trace through the production decisions."),
+    "export": ("trainmaster.cli.export:export", "The history of all jobs, for tm simulate."),
     "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
     "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
     "storage": ("trainmaster.cli.storage:storage", "What the store holds, and removing what nothing needs."),
@@ -64,9 +67,10 @@ ALIASES = {  # habits of other systems; not listed in the help
 
 
 MEANT = {  # what is typed for want of knowing; only hinted at
-    "list": "ps", "ls": "ps", "jobs": "ps", "queue": "ps", "status": "show", "info": "show", "describe": "show",
+    "list": "ps", "ls": "ps", "jobs": "ps", "status": "show", "info": "show", "describe": "show",
     "rm": "cancel", "delete": "cancel", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
     "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
+    "cost": "usage", "billing": "usage",
 }  # fmt: skip
 
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
-from trainmaster.cli import words
+from trainmaster.cli import times, words
 from trainmaster.cli.session import JOB, Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
 from trainmaster.client.connection import BY_CODE
 from trainmaster.errors import OperationError, UsageError
 
+_HINT = "such as --grace 5s, or --now to kill at once"
 _SAID = {"cancelled": "was cancelled before"}
 _STATES = ("held", "queued", "starting", "running", "stopping")
 
@@ -37,7 +38,7 @@ def cancel(session: Session, jobs: tuple[str, ...], grace: str | None, now: bool
         raise UsageError("name the jobs, or say --all (and which of all)", "tm cancel JOB...   or   tm cancel --all")
     if now and grace is not None:
         raise UsageError("--now and --grace say different things", "give one of them")
-    grace_s = 0.0 if now else None if grace is None else _seconds(grace)
+    grace_s = 0.0 if now else None if grace is None else times.seconds(grace, "--grace", _HINT)
     client = session.client()
     if len(jobs) == 1:
         _tell(session, [client.cancel(jobs[0], reason, grace_s)])
@@ -49,20 +50,6 @@ def cancel(session: Session, jobs: tuple[str, ...], grace: str | None, now: bool
         if not which["yes"]:
             _confirm(session, client, chosen)
         _tell(session, client.cancel_many({"all": True, **chosen}, reason, grace_s))
-
-
-def _seconds(text: str) -> float:
-    """Raises: UsageError."""
-    from pydantic_core import PydanticCustomError  # noqa: PLC0415  for a grace alone
-
-    from trainmaster.spec.values import duration_s  # noqa: PLC0415  it brings pydantic
-
-    if text.strip() in ("0", "0s"):
-        return 0.0
-    try:
-        return duration_s(text)
-    except PydanticCustomError as error:
-        raise UsageError(f"--grace: {error.message()}", "such as --grace 5s, or --now to kill at once") from error
 
 
 def _confirm(session: Session, client: Client, chosen: dict[str, Any]) -> None:

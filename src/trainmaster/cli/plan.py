@@ -10,6 +10,7 @@ from trainmaster.cli import words
 from trainmaster.cli.cluster import foreseen, lays_down
 from trainmaster.cli.describing import Describing, described, draft_of
 from trainmaster.cli.session import Session, offline, remote
+from trainmaster.cli.why import expected
 from trainmaster.client.api import Row, server_known
 from trainmaster.client.files import check
 from trainmaster.client.listing import git_state
@@ -18,6 +19,7 @@ from trainmaster.client.submission import foresee
 from trainmaster.errors import UsageError
 
 _ENGINES = ("local",)
+_DELAYS_MAX = 5
 _TO_COME = ("ray", "slurm", "kubernetes")
 
 
@@ -29,7 +31,7 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
     """What would happen, before anything is submitted or, of a cluster.yaml, applied.
 
     The spec in full, what of the work directory would be copied, and the scheduler's own decision: where the job would
-    start now, or what it would wait for and at which place.
+    start now, or what it would wait for, at which place and for how long; what it would cost, and whom it would delay.
 
     \b
     tm plan train.yaml
@@ -68,10 +70,28 @@ def _told(found: Row) -> list[str]:
     lines.append(f"limits   {_limits(spec)}")
     if placement is None:
         lines.append(f"waits    {found['reason']}")
+        if found["eta_s"] is not None:
+            lines.append(f"         {expected(found['eta_s'])}")
     else:
         heads = ["starts   now, on ", *[" " * 17] * (len(placement) - 1)]
         lines += [head + _share(share) for head, share in zip(heads, placement, strict=True)]
-    return lines
+    if found["cost"] is not None:
+        lines.append(f"costs    {_cost(found['cost'])}")
+    return [*lines, *_delays(found["delays"])]
+
+
+def _cost(cost: Row) -> str:
+    """What it will cost, and what at most."""
+    most = "" if cost["at_most"] is None else f"; {cost['at_most']:,.2f} for its whole time limit"
+    ran = f"{cost['per_hour']:,.2f} an hour, for about {words.about(cost['run_s'])}"
+    return f"about {cost['expected']:,.2f} {cost['currency']} ({ran}{most})"
+
+
+def _delays(delays: list[Row]) -> list[str]:
+    """Who would start later for it."""
+    heads = ["delays   ", *[" " * 9] * (_DELAYS_MAX - 1)]
+    told = [f"{head}{one['job']} by about {words.about(one['by_s'])}" for head, one in zip(heads, delays, strict=False)]
+    return [*told, f"         and {len(delays) - _DELAYS_MAX:,} more"] if len(delays) > _DELAYS_MAX else told
 
 
 def _command(spec: Row) -> str:

@@ -1,71 +1,192 @@
-"""`tm simulate`: a trace through the production decisions."""
+"""`tm simulate`: a trace, or one's own history, through the production decisions."""
 
-from dataclasses import asdict
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmaster.cli.session import Session, offline
+from trainmaster.cli import words
+from trainmaster.cli.session import Session, remote
 from trainmaster.errors import UsageError
+
+if TYPE_CHECKING:
+    from trainmaster.simulator.cases import Case
+    from trainmaster.simulator.charts import Result
+    from trainmaster.simulator.trace import Trace
+
+_NOW, _THEN = "now", "then"
 
 
 @click.command()
-@click.argument("trace", type=click.Path())
-@click.option("--policy", metavar="NAME", help="One policy; default: fifo.")
+@click.argument("trace", type=click.Path(), required=False)
+@click.option("--history", is_flag=True, help="This server's own jobs, in place of a file.")
+@click.option("--policy", metavar="NAME", help="One policy; default: of a history the one that decides now, else fifo.")
 @click.option("--compare", metavar="NAMES", help="Several, side by side: fifo,easy,least-attained.")
+@click.option("--cluster", metavar="NODES", help="Other nodes than the trace's own: '8x8:a100, 4x4:h100', or a YAML file.")
+@click.option("--add", multiple=True, metavar="NODES", help="What if there were more: 'a100: 4 nodes', 'h100: 2x8'.")
+@click.option("--remove", multiple=True, metavar="NODES", help="What if there were fewer: 'a100: 2 nodes'.")
+@click.option("--quota", multiple=True, metavar="PROJECT=GPUS", help="What if a project had no more: vision=32.")
 @click.option(
-    "--preemption-cost", type=float, default=30.0, show_default=True, metavar="S", help="Seconds done again after each."
+    "--preemption-cost", type=click.FloatRange(0), default=30.0, show_default=True, metavar="S", help="Done again after each."
 )
 @click.option("--exact", is_flag=True, help="The scheduler knows how long each job runs.")
-@click.option("--noise", type=float, default=0.0, metavar="SHARE", help="Standard deviation of a factor on run times.")
+@click.option(
+    "--noise", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Standard deviation of a factor on run times."
+)
 @click.option("--seed", type=int, default=0, help="Of the noise.")
-@offline
-def simulate(session: Session, /, trace: str, policy: str | None, compare: str | None, **options: float) -> None:
+@click.option("--report", metavar="DIR", type=click.Path(), help="Where the report goes; default: simulation-TRACE.")
+@click.option("--no-report", is_flag=True, help="The table alone.")
+@remote
+def simulate(session: Session, /, trace: str | None, **options: Any) -> None:
     """Replay a cluster trace under one policy or several, by the code that decides for real.
 
-    TRACE: SWF, or a CSV with the columns of Muri or Philly; `.gz` too. It runs on the cluster that it was recorded on.
+    TRACE: SWF, a CSV with the columns of Muri or Philly, or what `tm export` wrote; `.gz` too. It runs on the cluster that it
+    was recorded on. With --add, --remove or --quota, and of one's own history with --policy, it is replayed twice: as it is
+    now, and as it would be then. The report is a page with charts, and PNG files where matplotlib is installed; with --json
+    there is one only where --report is given.
 
     \b
     tm simulate SDSC-SP2.swf.gz --policy easy
     tm simulate trace3.csv.gz --compare fifo,easy,least-attained,learned
+    tm simulate --history --add 'a100: 4 nodes' --quota vision=32
     """
-    from trainmaster.scheduling.policy import POLICIES  # noqa: PLC0415  # only here
-    from trainmaster.simulator.formats import load  # noqa: PLC0415
-    from trainmaster.simulator.measures import measure  # noqa: PLC0415
-    from trainmaster.simulator.replay import Replay, Settings  # noqa: PLC0415
+    from trainmaster.cli import simulation_report  # noqa: PLC0415  # only here
 
-    names = [name.strip() for name in (compare or policy or "fifo").split(",") if name.strip()]
-    unknown = [name for name in names if name not in POLICIES]
-    if unknown or not names:
-        raise UsageError(f"there is no policy {(unknown or [''])[0]!r}", f"known: {', '.join(POLICIES)}")
-    loaded = load(Path(trace))
-    found = []
-    for name in names:
-        chosen = POLICIES[name]
-        exact = bool(options["exact"]) or chosen.exact
-        settings = Settings(options["preemption_cost"], exact, options["noise"], int(options["seed"]))
-        replay = Replay(loaded, chosen, settings)
-        replay.run()
-        found.append(measure(replay))
-        session.out.note(f"{name}: {found[-1].jobs:,} jobs in {found[-1].seconds:.1f} s")
+    cases = _cases(session, trace, options)
+    directory = _directory(session, cases[0].trace.name, options)
+    if directory is not None:
+        simulation_report.place(directory)
+    results = [_run(session, case) for case in cases]
+    told = _differences(results)
     if session.out.json:
-        session.out.value([asdict(one) for one in found])
-        return
-    headers = ["POLICY", "COMPLETION", "P50", "P99", "WAIT", "LONGEST", "SLOWDOWN", "USED", "PREEMPTED", "LOST"]
-    rows = [
-        [
-            one.policy, _span(one.completion_mean_s), _span(one.completion_p50_s), _span(one.completion_p99_s),
-            _span(one.wait_mean_s), _span(one.wait_max_s), f"{one.bounded_slowdown_mean:,.1f}", f"{one.utilisation:.1%}",
-            f"{one.preemptions / one.jobs:.2f}/job", f"{one.lost_hours:,.0f} h",
-        ]
-        for one in found
-    ]  # fmt: skip
-    session.out.table(headers, rows)
+        session.out.value([_json(one) for one in results])
+    else:
+        headers, rows = simulation_report.measures(results)
+        session.out.table(headers, rows, spare=[headers.index(name) for name in ("P50", "P99", "SLOWDOWN", "LOST")])
+        for line in told:
+            session.out.data(line)
+    if directory is not None:
+        written = simulation_report.write(directory, simulation_report.story(cases, results, told))
+        pictures = len(written) - 1
+        more = f" and {pictures} PNG files beside it" if pictures else "; for PNG files too: pip install 'trainmaster[plots]'"
+        session.out.note(f"report: {written[0]}{more}")
 
 
-def _span(seconds: float) -> str:
-    """`3.4 d`, `5.2 h`, `47 s`."""
-    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= unit_s:
-            return f"{seconds / unit_s:,.1f} {unit}"
-    return f"{seconds:.0f} s"
+def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list[Case]":
+    """What to replay, in order."""
+    from trainmaster.scheduling.policy import POLICIES, chosen  # noqa: PLC0415
+    from trainmaster.simulator.cases import Case, quotas, with_quotas  # noqa: PLC0415
+    from trainmaster.simulator.cluster import changed, cluster  # noqa: PLC0415
+    from trainmaster.simulator.replay import Settings  # noqa: PLC0415
+
+    if (path is None) != bool(options["history"]):
+        raise UsageError("name a trace, or give --history: one of the two", "tm simulate FILE, or tm simulate --history")
+    if options["policy"] and options["compare"]:
+        raise UsageError("--policy and --compare say the same thing", "give one of them")
+    whole = _history(session) if path is None else _loaded(Path(path))
+    present = chosen(whole.rules).name
+    names = _policies(options["compare"] or options["policy"] or present)
+    if options["cluster"]:
+        whole = replace(whole, sites=cluster(options["cluster"]))
+    sites = changed(whole.sites, options["add"], options["remove"])
+    settings = Settings(options["preemption_cost"], options["exact"], options["noise"], options["seed"], whole.rules)
+    bounds = quotas(options["quota"], whole)
+    before = present if path is None else names[0]
+    what_if = bool(bounds) or sites != whole.sites or (path is None and names != [before])
+    if whole.passed:
+        session.out.note(f"{words.plural(whole.passed, 'job')} passed over: never ran, or not over yet")
+    now = [Case(_NOW, _possible(session, whole), POLICIES[before], settings)] if what_if else []
+    then = _possible(session, replace(whole, sites=sites)) if sites != whole.sites or not now else now[0].trace
+    under = replace(settings, rules=with_quotas(settings.rules, bounds))
+    return now + [Case(_THEN if what_if and len(names) == 1 else name, then, POLICIES[name], under) for name in names]
+
+
+def _policies(text: str) -> list[str]:
+    """Names of policies. Raises: UsageError for one that there is not."""
+    from trainmaster.scheduling.policy import POLICIES  # noqa: PLC0415
+    from trainmaster.spec.faults import nearest  # noqa: PLC0415
+
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names or [""]:
+        if name not in POLICIES:
+            near = nearest(name.replace("_", "-"), list(POLICIES))
+            meant = f"did you mean {near}? " if near else ""
+            raise UsageError(f"there is no policy {name!r}", f"{meant}known: {', '.join(POLICIES)}")
+    return names
+
+
+def _loaded(path: Path) -> "Trace":
+    from trainmaster.simulator.formats import load  # noqa: PLC0415
+
+    return load(path)
+
+
+def _history(session: Session) -> "Trace":
+    """This server's own, on its own nodes."""
+    with tempfile.TemporaryDirectory(prefix="tm-history-") as directory:
+        path = Path(directory) / "history.jsonl"
+        with path.open("wb") as file:
+            session.client().history(file)
+        return _loaded(path)
+
+
+def _possible(session: Session, trace: "Trace") -> "Trace":
+    """Without the jobs that the cluster could never hold, of which a word is said. Raises: UsageError where none is left."""
+    from trainmaster.simulator.cluster import described  # noqa: PLC0415
+    from trainmaster.simulator.trace import possible  # noqa: PLC0415
+
+    kept, left = possible(trace)
+    if not left:
+        return trace
+    first, why = left[0]
+    where = f" (line {first.line})" if first.line else ""
+    told = f"job {first.id}{where} {why}"
+    if not kept.arrivals:
+        raise UsageError(
+            f"no job fits on {described(trace.sites) or 'no nodes'}: {told}", "name the nodes: --cluster '8x8:a100'"
+        )
+    session.out.note(f"{words.plural(len(left), 'job')} left out, which could never start here; the first: {told}")
+    return kept
+
+
+def _directory(session: Session, name: str, options: dict[str, Any]) -> Path | None:
+    """Where the report goes; None: there is to be none."""
+    if options["no_report"]:
+        if options["report"]:
+            raise UsageError("--report and --no-report contradict each other", "give one of them")
+        return None
+    if options["report"]:
+        return Path(options["report"])
+    return None if session.out.json else Path(f"simulation-{name}")
+
+
+def _run(session: Session, case: "Case") -> "Result":
+    """One replay, with a bar on a terminal."""
+    import sys  # noqa: PLC0415
+
+    from trainmaster.simulator.cases import run  # noqa: PLC0415
+
+    total, hidden = len(case.trace.arrivals), session.out.json or not sys.stderr.isatty()
+    with click.progressbar(length=total, label=case.label, file=sys.stderr, hidden=hidden) as bar:
+        found = run(case, lambda over: bar.update(over - bar.pos))
+        bar.update(total - bar.pos)
+    one = found.measures
+    left = f"; {words.plural(one.never, 'job')} never started" if one.never else ""
+    session.out.note(f"{case.label}: {one.jobs:,} jobs in {one.seconds:.1f} s{left}")
+    return found
+
+
+def _differences(results: "Sequence[Result]") -> list[str]:
+    """In words, where two are held against each other."""
+    from trainmaster.cli.what_if import differences  # noqa: PLC0415
+
+    if len(results) != 2 or results[0].label != _NOW:
+        return []
+    return differences(results[0].measures, results[1].measures)
+
+
+def _json(one: "Result") -> dict[str, Any]:
+    return {"case": one.label, **asdict(one.measures)}

@@ -2,14 +2,12 @@
 
 import click
 
-from trainmaster.cli import words
+from trainmaster.cli import times, words
 from trainmaster.cli.session import Session, remote
-from trainmaster.errors import UsageError
 
 _HEADERS = ("PROJECT", "KIND", "BLOBS", "SIZE", "ORPHANED", "OLDER CHECKPOINTS")
 _SIZES = ("bytes", "orphaned_bytes", "spare_bytes")
 _UNKNOWN = "(unknown)"  # the project that the server names for them
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @click.group(invoke_without_command=True)
@@ -53,7 +51,12 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
     A job's last good checkpoint stays, and so does one that another job started from.
     """
     client, out = session.client(), session.out
-    done = client.collect(_seconds(grace), dry_run, older_checkpoints=older_checkpoints, unknown_jobs=unknown_jobs)
+    done = client.collect(
+        times.seconds(grace, "--grace", "write 90m, 24h or 7d"),
+        dry_run,
+        older_checkpoints=older_checkpoints,
+        unknown_jobs=unknown_jobs,
+    )
     if out.json:
         out.value(done)
         return
@@ -66,11 +69,3 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
         out.note(f"{'would give up' if dry_run else 'gave up'} {older}")
     if done["young_bytes"]:
         out.note(f"{words.size(done['young_bytes'])} more nothing refers to, younger than {grace}: left alone for now")
-
-
-def _seconds(text: str) -> float:
-    """Raises: UsageError."""
-    try:
-        return float(text[:-1]) * _UNITS[text[-1:]]
-    except (ValueError, KeyError):
-        raise UsageError(f"--grace {text}: no time", "write 90m, 24h or 7d") from None

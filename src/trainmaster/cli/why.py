@@ -1,7 +1,8 @@
-"""`tm why`: the reason a job waits, in plain words."""
+"""`tm why`: the reason a job waits, in plain words, and when it will start."""
 
 import click
 
+from trainmaster.cli import words
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import Row
 
@@ -10,20 +11,33 @@ from trainmaster.client.api import Row
 @click.argument("job", type=JOB)
 @remote
 def why(session: Session, job: str) -> None:
-    """Why a job waits, and its position in the queue; of one that does not wait, how it stands."""
+    """Why a job waits, its position, and what would let it start: a smallest set of changes; then when it will, with bounds.
+
+    Of a job that does not wait, how it stands.
+    """
     answer, out = session.client().why(job), session.out
     if out.json:
         out.value(answer)
         return
     out.data(sentence(answer))
+    if answer["position"] is not None and answer["kind"] not in ("impossible", "starting", None):
+        out.data(expected(answer["eta_s"]))
 
 
 def sentence(answer: Row) -> str:
     """`digits-14 is queued: waiting for 2 GPUs`; a reason that names the job is a sentence already."""
-    id, state, reason = str(answer["id"]), str(answer["state"]), str(answer["reason"])
+    id, state, reason = str(answer["id"]), str(answer["state"]), str(answer["text"])
     if reason.startswith(f"{id} "):
         return reason
     verb = "has" if state in ("succeeded", "failed") else "was" if state == "cancelled" else "is"
     if not reason or reason.startswith(state):
         return f"{id} {verb} {reason or state}"
     return f"{id} {verb} {state}: {reason}"
+
+
+def expected(eta_s: Row | None) -> str:
+    """A start estimate with its bounds."""
+    if eta_s is None:
+        return "Nobody can say yet when it will start: too many jobs are ahead of it."
+    half, most = (words.between(eta_s[f"low{share}"], eta_s[f"high{share}"]) for share in (50, 90))
+    return f"It will start in about {words.about(eta_s['p50'])} (50 %: {half}; 90 %: {most})."

@@ -40,6 +40,29 @@ def short(seconds: float) -> str:
     return f"{int(seconds)} s"
 
 
+def about(seconds: float) -> str:
+    """A time that is only guessed at, in about two figures: `40 s`, `12 min`, `2.5 h`, `3.2 d`."""
+    for size, most, unit in ((1, 90, "s"), (60, 90, "min"), (3600, 36, "h")):
+        if seconds / size < most:
+            amount = seconds / size
+            return f"{amount:.0f} {unit}" if unit != "h" or amount >= 10 else f"{round(amount, 1):g} {unit}"
+    return f"{round(seconds / 86400, 1):g} d"
+
+
+def between(low_s: float, high_s: float | None) -> str:
+    """`8 to 20 min`, `2 min to 1.5 h`, `up to 3 min`; without an end `from 2 min on`."""
+    low = about(low_s)
+    if high_s is None:
+        return f"from {low} on"
+    high = about(high_s)
+    if low == high:
+        return low
+    if low == "0 s":
+        return f"up to {high}"
+    (amount, unit), other = low.split(), high.split()[1]
+    return f"{amount} to {high}" if unit == other else f"{low} to {high}"
+
+
 def size(count: float) -> str:
     """Bytes: `512 B`, `3.4 kB`, `1.2 GB` (decimal, as disks are sold)."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -106,3 +129,11 @@ def printable(text: str) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 file`, `3 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def span(seconds: float) -> str:
+    """A mean duration, with one digit behind the point: `3.4 d`, `5.2 h`, `47 s`."""
+    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{seconds / unit_s:,.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -34,6 +34,14 @@ class JobFilter(TypedDict, total=False):
     before: int
 
 
+class QueueFilter(TypedDict, total=False):
+    """Which part of the queue; `after` is the `position` of the last job of the page before."""
+
+    limit: int
+    after: int
+    project: str
+
+
 class LogFilter(TypedDict, total=False):
     """Which log bytes; `after` is the cursor of the answer before, `wait_s` holds the answer until there are some."""
 
@@ -173,8 +181,12 @@ class Client:
         return self._get(_job(ref))
 
     def why(self, ref: str) -> Row:
-        """Why a job waits, and its position."""
+        """Why a job waits, what would let it start, its position, and when it will start."""
         return self._get(_job(ref, "why"))
+
+    def queue(self, **query: Unpack[QueueFilter]) -> Row:
+        """`{"jobs", "total", "now_s"}`: a page of the queue, in order."""
+        return self._get("/queue", **query)
 
     def metrics(self, ref: str, name: str | None = None) -> dict[str, list[list[float]]]:
         """`[step, value]` pairs by metric name."""
@@ -253,6 +265,10 @@ class Client:
         also = {"older_checkpoints": older_checkpoints, "unknown_jobs": unknown_jobs}
         return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run, **also})
 
+    def usage(self, **query: Any) -> Row:
+        """What was charged, `by` which headings, from `since_s` `until_s`, of which `project`, in days of which `zone`."""
+        return self._get("/usage", **query)
+
     def nodes(self) -> list[Row]:
         """The nodes, what they have and what of it is free."""
         return list(self._get("/nodes")["nodes"])
@@ -307,6 +323,10 @@ class Client:
         `notes` (1): only what people wrote.
         """
         return list(self._get("/logbook", **query)["entries"])
+
+    def history(self, sink: Sink) -> int:
+        """Copy the history of all jobs to `sink`, as JSON lines (`tm simulate` reads them); how many bytes."""
+        return self._connection.copy(Call("GET", "/history"), sink)
 
     def code_missing(self, tree: Tree) -> list[str]:
         """The objects the server still lacks of a tree; with none missing the tree is stored."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
+from trainmaster.control import charging
 from trainmaster.control.world import Batch
 from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroken, Promised, StopOrdered, Waited
 from trainmaster.model.job import Job, NodePhase, State, StopFor
@@ -13,6 +14,7 @@ from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
 
+MAKES_WAY = "makes way for "  # and then for whom
 RESUME_TRIES = 3  # checkpoints an attempt may fall back through before it starts from the beginning
 
 
@@ -47,9 +49,9 @@ def time_left_s(job: Job, now_s: float) -> float | None:
     return job.spec.time_limit_s - job.ran_s - (now_s - job.attempt.started_s)
 
 
-def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
-    """Run one cycle over the world as it is now and record what it changed."""
-    snapshot = batch.world.snapshot(batch.now_s)
+def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
+    """Run one cycle over the world as it is now, with room kept for `depth` jobs at most, and record what it changed."""
+    snapshot = batch.world.snapshot(batch.now_s, depth)
     decided, carry = cycle(snapshot, policy, carry)
     nodes = tuple(batch.world.nodes[name] for name in sorted(batch.world.nodes))
     for id in decided.broken:
@@ -58,7 +60,9 @@ def plan(batch: Batch, policy: Policy, carry: Carry) -> Carry:
     for placement in decided.placements:
         job = batch.world.jobs[placement.job]
         number = job.attempt.number + 1 if job.attempt else 1
-        batch.record(job.id, Placed(number, allocation(placement.grant, nodes), job.resumable(RESUME_TRIES)))
+        given = allocation(placement.grant, nodes)
+        rates = charging.rates(given, batch.world.nodes, snapshot.rules)
+        batch.record(job.id, Placed(number, given, job.resumable(RESUME_TRIES), rates))
         placed.append(f"{job.id}.{number}")
     handed = _hand_over(batch, decided.handovers, nodes)
     for task in list(batch.world.waiting.values()):
@@ -90,6 +94,6 @@ def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, .
         batch.record(one.job, Promised(allocation(one.grant, nodes), one.victims))
         for victim in one.victims:
             if not batch.world.running[victim].stopping:
-                batch.record(victim, StopOrdered(StopFor.EVICT, f"makes way for {one.job}"))
+                batch.record(victim, StopOrdered(StopFor.EVICT, MAKES_WAY + one.job))
         reasons[one.job] = f"waiting for {', '.join(one.victims)} to make way for it"
     return reasons

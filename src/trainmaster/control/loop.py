@@ -27,6 +27,7 @@ from trainmaster.wire.failpoint import passing
 
 BEAT_S = 1.0  # the slow beat: probing, pending effects
 INVENTORY_S = 10.0
+PLAN_S, DEPTH_MAX = 0.05, 32  # what a decision may take, and reservations that it makes at the most
 DRAIN = 1000  # inbox rows taken up in one tick
 _log = logging.getLogger("trainmaster.control")
 
@@ -50,6 +51,7 @@ class ControlLoop:
     world: World = field(default_factory=World)
     carry: Carry = field(default_factory=Carry)
     choose: Callable[[Cluster], Policy] = chosen
+    depth: int = 1  # jobs for which a decision keeps room
     probe: bool = True  # set from outside: an agent's end was noticed, ask the engine in the next tick
     ready: bool = False  # the inventory has been taken and recorded
     _next_beat_s: float = 0.0
@@ -138,8 +140,17 @@ class ControlLoop:
 
     def _plan(self, batch: Batch) -> None:
         if self.world.waiting and (self._queue_changed or batch.events):
-            self.carry = decide.plan(batch, self.choose(self.world.rules), self.carry)
+            began_s = self.clock.now_s()
+            self.carry = decide.plan(batch, self.choose(self.world.rules), self.carry, self.depth)
+            self._take_time(self.clock.now_s() - began_s)
         self._queue_changed = False
+
+    def _take_time(self, seconds: float) -> None:
+        """Keep room for as many as there is time for: for half of them if a decision took too long, for one more if not."""
+        if seconds > PLAN_S:
+            self.depth = max(1, self.depth // 2)
+        elif seconds < PLAN_S / 4:
+            self.depth = min(DEPTH_MAX, self.depth + 1)
 
     def _commit(self, batch: Batch, cursor: int) -> bool:
         """Make the tick durable. On a full disk nothing of it happened: the world is loaded again, no effect runs."""
@@ -170,7 +181,7 @@ class ControlLoop:
         waits = [self._next_beat_s - now_s]
         if limit_s is not None:
             waits.append(limit_s)
-        due = [job.not_before_s - now_s for job in self.world.waiting.values() if job.not_before_s > now_s]
+        due = [turn_s - now_s for task in self.world.waiting.values() for turn_s in task.turns_s if turn_s > now_s]
         if due:
             waits.append(min(due))
             self._queue_changed = True

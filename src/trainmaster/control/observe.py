@@ -39,6 +39,8 @@ def take(batch: Batch, row: InboxRow) -> str | None:
             batch.record(job, ev.CheckpointsGivenUp(by, ids))
         case cmd.RecordCommand(job, attempt, by, command, node_index, rank, role):
             batch.record(job, ev.CommandRun(attempt, by, command, node_index, rank, role))
+        case cmd.RecordForecast(job, waits_s):
+            batch.record(job, ev.Foreseen(row.received_s, waits_s))
         case cmd.AgentReport(key, report):
             return take_report(batch, AgentKey.parse(key), report)
         case cmd.Unreadable(kind, fault):

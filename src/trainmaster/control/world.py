@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trainmaster.control import charging
 from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.machine import accepts, apply
 from trainmaster.lifecycle.nodes import apply_node
@@ -18,10 +19,12 @@ from trainmaster.model.events import (
     Submitted,
 )
 from trainmaster.model.job import Job, State
+from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.cells import FOREVER
+from trainmaster.scheduling.share import Account, Member
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Run, Task
@@ -45,6 +48,7 @@ class World:
     places: dict[str, int] = field(default_factory=dict)  # of each node in `sites`
     rules: Cluster = DEFAULT
     changes: Changes = field(default_factory=Changes, compare=False)
+    usage: dict[Member, Account] = field(default_factory=dict)  # of attempts that are over
     sites_hold_s: float = field(default=FOREVER, compare=False)  # until when `sites` are right: then a window is over
     last_seq: int = 0
     inbox_cursor: int = 0
@@ -53,6 +57,7 @@ class World:
     def of(cls, live: Live) -> "World":
         """The world as the store has it."""
         world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor, rules=live.rules)
+        world.usage = nouns.accounts(live.balances)
         for node in live.nodes:
             world.nodes[node.name] = node
         world.survey(live.last_now_s)
@@ -136,11 +141,13 @@ class World:
         if now_s >= self.sites_hold_s:
             self.survey(now_s)
 
-    def snapshot(self, now_s: float) -> Snapshot:
+    def snapshot(self, now_s: float, depth: int = 1) -> Snapshot:
         """What the scheduler may see."""
         self.look_at_windows(now_s)
-        running, changes, promised = self.running, self.changes, self.promised
-        return Snapshot(now_s, self.sites, self.waiting, running, self.last_seq, changes, rules=self.rules, promised=promised)
+        return Snapshot(
+            now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
+            rules=self.rules, usage=self.usage, promised=self.promised, depth=depth,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -178,7 +185,8 @@ class Batch:
         self.jobs.add(job_id)
         self.effects.extend(effects)
         ended = job.attempt if isinstance(event, AttemptEnded) else None
-        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended))
+        entries = charging.entries(self.world.usage, self.world.rules.half_life_s, job, event, self.now_s)
+        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended, entries))
         return True
 
     def note(self, job_id: str | None, event: Noted) -> None:
@@ -187,11 +195,13 @@ class Batch:
 
     def record_cluster(self, event: ClusterEvent) -> None:
         """Apply and remember an event about nodes, the rules, or a plan."""
+        entries: tuple[Entry, ...] = ()
         if isinstance(event, NodeSeen | NodeStateSet):
             name = event.node.name if isinstance(event, NodeSeen) else event.name
             self.world.nodes[name] = apply_node(self.world.nodes.get(name), event)
             self.world.survey(self.now_s)
             self.nodes.add(name)
         elif isinstance(event, ClusterConfigured):
+            entries = charging.reconfigured(self.world.usage, self.world.rules, event.cluster, self.now_s)
             self.world.obey(event.cluster, self.now_s)
-        self.events.append(NewEvent(None, None, event))
+        self.events.append(NewEvent(None, None, event, None, entries))

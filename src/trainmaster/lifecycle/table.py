@@ -45,6 +45,8 @@ def _build() -> dict[tuple[State, type], Row]:
     rows((queued,), ev.Waited, transitions.wait, queued)
     rows((queued,), ev.Promised, transitions.promise, queued)
     rows((queued,), ev.PromiseBroken, transitions.break_promise, queued)
+    rows((queued,), ev.Foreseen, transitions.foresee, queued)
+    table |= _race((held, *_LIVE, *_ENDED), ev.Foreseen, "it left the queue before that was taken up")
     rows((queued,), ev.Placed, transitions.place, starting)
     rows((starting,), ev.PreparationBegan, transitions.prepare)
     table |= _race((running, stopping), ev.PreparationBegan, "told late")

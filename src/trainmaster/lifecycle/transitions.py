@@ -8,6 +8,7 @@ from trainmaster.model.events import (
     AttemptEnded,
     CancelRequested,
     EnvironmentSeen,
+    Foreseen,
     Held,
     JobEvent,
     NodeEnded,
@@ -22,7 +23,7 @@ from trainmaster.model.events import (
     StopOrdered,
     Waited,
 )
-from trainmaster.model.job import Attempt, Cause, Job, Ledger, NodePhase, NodeRun, State, StopFor
+from trainmaster.model.job import Attempt, Cause, Forecast, Job, Ledger, NodePhase, NodeRun, State, StopFor
 
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
@@ -104,6 +105,12 @@ def wait(job: Job, event: JobEvent, now_s: float) -> Change:
     return replace(job, reason=event.reason), ()
 
 
+def foresee(job: Job, event: JobEvent, now_s: float) -> Change:
+    """How long it will wait, as one thinks. The first forecast stays."""
+    assert isinstance(event, Foreseen)
+    return replace(job, forecast=job.forecast or Forecast(event.at_s, event.waits_s)), ()
+
+
 def promise(job: Job, event: JobEvent, now_s: float) -> Change:
     """Others make way for it."""
     assert isinstance(event, Promised)
@@ -120,7 +127,7 @@ def place(job: Job, event: JobEvent, now_s: float) -> Change:
     """A new attempt begins; its number is the fence from now on."""
     assert isinstance(event, Placed)
     count = len(event.allocation.shares)
-    attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume)
+    attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume, rates=event.rates)
     placed = replace(job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None, promised=None)
     return placed, tuple(Launch(attempt.key(job.id, i)) for i in range(count))
 

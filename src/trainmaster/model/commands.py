@@ -101,6 +101,14 @@ class RecordCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordForecast:
+    """Note how long a job in the queue is thought to wait, so that it can be held against what comes true."""
+
+    job: str
+    waits_s: tuple[float, ...]  # quantiles in seconds
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReport:
     """One report of an agent, as `trainmaster.wire.messages` defines it; the key's attempt is the fence."""
 
@@ -126,12 +134,14 @@ Command = (
     | TakeNote
     | GiveUpCheckpoints
     | RecordCommand
+    | RecordForecast
     | AgentReport
 )
 COMMANDS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, ConfigureCluster, TakeNote, GiveUpCheckpoints, RecordCommand,
+        RecordForecast,
         AgentReport,
     )
 }  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Outcome, StopFor, Verdict
+from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation, Node, NodeState
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
@@ -61,12 +62,21 @@ class Waited:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Somebody worked out, at `at_s`, how long the job would still wait: quantiles in seconds, as they were drawn."""
+
+    at_s: float
+    waits_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """The scheduler gave the job an allocation; `attempt` is the new fence."""
 
     attempt: int
     allocation: Allocation
     resume: tuple[str, ...] = ()
+    rates: tuple[Rate, ...] = ()  # what it is charged; of an attempt from before there was a ledger, nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +295,7 @@ JobEvent = (
     | Waited
     | Promised
     | PromiseBroken
+    | Foreseen
     | Placed
     | PreparationBegan
     | RendezvousChosen
@@ -309,7 +320,7 @@ EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Submitted, Held, Released, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
-        RendezvousChosen, NodeStarted,
+        Foreseen, RendezvousChosen, NodeStarted,
         EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, ArtifactKept, NotKept,
         Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, ClusterConfigured,
         Planned,

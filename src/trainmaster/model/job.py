@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.ids import AgentKey
+from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
@@ -182,10 +183,19 @@ class Attempt:
     resumed_from_step: int | None = None
     failure: Failure | None = None
     verdict: Verdict | None = None
+    rates: tuple[Rate, ...] = ()  # what it is charged
 
     def key(self, job_id: str, node_index: int) -> AgentKey:
         """The key of this attempt's agent on one node of its gang."""
         return AgentKey(job_id, self.number, node_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What was drawn, at `at_s`, of how long it would still wait: quantiles in seconds, lowest first, as they were drawn."""
+
+    at_s: float
+    waits_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +235,7 @@ class Job:
     run_params: dict[str, str] = field(default_factory=dict)  # logged by the program; the first value of each stays
     run_tags: dict[str, str] = field(default_factory=dict)  # likewise; the last value of each stays
     urgent: Urgency | None = None
+    forecast: Forecast | None = None  # the first one, for the correction of others
 
     @property
     def good_checkpoints(self) -> tuple[Checkpoint, ...]:

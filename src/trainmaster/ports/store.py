@@ -4,7 +4,7 @@ Three stores, because each has one writer: control writes events, the api writes
 three files, so that the two processes never wait for each other's lock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,7 +13,10 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import Command, Unreadable
 from trainmaster.model.events import Event, Noted
 from trainmaster.model.job import Attempt, Job, State
+from trainmaster.model.ledger import Balance, Charge, Entry
 from trainmaster.model.nodes import Node
+
+MS_MAX = 2**63 - 1  # later than anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,16 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event about to be appended. `ended` is the attempt it ended: the job may be in its next one by the commit."""
+    """An event about to be appended. `ended` is the attempt it ended: the job may be in its next one by the commit.
+
+    `entries` are what it writes into the ledger.
+    """
 
     job: str | None
     attempt: int | None
     event: Event
     ended: Attempt | None = None
+    entries: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ class Live:
     last_now_s: float
     inbox_cursor: int
     rules: Cluster = field(default_factory=Cluster)  # as last laid down
+    balances: tuple[Balance, ...] = ()  # of all who have had anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,16 @@ class NoteQuery:
     before_seq: int | None = None  # for the page before
 
 
+@dataclass(frozen=True, slots=True)
+class ChargeQuery:
+    """Which charges: those that a period has a part of."""
+
+    from_ms: int = 0
+    until_ms: int = MS_MAX
+    project: str | None = None
+    job: str | None = None
+
+
 class EventStore(Protocol):
     """Events and projections, changed in one transaction by their one writer (control); readable by anyone."""
 
@@ -99,7 +117,8 @@ class EventStore(Protocol):
 
         `jobs` holds each changed job in its final value of this transaction. Its current `attempt` is upserted into
         the attempts projection; every attempt a job ever had stays there. Artifacts, notes and the rules are read off the
-        events: a later artifact of the same path, and later rules, replace the earlier ones.
+        events: a later artifact of the same path, and later rules, replace the earlier ones. The entries that events bring
+        are made in the ledger, in their order.
         Raises: DiskFullError (nothing was written).
         """
         ...
@@ -138,6 +157,14 @@ class EventStore(Protocol):
 
     def notes(self, query: NoteQuery) -> list[Note]:
         """Notes in the order they were taken up."""
+        ...
+
+    def charges(self, query: ChargeQuery) -> Iterator[Charge]:
+        """Rows of the ledger in no order, all as they were at one moment; only a few are in memory at a time."""
+        ...
+
+    def balances(self) -> tuple[Balance, ...]:
+        """What is left of the service of each member of each project."""
         ...
 
     def nodes(self) -> list[Node]:

@@ -1,19 +1,22 @@
 """What a cycle remembers from one snapshot to the next, so that it need not begin anew. It may be thrown away at any time."""
 
 from bisect import bisect_left, insort
+from collections.abc import Hashable
 from typing import Any
 
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.explain import Group, grouped
+from trainmaster.scheduling.explain import Group, grouped, kept_back
 from trainmaster.scheduling.fair import Holdings
 from trainmaster.scheduling.order import Key
-from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
 from trainmaster.scheduling.space import Cells, Grant, Site, Space
 from trainmaster.scheduling.task import Kind, Run, Task
 
 Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
+
+Head = tuple[Key, int, Queue, int]  # rank, order of submission, queue, place in it
 
 
 class Carry:
@@ -24,6 +27,7 @@ class Carry:
         self.cells = Cells()
         self.space = Space(())
         self.queues: dict[Kind | str, Queue] = {}  # by kind, or by job
+        self.owned: dict[Hashable, list[Head]] = {}  # heads of the queues by whose they are, in their order
         self.tasks: dict[str, Task] = {}
         self.runs: dict[str, Run] = {}
         self.ends: list[tuple[float, int, Run]] = []
@@ -34,10 +38,18 @@ class Carry:
         self.expected: dict[str, tuple[Task, Grant]] = {}  # what the last plan took, until it is on record
         self.busy: dict[Ask, Refusal] = {}  # in words, of this inventory
         self.groups: tuple[Group, ...] = ()
+        self._reserved: dict[Ask, Refusal] = {}
         self.kept: dict[str, Any] = {}  # the policy's own
         self.holdings = Holdings()
         self.tally = Tally(DEFAULT, ())
         self.last: Any = None  # the last one, to go on with where only more has arrived
+
+    def kept_back(self, ask: Ask) -> Refusal:
+        """Why one waits that would fit."""
+        found = self._reserved.get(ask)
+        if found is None:
+            found = self._reserved[ask] = kept_back(ask)
+        return found
 
     def follow(self, snapshot: Snapshot, policy: Policy) -> list[Task] | None:
         """Become what the snapshot says. The arrivals, if all else that happened is what the last plan asked for; else None."""
@@ -94,6 +106,13 @@ class Carry:
         self.queues = queues
         for queue in self.queues.values():
             queue.sort()
+        self.owned = {}
+        if policy.sharing is not None:
+            for queue in queues.values():
+                kind = queue[0][2].kind
+                self.owned.setdefault(policy.sharing.owner(kind), []).append(_head(policy.sharing, queue))
+            for heads in self.owned.values():
+                heads.sort()
         self.runs = dict(snapshot.running)
         self.ends = sorted((run.end_s, run.task.seq, run) for run in self.runs.values())
         self.tally = Tally(snapshot.rules, snapshot.sites)
@@ -104,16 +123,31 @@ class Carry:
 
     def _arrive(self, task: Task) -> None:
         self.tasks[task.id] = task
-        insort(self.queues.setdefault(self._queue(task), []), (self._within(task), task.seq, task))
+        queue = self.queues.setdefault(self._queue(task), [])
+        self._show(queue, task, False)
+        insort(queue, (self._within(task), task.seq, task))
+        self._show(queue, task, True)
 
     def _leave(self, id: str) -> None:
         task = self.tasks.pop(id, None)
         if task is None:
             return
         queue = self.queues[self._queue(task)]
+        self._show(queue, task, False)
         del queue[bisect_left(queue, (self._within(task), task.seq))]
+        self._show(queue, task, True)
         if not queue:
             del self.queues[self._queue(task)]
+
+    def _show(self, queue: Queue, task: Task, there: bool) -> None:
+        """Take a queue's head away from its owner's, or put it there."""
+        if self.policy is None or self.policy.sharing is None or not queue:
+            return
+        heads, head = self.owned.setdefault(self.policy.sharing.owner(task.kind), []), _head(self.policy.sharing, queue)
+        if there:
+            insort(heads, head)
+        else:
+            del heads[bisect_left(heads, head)]
 
     def _queue(self, task: Task) -> Kind | str:
         return task.id if self.policy is None or self.policy.within is None else task.kind
@@ -153,3 +187,8 @@ class Carry:
         self.tally.enter(run.task.kind, run.grant, -1)
         self.holdings.enter(run, -1)
         del self.ends[bisect_left(self.ends, (run.end_s, run.task.seq))]
+
+
+def _head(sharing: Sharing, queue: Queue) -> Head:
+    task = queue[0][2]
+    return sharing.rank(task), task.seq, queue, 0

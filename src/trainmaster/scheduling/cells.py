@@ -45,6 +45,8 @@ def steps(cell: Cell, shape: Shape) -> tuple[Step, ...]:
     """Every way in which a node in `cell` can give `shape`, the tightest device first; () where it does not fit."""
     if cell.cpus < shape.cpus or cell.memory < shape.memory or shape.pool not in (None, cell.pool):
         return ()
+    if shape.gpus and sum(n for n, kind in zip(cell.whole, cell.kinds, strict=True) if shape.takes(kind)) < shape.gpus:
+        return ()  # before anything is put together: most questions end here
     counted = _less(cell.counted, shape.counted)
     if counted is None:
         return ()

@@ -8,9 +8,9 @@ from itertools import chain
 
 from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, Shape
-from trainmaster.scheduling.carry import Carry, Queue
+from trainmaster.scheduling.carry import Carry, Head
 from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.explain import kept_back, patience, refusal
+from trainmaster.scheduling.explain import patience, refusal
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
@@ -126,14 +126,8 @@ class _Decision:
                 heappop(heads)
 
     def _go_sharing(self, sharing: Sharing) -> None:
-        """The same, claimant by claimant: after each start they are held against each other anew."""
-        view, rank = self.view, sharing.rank
-        groups: dict[Hashable, list[tuple[Key, int, Queue, int]]] = {}
-        for queue in self.carry.queues.values():
-            task = queue[0][2]
-            groups.setdefault(sharing.claimant(view, task), []).append((rank(task), task.seq, queue, 0))
-        for heads in groups.values():
-            heapify(heads)
+        """The same, owner by owner: after each start they are held against each other anew."""
+        view, groups = self.view, self._groups(sharing, sharing.early_s(self.view))
         claims = [(sharing.claim(view, heads[0][2][0][2]), heads[0][1], 0, group) for group, heads in groups.items()]
         heapify(claims)
         while claims:
@@ -143,16 +137,40 @@ class _Decision:
                 heappop(claims)
                 continue
             _, seq, queue, at = heads[0]
+            task = queue[at][2]
             if charges != self.charges:  # others of its project may have been started meanwhile
-                heapreplace(claims, (sharing.claim(view, queue[at][2]), seq, self.charges, group))
+                heapreplace(claims, (sharing.claim(view, task), seq, self.charges, group))
                 continue
             heappop(heads)
-            if self._goes_on(queue[at][2]) and at + 1 < len(queue):
+            if task.kind.ask in self.lost and self._is_lost(task):
+                continue
+            if self._goes_on(task) and at + 1 < len(queue):
                 task = queue[at + 1][2]
-                other = sharing.claimant(view, task)
-                heappush(groups.setdefault(other, []), (rank(task), task.seq, queue, at + 1))
-                if other != group:
+                other = (task.since_s <= sharing.early_s(view), group[1])
+                fresh = other not in groups
+                heappush(groups.setdefault(other, []), (sharing.rank(task), task.seq, queue, at + 1))
+                if fresh or other != group:
                     heappush(claims, (sharing.claim(view, task), task.seq, self.charges, other))
+
+    def _groups(self, sharing: Sharing, early_s: float) -> dict[tuple[bool, Hashable], list[Head]]:
+        """Heads of queues by whose they are, each list a heap; who is there since `early_s` apart from others."""
+        groups: dict[tuple[bool, Hashable], list[Head]] = {}
+        for owner, heads in self.carry.owned.items():
+            if any(head[2][0][2].since_s <= early_s for head in heads):
+                for head in heads:
+                    groups.setdefault((head[2][0][2].since_s <= early_s, owner), []).append(head)
+            elif heads:
+                groups[False, owner] = heads.copy()
+        return groups
+
+    def _is_lost(self, task: Task) -> bool:
+        """Whether it need not even be looked at: it does not fit, nobody may be stopped for it, no room is kept for more."""
+        return (
+            len(self.reservations) >= self.depth
+            and task.not_before_s <= self.now_s
+            and task.id not in self.promises.settled
+            and (self.policy.preempt is None or not self.policy.preempt(self.stage, task))
+        )
 
     def _goes_on(self, task: Task) -> bool:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
@@ -178,6 +196,8 @@ class _Decision:
         space.until_s = self._stays_s(task, end_s) if space.closing else 0.0
         if ask in self.lost:
             return self._refuse(task, ask, ())
+        if ask in self.held_off and end_s >= self.held_off[ask]:
+            return self._refuse(task, ask, self.kept)
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
             return self._refuse(task, ask, (), barrier)
@@ -188,8 +208,6 @@ class _Decision:
             self.able[ask.each] = able
             return self._refuse(task, ask, ())
         kept = [one for one in self.kept if one.at_s < end_s]
-        if kept and ask in self.held_off and end_s >= self.held_off[ask]:
-            return self._refuse(task, ask, kept)
         shut = self.tally.shut(task.kind)
         chosen = given(space, ask, self._places(task, shut), kept, task.kind.wish)
         if chosen is None:
@@ -259,7 +277,7 @@ class _Decision:
             found = barrier
         elif kept:
             self.kept_back = True
-            found = kept_back(ask)
+            found = self.carry.kept_back(ask)
         else:
             if not self.space.closing:  # else it may do for one that takes less long
                 self.lost.add(ask)
@@ -269,7 +287,7 @@ class _Decision:
         else:
             self.patient[task.id] = found if barrier is not None else patience(found, task.kind.wish)
             self.resting = True  # time alone changes that
-        if barrier is None:
+        if barrier is None and found.kind != "impossible":
             self._keep(task, ask)
         return False
 
@@ -337,8 +355,8 @@ class _Decision:
         self.promises.end()
         placements, handovers, reservations = tuple(self.placements), tuple(self.handovers), tuple(self.reservations)
         told, broken = self.promises.told, tuple(self.promises.broken)
-        name, refused, patient = self.policy.name, self.refused, dict(self.patient)
-        return Plan(placements, handovers, reservations, refused, self.depth, name, told, patient, broken)
+        name, lost, patient = self.policy.name, {ask: self.carry.busy[ask] for ask in self.lost}, self.patient
+        return Plan(placements, handovers, reservations, self.refused, self.depth, name, told, broken, lost, patient)
 
 
 def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:

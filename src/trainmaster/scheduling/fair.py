@@ -86,28 +86,30 @@ def ahead_of(ended: Any) -> float:
     return min(AHEAD_MAX_S, max(AHEAD_MIN_S, sum(past.ran_s for past in recent) / len(recent)))
 
 
-def claimant(shares: Shares, task: Task) -> Hashable:
-    """Whose share a task is of: all of one claimant have the same `claim`."""
-    return _waited_long(shares, task), task.kind.tier, task.kind.project, task.kind.member
+def owner(kind: Kind) -> Hashable:
+    """Whose share it is of: all tasks of one owner have the same `claim`, but for those that have waited for too long."""
+    return kind.tier, kind.project, kind.member
+
+
+def early_s(shares: Shares) -> float:
+    """Who is in the queue since then has waited for too long."""
+    return shares.now_s - STILL_S
 
 
 def claim(shares: Shares, task: Task) -> Key:
     """Class, then shares; before all, who has waited for too long."""
-    return not _waited_long(shares, task), -task.kind.tier, shares.levels(task.kind)
+    early = not task.running and task.since_s <= early_s(shares)
+    return not early, -task.kind.tier, shares.levels(task.kind)
 
 
 def rank(task: Task) -> Key:
-    """Among those of one claimant: the job's own priority, then who came first."""
+    """Among those of one owner: the job's own priority, then who came first."""
     return -task.kind.priority, task.since_s
 
 
 def fair_share(shares: Shares, task: Task) -> Key:
     """Whose share it is of, then its place among those."""
     return (*claim(shares, task), *rank(task))
-
-
-def _waited_long(shares: Shares, task: Task) -> bool:
-    return not task.running and shares.now_s - task.since_s >= STILL_S
 
 
 def _width_milli(ask: Ask) -> int:

@@ -4,14 +4,16 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from trainmaster.model.cluster import URGENT, Cluster, Pool
-from trainmaster.model.job import Job
+from trainmaster.model.job import Job, State
+from trainmaster.model.ledger import Balance
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.scheduling.ask import Shape, amounts, asked, milli
 from trainmaster.scheduling.cells import FOREVER, Cell
 from trainmaster.scheduling.places import CHECKPOINT
+from trainmaster.scheduling.share import Account, Member
 from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.task import Kind, Owner, Past, Run, Task, kind_of
 from trainmaster.scheduling.wish import Wish
 
 NOWHERE = -1  # the place of a node that the inventory has not
@@ -80,6 +82,11 @@ def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: C
     return Run(task(job, rules), granted, attempt.started_s or attempt.placed_s, attempt.stopping_s is not None, saved_s)
 
 
+def past(job: Job, rules: Cluster = DEFAULT) -> Past:
+    """A job that is over."""
+    return Past(job.seq, kind(job, rules), job.ran_s, job.ended_s or 0.0, job.state is State.SUCCEEDED)
+
+
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:
     """What an allocation takes of the inventory. A share of a node that is not in it takes nothing."""
     ask = asked(job.spec)
@@ -102,6 +109,11 @@ def _share(node: Node, shape: Shape, held: tuple[int, ...]) -> NodeShare:
     return NodeShare(
         node.name, node.address, shape.cpus / 1000, shape.memory, tuple(node.devices[place].index for place in held), counted
     )
+
+
+def accounts(balances: Iterable[Balance]) -> dict[Member, Account]:
+    """What is left of everybody's service."""
+    return {(one.project, one.member): Account(one.service, one.at_s) for one in balances}
 
 
 def snapshot(

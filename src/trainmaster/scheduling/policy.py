@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.fair import Holdings, Shares, claim, claimant, fair_share, rank
+from trainmaster.scheduling.fair import Holdings, Shares, claim, early_s, fair_share, owner, rank
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.hazards import Hazards, Life
 from trainmaster.scheduling.order import (
@@ -30,7 +30,7 @@ from trainmaster.scheduling.places import Places, pack
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space, Taste
-from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.scheduling.task import Kind, Past, Run, Task
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
 
@@ -46,11 +46,12 @@ def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
 
 
 class Sharing(NamedTuple):
-    """An order in two steps: claimants by `claim`, which `charge` raises when a task of theirs is started, and tasks of one
-    claimant by `rank`. `order` is both keys one after the other.
+    """An order in steps: who is in the queue since `early_s` or before; then owners by `claim`, which `charge` raises when a
+    task of theirs is started; then tasks of one owner by `rank`. `order` is all of these keys one after the other.
     """
 
-    claimant: Callable[[Any, Task], Hashable]
+    owner: Callable[[Kind], Hashable]
+    early_s: Callable[[Any], float]
     claim: Callable[[Any, Task], Key]
     rank: Callable[[Task], Key]
     charge: Callable[[Any, Task], None]
@@ -195,7 +196,7 @@ POLICIES = {
             preempt=by_right,
             steady=False,
             study=shares,
-            sharing=Sharing(claimant, claim, rank, Shares.charge),
+            sharing=Sharing(owner, early_s, claim, rank, Shares.charge),
         ),
     )
 }

@@ -6,6 +6,7 @@ A job that fits into several is tried in each, in the order of the pools in the 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.explain import grouped, impossible
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
@@ -66,10 +67,12 @@ class Parts:
         refused: dict[Kind, Refusal] = {}
         promised: dict[str, Refusal] = {}
         patient: dict[str, Refusal] = {}
+        lost: dict[Ask, Refusal] = {}
         for plan in plans:
             refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
             promised |= plan.promised
             patient |= plan.patient
+            lost |= plan.lost
         return Plan(
             tuple(one for plan in plans for one in plan.placements),
             tuple(one for plan in plans for one in plan.handovers),
@@ -78,8 +81,9 @@ class Parts:
             max(plan.depth for plan in plans),
             self._policy.name,
             promised,
-            patient,
             tuple(one for plan in plans for one in plan.broken),
+            lost,
+            patient,
         )
 
 

@@ -27,6 +27,7 @@ class Stage:
     tally: Tally
     key: Callable[[Task], Key]
     stopped: set[str] = field(default_factory=set)  # they make way already
+    barren: set[tuple[int, str]] = field(default_factory=set)  # classes for which nobody makes way who does not borrow
     _weakest: list[tuple[Key, Run]] | None = None
     _softest: list[Run] | None = None
     _lowest: int | None = None
@@ -89,9 +90,12 @@ def by_right(stage: Stage, task: Task) -> Sequence[Run]:
     than that, and only who holds more can be made to give, to its own class or a higher one.
     """
     kind = task.kind
+    if (kind.tier, kind.work) in stage.barren and not stage.tally.borrowers:
+        return ()
     reclaims = bool(stage.tally.borrowers) and stage.tally.within(kind)
     sliced = stage.snapshot.rules.work(kind.work).slice_s is not None
     if not (reclaims or sliced or stage.lowest < kind.tier):
+        stage.barren.add((kind.tier, kind.work))
         return ()
     resources = asked(kind.ask)
     own = {one.name for one in stage.snapshot.rules.line(kind.project)}

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.share import Accounts
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Kind, Past, Run, Task
@@ -99,8 +100,9 @@ class Plan:
     depth: int = 0
     policy: str = ""
     promised: Mapping[str, Refusal] = field(default_factory=dict)  # jobs whose nodes are still being given back
-    patient: Mapping[str, Refusal] = field(default_factory=dict)  # jobs that wait for a better place, as their specs say
     broken: tuple[str, ...] = ()
+    lost: Mapping[Ask, Refusal] = field(default_factory=dict)  # what fits nowhere now
+    patient: Mapping[str, Refusal] = field(default_factory=dict)  # jobs that wait for a better place, as their specs say
 
     def reason(self, task: Task, now_s: float) -> Refusal:
         """Why a job that was not started waits."""
@@ -108,4 +110,6 @@ class Plan:
             return self.promised[task.id]
         if task.id in self.patient:
             return self.patient[task.id]
-        return BACKOFF if task.not_before_s > now_s else self.refused[task.kind]
+        if task.not_before_s > now_s:
+            return BACKOFF
+        return self.refused.get(task.kind) or self.lost[task.kind.ask]

@@ -58,6 +58,11 @@ class Task(NamedTuple):
     evictions: int = 0  # so many times it has made way for others
     homes: tuple[str, ...] = ()  # nodes on which its last attempt ran, by name, if it would be near to what it left there
 
+    @property
+    def turns_s(self) -> tuple[float, float]:
+        """When its back-off is over, and when it stops waiting for a better place."""
+        return self.not_before_s, self.since_s + self.kind.wish.prefer_s
+
 
 class Run(NamedTuple):
     """A live attempt."""

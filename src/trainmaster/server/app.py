@@ -25,7 +25,9 @@ from trainmaster.server import (
     compare,
     errors,
     exec,
+    foreseeing,
     gauges,
+    history,
     idle,
     jobs,
     logs,
@@ -38,6 +40,7 @@ from trainmaster.server import (
     streams,
     submit,
     transfers,
+    usage,
 )
 from trainmaster.server.door import Door
 from trainmaster.server.runtime import Runtime
@@ -58,7 +61,10 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _READERS
         await runtime.start()
-        tasks = [asyncio.create_task(doing) for doing in (_trim(runtime), _take_up(runtime), _trim_cache(services))]
+        tasks = [
+            asyncio.create_task(doing)
+            for doing in (_trim(runtime), _take_up(runtime), _trim_cache(services), foreseeing.go_on(runtime))
+        ]
         if services.configuration.idle_stop_s:
             tasks.append(asyncio.create_task(idle.stop_when_idle(runtime, services.configuration.idle_stop_s)))
         yield
@@ -85,8 +91,8 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/output", exec.agent_output, methods=["POST"]))
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
-        submit, queue, cluster, again, provenance, cancelling, exec, jobs, artifacts, logs, compare, notes, commands, nodes,
-        code, storage, streams, gauges,
+        submit, queue, cluster, again, provenance, cancelling, exec, jobs, history, artifacts, logs, compare, notes, commands,
+        nodes, code, storage, streams, gauges, usage,
     )  # fmt: skip
     for room in rooms:
         app.include_router(room.router)

@@ -13,13 +13,11 @@ from starlette.responses import Response, StreamingResponse
 
 from trainmaster.model.job import State
 from trainmaster.ports.store import JobQuery
-from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.nouns import task
 from trainmaster.server import bodies, queue, runtime, schemas, sentences, views
 from trainmaster.server.artifacts import kept_by
 from trainmaster.server.lookup import find, page
 from trainmaster.server.names import Ref
-from trainmaster.server.rules import delayed_by
+from trainmaster.server.queue_schemas import Why
 
 router = APIRouter(tags=["jobs"])
 
@@ -90,19 +88,16 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     return bodies.Json({**detail, **kept, "notes": [*detail["notes"], *kept["notes"]], "children": children, **runs})
 
 
-@router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=schemas.answers(schemas.Why))
+@router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=schemas.answers(Why))
 def show_why(request: Request, ref: Ref) -> bodies.Json:
-    """The reason in plain words, and the place in the queue."""
+    """The reason in plain words, what would let it start, the place in the queue, and when it will start."""
     desk = runtime.of(request)
     found = find(desk, ref)
-    job, reason = found.job, found.reason
-    place = None
+    job, told = found.job, {**queue.NOT_WAITING, "reason": found.reason}
     if job.state is State.QUEUED:
-        seen = queue.snapshot(desk)
-        place = queue.position(seen, job.id)
-        if place is not None and reason == job.reason:
-            reason = why(task(job, seen.rules), seen, place, job.reason) + delayed_by(desk, seen, job.id)
-    return bodies.Json({"id": job.id, "reason": reason, "position": place, "state": job.state.value})
+        seen = queue.why_view(desk, job)
+        told = seen if found.reason == job.reason else {**told, "position": seen["position"], "ahead": seen["ahead"]}
+    return bodies.Json({"id": job.id, "state": job.state.value, "text": told["reason"], **told})
 
 
 @router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=schemas.answers(schemas.Series))

@@ -1,9 +1,11 @@
-"""The queue as the scheduler sees it, for whoever asks about it: why a job waits, and what would become of another."""
+"""The queue as the scheduler sees it, for whoever asks: all of it, why a job waits, what would become of another."""
 
 import asyncio
 import time
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import SubmitJob
@@ -11,13 +13,15 @@ from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle, ordered
 from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.nouns import allocation, task
+from trainmaster.scheduling.nouns import accounts, allocation
 from trainmaster.scheduling.nouns import snapshot as world
 from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.server import bodies, runtime, schemas
-from trainmaster.server.lookup import page
-from trainmaster.server.rules import present
+from trainmaster.scheduling.words import describe
+from trainmaster.server import bodies, outlook, runtime, schemas
+from trainmaster.server.lookup import Found, find_each, page
+from trainmaster.server.queue_schemas import Planned, Queue
+from trainmaster.server.rules import delayed_by, present
 from trainmaster.server.submit import ONE, SPEC_MAX_BYTES, row_of
 from trainmaster.server.views import View, pending_job
 from trainmaster.spec.document import to_mapping
@@ -25,6 +29,7 @@ from trainmaster.spec.document import to_mapping
 router = APIRouter(tags=["jobs"])
 
 QUEUE_MAX = 20_000  # jobs that are looked at
+_LISTED_MAX = 1000
 _LIVE = tuple(state for state in State if state.live)
 
 
@@ -33,7 +38,8 @@ def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster 
     events = desk.services.events
     waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
-    return world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
+    seen = world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
+    return replace(seen, usage=accounts(events.balances()))
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
@@ -42,17 +48,90 @@ def position(seen: Snapshot, job_id: str) -> int | None:
     return 1 + ids.index(job_id) if job_id in ids else None
 
 
+def why_view(desk: runtime.Runtime, job: Job) -> View:
+    """Why a queued job waits, what would let it start, and when it will; `kind` is `starting` where nothing keeps it."""
+    seen = snapshot(desk)
+    if job.id not in seen.waiting:  # it has been placed since
+        return {**NOT_WAITING, "reason": job.reason}
+    policy = chosen(seen.rules)
+    place, mine = position(seen, job.id) or 1, seen.waiting[job.id]
+    plan, _ = cycle(seen, policy, Carry())
+    starting = job.id in {one.job for one in plan.placements} | {one.job for one in plan.handovers}
+    refused = None if starting else plan.reason(mine, seen.now_s)
+    if refused is None:
+        reason = f"{job.id} is number {place} in the queue and starts with the next decision"
+    elif refused.kind in ("quota", "handover", "reserved"):
+        reason = f"{job.id} is number {place} in the queue, {refused.text}"
+    else:
+        reason = why(mine, seen, place, job.reason)
+    reason += delayed_by(desk, seen, job.id)
+    changes, once = outlook.needs(seen, policy, job.id)
+    waits = outlook.estimates(seen, policy, outlook.history(desk), (job.id,)).get(job.id)
+    return {
+        "kind": "starting" if refused is None else refused.kind,
+        "reason": reason,
+        "position": place,
+        "ahead": place - 1,
+        "needs": changes,
+        "text": f"{reason}. {once}".strip() if once else reason,
+        "eta_s": outlook.waits_view(waits),
+    }
+
+
+NOT_WAITING: View = {"kind": None, "position": None, "ahead": None, "needs": [], "eta_s": None}
+
+
+@dataclass(slots=True)
+class Page:
+    """Which part of the queue."""
+
+    limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = 50
+    after: Annotated[int, Query(ge=0, description="only those behind this position: the next page")] = 0
+    project: str | None = None
+
+
+@router.get("/queue", summary="The queue", response_model=None, responses=schemas.answers(Queue))
+def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Json:
+    """Every job that waits for its turn, in order, with what it waits for and when it will start: seconds from `now_s`."""
+    desk = runtime.of(request)
+    seen = snapshot(desk)
+    policy = chosen(seen.rules)
+    queue = enumerate(ordered(seen, policy), 1)
+    mine = [(place, task) for place, task in queue if query.project in (None, task.kind.project)]
+    told = [(place, task) for place, task in mine if place > query.after][: query.limit]
+    named = zip(told, find_each(desk, [task.id for _, task in told]), strict=True)
+    listed = [(place, task, one) for (place, task), one in named if isinstance(one, Found)]
+    etas = outlook.estimates(seen, policy, outlook.history(desk), {task.id for _, task in told})
+    rows = [
+        {
+            "id": task.id,
+            "position": place,
+            "project": task.kind.project,
+            "member": task.kind.member,
+            "class": task.kind.work,
+            "priority": one.job.spec.priority,
+            "asks": describe(task.kind.ask),
+            "queued_s": task.since_s,
+            "reason": one.reason,
+            "eta_s": outlook.waits_view(etas.get(task.id)),
+        }
+        for place, task, one in listed
+    ]
+    return bodies.Json({"jobs": rows, "total": len(mine), "now_s": seen.now_s})
+
+
 @router.post(
     "/plan",
     summary="What would become of a job",
     response_model=None,
-    responses=schemas.answers(schemas.Planned),
+    responses=schemas.answers(Planned),
     openapi_extra=schemas.body(schemas.Submit),
 )
 async def plan(request: Request) -> bodies.Json:
     """The very decision that submitting it now would lead to. Nothing is submitted, and no code need be here.
 
-    `placement` is where it would start at once; without one `reason` says what it would wait for, at which `position`.
+    `placement` is where it would start at once; without one `reason` says what it would wait for, at which `position`, and
+    `eta_s` for how long. `delays` are the jobs in the queue that would start later for it.
     """
     body = await bodies.read_json(request, SPEC_MAX_BYTES, "the job", ONE)
     desk = runtime.of(request)
@@ -65,20 +144,26 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
     assert isinstance(command, SubmitJob)
     job = pending_job(InboxRow(2**62, row.key, "it", now_s, command))  # `it`, as sentences call it
     if job.state is State.HELD:
-        found: View = {"placement": None, "reason": f"it would be held: {job.reason}", "position": None}
+        held = f"it would be held: {job.reason}"
+        found: View = {"placement": None, "reason": held, "position": None, "eta_s": None, "cost": None, "delays": []}
     else:
         seen = snapshot(desk, (job,))
-        decided, _ = cycle(seen, chosen(seen.rules), Carry())
+        policy = chosen(seen.rules)
+        decided, _ = cycle(seen, policy, Carry())
         grant = next((placed.grant for placed in decided.placements if placed.job == job.id), None)
         nodes = tuple(sorted(desk.services.events.nodes(), key=lambda node: node.name))
         shares = None if grant is None else allocation(grant, nodes).shares
-        place = position(seen, job.id)
+        place, mine, known = position(seen, job.id), seen.waiting[job.id], outlook.history(desk)
+        waits = None if grant is not None else outlook.estimates(seen, policy, known, (job.id,)).get(job.id)
         found = {
             "placement": None if shares is None else [
                 {"node": share.node, "cpus": share.cpus, "memory_bytes": share.memory_bytes, "devices": list(share.devices)}
                 for share in shares
             ],
-            "reason": None if shares is not None else why(task(job, seen.rules), seen, place or 1),
+            "reason": None if shares is not None else why(mine, seen, place or 1),
             "position": place,
+            "eta_s": outlook.waits_view(waits),
+            "cost": outlook.cost(seen, policy, known.lifetimes, mine),
+            "delays": outlook.delays(seen, policy, known.lifetimes, mine),
         }  # fmt: skip
     return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}

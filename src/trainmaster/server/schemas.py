@@ -67,16 +67,6 @@ class Ticket(BaseModel):
     expires_s: float
 
 
-class Planned(BaseModel):
-    """What would become of a job were it submitted now."""
-
-    placement: list[dict[str, Any]] | None = Field(description="node, cpus, memory_bytes, devices; null: it would wait")
-    reason: str | None = Field(description="what it would wait for")
-    position: int | None
-    spec: dict[str, Any] = Field(description="complete, defaults filled in")
-    code: dict[str, Any]
-
-
 class StorageOfKind(BaseModel):
     """What one project keeps of one kind."""
 
@@ -221,15 +211,6 @@ class JobDetail(JobSummary):
     runs: dict[str, str] = Field(description="where it can be looked at in the trackers it is mirrored into: tracker -> URL")
     work: list[str]
     notes: list[str]
-
-
-class Why(BaseModel):
-    """Why a job waits."""
-
-    id: str
-    reason: str
-    position: int | None = Field(description="place in the queue, from 1; null when it does not wait")
-    state: str
 
 
 class Series(BaseModel):

@@ -40,6 +40,8 @@ def sentence(event: ev.Event) -> str:
             return f"{', '.join(victims)} make{'s' * (len(victims) == 1)} way for it"
         case ev.PromiseBroken(reason):
             return reason
+        case ev.Foreseen(_, waits_s):
+            return f"thought to wait {min(waits_s):.0f} to {max(waits_s):.0f} s more, by what was drawn"
         case ev.CommandRun(_, by, command, index, rank, role):
             beside = f"rank {rank}" if rank is not None else f"role {role}" if role is not None else f"n{index}"
             return f"{by} ran beside {beside}: {command}"

@@ -1,111 +1,165 @@
 """Readers of the forms in which cluster traces are published; a file that ends in `.gz` is unpacked on the way.
 
-What a line lacks or has wrong is said with its number. Sources: Standard Workload Format 2.2 (Feitelson, Parallel Workloads
-Archive); Muri (Zhao et al., SIGCOMM'22); Philly (Jeon et al., ATC'19).
+What a line lacks or has wrong is said with its number. Jobs may be in any order; one without a run time did not run and is
+passed over. Sources: Standard Workload Format 2.2 (Feitelson, Parallel Workloads Archive); Muri (Zhao et al., SIGCOMM'22);
+Philly (Jeon et al., ATC'19).
 """
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
-from typing import TextIO
 
 from trainmaster.errors import UsageError
 from trainmaster.scheduling.ask import Shape, ask_of
-from trainmaster.scheduling.space import Site
-from trainmaster.simulator.rows import read, rows
-from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes, processors
+from trainmaster.simulator import history
+from trainmaster.simulator.lines import KNOWN, WHOLE_MAX, Lines, amount, checked, each, reading, rows, whole, wrong
+from trainmaster.simulator.trace import Arrival, Recorded, Trace, from_zero, gang, gpu_nodes, processors
 
 GPUS_PER_NODE = 8
 MURI_NODES, PHILLY_NODES = 8, 62
 _MURI = {"job_id", "num_gpu", "submit_time", "iterations", "iteration_time"}
 _PHILLY = {"timestamp", "duration", "num_gpus", "cluster"}
+_OPENB = {"name", "num_gpu", "gpu_milli"}
 _SWF_FIELDS = 18
 
 
 def load(path: Path) -> Trace:
     """A trace from a file, whose form is found out. Raises: UsageError with the line."""
-    return read(path, lambda file: _load(path, file))
+    return reading(path, _read)
 
 
-def _load(path: Path, file: TextIO) -> Trace:
-    first = file.readline()
-    file.seek(0)
+def _read(lines: Lines) -> Trace:
+    first = lines.first()
     reader = _reader(first)
     if reader is None:
-        known = "SWF (lines of 18 numbers), or CSV with the columns of Muri or Philly"
-        raise UsageError(f"{path}:1: no known form of a trace: {first.strip()[:60]!r}", f"known: {known}")
-    return reader(path, file)
+        columns = set(first.strip().split(","))
+        if columns >= _OPENB:
+            hint = f"pods of openb are placed, not replayed: tm simulate openb --nodes F --pods {lines.path}"
+        else:
+            hint = _lacking(columns) or KNOWN
+        raise wrong(lines.path, 1, f"no known form of a trace: {first.strip()[:60]!r}", hint)
+    return replace(trace_of(lines.path, reader(lines)), passed=lines.passed)
 
 
-def _reader(first: str) -> Callable[[Path, TextIO], Trace] | None:
-    columns = set(first.strip().split(","))
+def _lacking(columns: set[str]) -> str:
+    """What is missing of a form that is nearly there."""
+    for form, need in (("Muri", _MURI), ("Philly", _PHILLY)):
+        if len(columns & need) > len(need) // 2:
+            return f"of the columns of {form} it lacks {', '.join(sorted(need - columns))}"
+    return ""
+
+
+_Reader = Callable[[Lines], Recorded]
+
+
+def _reader(first: str) -> _Reader | None:
+    columns = {word.strip() for word in first.split(",")}
     if columns >= _MURI:
         return _muri
     if columns >= _PHILLY:
         return _philly
+    if first.startswith("{"):
+        return history.read
     return _swf if first.startswith(";") or len(first.split()) == _SWF_FIELDS else None
 
 
-def _swf(path: Path, file: TextIO) -> Trace:
+def _swf(lines: Lines) -> Recorded:
     """Jobs that ran; a limit below the time that its job ran is raised to it."""
-    arrivals: list[Arrival] = []
     machine = 0
-    for number, line in enumerate(file, 1):
-        if line.startswith(";"):
-            name, _, value = line[1:].partition(":")
-            machine = int(value) if name.strip() == "MaxProcs" else machine
-            continue
-        if not line.strip():
-            continue
-        try:
-            fields = [float(word) for word in line.split()]
-            run_s, used, asked = fields[3], int(fields[4]), int(fields[7])
-            count = used if used > 0 else asked
-            if run_s <= 0 or count <= 0:
-                continue
-            limit_s = max(fields[8], run_s)
-        except (ValueError, IndexError) as error:
-            raise UsageError(f"{path}:{number}: expected {_SWF_FIELDS} numbers, got {line.strip()[:60]!r}") from error
-        ask = ask_of(count, Shape())
-        member, command = f"u{int(fields[11])}", f"x{int(fields[13])}"
-        arrivals.append(Arrival(str(int(fields[0])), fields[1], run_s, ask, f"g{int(fields[12])}", member, limit_s, command))
+
+    def jobs() -> Iterator[str]:
+        nonlocal machine
+        for line in lines:
+            if line.startswith(";"):
+                name, _, value = line[1:].partition(":")
+                if name.strip() == "MaxProcs":
+                    machine = _processors(lines, value)
+            elif line.strip():
+                yield line
+
+    arrivals = each(lines, jobs(), lambda line, number: _swf_job(lines, line, number))
     count = machine or max((arrival.ask.nodes for arrival in arrivals), default=0)
-    return _sorted(path, arrivals, processors(count))
+    return Recorded(arrivals, processors(count) if count else ())
 
 
-def _muri(path: Path, file: TextIO) -> Trace:
+def _processors(lines: Lines, value: str) -> int:
+    word = value.split()[0] if value.split() else ""
+    if not word.isdigit() or not 0 < int(word) <= WHOLE_MAX:
+        raise wrong(lines.path, lines.number, f"MaxProcs is {value.strip()!r}", f"a whole number of at most {WHOLE_MAX:,}")
+    return int(word)
+
+
+def _swf_job(lines: Lines, line: str, number: int) -> Arrival | None:
+    words = line.split()
+    try:
+        fields = [float(word) for word in words]
+    except ValueError:
+        fields = []
+    if len(fields) != _SWF_FIELDS:
+        raise wrong(lines.path, number, f"expected {_SWF_FIELDS} numbers, got {line.strip()[:60]!r}")
+    if not isfinite(sum(fields)):  # a million lines have eighteen million fields: one look at them all
+        for place, value in enumerate(fields, 1):
+            checked(value, f"field {place}", value)
+    run_s, used, asked = fields[3], int(fields[4]), int(fields[7])
+    count = used if used > 0 else asked
+    if run_s <= 0 or count <= 0:
+        return None
+    checked(fields[1], "the submit time (field 2)")
+    if count > WHOLE_MAX:
+        raise ValueError(f"{count} processors; at most {WHOLE_MAX:,} can be")
+    member, command = f"u{int(fields[11])}", f"x{int(fields[13])}"
+    ask, limit_s = ask_of(count, Shape()), max(fields[8], run_s)
+    group, waited_s = f"g{int(fields[12])}", fields[2] if fields[2] >= 0 else None
+    return Arrival(words[0], fields[1], run_s, ask, group, member, limit_s, command, line=number, waited_s=waited_s)
+
+
+def _muri(lines: Lines) -> Recorded:
     """Times are milliseconds; a job runs as long as its iterations take."""
-    arrivals = []
-    for number, row in rows(file):
-        try:
-            run_s = float(row["iterations"]) * float(row["iteration_time"]) / 1000
-            ask = gang(int(row["num_gpu"]), GPUS_PER_NODE)
-            submit_s, command = float(row["submit_time"]) / 1000, row.get("model_name", "")
-            arrivals.append(Arrival(row["job_id"], submit_s, run_s, ask, command=command))
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"{path}:{number}: not a job: {error}") from error
-    return _sorted(path, arrivals, gpu_nodes(MURI_NODES, GPUS_PER_NODE))
+
+    def job(row: dict[str, str], number: int) -> Arrival | None:
+        run_s = amount(row, "iterations") * amount(row, "iteration_time") / 1000
+        ask = gang(whole(row, "num_gpu"), GPUS_PER_NODE)
+        submit_s, command = amount(row, "submit_time") / 1000, row.get("model_name") or ""
+        return Arrival(row["job_id"], submit_s, run_s, ask, command=command, line=number) if run_s > 0 else None
+
+    return Recorded(each(lines, rows(lines), job), gpu_nodes(MURI_NODES, GPUS_PER_NODE))
 
 
-def _philly(path: Path, file: TextIO) -> Trace:
+def _philly(lines: Lines) -> Recorded:
     """Virtual clusters are projects; users are not told."""
-    arrivals = []
-    begin_s: float | None = None
-    for number, row in rows(file):
+
+    def job(row: dict[str, str], number: int) -> Arrival | None:
         try:
-            at_s = datetime.fromisoformat(row["timestamp"]).timestamp()
-            run_s, gpus = float(row["duration"]), int(row["num_gpus"])
-            if run_s > 0 and gpus > 0:
-                begin_s = at_s if begin_s is None else min(begin_s, at_s)
-                arrivals.append(Arrival(str(number - 1), at_s, run_s, gang(gpus, GPUS_PER_NODE), row["cluster"]))
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"{path}:{number}: not a job: {error}") from error
-    moved = [arrival._replace(submit_s=arrival.submit_s - (begin_s or 0.0)) for arrival in arrivals]
-    return _sorted(path, moved, gpu_nodes(PHILLY_NODES, GPUS_PER_NODE))
+            at_s = _instant(row["timestamp"])
+        except (TypeError, ValueError):
+            raise ValueError(f"timestamp is {row['timestamp']!r}, not a date and time") from None
+        run_s, gpus = amount(row, "duration"), whole(row, "num_gpus", 0)
+        if run_s <= 0 or gpus <= 0:
+            return None
+        return Arrival(str(number - 1), at_s, run_s, gang(gpus, GPUS_PER_NODE), row["cluster"] or "default", line=number)
+
+    return Recorded(from_zero(each(lines, rows(lines), job)), gpu_nodes(PHILLY_NODES, GPUS_PER_NODE))
 
 
-def _sorted(path: Path, arrivals: list[Arrival], sites: tuple[Site, ...]) -> Trace:
+def _instant(text: str) -> float:
+    """Seconds since the epoch; a time that names no zone is taken for UTC."""
+    told = datetime.fromisoformat(text)
+    return (told if told.tzinfo is not None else told.replace(tzinfo=UTC)).timestamp()
+
+
+def trace_of(path: Path, recorded: Recorded) -> Trace:
+    """A trace of what a file holds. Raises: UsageError where nothing ran, or an id is there twice."""
+    arrivals = recorded.arrivals
     if not arrivals:
-        raise UsageError(f"{path}: there is no job in it that ran")
-    name = path.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".swf")
-    return Trace(name, tuple(sorted(arrivals, key=lambda arrival: arrival.submit_s)), sites)
+        raise UsageError(f"{path}: there is no job in it that ran", "a job that never ran, or is not over, is passed over")
+    seen: dict[str, int] = {}
+    for arrival in arrivals:
+        if arrival.id in seen:
+            raise wrong(path, arrival.line, f"job {arrival.id} is there twice", f"it was in line {seen[arrival.id]} before")
+        seen[arrival.id] = arrival.line
+    name = path.name
+    for ending in (".gz", ".csv", ".swf", ".jsonl", ".json", ".txt"):
+        name = name.removesuffix(ending)
+    return Trace(name or "trace", tuple(sorted(arrivals, key=lambda arrival: arrival.submit_s)), recorded.sites, recorded.rules)

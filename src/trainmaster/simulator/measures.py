@@ -1,12 +1,25 @@
-"""What a replay comes to: waits, completions, slowdowns, use, preemptions."""
+"""What a replay comes to: waits, completions, slowdowns, use, fairness, preemptions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
-from trainmaster.simulator.replay import Replay
+from trainmaster.errors import UsageError
+from trainmaster.simulator.replay import History, Replay
+from trainmaster.simulator.trace import width_of_sites
+from trainmaster.simulator.watch import fairness
 
 TAU_S = 10.0  # jobs shorter than this count as this long in a bounded slowdown (Feitelson)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One project's part."""
+
+    jobs: int
+    wait_mean_s: float
+    completion_mean_s: float
+    hours: float  # GPU-hours (CPU-hours where there are no GPUs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,43 +37,78 @@ class Measures:
     bounded_slowdown_mean: float
     utilisation: float
     preemptions: int
-    lost_hours: float  # GPU-hours (CPU-hours where there are no GPUs) that were done again
+    lost_hours: float  # GPU-hours (CPU-hours where there are no GPUs) that were done again after preemptions
     makespan_s: float
     seconds: float  # of this machine, for the replay
     jobs_per_s: float
+    restarts: int = 0  # after failures
+    never: int = 0  # jobs that could not start to the end, whom the other figures leave out
+    fairness: float | None = None  # Jain of usage over weight of the projects that have work, mean; None: never two of them
+    projects: dict[str, Share] = field(default_factory=dict)
 
 
 def measure(replay: Replay) -> Measures:
-    """The measures of a replay that is over."""
-    lives = list(replay.histories.values())
+    """The measures of a replay that is over. Raises: UsageError where nothing could run."""
+    lives = [life for life in replay.histories.values() if life.ended_s >= 0]
+    if not lives:
+        raise UsageError("not one job could start", "is a quota or a limit below what the jobs ask for?")
     completions = sorted(life.ended_s - life.submit_s for life in lives)
-    waits = [life.ended_s - life.submit_s - life.ran_s for life in lives]
+    waits = [waited_s(life) for life in lives]
     first_s, last_s = min(life.submit_s for life in lives), max(life.ended_s for life in lives)
     served = sum(life.ran_s * life.width for life in lives)
     return Measures(
         replay.policy.name,
         len(lives),
         fmean(completions),
-        _quantile(completions, 0.5),
-        _quantile(completions, 0.99),
+        quantile(completions, 0.5),
+        quantile(completions, 0.99),
         fmean(waits),
         max(waits),
         max(life.stood_s for life in lives),
-        fmean(max(1.0, (life.ended_s - life.submit_s) / max(life.run_s, TAU_S)) for life in lives),
-        served / (_capacity(replay) * (last_s - first_s)) if last_s > first_s else 0.0,
+        fmean(map(slowdown, lives)),
+        served / (width_of_sites(replay.sites) * (last_s - first_s)) if last_s > first_s else 0.0,
         sum(life.preemptions for life in lives),
-        sum((life.ran_s - life.run_s) * life.width for life in lives) / 3600,
+        sum(life.lost_s * life.width for life in lives) / 3600,
         last_s - first_s,
         replay.seconds,
         len(lives) / replay.seconds if replay.seconds else 0.0,
+        sum(life.restarts for life in lives),
+        len(replay.histories) - len(lives),
+        _fairness(replay),
+        _projects(lives),
     )
 
 
-def _capacity(replay: Replay) -> float:
-    """GPUs of all sites, or CPUs where there are none."""
-    gpus = sum(len(site.devices) for site in replay.sites)
-    return float(gpus) if gpus else sum(site.cell.cpus for site in replay.sites) / 1000
+def waited_s(life: History) -> float:
+    """Of the time from submission to end, what it did not run."""
+    return life.ended_s - life.submit_s - life.ran_s
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
+def slowdown(life: History) -> float:
+    """Completion over run time, bounded: a job counts as `TAU_S` at least."""
+    return max(1.0, (life.ended_s - life.submit_s) / max(life.run_s, TAU_S))
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Of values in ascending order, the one that `share` of them do not exceed."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _fairness(replay: Replay) -> float | None:
+    found = fairness(replay.watch.samples, replay.settings.rules) if replay.watch is not None else []
+    return fmean(value for _, value in found) if found else None
+
+
+def _projects(lives: Sequence[History]) -> dict[str, Share]:
+    of: dict[str, list[History]] = {}
+    for life in lives:
+        of.setdefault(life.project, []).append(life)
+    return {
+        name: Share(
+            len(mine),
+            fmean(map(waited_s, mine)),
+            fmean(life.ended_s - life.submit_s for life in mine),
+            sum(life.ran_s * life.width for life in mine) / 3600,
+        )
+        for name, mine in sorted(of.items())
+    }

@@ -1,17 +1,27 @@
-"""A trace through the production decisions under a virtual clock: every start, stop and end, and what it cost."""
+"""A trace through the production decisions under a virtual clock: every start, stop and end, and what it cost.
+
+How long a job runs is taken from the trace, and does not depend on where or beside whom. A decision takes effect at once. A
+job that is known to have failed goes through the production life cycle and verdicts (`lives`); the others end well, and only
+the scheduler has to do with them. A job that can never start is not waited for: it is left over.
+"""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
+from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.order import width_of
 from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import ARRIVED, ENDED, STARTED, Changes, Plan, Snapshot
+from trainmaster.scheduling.share import Account, Member, charged
+from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.simulator.lives import Life, lives
 from trainmaster.simulator.trace import Arrival, Trace
+from trainmaster.simulator.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,7 @@ class Settings:
     exact: bool = False  # the scheduler knows how long each job runs, not only its limit
     noise: float = 0.0
     seed: int = 0
+    rules: Cluster = DEFAULT
 
 
 @dataclass(slots=True)
@@ -31,10 +42,13 @@ class History:
     submit_s: float
     run_s: float
     width: float  # GPUs, or CPUs where the trace has no GPUs
+    project: str
     started_s: float = -1.0
-    ended_s: float = -1.0
+    ended_s: float = -1.0  # below 0: it never did
     preemptions: int = 0
+    restarts: int = 0
     ran_s: float = 0.0  # in all attempts, repeated work included
+    lost_s: float = 0.0  # of it, what was done again after preemptions
     stood_s: float = 0.0  # the longest time in the queue without a break
 
 
@@ -50,25 +64,31 @@ class Replay:
     cycles: int = 0
     seconds: float = 0.0  # of this machine's time
     histories: dict[str, History] = field(default_factory=dict)
+    watch: Watch | None = None  # takes samples
+    seen: Callable[[Snapshot], None] | None = None  # told of each decision once it is carried out
+    _lives: dict[str, Life] = field(default_factory=dict)
     _waiting: dict[str, Task] = field(default_factory=dict)
     _running: dict[str, Run] = field(default_factory=dict)
     _left_s: dict[str, float] = field(default_factory=dict)
     _ends: list[tuple[float, int, str, float]] = field(default_factory=list)
     _changes: Changes = field(default_factory=Changes)
     _over: list[Past] = field(default_factory=list)
+    _usage: dict[Member, Account] = field(default_factory=dict)
     _carry: Carry = field(default_factory=Carry)
 
     def run(self) -> Mapping[str, History]:
         """Replay it whole."""
         began_s = time.perf_counter()
         self.sites = self.sites or self.trace.sites
-        arrivals = self._arrivals()
+        arrivals, self._lives = self._arrivals(), lives(self.trace.arrivals, self.settings.seed)
         at, beat_s = 0, self.policy.beat_s
         while at < len(arrivals) or self._ends:
             due = [arrivals[at][0].submit_s] if at < len(arrivals) else []
             due += [self._ends[0][0]] if self._ends else []
             due += [self.now_s + beat_s] if beat_s is not None and self._waiting else []
             self.now_s = min(due)
+            if self.watch is not None and self.watch.due_s < self.now_s:
+                self.watch.look(self.now_s, self._waiting, self._running, len(self._over))
             while self._ends and self._ends[0][0] <= self.now_s:
                 self._end()
             while at < len(arrivals) and arrivals[at][0].submit_s <= self.now_s:
@@ -82,12 +102,10 @@ class Replay:
         rng, settings, found = Random(self.settings.seed), self.settings, []
         for seq, arrival in enumerate(self.trace.arrivals):
             run_s = arrival.run_s * max(0.01, rng.gauss(1.0, settings.noise)) if settings.noise else arrival.run_s
-            kind = kind_of(arrival.ask, Owner(arrival.project, arrival.member), arrival.limit_s, arrival.command)
             estimate_s = run_s if settings.exact else arrival.limit_s
-            width = (arrival.ask.gpu_milli or arrival.ask.each.cpus * arrival.ask.nodes) / 1000
-            self.histories[arrival.id] = History(arrival.submit_s, run_s, width)
-            self._left_s[arrival.id] = run_s
-            found.append((arrival, Task(seq, arrival.id, kind, arrival.submit_s, 0.0, estimate_s)))
+            self.histories[arrival.id] = History(arrival.submit_s, run_s, width_of(arrival.ask), arrival.project)
+            self._left_s[arrival.id] = arrival.tries[0].ran_s * run_s / (arrival.run_s or 1.0) if arrival.tries else run_s
+            found.append((arrival, Task(seq, arrival.id, arrival.kind(settings.rules), arrival.submit_s, 0.0, estimate_s)))
         return found
 
     def _queue(self, task: Task) -> None:
@@ -97,10 +115,13 @@ class Replay:
     def _decide(self) -> None:
         if not self._waiting:
             return
-        snapshot = Snapshot(self.now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over)
+        rules, usage = self.settings.rules, self._usage
+        snapshot = Snapshot(self.now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over, rules, usage)
         plan, self._carry = cycle(snapshot, self.policy, self._carry)
         self.cycles += 1
         self._act(plan)
+        if self.seen is not None:
+            self.seen(snapshot)
 
     def _act(self, plan: Plan) -> None:
         for handover in plan.handovers:
@@ -120,19 +141,26 @@ class Replay:
             history.started_s = self.now_s
         history.stood_s = max(history.stood_s, self.now_s - task.since_s)
         heappush(self._ends, (self.now_s + self._left_s[id], task.seq, id, self.now_s))
+        if id in self._lives:
+            self._lives[id].placed(self.sites[grant.nodes[0]].name, self.now_s)
 
     def _evict(self, id: str) -> None:
         """Back into the queue, with what it has had; what it must do again is added to what is left."""
         run = self._running.pop(id)
         self._changes = self._changes.note(ENDED, id)
         ran_s, cost_s, history = self.now_s - run.placed_s, self.settings.preemption_cost_s, self.histories[id]
-        again_s = min(cost_s, ran_s) if ran_s < cost_s else cost_s
+        again_s = min(cost_s, ran_s)
         self._left_s[id] += again_s - ran_s
         history.ran_s += ran_s
         history.preemptions += 1
+        history.lost_s += again_s
+        self._charge(run, ran_s)
+        if id in self._lives:
+            self._lives[id].evicted(self.now_s)
         task = run.at(self.now_s)
         estimate_s = None if task.estimate_s is None else task.estimate_s + again_s
-        self._queue(task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s))
+        evictions = task.evictions + 1
+        self._queue(task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s, evictions=evictions))
 
     def _end(self) -> None:
         _, _, id, began_s = heappop(self._ends)
@@ -141,7 +169,35 @@ class Replay:
             return  # it was stopped before
         del self._running[id]
         self._changes = self._changes.note(ENDED, id)
-        history = self.histories[id]
+        history, ran_s = self.histories[id], self.now_s - began_s
+        history.ran_s += ran_s
+        self._charge(run, ran_s)
+        life = self._lives.get(id)
+        if life is not None and self._again(run, life):
+            return
         history.ended_s = self.now_s
-        history.ran_s += self.now_s - began_s
-        self._over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + self.now_s - began_s, self.now_s))
+        well = life is None or life.well
+        self._over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + ran_s, self.now_s, well))
+
+    def _again(self, run: Run, life: Life) -> bool:
+        """Whether an attempt that has ended is followed by another, and then back into the queue."""
+        next_s = life.ended(self.now_s)
+        if next_s is None:
+            return False
+        history, task = self.histories[run.task.id], run.at(self.now_s)
+        history.restarts += 1
+        trace_s = sum(one.ran_s for one in life.tries)
+        self._left_s[task.id] = next_s * history.run_s / (trace_s or 1.0)
+        rests_until_s = life.job.not_before_s
+        self._queue(task._replace(since_s=self.now_s, not_before_s=rests_until_s, running=False))
+        if rests_until_s > self.now_s:
+            heappush(self._ends, (rests_until_s, task.seq, task.id, -1.0))  # of no run: only to look again then
+        return True
+
+    def _charge(self, run: Run, ran_s: float) -> None:
+        """An attempt is over, one way or another: what fair share remembers of it."""
+        kind, span = run.task.kind, (run.placed_s, self.now_s)
+        member, rate = (kind.project, kind.member), width_of(kind.ask)
+        self._usage[member] = charged(self._usage.get(member, Account()), rate, span, self.settings.rules.half_life_s)
+        if self.watch is not None:
+            self.watch.charge(run.task, ran_s)

@@ -1,11 +1,28 @@
-"""A trace as the simulator replays it: who came when, what they asked for, and how long they ran."""
+"""A trace as the simulator replays it: who came when, what they asked for, how long they ran, and how their attempts ended."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.job import Cause
+from trainmaster.model.spec import Restarts
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.explain import grouped, impossible
+from trainmaster.scheduling.snapshot import DEFAULT
 from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.task import Kind, Owner, kind_of
+
+
+class Try(NamedTuple):
+    """One attempt of a job, as it was: how long its ranks ran, and what ended it (None: it ended well)."""
+
+    ran_s: float
+    cause: Cause | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    progressed: bool = True  # it got further than the attempts before it
 
 
 class Arrival(NamedTuple):
@@ -13,12 +30,32 @@ class Arrival(NamedTuple):
 
     id: str
     submit_s: float
-    run_s: float  # how long it ran, undisturbed
+    run_s: float  # how long it ran, undisturbed, in all its attempts
     ask: Ask
     project: str = "default"
     member: str = ""
     limit_s: float | None = None  # what its owner said it would need at most
     command: str = ""
+    work: str = "training"  # the workload class
+    priority: int = 0
+    line: int = 0  # of the file; 0: from no file
+    tries: tuple[Try, ...] = ()  # where it is known that it failed or was restarted; () : one attempt that ended well
+    restarts: Restarts = Restarts()  # that its spec allows
+    waited_s: float | None = None  # what it waited then, where that is on record
+
+    def kind(self, rules: Cluster) -> Kind:
+        """What the scheduler knows of it under these rules."""
+        tier = rules.work(self.work).priority
+        owner = Owner(self.project, self.member, self.work, tier + self.priority, tier)
+        return kind_of(self.ask, owner, self.limit_s, self.command)
+
+
+class Recorded(NamedTuple):
+    """What a file holds: its jobs in any order, the cluster that they are to run on, and its rules."""
+
+    arrivals: list[Arrival]
+    sites: tuple[Site, ...]
+    rules: Cluster = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +65,29 @@ class Trace:
     name: str
     arrivals: tuple[Arrival, ...]
     sites: tuple[Site, ...]
+    rules: Cluster = DEFAULT
+    passed: int = 0  # jobs that are not among them, since nobody knows how long they would run
+
+
+def possible(trace: Trace) -> tuple[Trace, list[tuple[Arrival, str]]]:
+    """The trace without the jobs that no state of its cluster could ever hold, and those, each with the reason."""
+    lacking: dict[Ask, str | None] = {}
+    groups, kept, left = grouped(trace.sites), [], []
+    for arrival in trace.arrivals:
+        if arrival.ask not in lacking:
+            lacking[arrival.ask] = impossible(arrival.ask, groups)
+        why = lacking[arrival.ask]
+        if why is None:
+            kept.append(arrival)
+        else:
+            left.append((arrival, why))
+    return replace(trace, arrivals=tuple(kept)) if left else trace, left
+
+
+def from_zero(arrivals: list[Arrival]) -> list[Arrival]:
+    """With the first submission at 0."""
+    begin_s = min((arrival.submit_s for arrival in arrivals), default=0.0)
+    return [arrival._replace(submit_s=arrival.submit_s - begin_s) for arrival in arrivals]
 
 
 def processors(count: int) -> tuple[Site, ...]:
@@ -38,9 +98,14 @@ def processors(count: int) -> tuple[Site, ...]:
 
 def gpu_nodes(count: int, gpus: int, kind: str = "gpu") -> tuple[Site, ...]:
     """Equal nodes that have enough of everything but GPUs."""
-    digits = len(str(max(count - 1, 1)))
     cell = Cell((kind,), (gpus,), (), gpus * WHOLE)
-    return tuple(Site(f"n{i:0{digits}}", cell, (0,) * gpus) for i in range(count))
+    return named(Site("", cell, (0,) * gpus), count, "n")
+
+
+def named(site: Site, count: int, prefix: str) -> tuple[Site, ...]:
+    """`count` nodes like `site`."""
+    digits = len(str(max(count - 1, 1)))
+    return tuple(site._replace(name=f"{prefix}{i:0{digits}}") for i in range(count))
 
 
 def gang(gpus: int, per_node: int) -> Ask:
@@ -50,3 +115,9 @@ def gang(gpus: int, per_node: int) -> Ask:
     nodes = next(n for n in range(-(-gpus // per_node), gpus + 1) if gpus % n == 0 and gpus // n <= per_node)
     each = gpus // nodes
     return ask_of(nodes, Shape(gpus=each, cpus=each * WHOLE))
+
+
+def width_of_sites(sites: Sequence[Site]) -> float:
+    """GPUs of all sites, or CPUs where there are none."""
+    gpus = sum(len(site.devices) for site in sites)
+    return float(gpus) if gpus else sum(site.cell.cpus for site in sites) / WHOLE

@@ -15,6 +15,7 @@ from trainmaster.store import schema
 from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.engine import Database, upsert
 from trainmaster.store.find import JobFinder
+from trainmaster.store.ledger import LedgerReader, read_balances, write_ledger
 from trainmaster.store.record import RecordReader, read_rules, write_record
 
 GENESIS = "0" * 64
@@ -54,7 +55,7 @@ def chain_hash(previous: str, row: ChainRow) -> str:
     return hashlib.sha256(f"{previous}{begin[:-1]},{row.data}]".encode()).hexdigest()
 
 
-class SqlEventStore(JobFinder, RecordReader):
+class SqlEventStore(JobFinder, RecordReader, LedgerReader):
     """`trainmaster.ports.store.EventStore` and `JobIndex`. Raises: OperationError when the file cannot be used."""
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
@@ -91,17 +92,18 @@ class SqlEventStore(JobFinder, RecordReader):
                 if given:
                     connection.execute(statement, given)
             write_record(connection, enumerate(events, head.last_seq + 1))
+            write_ledger(connection, events)
             last_now_s = max(float(now_s), head.last_now_s)
             new_head = Head(seq, last_now_s, last_hash, inbox_cursor)
             connection.execute(_UPSERT_HEAD, {"id": 1, **new_head._asdict()})
         return seq
 
     def load_live(self) -> Live:
-        """See the port. Linear in the jobs that are live and the nodes."""
+        """See the port. Linear in the jobs that are live, the nodes and the members of projects."""
         with self._database.reading() as connection:
             head = _read_head(connection)
             jobs = connection.scalars(select(_job.c.data).where(_job.c.live.is_(True)).order_by(_job.c.seq)).all()
-            nodes = _read_nodes(connection)
+            nodes, balances = _read_nodes(connection), read_balances(connection)
             rules = read_rules(connection)
         return Live(
             jobs=tuple(load(Job, data) for data in jobs),
@@ -110,6 +112,7 @@ class SqlEventStore(JobFinder, RecordReader):
             last_now_s=head.last_now_s,
             inbox_cursor=head.inbox_cursor,
             rules=rules,
+            balances=balances,
         )
 
     def job(self, job_id: str) -> Job | None:

@@ -11,14 +11,16 @@ from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.events import ArtifactKept, ClusterConfigured, NodeSeen, NodeStateSet, Noted, Submitted
 from trainmaster.model.job import Attempt, Job
+from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Repeated
 from trainmaster.model.nodes import Node
-from trainmaster.ports.store import JobQuery, Note, NoteQuery, Recorded
+from trainmaster.ports.store import ChargeQuery, JobQuery, Note, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, ChainRow, Head, chain_hash
 
 _PAGE = 1000
 
 ApplyJob = Callable[[Job | None, Recorded], Job]
 ApplyNode = Callable[[Node | None, Recorded], Node]
+Enter = Callable[[Job | None, Recorded], Sequence[Entry]]
 
 
 class Chain(Protocol):
@@ -50,6 +52,10 @@ class Projections(Protocol):
 
     def notes(self, query: NoteQuery) -> list[Note]: ...
 
+    def charges(self, query: ChargeQuery) -> Iterator[Charge]: ...
+
+    def balances(self) -> tuple[Balance, ...]: ...
+
     def nodes(self) -> list[Node]: ...
 
     def rules(self) -> Cluster: ...
@@ -79,16 +85,17 @@ def verify_chain(store: Chain) -> list[str]:
     return problems
 
 
-def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = None) -> list[str]:
+def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = None, enter: Enter | None = None) -> list[str]:
     """Fold the whole log and name every projection that differs from what comes out. Empty when all agree.
 
-    `apply` gets None for a job's first event. Nodes are compared when `apply_node` is given. Run it while nothing is
+    `apply` gets None for a job's first event. Nodes are compared when `apply_node` is given, the ledger when `enter` is,
+    which says what an event enters there, given the job that it left (None: it is of no job). Run it while nothing is
     written, or on a copy. Memory: all jobs.
     """
     jobs: dict[str, Job] = {}
     attempts: dict[str, dict[int, Attempt]] = {}
     nodes: dict[str, Node] = {}
-    record = _Record()
+    record, ledger = _Record(), _Ledger()
     for recorded in _all_events(store):
         record.take(recorded)
         if isinstance(recorded.event, Noted):
@@ -101,6 +108,8 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         elif apply_node is not None and isinstance(recorded.event, NodeSeen | NodeStateSet):
             name = recorded.event.node.name if isinstance(recorded.event, NodeSeen) else recorded.event.name
             nodes[name] = apply_node(nodes.get(name), recorded)
+        if enter is not None:
+            ledger.take(enter(None if recorded.job is None else jobs[recorded.job], recorded))
     differences = []
     for job_id, job in jobs.items():
         differences += _compare(f"job {job_id}", job, store.job(job_id))
@@ -108,6 +117,8 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         differences += _compare(f"attempts of {job_id}", [attempt for _, attempt in numbered], store.attempts(job_id))
     differences += [f"job {job.id}: no event speaks of it" for job in _all_jobs(store) if job.id not in jobs]
     differences += record.differences(store, list(jobs))
+    if enter is not None:
+        differences += ledger.differences(store)
     if apply_node is not None:
         differences += _compare("nodes", [nodes[name] for name in sorted(nodes)], store.nodes())
     return differences
@@ -142,6 +153,50 @@ class _Record:
             found += _compare(f"children of {job_id}", self.children.get(job_id, []), store.children(job_id))
         found += _compare("rules of the cluster", self.rules, store.rules())
         return found + _compare("notes", self.notes, _all_notes(store))
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """The ledger as the log has it. Memory: all of it."""
+
+    charges: dict[tuple[str, int, str], Charge] = field(default_factory=dict)  # by job, attempt, pool
+    balances: dict[tuple[str, str], Balance] = field(default_factory=dict)
+    of_job: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """The entries of one event."""
+        for entry in entries:
+            match entry:
+                case Charge():
+                    key = entry.job, entry.attempt, entry.rate.pool
+                    self.charges[key] = entry
+                    self.of_job.setdefault(entry.job, []).append(key)
+                case Balance():
+                    self.balances[entry.project, entry.member] = entry
+                case Closed() | Repeated():
+                    for key in self.of_job.get(entry.job, ()):
+                        self.charges[key] = _entered(self.charges[key], entry)
+
+    def differences(self, store: Projections) -> list[str]:
+        """What the tables have otherwise."""
+        stored = {(one.job, one.attempt, one.rate.pool): one for one in store.charges(ChargeQuery())}
+        found = []
+        for key in sorted({*self.charges, *stored}):
+            mine, theirs = self.charges.get(key), stored.get(key)
+            what = f"charge of {key[0]}.{key[1]} in {key[2]}"
+            found += [f"{what}: no event speaks of it"] if mine is None else _compare(what, mine, theirs)
+        balances = tuple(self.balances[member] for member in sorted(self.balances))
+        return found + _compare("balances", balances, store.balances())
+
+
+def _entered(charge: Charge, entry: Closed | Repeated) -> Charge:
+    if isinstance(entry, Closed):
+        return charge._replace(until_ms=entry.until_ms) if charge.attempt == entry.attempt else charge
+    if entry.kept < charge.attempt < entry.by:
+        return charge._replace(lost_from_ms=charge.from_ms)
+    if charge.attempt != entry.kept or (charge.lost_from_ms is not None and charge.lost_from_ms <= entry.at_ms):
+        return charge
+    return charge._replace(lost_from_ms=entry.at_ms)
 
 
 def _all_artifacts(store: Projections, job_id: str) -> Iterator[Artifact]:

@@ -6,7 +6,7 @@ Values live as canonical JSON in `data`; the columns beside it are what is searc
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003")  # in order; the last is the head
+REVISIONS = ("0001", "0002", "0003", "0004")  # in order; the last is the head
 HEAD = REVISIONS[-1]
 
 EVENTS = MetaData()
@@ -95,6 +95,37 @@ note = Table(
     Index("note_of_job", "job", "seq"),
     Index("note_of_project", "project", "seq"),
     Index("note_of_experiment", "experiment", "seq"),
+)
+
+charge = Table(  # the ledger: what an attempt is charged for the nodes of one pool
+    "charge",
+    EVENTS,
+    Column("job", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("pool", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("member", Text, nullable=False),
+    Column("work", Text, nullable=False),
+    Column("experiment", Text, nullable=False),
+    Column("gpu_milli", BigInteger, nullable=False),
+    Column("cpu_milli", BigInteger, nullable=False),
+    Column("price", Float(53), nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("from_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),  # the largest number there is for as long as it runs
+    Column("lost_from_ms", BigInteger),
+    Index("charge_until", "until_ms", "from_ms"),
+    sqlite_with_rowid=False,
+)
+
+balance = Table(  # what is left of all service that a member of a project has had: fair share begins from it
+    "balance",
+    EVENTS,
+    Column("project", Text, primary_key=True),
+    Column("member", Text, primary_key=True),
+    Column("service", Float(53), nullable=False),
+    Column("at_s", Float(53), nullable=False),
+    sqlite_with_rowid=False,
 )
 
 node = Table(

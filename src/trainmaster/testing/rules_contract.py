@@ -12,6 +12,7 @@ SOME_RULES = (
     Cluster(
         (Pool("some", ("n*",), (("zone", "eu"),), price=2.5),),
         (Project("vision", 2.0, quotas=(("gpus", Quota(0.0, 2.0)),), urgent=("ann",)),),
+        half_life_s=600.0,
     ),
 )
 

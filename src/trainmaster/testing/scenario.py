@@ -9,14 +9,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from trainmaster.compose import ledger_fold
 from trainmaster.control.act import Actor
 from trainmaster.control.loop import ControlLoop
+from trainmaster.control.replan import replan
 from trainmaster.control.world import World
 from trainmaster.engines.simulated.engine import SimulatedEngine
 from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
 from trainmaster.home import Home
 from trainmaster.lifecycle.keeping import spare
 from trainmaster.lifecycle.machine import apply
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import (
     AgentReport,
     CancelJob,
@@ -40,6 +43,7 @@ from trainmaster.scheduling.preempt import overtaking
 from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import replay, verify_chain
+from trainmaster.testing.ledger_law import ledger_problems
 from trainmaster.testing.rules_contract import SOME_RULES
 from trainmaster.testing.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script, garbage
 
@@ -102,8 +106,11 @@ class Scenario:
         """A fresh control process over the same world, as after `kill -9`."""
         actor = Actor(self.engine, self.blobs, str)
         self.loop = ControlLoop(self.events, self.inbox, actor, self.clock, self._committed, self.rng)
-        self.loop.choose = lambda rules: PUSHY if self.seed % 2 else chosen(rules)
+        self.loop.choose = self._policy
         self.loop.load()
+
+    def _policy(self, rules: Cluster) -> Policy:
+        return PUSHY if self.seed % 2 else chosen(rules)
 
     def _committed(self) -> None:
         if self.rng.random() < self.crash_after_commit:
@@ -160,7 +167,7 @@ class Scenario:
     def _submit(self) -> None:
         ask = Resources(nodes=self.rng.choice([1, 1, 2]), gpus=self.rng.choice([0, 1, 4, 8]), ranks=self.rng.choice([1, 2]))
         spec = JobSpec("work", experiment="sim", priority=self.rng.randint(-1, 1), resources=ask, restarts=Restarts(2, 50))
-        spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])))
+        spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])), project=f"p{len(self.submitted) % 3}")
         lineage = self._lineage()
         command = SubmitJob("", spec, Origin(), CodeCopy(), lineage=lineage)
         row = NewRow(f"submit-{len(self.submitted)}", command, self.clock.time_s, "sim")
@@ -244,9 +251,12 @@ class Scenario:
     def problems(self) -> list[str]:
         """Every law this history broke."""
         fresh = World.of(self.events.load_live())
-        found = [*self.engine.violations, *verify_chain(self.events), *replay(self.events, _fold)]
+        found = [*self.engine.violations, *verify_chain(self.events), *replay(self.events, _fold, enter=ledger_fold())]
+        found += ledger_problems(self.events)
         found += [f"{id} never ended" for id in self.unfinished(self.submitted)]
         found += self.broken
+        planned = list(replan(self.events.events(0, 1_000_000), self._policy))
+        found += [f"plan {one.seq}: {one.recorded ^ one.decided}" for one in planned if one.recorded != one.decided]
         found += [f"{id} lost its lineage" for id, asked in self.forks.items() if self._lineage_of(id) != asked]
         found += [f"{key} was started {n} times" for key, n in self.engine.starts.items() if n > 1]
         if fresh != self.loop.world:

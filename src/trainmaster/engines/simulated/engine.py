@@ -48,6 +48,13 @@ class _Agent:
     sent: int = 0  # number of its last report
     arrived_s: float = 0.0  # when what it said last arrives: one connection, so nothing overtakes
 
+    @property
+    def started(self) -> dict[str, object]:
+        """What it tells of its start: the best checkpoint that it was given is put back."""
+        attempt = self.submission.job.attempt
+        restored = attempt.resume[0] if attempt is not None and attempt.resume else None
+        return {"kind": "started", "restored": restored, "step": None, "bad": []}
+
     def end_s(self) -> tuple[float, int | None]:
         """When its ranks end as things stand, and the signal of ours that ends them."""
         ends: list[tuple[float, int | None]] = [(self.starts_s + self.script.runs_s, None)]
@@ -192,7 +199,7 @@ class SimulatedEngine:
                 return
             agent.ranks_alive = True
             self.starts[key] = self.starts.get(key, 0) + 1
-            self._send(key, agent.starts_s, {"kind": "started", "restored": None, "step": None, "bad": []})
+            self._send(key, agent.starts_s, agent.started)
         if not agent.ranks_alive:
             return
         end_s, killed_by = agent.end_s()
@@ -233,8 +240,7 @@ class SimulatedEngine:
         if self._silent_until_s.get(self._node(agent), 0.0) > self._clock.now_s():
             return Observation(Phase.UNKNOWN, evidence="the node does not answer")
         if agent.outcome is not None:
-            started = {"kind": "started", "n": 0, "restored": None, "step": None, "bad": []}
-            return Observation(Phase.ENDED, agent.outcome, (started, *agent.told))
+            return Observation(Phase.ENDED, agent.outcome, ({**agent.started, "n": 0}, *agent.told))
         if not agent.begun:
             return Observation(Phase.UNKNOWN, evidence="launched just now")
         if agent.agent_alive:

@@ -1,0 +1,59 @@
+"""Times as a person writes them: how long, and since when; and the time zone that this machine is in."""
+
+import os
+from datetime import datetime
+
+from trainmaster.errors import UsageError
+
+_ZONES = "/zoneinfo/"
+
+
+def seconds(text: str, option: str, hint: str) -> float:
+    """`90m`, `24h`, `7d`, `0`. Raises: UsageError."""
+    from pydantic_core import PydanticCustomError  # noqa: PLC0415  for who gives one
+
+    from trainmaster.spec.values import duration_s  # noqa: PLC0415  it brings pydantic
+
+    if text.strip() in ("0", "0s"):
+        return 0.0
+    try:
+        return duration_s(text)
+    except PydanticCustomError as error:
+        raise UsageError(f"{option}: {error.message()}", hint) from error
+
+
+def moment(text: str, option: str, now_s: float) -> float:
+    """`7d` (ago), `today`, `2026-11-30`, `2026-11-30T14:00` (by the clocks here), `all`: seconds since the epoch.
+
+    Raises: UsageError.
+    """
+    hint = "write how long ago (90m, 24h, 7d), a day (2026-11-30), a time (2026-11-30T14:00), today, or all"
+    if text == "all":
+        return 0.0
+    day = datetime.fromtimestamp(now_s).date().isoformat() if text == "today" else text
+    try:
+        return max(0.0, datetime.fromisoformat(day).timestamp())
+    except (ValueError, OverflowError, OSError):
+        if text.isdigit():
+            raise UsageError(f"{option}: {text} of what?", hint) from None
+        if "-" in text:
+            raise UsageError(f"{option}: there is no day or time {text[:40]!r}", hint) from None
+    return max(0.0, now_s - seconds(text, option, hint))
+
+
+def zone() -> str:
+    """The name of this machine's time zone, such as Europe/Berlin; where it has none, how far it is from UTC now: +02:00."""
+    for name in (os.environ.get("TZ", "").lstrip(":"), os.path.realpath("/etc/localtime").rpartition(_ZONES)[2]):
+        if _known(name):
+            return "UTC" if name in ("Etc/UTC", "Etc/UCT", "UCT") else name
+    told = datetime.now().astimezone().isoformat()[-6:]
+    return "UTC" if told == "+00:00" else told
+
+
+def _known(name: str) -> bool:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415  for who asks about days
+
+    try:
+        return bool(name) and name[0] != "/" and ZoneInfo(name) is not None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False

@@ -1,0 +1,104 @@
+"""What events mean for the ledger: what an attempt holds and at which price, when it is free again, what was done twice."""
+
+from collections.abc import Mapping, MutableMapping
+
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.events import AttemptEnded, JobEvent, NodeStarted, Placed
+from trainmaster.model.job import Job
+from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Payer, Rate, Repeated
+from trainmaster.model.nodes import Allocation, Node
+from trainmaster.scheduling.ask import WHOLE, milli
+from trainmaster.scheduling.share import Account, Member, charged
+
+
+def rates(allocation: Allocation, nodes: Mapping[str, Node], rules: Cluster) -> tuple[Rate, ...]:
+    """What each pool's part of an allocation is charged, at the prices that hold now.
+
+    A price is of GPUs where the pool has any, else of CPUs: who takes only CPUs of nodes with GPUs pays nothing for them.
+    """
+    held: dict[str, tuple[int, int]] = {}
+    prices: dict[str, float] = {}
+    for share in allocation.shares:
+        pool = rules.pool_of(share.node, nodes[share.node].pool)
+        gpus, cpus = held.get(pool.name, (0, 0))
+        held[pool.name] = gpus + len(share.devices) * WHOLE, cpus + milli(share.cpus)
+        prices[pool.name] = float(pool.price)
+    found = []
+    for name, (gpu_milli, cpu_milli) in sorted(held.items()):
+        price = prices[name] if gpu_milli or not _has_gpus(name, nodes, rules) else 0.0
+        found.append(Rate(name, gpu_milli, 0 if gpu_milli else cpu_milli, price, rules.currency))
+    return tuple(found)
+
+
+def _has_gpus(pool: str, nodes: Mapping[str, Node], rules: Cluster) -> bool:
+    return any(node.devices and rules.pool_of(node.name, node.pool).name == pool for node in nodes.values())
+
+
+def reconfigured(usage: MutableMapping[Member, Account], before: Cluster, after: Cluster, now_s: float) -> tuple[Entry, ...]:
+    """The entries that other rules bring: from another half-life on, what is left until now fades at the new rate."""
+    if after.half_life_s == before.half_life_s:
+        return ()
+    at_s = _ms(now_s) / 1000
+    for member, account in usage.items():
+        usage[member] = Account(account.at(at_s, before.half_life_s), at_s)
+    return tuple(Balance(*member, *account) for member, account in sorted(usage.items()))
+
+
+def entries(
+    usage: MutableMapping[Member, Account], half_life_s: float, job: Job, event: JobEvent, now_s: float
+) -> tuple[Entry, ...]:
+    """The entries that an event brings; `job` is as it left it, and `usage` is brought forward."""
+    attempt = job.attempt
+    if attempt is None or not attempt.rates:
+        return ()
+    match event:
+        case Placed():
+            payer = _payer(job)
+            charges = tuple(Charge(job.id, attempt.number, payer, rate, _ms(now_s)) for rate in attempt.rates)
+            return charges + _repeated(job, attempt.number, attempt.resume[0] if attempt.resume else None)
+        case NodeStarted(node_index=0) if attempt.restored not in attempt.resume[:1]:  # the best would not do
+            return _repeated(job, attempt.number, attempt.restored)
+        case AttemptEnded():
+            until_ms = _ms(now_s)
+            return Closed(job.id, attempt.number, until_ms), _credit(usage, half_life_s, job, until_ms)
+        case _:
+            return ()
+
+
+def service_rate(rates: tuple[Rate, ...]) -> float:
+    """What fair share counts in a second: GPUs; CPUs of what holds no GPU."""
+    return (sum(rate.gpu_milli for rate in rates) or sum(rate.cpu_milli for rate in rates)) / WHOLE
+
+
+def _credit(usage: MutableMapping[Member, Account], half_life_s: float, job: Job, until_ms: int) -> Balance:
+    assert job.attempt is not None
+    payer = _payer(job)
+    member = payer.project, payer.member
+    span = _ms(job.attempt.placed_s) / 1000, until_ms / 1000
+    account = charged(usage.get(member, Account()), service_rate(job.attempt.rates), span, half_life_s)
+    usage[member] = account
+    return Balance(*member, *account)
+
+
+def _repeated(job: Job, number: int, start: str | None) -> tuple[Entry, ...]:
+    """What the attempts before did in vain, with this one beginning from checkpoint `start`.
+
+    One to which nothing is put back begins anew, unless it runs in its directory, where its program may find what it needs.
+    """
+    anew = Repeated(job.id, number, 0, 0)
+    if number == 1:
+        return ()
+    if start is None:
+        return () if job.code.in_place else (anew,)
+    if job.lineage is not None and start == job.lineage.inherited:
+        return (anew,)
+    found = [one for one in job.checkpoints if one.id == start]
+    return tuple(Repeated(job.id, number, one.attempt, _ms(one.committed_s)) for one in found)
+
+
+def _payer(job: Job) -> Payer:
+    return Payer(job.spec.project, job.origin.user, job.spec.work, job.spec.experiment)
+
+
+def _ms(time_s: float) -> int:
+    return round(time_s * 1000)

@@ -1,0 +1,120 @@
+"""Every recorded plan made again from the events before it: the live loop decides as `cycle` does over what is on record.
+
+What a plan saw is all that was recorded before it in its tick; what came of it are the events right before its `Planned`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from trainmaster.control.decide import MAKES_WAY
+from trainmaster.control.world import Batch, World
+from trainmaster.model import events as ev
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.job import StopFor
+from trainmaster.ports.store import Recorded
+from trainmaster.scheduling.cycle import cycle
+from trainmaster.scheduling.nouns import allocation
+from trainmaster.scheduling.policy import Policy, chosen
+from trainmaster.scheduling.snapshot import Plan
+
+_OUTCOMES = (ev.PromiseBroken, ev.Placed, ev.Promised, ev.Waited, ev.StopOrdered)
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """One recorded plan: what it did, and what is decided from the events alone. Equal, unless something is wrong."""
+
+    seq: int
+    recorded: frozenset[object]
+    decided: frozenset[object]
+
+
+@dataclass(slots=True)
+class _Fold:
+    """The world as the events say, and the latest that may be a plan's outcome."""
+
+    choose: Callable[[Cluster], Policy]
+    world: World = field(default_factory=World)
+    pending: list[Recorded] = field(default_factory=list)
+
+    def take(self, row: Recorded) -> Replanned | None:
+        """The next event; if it is a plan's, that plan made again."""
+        found = None
+        if self.pending and self.pending[0].now_s != row.now_s:
+            self._apply()
+        if isinstance(row.event, ev.Planned):
+            found = Replanned(row.seq, _outcomes(self.pending), self._decided(row, row.event))
+            self._apply()
+        elif _is_outcome(row.event):
+            self.pending.append(row)
+        else:
+            self._apply()
+            self._record(row)
+        return found
+
+    def _apply(self) -> None:
+        for row in self.pending:
+            self._record(row)
+        self.pending = []
+
+    def _record(self, row: Recorded) -> None:
+        batch = Batch(self.world, row.now_s)
+        if row.job is None:
+            if not isinstance(row.event, ev.Noted):
+                batch.record_cluster(row.event)  # type: ignore[arg-type]
+        elif not isinstance(row.event, ev.Noted):
+            batch.record(row.job, row.event)  # type: ignore[arg-type]
+            self.world.forget_ended({row.job})
+
+    def _decided(self, row: Recorded, planned: ev.Planned) -> frozenset[object]:
+        snapshot = self.world.snapshot(row.now_s, planned.depth)
+        plan, _ = cycle(snapshot, self.choose(self.world.rules))
+        waited = (one.job for one in self.pending if isinstance(one.event, ev.Waited))
+        reasons = {("waits", id, _reason(plan, id, self.world, row.now_s)) for id in waited if id is not None}
+        nodes = tuple(self.world.nodes[name] for name in sorted(self.world.nodes))
+        running = self.world.running
+        found: set[object] = {("starts", one.job, allocation(one.grant, nodes)) for one in plan.placements}
+        found |= {("promised", one.job, allocation(one.grant, nodes), one.victims) for one in plan.handovers}
+        victims = {id: one.job for one in reversed(plan.handovers) for id in one.victims if not running[id].stopping}
+        found |= {("stops", id, MAKES_WAY + job) for id, job in victims.items()}
+        found |= {("broken", id) for id in plan.broken}
+        return frozenset(found | reasons)
+
+
+def replan(rows: Iterable[Recorded], choose: Callable[[Cluster], Policy] = chosen) -> Iterator[Replanned]:
+    """Every plan in the log, made again; `rows` are all events, from the first."""
+    fold = _Fold(choose)
+    for row in rows:
+        found = fold.take(row)
+        if found is not None:
+            yield found
+
+
+def _reason(plan: Plan, id: str, world: World, now_s: float) -> str:
+    handed = next((one for one in plan.handovers if one.job == id), None)
+    if handed is not None:
+        return f"waiting for {', '.join(handed.victims)} to make way for it"
+    return plan.reason(world.waiting[id], now_s).text
+
+
+def _is_outcome(event: ev.Event) -> bool:
+    if isinstance(event, ev.StopOrdered):
+        return event.stop_for is StopFor.EVICT and event.reason.startswith(MAKES_WAY)
+    return isinstance(event, _OUTCOMES)
+
+
+def _outcomes(rows: list[Recorded]) -> frozenset[object]:
+    found: set[object] = set()
+    for row in rows:
+        match row.event:
+            case ev.Placed(_, allocated):
+                found.add(("starts", row.job, allocated))
+            case ev.Promised(allocated, victims):
+                found.add(("promised", row.job, allocated, victims))
+            case ev.StopOrdered(_, reason):
+                found.add(("stops", row.job, reason))
+            case ev.PromiseBroken():
+                found.add(("broken", row.job))
+            case ev.Waited(reason):
+                found.add(("waits", row.job, reason))
+    return frozenset(found)

@@ -1,0 +1,135 @@
+"""What would let a waiting job start: a smallest set of changes, found by trying them on the decision itself.
+
+A change is a job that runs and ends, a node that takes work again, a project whose quota does not count, or a job ahead in the
+queue that is not there. First is found what the job needs were it alone in the queue, by the order in which one hopes for it;
+then who ahead of it must start or leave besides. Laws: the changes let it start, and none of them can be done without.
+Source: QuickXplain, U. Junker, AAAI 2004.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from trainmaster.model.cluster import UNBOUNDED, Project
+from trainmaster.scheduling.cycle import cycle, ordered
+from trainmaster.scheduling.forward import settled
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.snapshot import Snapshot
+
+ENDS, OPENS, QUOTA, LEAVES, TURN = "ends", "opens", "quota", "leaves", "turn"
+AHEAD_MAX = 64  # jobs ahead that are told apart; more are one change: all of them
+_GONE = "gone"
+T = TypeVar("T")
+
+
+class Change(NamedTuple):
+    """`what` is one of the constants above; `name` a job's id, a node's name, a project's; of `TURN` the job whose it is."""
+
+    what: str
+    name: str
+
+
+def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | None:
+    """Changes that together let `id` start at once, none of which can be left out; None where nothing does.
+
+    () for one that the next decision starts. Its back-off is taken to be over.
+    """
+    queue = ordered(snapshot, policy)
+    place = next(at for at, task in enumerate(queue) if task.id == id)
+    it, others = queue[place]._replace(not_before_s=0.0), queue[:place]  # who is behind it is tried after it, unless
+    if policy.sharing is not None or policy.parts:  # the order changes while a decision is made
+        others = [*others, *queue[place + 1 :]]
+    ahead = [Change(LEAVES, task.id) for task in reversed(others)] if len(others) <= AHEAD_MAX else [Change(TURN, id)]
+    world = replace(snapshot, waiting={**{task.id: task for task in others}, id: it}, changes=None)
+    alone = replace(world, waiting={id: it})
+
+    def starts(snapshot: Snapshot, changes: Sequence[Change]) -> bool:
+        plan = cycle(changed(snapshot, changes), policy)[0]
+        return id in {one.job for one in plan.placements} | {one.job for one in plan.handovers}
+
+    if starts(world, ()):
+        return ()
+    needed = _fewest(lambda some: starts(alone, some), _wishes(snapshot))
+    if needed is None:
+        return None
+    first = _fewest(lambda some: starts(world, (*needed, *some)), ahead)
+    assert first is not None, "with none of them there it starts"
+    return _without_more(lambda some: starts(world, some), (*needed, *first))
+
+
+def changed(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
+    """The snapshot as it would be after `changes`."""
+    by: dict[str, set[str]] = {what: set() for what in (ENDS, OPENS, QUOTA, LEAVES, TURN)}
+    for change in changes:
+        by[change.what].add(change.name)
+    sites, rules, left = snapshot.sites, snapshot.rules, by[LEAVES]
+    for id in by[TURN]:
+        left = left | snapshot.waiting.keys() - {id}
+    if by[OPENS]:
+        sites = tuple(site._replace(open=True) if site.name in by[OPENS] else site for site in sites)
+    if by[QUOTA]:
+        rules = replace(rules, projects=tuple(_unbounded(one) if one.name in by[QUOTA] else one for one in rules.projects))
+    usage = dict(snapshot.usage)
+    for id in sorted(by[ENDS]):
+        owner, account = settled(usage, snapshot.running[id], snapshot.now_s, rules.half_life_s)
+        usage[owner] = account
+    return replace(
+        snapshot,
+        usage=usage,
+        sites=sites,
+        rules=rules,
+        waiting=_others(snapshot.waiting, left),
+        running=_others(snapshot.running, by[ENDS]),
+        promised=_others(snapshot.promised, left),
+        changes=None,
+    )
+
+
+def _others(jobs: Mapping[str, T], without: set[str]) -> Mapping[str, T]:
+    return {id: one for id, one in jobs.items() if id not in without} if without else jobs
+
+
+def _unbounded(project: Project) -> Project:
+    """Without what it may not exceed."""
+    quotas = tuple((name, replace(quota, nominal=UNBOUNDED, limit=UNBOUNDED)) for name, quota in project.quotas)
+    return replace(project, quotas=quotas, running_max=None, running_per_member_max=None)
+
+
+def _wishes(snapshot: Snapshot) -> list[Change]:
+    """What may change besides the queue, in the order in which it is hoped for: ends, soonest first; nodes; quotas."""
+    runs = sorted(snapshot.running.values(), key=lambda run: (not run.stopping, run.end_s, run.placed_s, run.task.seq))
+    closed = [site.name for site in snapshot.sites if not site.open and site.why != _GONE]
+    bounded = [one.name for one in snapshot.rules.projects if one != _unbounded(one)]
+    ends = [Change(ENDS, run.task.id) for run in runs]
+    return [*ends, *(Change(OPENS, name) for name in closed), *(Change(QUOTA, name) for name in bounded)]
+
+
+def _fewest(enough: Callable[[Sequence[Change]], bool], wishes: Sequence[Change]) -> tuple[Change, ...] | None:
+    """A smallest part of `wishes` that is enough, of those in front rather than of those behind; None: not even all are."""
+    if not enough(wishes):
+        return None
+    return () if enough(()) else tuple(sorted(_explain((), False, wishes, enough), key=wishes.index))
+
+
+def _explain(
+    given: tuple[Change, ...], news: bool, wishes: Sequence[Change], enough: Callable[[Sequence[Change]], bool]
+) -> tuple[Change, ...]:
+    """What is needed of `wishes` besides `given`; `news`: something has been added to `given` since it was last tried."""
+    if news and enough(given):
+        return ()
+    if len(wishes) == 1:
+        return tuple(wishes)
+    front, back = tuple(wishes[: len(wishes) // 2]), tuple(wishes[len(wishes) // 2 :])
+    late = _explain((*given, *front), True, back, enough)
+    early = _explain((*given, *late), bool(late), front, enough)
+    return (*early, *late)
+
+
+def _without_more(starts: Callable[[Sequence[Change]], bool], found: tuple[Change, ...]) -> tuple[Change, ...]:
+    """A queue has its moods: where fewer changes are enough after all, those."""
+    at = len(found) - 1
+    while at >= 0:
+        fewer = found[:at] + found[at + 1 :]
+        found = fewer if starts(fewer) else found
+        at -= 1
+    return found

@@ -1,0 +1,68 @@
+"""What is compared: a trace under a policy with settings, and what came of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from trainmaster.errors import UsageError
+from trainmaster.model.cluster import Cluster, Quota
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.quota import CPUS, GPUS
+from trainmaster.simulator.charts import Result, data
+from trainmaster.simulator.measures import measure
+from trainmaster.simulator.replay import Replay, Settings
+from trainmaster.simulator.trace import Trace
+from trainmaster.simulator.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One replay to do."""
+
+    label: str
+    trace: Trace
+    policy: Policy
+    settings: Settings
+
+
+def run(case: Case, tell: Callable[[int], None] | None = None) -> Result:
+    """Replay it, with samples; `tell` hears how many jobs are over. Raises: UsageError where nothing could run."""
+    settings = replace(case.settings, exact=case.settings.exact or case.policy.exact)
+    watch = Watch(case.trace.arrivals, case.trace.sites, tell)
+    replay = Replay(case.trace, case.policy, settings, case.trace.sites, watch=watch)
+    replay.run()
+    return Result(case.label, measure(replay), data(replay))
+
+
+def with_quotas(rules: Cluster, quotas: Mapping[tuple[str, str], float]) -> Cluster:
+    """The rules with limits of (project, resource), nothing of which is lent or borrowed beyond."""
+    for (name, resource), limit in quotas.items():
+        project = rules.project(name)
+        kept = tuple((what, quota) for what, quota in project.quotas if what != resource)
+        changed = replace(project, quotas=(*kept, (resource, Quota(0.0, limit, limit))))
+        others = tuple(one for one in rules.projects if one.name != name)
+        rules = replace(rules, projects=(*others, changed))
+    return rules
+
+
+def quotas(texts: tuple[str, ...], trace: Trace) -> dict[tuple[str, str], float]:
+    """`vision=32` (GPUs, or CPUs where there are none), `vision=a100:32`, by (project, resource).
+
+    Raises: UsageError, for a project that has no job too.
+    """
+    projects = sorted({one.project for one in trace.arrivals})
+    usual = GPUS if any(site.devices for site in trace.sites) else CPUS
+    found: dict[tuple[str, str], float] = {}
+    for text in texts:
+        name, _, amount = text.partition("=")
+        resource, _, count = amount.rpartition(":")
+        try:
+            limit = float(count)
+        except ValueError:
+            limit = -1.0
+        if not name.strip() or not 0 <= limit < float("inf"):
+            raise UsageError(f"--quota {text!r} is not understood", "write PROJECT=GPUS or PROJECT=KIND:GPUS, as in vision=32")
+        if name.strip() not in projects:
+            few = ", ".join(projects[:10]) + (" and others" if len(projects) > 10 else "")
+            raise UsageError(f"--quota {text!r}: no job is of project {name.strip()!r}", f"projects here: {few}")
+        found[name.strip(), resource.strip().lower() or usual] = limit
+    return found

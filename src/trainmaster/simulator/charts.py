@@ -1,0 +1,136 @@
+"""What a report draws, as values: curves of several replays beside each other. How they are drawn is not decided here."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from trainmaster.simulator.measures import Measures, quantile, slowdown, waited_s
+from trainmaster.simulator.replay import History, Replay
+from trainmaster.simulator.watch import Sample, fairness
+
+POINTS = 200  # of a distribution
+SMOOTH = 6  # samples that one point of utilisation is the mean of
+_DAY_S, _HOUR_S = 86_400.0, 3_600.0
+
+Point = tuple[float, float]
+Data = dict[str, list[Point]]  # of one replay, by chart
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Curves over each other, or with `bars` a bar for each. `curves` are (label, points). Axes marked so are logarithmic.
+
+    `spans`: values across are durations in seconds. `names`: those of the values across, which are then whole numbers from 0.
+    """
+
+    name: str
+    title: str
+    across: str
+    up: str
+    curves: tuple[tuple[str, tuple[Point, ...]], ...]
+    log_across: bool = False
+    log_up: bool = False
+    spans: bool = False
+    names: tuple[str, ...] = ()
+    bars: bool = False
+    percent: bool = False  # values up are shares
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A replay that is over, without what is no longer needed of it."""
+
+    label: str
+    measures: Measures
+    data: Data
+
+
+def data(replay: Replay) -> Data:
+    """The points of one replay."""
+    lives = [life for life in replay.histories.values() if life.ended_s >= 0]
+    samples = replay.watch.samples if replay.watch is not None else []
+    begin_s, width = (samples[0].at_s, replay.watch.width) if replay.watch is not None and samples else (0.0, 1.0)
+    found: Data = {
+        "wait": _distribution([waited_s(life) for life in lives]),
+        "completion": _distribution([life.ended_s - life.submit_s for life in lives]),
+        "queue": [(sample.at_s - begin_s, float(sample.waiting)) for sample in samples],
+        "utilisation": _smooth(samples, begin_s, lambda sample: sample.busy / width),
+        "slowdown": _by_size(lives),
+    }
+    found["fairness"] = [(at_s - begin_s, value) for at_s, value in fairness(samples, replay.settings.rules)]
+    return found
+
+
+def _distribution(values: list[float]) -> list[Point]:
+    """(value, share of all that are no greater), for a logarithmic axis: what is below a second is told as a second."""
+    values.sort()
+    least = bisect_right(values, 1.0) / len(values)
+    more = [(quantile(values, share), share) for share in (at / POINTS for at in range(POINTS + 1)) if share > least]
+    return [(1.0, least), *more]
+
+
+def _smooth(samples: Sequence[Sample], begin_s: float, value: Callable[[Sample], float]) -> list[Point]:
+    groups = (samples[at : at + SMOOTH] for at in range(0, len(samples), SMOOTH))
+    return [(fmean(one.at_s for one in group) - begin_s, fmean(map(value, group))) for group in groups]
+
+
+def _by_size(lives: Sequence[History]) -> list[Point]:
+    """(power of two, mean bounded slowdown): of jobs that ask for no more GPUs than that, and for more than half of it."""
+    of: dict[int, list[float]] = {}
+    for life in lives:
+        of.setdefault(max(0, (max(1, round(life.width)) - 1).bit_length()), []).append(slowdown(life))
+    return [(float(power), fmean(values)) for power, values in sorted(of.items())]
+
+
+def charts(results: Sequence[Result], gpus: bool) -> Iterator[Chart]:
+    """Every chart that has something to show. `gpus`: sizes are in GPUs, not in CPUs."""
+    unit = "GPUs" if gpus else "CPUs"
+    drawn = [
+        _distributed(results, "wait", "How long jobs waited", "waited at most"),
+        _distributed(results, "completion", "From submission to end", "took at most"),
+        _timed(results, "queue", "Jobs in the queue", "jobs"),
+        _timed(results, "utilisation", f"{unit} in use", f"share of all {unit}", percent=True),
+        _timed(results, "fairness", "Fairness among projects with work", "Jain's index of use over weight"),
+        _sizes(results, unit),
+        _bars(results, "preemptions", "Preemptions", "per job", lambda one: one.preemptions / one.jobs),
+        _bars(results, "lost", "Done again after preemptions", f"{unit[:-1]}-hours", lambda one: one.lost_hours),
+    ]
+    return (chart for chart in drawn if any(points for _, points in chart.curves))
+
+
+def _of(results: Sequence[Result], name: str, scale: float = 1.0) -> tuple[tuple[str, tuple[Point, ...]], ...]:
+    return tuple((one.label, tuple((x / scale, y) for x, y in one.data.get(name, ()))) for one in results)
+
+
+def _distributed(results: Sequence[Result], name: str, title: str, across: str) -> Chart:
+    return Chart(name, title, across, "share of jobs", _of(results, name), log_across=True, spans=True, percent=True)
+
+
+def _timed(results: Sequence[Result], name: str, title: str, up: str, percent: bool = False) -> Chart:
+    """Over the days of the trace, or its hours where it is short."""
+    last_s = max((points[-1][0] for one in results if (points := one.data.get(name))), default=0.0)
+    scale, unit = (_DAY_S, "days") if last_s > 3 * _DAY_S else (_HOUR_S, "hours")
+    return Chart(name, title, f"{unit} since the first submission", up, _of(results, name, scale), percent=percent)
+
+
+def _sizes(results: Sequence[Result], unit: str) -> Chart:
+    powers = sorted({int(power) for one in results for power, _ in one.data["slowdown"]})
+    names = tuple(_size(power) for power in powers)
+    placed = tuple(
+        (one.label, tuple((float(powers.index(int(power))), value) for power, value in one.data["slowdown"])) for one in results
+    )
+    title, across, up = "Slowdown by size of job", f"{unit} of the job", "mean bounded slowdown"
+    return Chart("slowdown", title, across, up, placed, log_up=True, names=names)
+
+
+def _size(power: int) -> str:
+    """`1`, `2`, `3–4`, `5–8`: what falls to a power of two."""
+    return str(2**power) if power < 2 else f"{2 ** (power - 1) + 1}–{2**power}"
+
+
+def _bars(results: Sequence[Result], name: str, title: str, up: str, value: Callable[[Measures], float]) -> Chart:
+    """A bar for each; none where it is 0 for all."""
+    values = [value(one.measures) for one in results]
+    placed = tuple((one.label, ((float(at), values[at]),) if any(values) else ()) for at, one in enumerate(results))
+    return Chart(name, title, "", up, placed, names=tuple(one.label for one in results), bars=True)

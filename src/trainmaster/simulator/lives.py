@@ -1,0 +1,108 @@
+"""The life of a replayed job that is known to have failed or been restarted: the production table and verdicts decide over it.
+
+What is assumed. A failure comes after as much run time of its attempt as on record, wherever and whenever that runs; being
+preempted on the way only splits it. The next attempt then runs as long as it did, what it had to do again included. Whether
+there is a next one, and how long its back-off is, is `recovery.judge`'s verdict over the job as `lifecycle.apply` has it, not
+the record's: a job that may now be restarted more often than its record tells ends with its last recorded attempt. One agent
+stands for the whole gang. What the agents and the network take from a decision to its effect is not replayed.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from trainmaster.lifecycle.machine import apply, submit
+from trainmaster.model.events import AttemptEnded, CancelRequested, NodeEnded, NodeStarted, Placed, StopOrdered, Submitted
+from trainmaster.model.job import Action, Cause, Job, Outcome, RankEnd, State, StopFor
+from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.recovery.verdict import judge
+from trainmaster.simulator.trace import Arrival, Try
+
+_STOPPED = Outcome((RankEnd(0, signal=15, stopped_by_us=True),))
+_TERM, _KILL, _SEGV = 15, 9, 11
+
+
+class Life:
+    """One job from its submission to its end. `rng` only spreads back-offs."""
+
+    def __init__(self, arrival: Arrival, seq: int, rng: Random) -> None:
+        spec = JobSpec("-", project=arrival.project, restarts=arrival.restarts, time_limit_s=arrival.limit_s)
+        submitted = Submitted(seq, spec, Origin(arrival.member), CodeCopy(), arrival.submit_s)
+        self.job: Job = submit(arrival.id, submitted, arrival.submit_s)
+        self.tries, self._at, self._rng = arrival.tries, 0, rng
+
+    def placed(self, node: str, now_s: float) -> None:
+        """Its next attempt runs."""
+        number = 1 + (self.job.attempt.number if self.job.attempt is not None else 0)
+        self._apply(Placed(number, Allocation((NodeShare(node, "", 0.0),))), now_s)
+        self._apply(NodeStarted(number, 0), now_s)
+
+    def evicted(self, now_s: float) -> None:
+        """It makes way for another; the rest of the attempt is still to come."""
+        self._apply(StopOrdered(StopFor.EVICT, "it made way for another job"), now_s)
+        self._over(_STOPPED, now_s)
+
+    def ended(self, now_s: float) -> float | None:
+        """Its attempt has run out as it did then. How long the next one runs, in seconds; None: the job is over."""
+        attempt = self.tries[self._at]
+        if attempt.cause is Cause.CANCELLED:
+            self._apply(CancelRequested("its owner"), now_s)
+        elif attempt.cause is Cause.TIME_LIMIT:
+            self._apply(StopOrdered(StopFor.LIMIT, "its time limit"), now_s)
+        action = self._over(outcome(attempt, self._furthest()), now_s)
+        self._at += 1
+        if action is not Action.RESTART or self._at == len(self.tries):
+            return None
+        return self.tries[self._at].ran_s
+
+    @property
+    def well(self) -> bool:
+        """Whether it succeeded."""
+        return self.job.state is State.SUCCEEDED
+
+    def _furthest(self) -> int:
+        """Where this attempt gets to: one further for each one that got anywhere."""
+        return sum(one.progressed for one in self.tries[: self._at + 1])
+
+    def _over(self, how: Outcome, now_s: float) -> Action:
+        assert self.job.attempt is not None
+        number = self.job.attempt.number
+        self._apply(NodeEnded(number, 0, how), now_s)
+        verdict = judge(self.job, self._rng)
+        self._apply(AttemptEnded(number, verdict), now_s)
+        return verdict.action
+
+    def _apply(
+        self, event: Placed | NodeStarted | StopOrdered | CancelRequested | NodeEnded | AttemptEnded, now_s: float
+    ) -> None:
+        self.job, _ = apply(self.job, self.job.id, event, now_s)
+
+
+def outcome(attempt: Try, furthest: int) -> Outcome:
+    """What an agent would have told of an attempt that ended for that cause; `recovery.classify` reads the cause from it."""
+    step = furthest or None
+    match attempt.cause:
+        case None:
+            return Outcome((RankEnd(0, exit_code=0),), last_step=step)
+        case Cause.OUT_OF_MEMORY:
+            return Outcome((RankEnd(0, signal=_KILL),), over_memory=True, last_step=step)
+        case Cause.AGENT_LOST | Cause.NODE_LOST:
+            return Outcome(lost=True, last_step=step)
+        case Cause.LAUNCH:
+            return Outcome(launch_error="as on record", last_step=step)
+        case Cause.RENDEZVOUS:
+            return Outcome((RankEnd(0, exit_code=attempt.exit_code or 1),), port_in_use=True)
+        case Cause.CRASH:
+            return Outcome((RankEnd(0, signal=attempt.signal or _SEGV),), last_step=step)
+        case Cause.KILLED:
+            return Outcome((RankEnd(0, signal=attempt.signal or _KILL),), last_step=step)
+        case Cause.PROGRAM:
+            return Outcome((RankEnd(0, exit_code=attempt.exit_code or 1),), last_step=step)
+        case Cause.TIME_LIMIT | Cause.EVICTED | Cause.CANCELLED:
+            return Outcome((RankEnd(0, signal=_TERM, stopped_by_us=True),), last_step=step)
+
+
+def lives(arrivals: Sequence[Arrival], seed: int) -> dict[str, Life]:
+    """Of those jobs of which attempts are on record."""
+    rng = Random(seed)
+    return {one.id: Life(one, seq, rng) for seq, one in enumerate(arrivals) if one.tries}

@@ -1,0 +1,85 @@
+"""What a replay looks like over time: samples at even moments, fewer than a thousand however long it takes."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.order import width_of
+from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.task import Run, Task
+from trainmaster.simulator.trace import Arrival, width_of_sites
+
+SAMPLES = 480  # to begin with; when there are twice as many, every other one goes
+WINDOW = 12  # samples over which fairness is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The state at one moment. GPUs, or CPUs where the cluster has no GPUs."""
+
+    at_s: float
+    waiting: int  # jobs
+    busy: float
+    served: Mapping[str, float]  # GPU-seconds so far, by project
+    eager: frozenset[str]  # projects with jobs in the queue
+
+
+class Watch:
+    """Takes samples of one replay. `due_s` is the moment of the next one; `tell` hears how many jobs are over."""
+
+    def __init__(self, arrivals: Sequence[Arrival], sites: tuple[Site, ...], tell: Callable[[int], None] | None = None) -> None:
+        self._tell = tell
+        first_s = arrivals[0].submit_s
+        span_s = max(arrivals[-1].submit_s - first_s, max(one.run_s for one in arrivals), 1.0)
+        self.due_s, self.step_s = first_s, span_s / SAMPLES
+        self.samples: list[Sample] = []
+        self.width = width_of_sites(sites)
+        self._ended: defaultdict[str, float] = defaultdict(float)
+        shared = len({one.project for one in arrivals}) > 1
+        self._projects = shared
+
+    def charge(self, task: Task, ran_s: float) -> None:
+        """An attempt is over."""
+        if self._projects:
+            self._ended[task.kind.project] += ran_s * width_of(task.kind.ask)
+
+    def look(self, until_s: float, waiting: Mapping[str, Task], running: Mapping[str, Run], over: int) -> None:
+        """Take every sample that is due before `until_s`: nothing has changed since the last event. `over`: jobs that are."""
+        if self._tell is not None:
+            self._tell(over)
+        busy = sum(width_of(run.task.kind.ask) for run in running.values())
+        eager = frozenset({task.kind.project for task in waiting.values()}) if self._projects else frozenset()
+        while self.due_s < until_s:
+            served = self._served(running.values())
+            self.samples.append(Sample(self.due_s, len(waiting), busy, served, eager))
+            if len(self.samples) >= 2 * SAMPLES:
+                self.samples, self.step_s = self.samples[::2], 2 * self.step_s
+            self.due_s = self.samples[-1].at_s + self.step_s
+
+    def _served(self, running: Iterable[Run]) -> Mapping[str, float]:
+        if not self._projects:
+            return {}
+        served = defaultdict(float, self._ended)
+        for run in running:
+            served[run.task.kind.project] += (self.due_s - run.placed_s) * width_of(run.task.kind.ask)
+        return served
+
+
+def jain(shares: Sequence[float]) -> float:
+    """1 where all have the same, 1/n where one has all. Source: Jain, Chiu, Hawe, DEC TR-301 (1984)."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
+
+
+def fairness(samples: Sequence[Sample], rules: Cluster) -> list[tuple[float, float]]:
+    """(time, Jain's index of service over weight) of the projects that had work throughout a window, where two had."""
+    found = []
+    for at in range(WINDOW, len(samples)):
+        window = samples[at - WINDOW : at + 1]
+        always = frozenset.intersection(*(sample.eager for sample in window))
+        if len(always) > 1:
+            before, after = window[0].served, window[-1].served
+            had = [(after.get(name, 0.0) - before.get(name, 0.0)) / rules.project(name).weight for name in sorted(always)]
+            found.append((samples[at].at_s, jain(had)))
+    return found

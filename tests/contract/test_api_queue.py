@@ -1,0 +1,56 @@
+"""REST: the queue, why a job waits, and what a plan says of those that it would delay."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_server import Api, serving
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with serving(tmp_path / "home") as served:
+        yield served
+
+
+def test_why_says_the_reason_and_the_place_in_the_queue(api: Api) -> None:
+    ids = [api.submit(resources={"cpus": 4}) for _ in range(2)]
+    api.take_up()
+    urgent = api.submit(resources={"cpus": 4}, priority=5)
+    api.take_up()
+    why = {job: api.get(f"/jobs/{job}/why") for job in (*ids, urgent)}
+    assert {job: (answer["id"], answer["position"], answer["state"]) for job, answer in why.items()} == {
+        job: (job, place, "queued") for place, job in enumerate([urgent, *ids], 1)
+    }
+    assert "number 3 in the queue" in why[ids[1]]["reason"]
+    assert [why[job]["ahead"] for job in (urgent, *ids)] == [0, 1, 2]
+    assert (why[urgent]["kind"], why[urgent]["needs"]) == ("starting", [])
+    assert why[ids[1]]["needs"] == [{"what": "leaves", "name": ids[0]}, {"what": "leaves", "name": urgent}]
+    assert why[ids[1]]["text"].endswith(f"It starts once {ids[0]} and {urgent}, ahead of it, have had a turn.")
+
+
+def test_the_queue_is_told_in_order_and_by_the_page(api: Api) -> None:
+    ids = [api.submit(resources={"cpus": 4}, time_limit="1h", project=project) for project in ("a", "b", "a")]
+    api.take_up()
+    asked = {"limit=2": ids[:2], "limit=2&after=2": ids[2:], "project=a": [ids[0], ids[2]], "project=c": []}
+    found = {query: api.http.get(f"/queue?{query}").json() for query in asked}
+    assert {query: [job["id"] for job in answer["jobs"]] for query, answer in found.items()} == asked
+    assert [answer["total"] for answer in found.values()] == [3, 3, 2, 0]
+    assert [(job["position"], job["asks"]) for job in found["project=a"]["jobs"]] == [(1, "4 CPUs"), (3, "4 CPUs")]
+    starts = [job["eta_s"]["p50"] for job in api.get("/queue")["jobs"]]
+    assert starts == [0.0, 3600.0, 7200.0], "nobody knows better than their limits"
+    assert api.http.get("/queue?limit=0").status_code == 400
+
+
+def test_a_plan_tells_whom_it_would_delay(api: Api) -> None:
+    api.control.now_s = time.time()  # who has waited for weeks goes before every class
+    first = api.submit(resources={"cpus": 4}, time_limit="1h")
+    api.take_up()
+    spec = {"command": "true", "resources": {"cpus": 4}, "time_limit": "2h"}
+    behind = api.http.post("/plan", json={"spec": spec}).json()
+    assert (behind["placement"], behind["position"], behind["delays"], behind["cost"]) == (None, 2, [], None)
+    assert behind["eta_s"]["p50"] == 3600.0
+    before = api.http.post("/plan", json={"spec": {**spec, "class": "interactive"}}).json()
+    assert (before["position"], before["eta_s"]) == (1, None), "it starts at once"
+    assert before["delays"] == [{"job": first, "by_s": 7200.0}]

@@ -1,0 +1,56 @@
+"""A history from a real server, there and back: exported, replayed, and asked what would have been."""
+
+import gzip
+import json
+from pathlib import Path
+
+from running import Tm, server
+
+SPEC = """\
+name: {name}
+project: {project}
+command: {command}
+resources: {{gpus: 4, ranks: 1}}
+"""
+
+
+def submit(tm: Tm, name: str, project: str, command: str = "sleep 1.5") -> str:
+    (tm.work / f"{name}.yaml").write_text(SPEC.format(name=name, project=project, command=command))
+    return tm.submit(f"{name}.yaml")
+
+
+def test_a_history_is_exported_replayed_and_asked_what_if(tmp_path: Path) -> None:
+    with server(tmp_path, "--nodes", "1", "--gpus-per-node", "4") as tm:
+        falls_once = f"bash -c 'test -e {tmp_path}/fell && sleep 1 && exit; touch {tmp_path}/fell; sleep 1; kill -9 $$'"
+        ids = [submit(tm, "a", "vision"), submit(tm, "b", "speech", falls_once), submit(tm, "c", "vision")]
+        ids.append(submit(tm, "d", "speech"))
+        for id in ids:
+            tm.state(id, "succeeded", timeout_s=60)
+        assert "history.jsonl.gz: 4 jobs, " in tm("export", "history.jsonl.gz").err
+        assert tm("export", "history.jsonl.gz").refusal == (
+            2, "error: history.jsonl.gz is there already\n  choose another name, or give --force\n"
+        )  # fmt: skip
+        lines = [json.loads(line) for line in gzip.decompress((tm.work / "history.jsonl.gz").read_bytes()).splitlines()]
+        (fell,) = [line for line in lines[1:] if line["id"] == ids[1]]
+        assert [attempt["cause"] for attempt in fell["attempts"]] == ["killed", None]
+        (one,) = tm.json("simulate", "history.jsonl.gz")
+        assert (one["policy"], one["jobs"], one["restarts"], one["never"]) == ("fifo", 4, 1, 0)
+        recorded_s = [line["waited_s"] for line in lines[1:]]
+        assert abs(one["wait_mean_s"] - sum(recorded_s) / 4) < 2.0  # what starting and stopping take is not replayed
+
+        now, then = tm.json("simulate", "--history", "--add", "stand-in: 3 nodes")
+        assert (now["case"], then["case"], now["wait_mean_s"]) == ("now", "then", one["wait_mean_s"])
+        assert then["wait_mean_s"] < now["wait_mean_s"] / 2
+        said = tm("simulate", "--history", "--policy", "least-attained", "--no-report")
+        assert [line.split()[:2] for line in said.out.splitlines()[1:3]] == [["now", "fifo"], ["then", "least-attained"]]
+        assert tm("simulate", "--history", "--quota", "visoin=1").refusal == (
+            2, "error: --quota 'visoin=1': no job is of project 'visoin'\n  projects here: speech, vision\n"
+        )  # fmt: skip
+
+
+def test_a_server_that_ran_nothing_says_so(tmp_path: Path) -> None:
+    with server(tmp_path) as tm:
+        said = tm("simulate", "--history")
+        assert said.code == 2
+        assert "there is no job in it that ran" in said.err
+        assert tm.ok("export").count("\n") == 1

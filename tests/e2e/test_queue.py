@@ -1,0 +1,73 @@
+"""A queue on virtual nodes, as people ask about it: `tm why`, `tm queue`, `tm plan`, and what they say against what happens."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from running import Tm, server
+from waiting import deadline
+
+from trainmaster import presence
+from trainmaster.client.api import Client
+
+
+@pytest.fixture(scope="module")
+def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
+    """A server with two virtual nodes of one stand-in GPU each."""
+    with server(tmp_path_factory.mktemp("queue"), "--nodes", "2", "--gpus-per-node", "1") as tm:
+        yield tm
+
+
+def foreseen(tm: Tm, job: str) -> bool:
+    """Whether a forecast of a job is on record."""
+    info = presence.running(tm.home)
+    assert info is not None
+    with Client(info.url, tm.home.token_file.read_text().strip()) as client:
+        return "Foreseen" in {event["type"] for event in client.events(job)}
+
+
+def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
+    usual = ("--time-limit", "1h", "--gpus", "1", "--cpus", "0.1")
+    long = [tm.submit("--name", "long", *usual, "--", "sleep", "600") for _ in range(2)]
+    deadline(lambda: {tm.show(job)["state"] for job in long} == {"running"}, "both to run", timeout_s=30.0)
+    gang = tm.submit("--name", "gang", "--nodes", "2", *usual, "--", "true")
+    small = tm.submit("--name", "small", "--project", "vision", *usual, "--", "true")
+    deadline(lambda: tm.show(small)["reason"].startswith("waiting for"), "control to have looked")
+
+    why = tm.json("why", gang)
+    assert (why["kind"], why["position"], why["ahead"]) == ("busy", 2, 1), "vision has had nothing yet"
+    assert why["needs"] == [*({"what": "ends", "name": job} for job in long), {"what": "leaves", "name": small}]
+    assert f"It starts once {long[0]} and {long[1]} have ended and {small}, ahead of it, has had a turn." in why["text"]
+    eta_s = why["eta_s"]
+    assert 0 <= eta_s["low90"] <= eta_s["low50"] <= eta_s["p50"] <= eta_s["high50"] <= eta_s["high90"]
+    assert 1800 < eta_s["p50"] <= 7200, "as long as limits allow: nobody knows better yet"
+    first, second = tm.ok("why", small).splitlines()
+    assert first.startswith(f"{small} is number 1 in the queue, waiting for 1 GPU, 0.1 CPUs: other jobs hold what it needs")
+    assert second.startswith("It will start in about ")
+
+    deadline(lambda: foreseen(tm, gang) and foreseen(tm, small), "forecasts to be on record", timeout_s=40.0)
+
+    queue = tm.json("queue")
+    assert [(job["position"], job["id"], job["project"], job["class"]) for job in queue] == [
+        (1, small, "vision", "training"), (2, gang, "default", "training"),
+    ]  # fmt: skip
+    assert all(job["eta_s"]["p50"] is not None for job in queue)
+    assert [job["id"] for job in tm.json("queue", "--project", "vision")] == [small]
+    assert tm.ok("queue", "-q", "-n", "1") == f"{small}\n"
+    assert " ".join(tm.ok("queue").splitlines()[0].split()) == "# ID PROJECT MEMBER CLASS ASKS FOR WAITED STARTS IN 90 % WHY"
+
+    more = (*usual, "--time-limit", "3h", "--class", "interactive")
+    plan = json.loads(tm.ok("plan", "--json", *more, "--", "true"))
+    assert (plan["placement"], plan["position"], plan["cost"]) == (None, 1, None)
+    assert gang in {one["job"] for one in plan["delays"]}, "it would go first, and for long"
+    told = tm.ok("plan", *more, "--", "true")
+    assert f"delays   {gang} by about " in told
+    assert "It will start in about " in told
+
+    tm.ok("cancel", long[0], "--grace", "0")
+    assert tm.ended(small)["state"] == "succeeded", "it needed one of them"
+    assert tm.json("why", gang)["needs"] == [{"what": "ends", "name": long[1]}]
+    tm.ok("cancel", long[1], "--grace", "0")
+    assert tm.ended(gang)["state"] == "succeeded"
+    assert tm.ok("why", gang) == f"{gang} has succeeded: every rank exited 0\n"
+    assert tm("queue").refusal == (0, "nothing waits\n")

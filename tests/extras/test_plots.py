@@ -1,0 +1,25 @@
+"""The pictures of a simulation, drawn by matplotlib (the extra `plots`)."""
+
+import os
+from pathlib import Path
+
+from trainmaster.cli import simulation_plots
+from trainmaster.cli.app import run as tm
+
+LINES = "".join(f"{n} {n * 10} 5 {100 + n} {1 + n % 4} -1 -1 2 300 -1 1 7 {n % 2} 3 1 1 -1 -1\n" for n in range(1, 60))
+
+
+def test_a_report_has_a_picture_of_every_chart(tmp_path: Path) -> None:
+    assert simulation_plots.available()
+    (tmp_path / "small.swf").write_text("; MaxProcs: 4\n" + LINES)
+    report = tmp_path / "report"
+    assert tm(["simulate", str(tmp_path / "small.swf"), "--compare", "fifo,srtf,fair-share", "--report", str(report)]) == 0
+    page = (report / "index.html").read_text()
+    pictures = {name for name in os.listdir(report) if name.endswith(".png")}
+    assert pictures == {
+        f"{name}.png" for name in ("wait", "completion", "queue", "utilisation", "fairness", "slowdown", "preemptions", "lost")
+    }
+    assert page.count("<section>") == len(pictures)
+    assert all(
+        (report / name).read_bytes().startswith(b"\x89PNG") and (report / name).stat().st_size > 10_000 for name in pictures
+    )

@@ -1,0 +1,134 @@
+"""Laws of playing the queue forward, of what run times are drawn, and of the correction by what came true."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainmaster.lifecycle.machine import apply
+from trainmaster.model import events as ev
+from trainmaster.model.job import State
+from trainmaster.scheduling import counted, forward
+from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
+from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.cycle import cycle
+from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
+from trainmaster.scheduling.lifetimes import Lifetimes
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
+from trainmaster.server.outlook import calibrated
+from trainmaster.testing.builders import job as some_job
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def whole_nodes(rng: Random, gpus: int, estimates: tuple[float | None, ...] = (2.0, 5.0, 8.0, 13.0)) -> Snapshot:
+    """A queue for whole nodes in a cluster where some run already."""
+    cell = Cell(("a",), (gpus,), (), WHOLE) if gpus else Cell(cpus=WHOLE)
+    sites = tuple(Site(f"n{i}", cell, (0,) * gpus) for i in range(rng.randint(1, 8)))
+    asks = [ask_of(nodes, Shape(gpus=gpus)) for nodes in range(1, len(sites) + 2)]
+    free, running, waiting = list(range(len(sites))), dict[str, Run](), dict[str, Task]()
+    for seq in range(rng.randint(0, 14)):
+        ask = rng.choice(asks)
+        kind = kind_of(ask, Owner(member=rng.choice("xy"), priority=rng.choice([0, 0, 0, 1])), rng.choice([None, 20.0]))
+        task = Task(seq, f"j{seq}", kind, rng.random() * 10, 0.0, rng.choice(estimates))
+        if ask.nodes <= len(free) and rng.random() < 0.5:
+            nodes, free = tuple(free[: ask.nodes]), free[ask.nodes :]
+            devices = (tuple(range(gpus)),) * ask.nodes if gpus else ()
+            running[task.id] = Run(task, Grant(ask, nodes, devices), rng.random() * 10)
+        else:
+            waiting[task.id] = task
+    return Snapshot(10.0, sites, waiting, running)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy"])
+@settings(max_examples=400, deadline=None)
+@given(seed=seeds, gpus=st.sampled_from([0, 2]))
+def test_counting_nodes_gives_the_starts_of_the_cycle(policy: str, seed: int, gpus: int) -> None:
+    rng = Random(seed)
+    snapshot = whole_nodes(rng, gpus, (2.0, 5.0, 8.0, 13.0) if policy == "easy" else (None, 2.0, 5.0))
+    lives = {id: rng.choice([1.0, 2.0, 3.5, rng.random() * 9]) for id in (*snapshot.waiting, *snapshot.running)}
+    assert counted.counts(snapshot, POLICIES[policy])
+    told = counted.Counted(snapshot, POLICIES[policy]).starts(lives, snapshot.waiting)
+    assert told == forward.starts(snapshot, POLICIES[policy], lives, snapshot.waiting)
+    now = {placed.job for placed in cycle(snapshot, POLICIES[policy])[0].placements}
+    assert {id for id, at_s in told.items() if at_s == snapshot.now_s} >= now
+
+
+def past(seq: int, ran_s: float, limit_s: float | None = 100.0, **owner: str) -> Past:
+    return Past(seq, kind_of(ask_of(1, Shape()), Owner(**owner), limit_s, owner.get("command", "")), ran_s, float(seq))
+
+
+@given(seed=seeds, age_s=st.floats(0, 200), limit_s=st.sampled_from([None, 100.0]))
+def test_what_is_drawn_is_longer_than_it_ran_and_within_its_limit(seed: int, age_s: float, limit_s: float | None) -> None:
+    rng = Random(seed)
+    lifetimes = Lifetimes(past(seq, rng.random() * 100, limit_s, member=rng.choice("ab")) for seq in range(rng.randint(0, 9)))
+    drawn = lifetimes.draw(kind_of(ask_of(1, Shape()), Owner(member="a"), limit_s), age_s, rng, 20)
+    assert all(left_s > 0 for left_s in drawn)
+    if limit_s is not None:
+        assert all(age_s + left_s <= max(limit_s, age_s + 1.0) + 1e-9 for left_s in drawn)
+
+
+def test_the_like_of_a_job_count_before_others() -> None:
+    mine = [past(seq, 10.0, member="a") for seq in range(30)]
+    others = [past(seq, 90.0, member="b") for seq in range(30, 60)]
+    drawn = Lifetimes([*mine, *others]).draw(mine[0].kind, 0.0, Random(0), 200)
+    assert drawn.count(10.0) > 180
+    older = Lifetimes([*mine, *others]).draw(mine[0].kind, 50.0, Random(0), 20)
+    assert older == [40.0] * 20, "it has outlived its like: it will be as with the others"
+
+
+@given(seed=seeds, truth=st.sampled_from([0.3, 1.0, 4.0]))
+@settings(max_examples=20, deadline=None)
+def test_bounds_come_to_hold_as_often_as_they_say(seed: int, truth: float) -> None:
+    """Whatever the draws are off by."""
+    rng, calibration, held, half = Random(seed), Calibration(), 0, 0
+    for outcome in range(4000):
+        middle_s = rng.choice([1_000.0, 20_000.0])
+        drawn = Waits(*(middle_s * factor for factor in (0.8, 0.9, 1.0, 1.1, 1.2)))
+        waited_s = truth * middle_s * rng.lognormvariate(0.0, 0.7)
+        said = calibration.corrected(drawn)
+        assert list(said) == sorted(said)
+        if outcome >= 2000:
+            held += said.low90_s <= waited_s <= said.high90_s
+            half += said.low50_s <= waited_s <= said.high50_s
+        calibration = calibration.after(drawn, waited_s)
+    assert 0.86 <= held / 2000 <= 0.94
+    assert 0.43 <= half / 2000 <= 0.57
+
+
+def test_the_same_snapshot_and_seed_give_the_same_forecast() -> None:
+    snapshot = whole_nodes(Random(3), 2)
+    told = [forecasts(snapshot, POLICIES["easy"], Lifetimes(), snapshot.waiting, Random("j1")) for _ in range(2)]
+    assert told[0] == told[1]
+    larger = {id for id, task in snapshot.waiting.items() if task.kind.ask.nodes > len(snapshot.sites)}
+    assert set(snapshot.waiting) - set(told[0]) == larger, "who never starts has none"
+
+
+def test_a_queue_in_line_for_one_node_is_told_in_its_order() -> None:
+    """Each runs 100 s to its limit, the first for 40 s now."""
+    kind = kind_of(ask_of(1, Shape()), limit_s=100.0)
+    waiting = {f"j{seq}": Task(seq, f"j{seq}", kind, float(seq), 0.0, 100.0) for seq in (1, 2, 3)}
+    first = Run(Task(0, "j0", kind, 0.0, 0.0, 100.0), Grant(kind.ask, (0,)), 0.0)
+    snapshot = Snapshot(40.0, (Site("n", Cell(cpus=WHOLE)),), waiting, {"j0": first})
+    told = forecasts(snapshot, POLICIES["fifo"], Lifetimes(), waiting, Random(0))
+    assert told == {"j1": Waits(*[60.0] * 5), "j2": Waits(*[160.0] * 5), "j3": Waits(*[260.0] * 5)}
+
+
+def test_what_is_on_record_of_jobs_corrects_what_is_said_of_others() -> None:
+    """All waited four times as long as was drawn of them."""
+    event, told = ev.Foreseen(100.0, (10_000.0,) * 5), []
+    for seq in range(200):
+        job, _ = apply(some_job(seq=seq), "train-1", event, 101.0)
+        told.append(replace(job, state=State.SUCCEEDED, started_s=40_100.0 + seq))
+    silent = [replace(job, forecast=None) for job in told]
+    unstarted = [replace(job, started_s=None) for job in told]
+    assert calibrated([*silent, *unstarted]) == Calibration()
+    calibration = calibrated([*told, *silent])
+    assert calibration.outcomes == 200
+    said = calibration.corrected(Waits(*(10_000.0,) * 5))
+    assert 15_000.0 < said.p50_s < said.high90_s

@@ -1,0 +1,222 @@
+"""What a simulation tells: samples over time, charts, the page, the pictures, what a change would have made of it."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.cli import simulation_plots, simulation_report
+from trainmaster.cli.app import run as tm
+from trainmaster.cli.figure import Powers
+from trainmaster.cli.simulation_page import html
+from trainmaster.cli.what_if import differences
+from trainmaster.errors import UsageError
+from trainmaster.model.cluster import Cluster, Project, Quota
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.simulator.cases import Case, quotas, run, with_quotas
+from trainmaster.simulator.charts import Result, charts
+from trainmaster.simulator.measures import measure
+from trainmaster.simulator.replay import Replay, Settings
+from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes
+from trainmaster.simulator.watch import SAMPLES, Sample, Watch, fairness, jain
+
+
+def trace(*jobs: tuple[float, float, int, str], nodes: int = 1) -> Trace:
+    """Of (submitted, runs, GPUs, project), on nodes of 8 GPUs."""
+    arrivals = tuple(Arrival(str(n), at_s, run_s, gang(gpus, 8), whose) for n, (at_s, run_s, gpus, whose) in enumerate(jobs))
+    return Trace("made-up", arrivals, gpu_nodes(nodes, 8))
+
+
+def crowd(nodes: int = 1) -> Trace:
+    """Two projects that want more than there is, one of them three times as often."""
+    return trace(*((float(n), 600.0, 4, "vision" if n % 4 else "speech") for n in range(80)), nodes=nodes)
+
+
+def result(of: Trace, policy: str = "fifo", label: str = "") -> Result:
+    return run(Case(label or policy, of, POLICIES[policy], Settings()))
+
+
+def test_samples_say_what_was_between_events() -> None:
+    made = trace((0.0, 480.0, 8, "a"), (0.0, 240.0, 4, "b"), (0.0, 240.0, 4, "b"))
+    watch = Watch(made.arrivals, made.sites)
+    replay = Replay(made, POLICIES["fifo"], watch=watch)
+    replay.run()
+    assert watch.step_s == 1.0  # the trace is as long as its longest job
+    at = {sample.at_s: sample for sample in watch.samples}
+    assert (at[100.0].waiting, at[100.0].busy, at[100.0].served, at[100.0].eager) == (2, 8.0, {"a": 800.0}, {"b"})
+    assert (at[500.0].waiting, at[500.0].busy) == (0, 8.0)
+    assert at[500.0].served == {"a": 3840.0, "b": 160.0}
+    assert measure(replay).utilisation == 1.0
+
+
+def test_samples_are_never_many_and_even() -> None:
+    made = trace((0.0, 1.0, 8, "a"), *((1.0, 500.0, 8, "a") for _ in range(50)))  # runs on long after the last arrival
+    watch = Watch(made.arrivals, made.sites)
+    Replay(made, POLICIES["fifo"], watch=watch).run()
+    gaps = {round(later.at_s - now.at_s, 6) for now, later in zip(watch.samples, watch.samples[1:], strict=False)}
+    assert (SAMPLES // 2 < len(watch.samples) < 2 * SAMPLES, len(gaps)) == (True, 1)
+    assert watch.samples[-1].at_s > 24_000
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))
+def test_jain_is_between_one_of_n_and_one(shares: list[float]) -> None:
+    assert 1 / len(shares) - 1e-9 <= jain(shares) <= 1 + 1e-9
+    assert jain([2.0] * len(shares)) == pytest.approx(1.0)
+
+
+def test_fairness_looks_at_who_always_has_work_and_at_weights() -> None:
+    both, one = frozenset({"a", "b"}), frozenset({"a"})
+    samples = [Sample(float(n), 1, 8.0, {"a": 30.0 * n, "b": 10.0 * n}, both if n < 30 else one) for n in range(60)]
+    found = fairness(samples, Cluster())
+    assert [value for _, value in found] == [pytest.approx(0.8)] * 18  # of 12 … 29: there both have work throughout
+    weighted = fairness(samples, Cluster(projects=(Project("a", weight=3.0),)))
+    assert [value for _, value in weighted] == [pytest.approx(1.0)] * 18
+
+
+def test_charts_are_of_what_there_is_to_show() -> None:
+    def names(of: Trace, *policies: str) -> list[str]:
+        return [chart.name for chart in charts([result(of, policy) for policy in policies], True)]
+
+    always = ["wait", "completion", "queue", "utilisation"]
+    assert names(crowd(), "fifo") == [*always, "fairness", "slowdown"]
+    alone = trace((0.0, 5000.0, 8, "a"), (600.0, 10.0, 8, "a"))
+    assert names(alone, "fifo", "srtf") == [*always, "slowdown", "preemptions", "lost"]
+
+
+def test_distributions_rise_to_one_and_begin_at_a_second() -> None:
+    found = result(crowd()).data
+    for name in ("wait", "completion"):
+        xs, ys = zip(*found[name], strict=True)
+        assert (xs[0], ys[-1], sorted(xs), sorted(ys)) == (1.0, 1.0, list(xs), list(ys))
+
+
+class Checked(HTMLParser):
+    """Counts tags, and sees that they are closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in ("meta", "wbr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def page(*results: Result, of: Trace) -> str:
+    cases = [Case(one.label, of, POLICIES[one.measures.policy], Settings()) for one in results]
+    return html(simulation_report.story(cases, results, ["waits <fall>"]))
+
+
+def test_the_page_is_whole_and_fetches_nothing() -> None:
+    text = page(result(crowd()), result(crowd(), "srtf"), of=crowd())
+    parsed = Checked(text)
+    assert (parsed.open, parsed.seen.count("script"), parsed.seen.count("img"), "://" in text) == ([], 0, 0, False)
+    assert parsed.seen.count("section") == 6
+    assert "waits &lt;fall&gt;" in text
+    assert "80 jobs, submitted over 1.3 min" in text
+    assert [cell for cell in ("vision", "speech") if f"<td>{cell}</td>" in text] == ["vision", "speech"]
+    assert "nan" not in text
+
+
+def test_every_point_is_on_the_picture() -> None:
+    text = page(result(crowd()), result(crowd(), "srtf"), of=crowd())
+    points = [tuple(map(float, point.split(","))) for path in re.findall(r'points="([^"]+)"', text) for point in path.split()]
+    assert len(points) > 1000
+    assert all(62 <= x <= 472 and 10 <= y <= 228 for x, y in points)
+
+
+@given(st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=5), st.booleans())
+def test_a_logarithmic_scale_keeps_every_value_within_and_in_order(values: list[float], spans: bool) -> None:
+    scale = Powers(values, (0.0, 100.0), spans)
+    placed = [scale(value) for value in sorted(values)]
+    assert placed == sorted(placed)
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in [*placed, *map(scale, scale.ticks)])
+
+
+SWF = "".join(f"{n} {n * 10} 5 {100 + n} 2 -1 -1 2 300 -1 1 7 1 3 1 1 -1 -1\n" for n in range(1, 30))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.swf").write_text("; MaxProcs: 4\n" + SWF)
+    return tmp_path
+
+
+def test_a_report_of_ours_is_replaced_and_nothing_else_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tm(["simulate", "small.swf", "--compare", "fifo,srtf"]) == 0
+    assert "report: simulation-small/index.html" in capsys.readouterr().err
+    before = {path.name for path in (here / "simulation-small").iterdir()}
+    assert tm(["simulate", "small.swf"]) == 0
+    after = {path.name for path in (here / "simulation-small").iterdir()}
+    assert ("index.html" in after, after - before) == (True, set())
+    (here / "mine").mkdir()
+    (here / "mine" / "index.html").write_text("my own page")
+    capsys.readouterr()
+    assert tm(["simulate", "small.swf", "--report", "mine"]) == 2
+    told = capsys.readouterr()
+    assert (told.out, "mine has files that are no report of tm simulate" in told.err) == ("", True)  # said before the work
+    assert (here / "mine" / "index.html").read_text() == "my own page"
+    assert tm(["simulate", "small.swf", "--report", "small.swf"]) == 2
+    assert tm(["simulate", "small.swf", "--json", "--no-report"]) == 0
+
+
+def test_without_matplotlib_the_page_is_there_and_a_word_on_the_pictures(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(simulation_plots, "available", lambda: False)
+    assert tm(["simulate", "small.swf"]) == 0
+    assert [path.name for path in (here / "simulation-small").iterdir()] == ["index.html"]
+    assert "for PNG files too: pip install 'trainmaster[plots]'" in capsys.readouterr().err
+
+
+def test_a_what_if_shows_both_and_says_the_difference(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tm(["simulate", "small.swf", "--add", "cpu: 4 nodes", "--no-report"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["CASE", "now", "then"]
+    assert re.match(r"waits fall from [\d.]+ min to \d+ s|waits fall from", lines[3])
+    assert tm(["simulate", "small.swf", "--cluster", "1", "--no-report"]) == 2
+    assert "no job fits on 1 node of 1 CPU: job 1 (line 2) asks for 2 nodes" in capsys.readouterr().err
+
+
+def test_differences_are_told_where_there_are_any() -> None:
+    now, then = result(crowd()).measures, result(crowd(nodes=40)).measures
+    told = differences(now, then)
+    assert told[0].startswith("waits fall from ")
+    assert any(re.fullmatch(r"waits of vision fall from .+ to .+", line) for line in told)
+    assert "use of the cluster falls from 100% to 88%" in told
+    assert differences(now, now) == [f"waits stay at {told[0].split(' from ')[1].split(' to ')[0]}"]
+
+
+def test_a_quota_bounds_a_project_by_name() -> None:
+    bounds = quotas(("vision=32", "speech=a100:8"), crowd())
+    assert bounds == {("vision", "gpus"): 32.0, ("speech", "a100"): 8.0}
+    rules = with_quotas(Cluster(projects=(Project("vision", weight=2.0, quotas=(("gpus", Quota(4.0)),)),)), bounds)
+    assert rules.project("vision") == Project("vision", weight=2.0, quotas=(("gpus", Quota(0.0, 32.0, 32.0)),))
+    assert rules.project("speech").quotas == (("a100", Quota(0.0, 8.0, 8.0)),)
+    for text in ("vision", "vision=", "vision=many", "vision=-1", "=3", "nobody=3"):
+        with pytest.raises(UsageError, match="--quota"):
+            quotas((text,), crowd())
+
+
+def test_who_may_never_start_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = with_quotas(Cluster(), {("vision", "gpus"): 0.0})
+    for policy in ("fifo", "least-attained", "fair-share"):  # the second looks again every now and then, whatever happens
+        found = run(Case(policy, crowd(), POLICIES[policy], Settings(rules=rules))).measures
+        assert (found.never, found.jobs, list(found.projects)) == (60, 20, ["speech"])
+    assert tm(["simulate", "small.swf", "--quota", "g3=0"]) == 2
+    assert "projects here: g1" in capsys.readouterr().err
+    assert tm(["simulate", "small.swf", "--quota", "g1=0", "--no-report"]) == 2
+    assert "not one job could start" in capsys.readouterr().err
