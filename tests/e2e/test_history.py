@@ -34,7 +34,7 @@ def test_a_history_is_exported_replayed_and_asked_what_if(tmp_path: Path) -> Non
         (fell,) = [line for line in lines[1:] if line["id"] == ids[1]]
         assert [attempt["cause"] for attempt in fell["attempts"]] == ["killed", None]
         (one,) = tm.json("simulate", "history.jsonl.gz")
-        assert (one["policy"], one["jobs"], one["restarts"], one["never"]) == ("fifo", 4, 1, 0)
+        assert (one["policy"], one["jobs"], one["restarts"], one["never"]) == ("fair-share", 4, 1, 0)
         recorded_s = [line["waited_s"] for line in lines[1:]]
         assert abs(one["wait_mean_s"] - sum(recorded_s) / 4) < 2.0  # what starting and stopping take is not replayed
 
@@ -42,7 +42,7 @@ def test_a_history_is_exported_replayed_and_asked_what_if(tmp_path: Path) -> Non
         assert (now["case"], then["case"], now["wait_mean_s"]) == ("now", "then", one["wait_mean_s"])
         assert then["wait_mean_s"] < now["wait_mean_s"] / 2
         said = tm("simulate", "--history", "--policy", "least-attained", "--no-report")
-        assert [line.split()[:2] for line in said.out.splitlines()[1:3]] == [["now", "fifo"], ["then", "least-attained"]]
+        assert [line.split()[:2] for line in said.out.splitlines()[1:3]] == [["now", "fair-share"], ["then", "least-attained"]]
         assert tm("simulate", "--history", "--quota", "visoin=1").refusal == (
             2, "error: --quota 'visoin=1': no job is of project 'visoin'\n  projects here: speech, vision\n"
         )  # fmt: skip

@@ -181,7 +181,7 @@ class ControlLoop:
         waits = [self._next_beat_s - now_s]
         if limit_s is not None:
             waits.append(limit_s)
-        due = [job.not_before_s - now_s for job in self.world.waiting.values() if job.not_before_s > now_s]
+        due = [turn_s - now_s for task in self.world.waiting.values() for turn_s in task.turns_s if turn_s > now_s]
         if due:
             waits.append(min(due))
             self._queue_changed = True

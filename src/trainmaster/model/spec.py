@@ -102,11 +102,29 @@ class MetricsSpec:
     mode: Mode = Mode.MIN
 
 
+class Strategy(StrEnum):
+    """How nodes are chosen among those that can."""
+
+    PACK = "pack"  # the fullest
+    SPREAD = "spread"  # the emptiest
+    BALANCED = "balanced"  # of which GPUs, CPUs and memory get used most evenly
+    FRAGMENTATION = "fragmentation"  # on which least is left over that the typical jobs cannot use
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementSpec:
-    """Where a job may run."""
+    """Where a job may run (`pool`, `within`), and where it would like to.
+
+    Levels are labels of nodes (`zone`, `block`, `rack`), `host` and `node`.
+    """
 
     pool: str | None = None  # None: in any
+    strategy: Strategy | None = None  # None: the policy's own way
+    within: str | None = None  # all nodes are in one domain of this level
+    prefer: str | None = None  # likewise, where there is one
+    prefer_s: float = 0.0  # so long it waits for one
+    near: str | None = None  # "checkpoint", or a name of data
+    group: str | None = None  # `with` in a file: jobs of this name, id or experiment
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,15 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """`each` of every one of `nodes` nodes; of the first one `lead`, which is more than that by what the roles take."""
+    """`each` of every one of `nodes` nodes; of the first one `lead`, which is more than that by what the roles take.
+
+    All of them are in one domain of the level `within` (a rack, say: `domains`); None: wherever they are.
+    """
 
     nodes: int
     each: Shape
     lead: Shape | None = None
+    within: str | None = None
 
     @property
     def first(self) -> Shape:
@@ -57,20 +61,26 @@ class Ask:
 
 
 @lru_cache(maxsize=1 << 17)
-def ask_of(nodes: int, each: Shape, lead: Shape | None = None) -> Ask:
+def ask_of(nodes: int, each: Shape, lead: Shape | None = None, within: str | None = None) -> Ask:
     """The one `Ask` of these values."""
-    return Ask(nodes, each, lead)
+    return Ask(nodes, each, lead, within)
+
+
+def confined(ask: Ask, level: str | None) -> Ask:
+    """The same, all of it in one domain of `level`; None: wherever it is."""
+    return ask_of(ask.nodes, ask.each, ask.lead, level)
 
 
 def asked(spec: JobSpec) -> Ask:
     """The request of a spec."""
     each = shape(spec.resources, spec.placement.pool)
+    within = spec.placement.within if spec.resources.nodes > 1 else None
     if not spec.roles:
-        return ask_of(spec.resources.nodes, each)
+        return ask_of(spec.resources.nodes, each, None, within)
     lead = each
     for name in sorted(spec.roles):
         lead = _together(lead, shape(spec.roles[name].resources, each.pool))
-    return ask_of(spec.resources.nodes, each, lead)
+    return ask_of(spec.resources.nodes, each, lead, within)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -117,6 +117,8 @@ def counts(snapshot: Snapshot, policy: Policy) -> bool:
     if any(task.not_before_s > snapshot.now_s for task in tasks) or any(run.grant.nodes[:1] < (0,) for run in runs):
         return False
     jobs = [*tasks, *(run.task for run in runs)]
+    if any(task.kind.wish.prefer_s for task in tasks):
+        return False  # it may wait though it could start
     if policy.depth(snapshot) and any(task.estimate_s is None for task in jobs):
         return False  # room is kept on a guess then
     asks = {task.kind.ask for task in tasks} | {run.grant.ask for run in runs}
@@ -125,4 +127,4 @@ def counts(snapshot: Snapshot, policy: Policy) -> bool:
 
 def _whole(ask: Ask, cell: Cell) -> bool:
     """Whether each member takes a node of which nothing is left that anybody could ask for."""
-    return ask.lead is None and ask.each.cpus == cell.cpus > 0 and bool(steps(cell, ask.each))
+    return ask.lead is None and ask.within is None and ask.each.cpus == cell.cpus > 0 and bool(steps(cell, ask.each))

@@ -4,14 +4,17 @@ from bisect import insort
 from collections.abc import Hashable, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain
 
-from trainmaster.scheduling.ahead import Kept, choose
+from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, Shape
 from trainmaster.scheduling.carry import Carry, Head
 from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.explain import refusal
+from trainmaster.scheduling.explain import patience, refusal
+from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.order import Key
-from trainmaster.scheduling.policy import Cells, Policy, Sharing
+from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
+from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
 from trainmaster.scheduling.preempt import Stage, victims
 from trainmaster.scheduling.promise import Promises
@@ -66,9 +69,11 @@ class _Decision:
         self.promises = Promises(snapshot, carry)
         self.charges = 0
         self.lost: set[Ask] = set()  # what does not fit any more
+        self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
         self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: from which end on
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
+        self.patient: dict[str, Refusal] = {}  # who waits for a better place
         self.kept_back = False
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
 
@@ -139,6 +144,7 @@ class _Decision:
                 continue
             heappop(heads)
             if task.kind.ask in self.lost and self._is_lost(task):
+                self.passed[task.kind.ask] = self.carry.busy[task.kind.ask]
                 continue
             if self._goes_on(task) and at + 1 < len(queue):
                 task = queue[at + 1][2]
@@ -172,7 +178,7 @@ class _Decision:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
         resting = task.not_before_s > self.now_s
         self.resting = self.resting or resting
-        return resting or task.id in self.promises.settled or self._try(task)
+        return resting or task.id in self.promises.settled or self._try(task) or task.id in self.patient
 
     def _promised(self) -> None:
         """What was handed over comes first: who finds it free starts, what is still to come is taken out."""
@@ -187,31 +193,31 @@ class _Decision:
             self.charges += 1
 
     def _try(self, task: Task) -> bool:
-        ask, space = task.kind.ask, self.space
+        ask, space = self._wanted(task), self.space
         end_s = FOREVER if task.estimate_s is None else self.now_s + task.estimate_s
         space.until_s = self._stays_s(task, end_s) if space.closing else 0.0
         if ask in self.lost:
-            return self._refuse(task, ())
+            return self._refuse(task, ask, ())
         if ask in self.held_off and end_s >= self.held_off[ask]:
-            return self._refuse(task, self.kept)
+            return self._refuse(task, ask, self.kept)
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
-            return self._refuse(task, (), barrier)
+            return self._refuse(task, ask, (), barrier)
         able = None if space.closing else self.able.get(ask.each)
         if able is None:
             able = space.count(ask.each, ask.nodes)
         if able < ask.nodes:
             self.able[ask.each] = able
-            return self._refuse(task, ())
+            return self._refuse(task, ask, ())
         kept = [one for one in self.kept if one.at_s < end_s]
         shut = self.tally.shut(task.kind)
-        chosen = choose(space, ask, self._cells(ask, shut), kept)
+        chosen = given(space, ask, self._places(task, shut), kept, task.kind.wish)
         if chosen is None:
             if shut:
-                return self._refuse(task, kept, closed(task.kind, shut))
+                return self._refuse(task, ask, kept, closed(task.kind, shut))
             if kept:  # nor will one that would run even longer: it harms no fewer
                 self.held_off[ask] = min(end_s, self.held_off.get(ask, FOREVER))
-            return self._refuse(task, kept)
+            return self._refuse(task, ask, kept)
         self._start(task, chosen, end_s)
         return True
 
@@ -220,9 +226,28 @@ class _Decision:
         goes_on = end_s == FOREVER and self.snapshot.rules.work(task.kind.work).preemptible
         return self.now_s + WINDOW_MIN_S if goes_on else end_s
 
-    def _cells(self, ask: Ask, shut: frozenset[str]) -> Cells:
+    def _wanted(self, task: Task) -> Ask:
+        """What it may start with: while it waits for a better place, that place; where there can be none it does not wait."""
+        ask, wish = task.kind.ask, task.kind.wish
+        best = wish.best(ask) if wish.patient(task.since_s, self.now_s) else ask
+        return ask if best is not ask and self._busy(best).kind == "impossible" else best
+
+    def _busy(self, ask: Ask) -> Refusal:
+        busy = self.carry.busy
+        if ask not in busy:
+            busy[ask] = refusal(ask, self.carry.groups)
+        return busy[ask]
+
+    def _places(self, task: Task, shut: frozenset[str]) -> Places:
         """Nodes that it may be given, the best first: none with GPUs of a kind that is shut."""
-        found, values = self.policy.place(self.space, ask), self.space.cells.values
+        ask, wish, place = task.kind.ask, task.kind.wish, self.policy.place
+        if wish.strategy is not None:
+            taste = typical(self.snapshot, self.carry.kept) if wish.strategy not in STRATEGIES else None
+            place = STRATEGIES[wish.strategy] if taste is None else least_fragments(taste)
+        found, values = place(self.space, ask), self.space.cells.values
+        if wish.near is not None or wish.group is not None:
+            new = (Run(self.snapshot.waiting[one.job], one.grant, self.now_s) for one in self.placements)
+            found = nearest(self.space, found, anchors(self.space, task, chain(self.carry.runs.values(), new)))
         return found if not shut else [one for one in found if shut.isdisjoint(values[one[0]].kinds)]
 
     def _start(self, task: Task, chosen: list[int], end_s: float, stopped: Sequence[Run] = ()) -> None:
@@ -246,42 +271,42 @@ class _Decision:
             self.ends = self.ends if self.ends is not self.carry.ends else self.carry.ends.copy()
             insort(self.ends, (end_s, task.seq, Run(task, grant, self.now_s)))
 
-    def _refuse(self, task: Task, kept: Sequence[Kept], barrier: Refusal | None = None) -> bool:
+    def _refuse(self, task: Task, ask: Ask, kept: Sequence[Kept], barrier: Refusal | None = None) -> bool:
         """It waits, unless others make way for it; whether it starts after all."""
-        if self.policy.preempt is not None and self._hand_over(task, kept):
+        if self.policy.preempt is not None and self._hand_over(task, ask, kept):
             return True
-        ask, busy = task.kind.ask, self.carry.busy
         if barrier is not None:
-            self.refused[task.kind] = barrier
-            return False
-        if kept:
+            found = barrier
+        elif kept:
             self.kept_back = True
-            self.refused[task.kind] = self.carry.kept_back(ask)
+            found = self.carry.kept_back(ask)
         else:
             if not self.space.closing:  # else it may do for one that takes less long
                 self.lost.add(ask)
-            if ask not in busy:
-                busy[ask] = refusal(ask, self.carry.groups)
-            self.refused[task.kind] = busy[ask]
-            if busy[ask].kind == "impossible":
-                return False
-        self._keep(task)
+            found = self._busy(ask)
+        if ask is task.kind.ask:
+            self.refused[task.kind] = found
+        else:
+            self.patient[task.id] = found if barrier is not None else patience(found, task.kind.wish)
+            self.resting = True  # time alone changes that
+        if barrier is None and found.kind != "impossible":
+            self._keep(task, ask)
         return False
 
-    def _hand_over(self, task: Task, kept: Sequence[Kept]) -> bool:
+    def _hand_over(self, task: Task, ask: Ask, kept: Sequence[Kept]) -> bool:
         """Stop those who may be stopped for it and whose nodes it needs, if that is enough to start it."""
         assert self.policy.preempt is not None
         candidates = self.policy.preempt(self.stage, task)
         if not candidates:
             return False
-        vain = (task.kind.ask, task.kind.tier, task.kind.project, task.kind.member, len(candidates))
-        chosen = victims(self.space, task.kind, candidates, self.tally) if vain not in self.vain else None
+        vain = (ask, task.kind.tier, task.kind.project, task.kind.member, len(candidates))
+        chosen = victims(self.space, task, ask, candidates, self.tally) if vain not in self.vain else None
         if chosen is None:
             self.vain.add(vain)  # nor for those behind it: what is free only becomes less
             return False
         for run in chosen:
             self.promises.let_go(run)
-        nodes = choose(self.space, task.kind.ask, self._cells(task.kind.ask, self.tally.shut(task.kind)), kept)
+        nodes = given(self.space, ask, self._places(task, self.tally.shut(task.kind)), kept, task.kind.wish)
         if nodes is None:  # what comes back is kept for one ahead of it
             for run in chosen:
                 self.promises.keep(run)
@@ -297,19 +322,23 @@ class _Decision:
             for index, node in enumerate(chosen):
                 one.spare -= one.spoils_on(self.space, node, ask.first if index == 0 else ask.each)
 
-    def _keep(self, task: Task) -> None:
+    def _keep(self, task: Task, ask: Ask) -> None:
         """A reservation for one that cannot start, as long as the policy wants more."""
         if len(self.reservations) >= self.depth:
             return
-        ask, space, booked = task.kind.ask, self.space, self.booked
+        space, booked, patient_s = self.space, self.booked, task.since_s + task.kind.wish.prefer_s
         found = earliest(space, ask, self.ends, self.now_s, booked)
+        if ask is not task.kind.ask and (found is None or found.at_s > patient_s):  # it will have given up waiting by then
+            ask = task.kind.ask
+            found = earliest(space, ask, self.ends, self.now_s, booked)
+            found = None if found is None else found._replace(at_s=max(found.at_s, patient_s))
         if found is None:
             self.resting = True  # time alone may change that
             if self.now_s - task.since_s >= PATIENCE_S:
                 found = earliest(space, ask, guessed(self.ends, self.now_s), self.now_s, booked)
         if found is None:
             return
-        nodes = named(space, ask, found, booked) if self.depth > 1 else None
+        nodes = named(space, ask, found, booked) if self.depth > 1 or ask.within is not None else None
         if nodes is not None:
             until_s = FOREVER if task.estimate_s is None else found.at_s + task.estimate_s
             self.booked.append(Booking(until_s, nodes))
@@ -328,8 +357,8 @@ class _Decision:
         self.promises.end()
         placements, handovers, reservations = tuple(self.placements), tuple(self.handovers), tuple(self.reservations)
         told, broken = self.promises.told, tuple(self.promises.broken)
-        lost = {ask: self.carry.busy[ask] for ask in self.lost}
-        return Plan(placements, handovers, reservations, self.refused, self.depth, self.policy.name, told, broken, lost)
+        name, lost, patient = self.policy.name, self.passed, self.patient
+        return Plan(placements, handovers, reservations, self.refused, self.depth, name, told, broken, lost, patient)
 
 
 def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:

@@ -3,32 +3,39 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from trainmaster.model.cluster import Labels
 from trainmaster.scheduling import words
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import Cell, steps
+from trainmaster.scheduling.domains import BOTH, Domain, domain_of
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import Site, Space
 from trainmaster.scheduling.task import Run, Task
+from trainmaster.scheduling.wish import Wish
 
 _GONE = "gone"
 _HOLDERS_MAX = 5  # jobs named
 
 
 class Group(NamedTuple):
-    """Nodes that are alike when nothing runs on them."""
+    """Nodes that are alike when nothing runs on them, wherever they are."""
 
     cell: Cell
     open: bool
     why: str
     names: tuple[str, ...]
+    where: tuple[tuple[Labels, str], ...] = ()  # labels and host of each
 
 
 def grouped(sites: Sequence[Site]) -> tuple[Group, ...]:
     """The inventory as few groups, so that a question about all nodes is asked once for each."""
-    found: dict[tuple[Cell, bool, str], list[str]] = {}
+    found: dict[tuple[Cell, bool, str], list[Site]] = {}
     for site in sites:
-        found.setdefault((site.cell, site.open, site.why), []).append(site.name)
-    return tuple(Group(*key, tuple(names)) for key, names in found.items())
+        found.setdefault((site.cell, site.open, site.why), []).append(site)
+    return tuple(
+        Group(*key, tuple([one.name for one in alike]), tuple([(one.labels, one.host) for one in alike]))
+        for key, alike in found.items()
+    )
 
 
 def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
@@ -38,11 +45,16 @@ def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
         return Refusal("impossible", lacking)
     able = [group for group in groups if steps(group.cell, ask.each) and group.why != _GONE]
     up = [group for group in able if group.open]
-    if sum(len(group.names) for group in up) < ask.nodes or not any(steps(group.cell, ask.first) for group in up):
+    if not _fits(ask, up):
         gone = sorted((name, group.why) for group in able if not group.open for name in group.names)
         away = ", ".join(f"{name} is {why}" for name, why in gone)
         return Refusal("busy", f"waiting for {words.describe(ask)}: {away}")
     return Refusal("busy", f"waiting for {words.describe(ask)}: other jobs hold what it needs")
+
+
+def patience(found: Refusal, wish: Wish) -> Refusal:
+    """Why one waits that would take less than it wants, but not yet."""
+    return Refusal("place", f"{found.text}; after {wish.prefer_s / 60:g} min in the queue it takes any place")
 
 
 def kept_back(ask: Ask) -> Refusal:
@@ -56,8 +68,33 @@ def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:
     lacking = _impossible(ask.each, ask.nodes, there)
     if lacking is None and ask.lead is not None:
         lacking = _impossible(ask.lead, 1, there)
-        return None if lacking is None else f"{lacking} (what its roles need included)"
+        lacking = None if lacking is None else f"{lacking} (what its roles need included)"
+    if lacking is None and ask.within is not None and not _fits(ask, there):
+        largest = max((able for able, _ in _domains(ask, there).values()), default=None)
+        most = f"no node has the label {ask.within!r}" if largest is None else f"no {ask.within} has more than {largest} such"
+        lacking = f"asks for {words.describe(ask)}; {most if largest != ask.nodes else 'none has room for its roles as well'}"
     return lacking
+
+
+def _fits(ask: Ask, groups: Sequence[Group]) -> bool:
+    """Whether these nodes hold it when nothing else runs on them."""
+    if ask.within is not None:
+        return any(able >= ask.nodes and led for able, led in _domains(ask, groups).values())
+    able = sum(len(group.names) for group in groups if steps(group.cell, ask.each))
+    return able >= ask.nodes and any(steps(group.cell, ask.first) for group in groups)
+
+
+def _domains(ask: Ask, groups: Sequence[Group]) -> dict[Domain, tuple[int, int]]:
+    """How many nodes of each domain could give a member's part, and how many the first's."""
+    found: dict[Domain, tuple[int, int]] = {}
+    for group in groups:
+        gives, leads = bool(steps(group.cell, ask.each)), bool(steps(group.cell, ask.first))
+        for name, (labels, host) in zip(group.names, group.where, strict=True):
+            domain = domain_of(ask.within or "", name, labels, host)
+            if domain is not None:
+                able, led = found.get(domain, (0, 0))
+                found[domain] = able + gives, led + leads
+    return found
 
 
 def _impossible(shape: Shape, count: int, groups: Sequence[Group]) -> str | None:
@@ -112,11 +149,26 @@ def why(task: Task, snapshot: Snapshot, position: int, reason: str = "") -> str:
     found = refusal(ask, grouped(snapshot.sites))
     if found.kind == "impossible":
         return f"{task.id} can never start here: it {found.text}"
-    now = (
-        f"{space.count(ask.each)} of {ask.nodes} nodes have it free now" if ask.nodes > 1 else f"free now: {_most_free(space)}"
-    )
+    if ask.within is not None:
+        now = _most_in_one(space, ask, ask.within)
+    elif ask.nodes > 1:
+        now = f"{space.count(ask.each)} of {ask.nodes} nodes have it free now"
+    else:
+        now = f"free now: {_most_free(space)}"
     scarce = "".join(f"; {text}" for text in _in_use(ask.first, space, snapshot.running))
     return f"{task.id} is number {position} in the queue, {found.text} ({now}{scarce})"
+
+
+def _most_in_one(space: Space, ask: Ask, level: str) -> str:
+    """Which domain has most nodes that can give a member's part."""
+    of, domains = space.domains(level)
+    counts = [0] * len(domains)
+    for _, nodes in space.fitting(ask.each):
+        for node in nodes:
+            if of[node] >= 0:
+                counts[of[node]] += 1
+    most = max(range(len(domains)), key=lambda i: (counts[i], -i))
+    return f"most free now: {counts[most]} of {ask.nodes} in {level.rpartition(BOTH)[2]} {domains[most][-1]}"
 
 
 def occupied(snapshot: Snapshot) -> Space:

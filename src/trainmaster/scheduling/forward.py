@@ -80,7 +80,7 @@ class _World:
     def advance(self) -> bool:
         """To the next moment at which something may change; False when there is none."""
         due = [self.ends[0][0]] if self.ends else []
-        due += [task.not_before_s for task in self.waiting.values() if task.not_before_s > self.now_s]
+        due += [turn_s for task in self.waiting.values() for turn_s in task.turns_s if turn_s > self.now_s]
         if self.policy.beat_s is not None and self.ends:
             due.append(self.now_s + self.policy.beat_s)
         if not due:

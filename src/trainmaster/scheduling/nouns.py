@@ -9,10 +9,12 @@ from trainmaster.model.ledger import Balance
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.scheduling.ask import Shape, amounts, asked, milli
 from trainmaster.scheduling.cells import FOREVER, Cell
+from trainmaster.scheduling.places import CHECKPOINT
 from trainmaster.scheduling.share import Account, Member
 from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Kind, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.wish import Wish
 
 NOWHERE = -1  # the place of a node that the inventory has not
 
@@ -42,7 +44,7 @@ def _site(node: Node, pool: Pool, closes_s: float) -> Site:
     counted = amounts(dict(node.counted))
     cell = Cell(kinds, whole, (), milli(node.cpus), node.memory_bytes, counted, pool.name, closes_s)
     up = node.state is NodeState.UP
-    return Site(node.name, cell, devices, up, "" if up else str(node.state), pool.name, pool.labels_of(node.name))
+    return Site(node.name, cell, devices, up, "" if up else str(node.state), pool.name, pool.labels_of(node.name), node.host)
 
 
 def places_of(nodes: Iterable[Node]) -> dict[str, int]:
@@ -55,14 +57,20 @@ def kind(job: Job, rules: Cluster = DEFAULT) -> Kind:
     spec = job.spec
     tier = rules.work(spec.work).priority + (URGENT if job.urgent is not None else 0)
     owner = Owner(spec.project, job.origin.user, spec.work, tier + spec.priority, tier)
-    return kind_of(asked(spec), owner, spec.time_limit_s)
+    place = spec.placement
+    wish = Wish(place.strategy, place.prefer, place.prefer_s, place.group, place.near)
+    return kind_of(asked(spec), owner, spec.time_limit_s, wish=wish)
 
 
 def task(job: Job, rules: Cluster = DEFAULT) -> Task:
     """A queued job."""
     limit_s = job.spec.time_limit_s
     left_s = None if limit_s is None else max(0.0, limit_s - job.ran_s)
-    return Task(job.seq, job.id, kind(job, rules), job.queued_s, job.not_before_s, left_s, job.ran_s, evictions=job.evictions)
+    homes: tuple[str, ...] = ()
+    if job.attempt is not None and job.spec.placement.near == CHECKPOINT:
+        homes = tuple(share.node for share in job.attempt.allocation.shares)
+    found = Task(job.seq, job.id, kind(job, rules), job.queued_s, job.not_before_s, left_s, job.ran_s)
+    return found._replace(evictions=job.evictions, homes=homes)
 
 
 def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: Cluster = DEFAULT) -> Run:

@@ -1,6 +1,6 @@
 """The Policy contract, and the policies known by name: a policy is a frozen value of four pure functions over the snapshot."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heapify, heappop
@@ -26,13 +26,13 @@ from trainmaster.scheduling.order import (
     smallest_first,
     width_of,
 )
+from trainmaster.scheduling.places import Places, pack
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space, Taste
 from trainmaster.scheduling.task import Kind, Past, Run, Task
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
-Cells = Iterable[tuple[int, list[int]]]
 
 
 def plainly(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
@@ -74,7 +74,7 @@ class Policy:
 
     name: str
     order: Callable[[Any, Task], Key]
-    place: Callable[[Space, Ask], Cells]
+    place: Callable[[Space, Ask], Places]
     depth: Callable[[Snapshot], int]
     within: Callable[[Task], float] | None = since
     preempt: Candidates | None = None
@@ -87,25 +87,14 @@ class Policy:
     taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = tightest
 
 
-def pack(space: Space, ask: Ask) -> Cells:
-    """The fullest nodes that can: fewest GPUs left, then CPUs, then memory, then by the node's place."""
-    values = space.cells.values
-
-    def fullness(item: tuple[int, list[int]]) -> tuple[int, int, int, int]:
-        cell = values[item[0]]
-        return cell.gpu_milli, cell.cpus, cell.memory, item[1][0]
-
-    return sorted(space.fitting(ask.each), key=fullness)
-
-
-def to_taste(space: Space, ask: Ask) -> Cells:
+def to_taste(space: Space, ask: Ask) -> Places:
     """What the policy's taste likes best, then by the node's place."""
     assert space.cells.taste is not None, "a policy that asks its taste has one"
     worths = space.cells.worths(ask.each, space.cells.taste)
     return in_turn([(worths[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
 
 
-def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Cells:
+def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Places:
     """Cells by their rank, then by the place of their first node: one is often enough, so the rest are not put in order."""
     heapify(ranked)
     while ranked:

@@ -66,10 +66,12 @@ class Parts:
         plans = self._plans
         refused: dict[Kind, Refusal] = {}
         promised: dict[str, Refusal] = {}
+        patient: dict[str, Refusal] = {}
         lost: dict[Ask, Refusal] = {}
         for plan in plans:
             refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
             promised |= plan.promised
+            patient |= plan.patient
             lost |= plan.lost
         return Plan(
             tuple(one for plan in plans for one in plan.placements),
@@ -81,6 +83,7 @@ class Parts:
             promised,
             tuple(one for plan in plans for one in plan.broken),
             lost,
+            patient,
         )
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.scheduling.ahead import Later
+from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.quota import Tally, asked
+from trainmaster.scheduling.room import Room
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Kind, Run, Task
-from trainmaster.scheduling.timeline import come_back
+from trainmaster.scheduling.task import Run, Task
 
 EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
 
@@ -124,21 +125,18 @@ def _slice_is_over(snapshot: Snapshot, run: Run, task: Task) -> bool:
     return slice_s is not None and snapshot.now_s - run.placed_s >= slice_s
 
 
-def victims(space: Space, kind: Kind, candidates: Sequence[Run], tally: Tally) -> list[Run] | None:
+def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally: Tally) -> list[Run] | None:
     """Those of `candidates`, the first to go first, whose nodes together with what is free hold the gang; None: not even all.
 
     Nobody is among them whom it could do without. Where quota alone stands in its way, they are those whose going mends that.
     """
-    ask, later, chosen = kind.ask, Later(space), list[Run]()
-    able, led = space.count(ask.each), space.count(ask.first)
+    kind, later, room, chosen = task.kind, Later(space), Room(space, ask), list[Run]()
 
     def enough() -> bool:
-        return able >= ask.nodes and led > 0 and tally.barrier(kind) is None
+        return room.enough and tally.barrier(kind) is None
 
     def go(run: Run, sign: int) -> None:
-        nonlocal able, led
-        more = come_back(space, later, run, ask, sign)
-        able, led = able + more[0], led + more[1]
+        room.come_back(later, run, sign)
         tally.enter(run.task.kind, run.grant, -sign)
 
     for run in candidates:

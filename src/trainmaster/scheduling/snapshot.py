@@ -102,11 +102,14 @@ class Plan:
     promised: Mapping[str, Refusal] = field(default_factory=dict)  # jobs whose nodes are still being given back
     broken: tuple[str, ...] = ()
     lost: Mapping[Ask, Refusal] = field(default_factory=dict)  # what fits nowhere now
+    patient: Mapping[str, Refusal] = field(default_factory=dict)  # jobs that wait for a better place, as their specs say
 
     def reason(self, task: Task, now_s: float) -> Refusal:
         """Why a job that was not started waits."""
         if task.id in self.promised:
             return self.promised[task.id]
+        if task.id in self.patient:
+            return self.patient[task.id]
         if task.not_before_s > now_s:
             return BACKOFF
         return self.refused.get(task.kind) or self.lost[task.kind.ask]

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from trainmaster.model.cluster import Labels
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import FOREVER, Cell, Step, steps
+from trainmaster.scheduling.domains import Domain, domain_of, numbered
 
 Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
 
@@ -183,6 +184,7 @@ class Space:
         self.even = self.cells.number(bare.pop()) if len(bare) == 1 and all(site.open for site in self.sites) else None
         self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
         self.until_s = 0.0  # nodes that close before are left out of every count
+        self._domains: dict[str, tuple[list[int], list[Domain]]] = {}
         bases = {site.cell: self.cells.number(site.cell) for site in self.sites}
         self.of = [bases[site.cell] for site in self.sites]
         self._fill(grants)
@@ -211,6 +213,14 @@ class Space:
             ways = self.cells.ways(shape)
             return ((number, nodes) for number, nodes in self.nodes.items() if ways[number])
         return ((number, nodes) for number, nodes in self.nodes.items() if self.gives(number, shape))
+
+    def domains(self, level: str) -> tuple[list[int], list[Domain]]:
+        """The number of each node's domain of a level, and the domains by number."""
+        found = self._domains.get(level)
+        if found is None:
+            found = numbered([domain_of(level, site.name, site.labels, site.host) for site in self.sites])
+            self._domains[level] = found
+        return found
 
     def gives(self, number: int, shape: Shape) -> bool:
         """Whether a node of this cell can give `shape`, for as long as it is asked for."""

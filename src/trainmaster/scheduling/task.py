@@ -7,6 +7,7 @@ from typing import NamedTuple
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.wish import ANYWHERE, Wish
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,6 +22,7 @@ class Kind:
     tier: int = 0  # the same of the class alone
     limit_s: float | None = None  # time limit
     command: str = ""  # digest of what runs, for prediction; "" where nobody knows
+    wish: Wish = ANYWHERE
 
 
 class Owner(NamedTuple):
@@ -37,9 +39,9 @@ NOBODY = Owner()
 
 
 @lru_cache(maxsize=1 << 17)
-def kind_of(ask: Ask, owner: Owner = NOBODY, limit_s: float | None = None, command: str = "") -> Kind:
+def kind_of(ask: Ask, owner: Owner = NOBODY, limit_s: float | None = None, command: str = "", wish: Wish = ANYWHERE) -> Kind:
     """The one `Kind` of these values."""
-    return Kind(ask, *owner, limit_s, command)
+    return Kind(ask, *owner, limit_s, command, wish)
 
 
 class Task(NamedTuple):
@@ -54,6 +56,12 @@ class Task(NamedTuple):
     attained_s: float = 0.0  # running time it has had
     running: bool = False
     evictions: int = 0  # so many times it has made way for others
+    homes: tuple[str, ...] = ()  # nodes on which its last attempt ran, by name, if it would be near to what it left there
+
+    @property
+    def turns_s(self) -> tuple[float, float]:
+        """When its back-off is over, and when it stops waiting for a better place."""
+        return self.not_before_s, self.since_s + self.kind.wish.prefer_s
 
 
 class Run(NamedTuple):

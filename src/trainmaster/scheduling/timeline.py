@@ -8,6 +8,8 @@ from typing import NamedTuple
 from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.cells import FOREVER
+from trainmaster.scheduling.domains import NOWHERE
+from trainmaster.scheduling.room import Room
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Run
 
@@ -25,7 +27,8 @@ class Booking(NamedTuple):
 class Found(NamedTuple):
     """When a gang will fit, how many nodes can give a member's part then and how many the first's, and the space then.
 
-    `back` are nodes that can because somebody has gone from them by then.
+    `back` are nodes that can because somebody has gone from them by then. Of a gang that must be in one domain, `domain` is
+    the one in which it will fit, and those are its nodes.
     """
 
     at_s: float
@@ -33,55 +36,54 @@ class Found(NamedTuple):
     led: int
     then: Later
     back: list[int]
+    domain: int = NOWHERE
 
 
 @dataclass(slots=True)
 class _Count:
-    """How many nodes can give a member's part of `ask`, and how many the first's, as time goes on."""
+    """How much room there is for `ask` as time goes on."""
 
     space: Space
     ask: Ask
     taken: dict[int, float]  # nodes that are somebody else's, and until when
     later: Later
     back: list[int]
-    able: int = 0
-    led: int = 0
+    room: Room
 
     def begin(self) -> None:
         """As it is now."""
-        space, ask = self.space, self.ask
-        self.able, self.led = space.count(ask.each), space.count(ask.first)
         for node in self.taken:
-            if space.sites[node].open:
-                self._change(space.of[node], -1)
-
-    @property
-    def enough(self) -> bool:
-        """Whether the gang fits."""
-        return self.able >= self.ask.nodes and self.led > 0
+            if self.space.sites[node].open:
+                self._change(node, -1)
 
     def end(self, run: Run) -> None:
         """A run's nodes come back."""
         for index, node in enumerate(run.grant.nodes):
             if node >= 0 and self.space.sites[node].open:
-                before = self.later.cell(node)
+                taken = node in self.taken
+                if not taken:
+                    self._change(node, -1)
                 self.later.give(node, run.grant.part(index))
-                if node not in self.taken:
-                    self._change(before, -1)
-                    self._change(self.later.cell(node), 1, node)
+                if not taken:
+                    self._change(node, 1)
 
     def over(self, booking: Booking) -> None:
         """A reservation's nodes come back."""
         for node in booking.nodes:
             if self.taken.get(node) == booking.until_s:
                 del self.taken[node]
-                self._change(self.later.cell(node), 1, node)
+                self._change(node, 1)
 
-    def _change(self, number: int, sign: int, node: int | None = None) -> None:
+    def found(self, at_s: float) -> Found:
+        """It fits then."""
+        domain, able, led = self.room.best
+        return Found(at_s, able, led, self.later, self.back, domain)
+
+    def _change(self, node: int, sign: int) -> None:
+        number = self.later.cell(node)
         able = self.space.gives(number, self.ask.each)
-        self.able += sign * able
-        self.led += sign * self.space.gives(number, self.ask.first)
-        if able and node is not None:
+        self.room.change(node, sign * able, sign * self.space.gives(number, self.ask.first))
+        if able and sign > 0:
             self.back.append(node)
 
 
@@ -95,14 +97,14 @@ def earliest(space: Space, ask: Ask, ends: Ends, now_s: float, booked: Sequence[
     for one in booked:
         for node in one.nodes:
             taken[node] = max(one.until_s, taken.get(node, 0.0))
-    count = _Count(space, ask, taken, Later(space), [])
+    room = Room(space, ask)
+    count = _Count(space, ask, taken, Later(space), [], room)
     count.begin()
-    if count.enough:
-        return Found(now_s, count.able, count.led, count.later, count.back)
+    if room.enough:
+        return count.found(now_s)
     at_s = None
-    alone = (
-        space.even is not None and not space.shared and space.gives(space.even, ask.each) and ask.lead is None and not booked
-    )
+    even = space.even is not None and not space.shared and space.gives(space.even, ask.each)
+    alone = even and ask.lead is None and ask.within is None and not booked
     overs: list[tuple[float, int, Run | Booking]] = sorted((one.until_s, -1, one) for one in booked)
     events: Iterable[tuple[float, int, Run | Booking]] = merge(ends, overs) if overs else ends
     for end_s, _, what in events:
@@ -111,14 +113,14 @@ def earliest(space: Space, ask: Ask, ends: Ends, now_s: float, booked: Sequence[
         if isinstance(what, Booking):
             count.over(what)
         elif alone and what.grant.ask.lead is None and space.cells.used_up(space.of[what.grant.nodes[0]]):
-            count.able += len(what.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
+            room.able += len(what.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
+            room.led = room.able
             count.back += what.grant.nodes
-            count.led = count.able
         else:
             count.end(what)
-        if at_s is None and count.enough:
+        if at_s is None and room.enough:
             at_s = max(end_s, now_s)
-    return None if at_s is None else Found(at_s, count.able, count.led, count.later, count.back)
+    return None if at_s is None else count.found(at_s)
 
 
 def guessed(ends: Ends, now_s: float) -> Ends:
@@ -137,25 +139,11 @@ def named(space: Space, ask: Ask, found: Found, booked: Sequence[Booking]) -> fr
     taken = frozenset[int]().union(*(one.nodes for one in booked if one.until_s > found.at_s))
     able = {node for node in found.back if space.gives(found.then.cell(node), ask.each)}
     able.update(node for number, nodes in space.nodes.items() if space.gives(number, ask.each) for node in nodes)
+    if ask.within is not None:
+        of = space.domains(ask.within)[0]
+        able = {node for node in able if of[node] == found.domain}
     each = sorted(able - taken, reverse=True)
     if ask.lead is not None:
         head = next((node for node in each if space.gives(found.then.cell(node), ask.first)), None)
         each = each if head is None else [head, *(node for node in each if node != head)]
     return frozenset(each[: ask.nodes])
-
-
-def come_back(space: Space, later: Later, run: Run, ask: Ask, sign: int = 1) -> tuple[int, int]:
-    """A run's nodes come back in `later` (or go again: `sign` -1).
-
-    Returns how many more can give a member's part of `ask` then, and how many the first's.
-    """
-    gives = space.gives
-    able = led = 0
-    for index, node in enumerate(run.grant.nodes):
-        if node >= 0 and space.sites[node].open:
-            before = later.cell(node)
-            later.give(node, run.grant.part(index)._replace(sign=sign))
-            after = later.cell(node)
-            able += gives(after, ask.each) - gives(before, ask.each)
-            led += gives(after, ask.first) - gives(before, ask.first)
-    return able, led

@@ -1,6 +1,7 @@
 """Amounts in a person's words."""
 
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
+from trainmaster.scheduling.domains import BOTH
 
 _RATES = ((1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"))
 
@@ -10,7 +11,8 @@ def describe(ask: Ask) -> str:
     if ask.nodes == 1:
         return per_node(ask.first) + (" (its roles included)" if ask.lead else "")
     roles = f" and {per_node(ask.lead)} on the first, for its roles," if ask.lead else ","
-    return f"{ask.nodes} nodes with {per_node(ask.each)} each{roles} all at once"
+    place = f" in one {ask.within.rpartition(BOTH)[2]}," if ask.within is not None else ""
+    return f"{ask.nodes} nodes with {per_node(ask.each)} each{roles}{place} all at once"
 
 
 def per_node(shape: Shape) -> str:

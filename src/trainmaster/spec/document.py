@@ -19,10 +19,12 @@ from trainmaster.model.spec import (
     Resources,
     Restarts,
     Role,
+    Strategy,
     counts,
 )
+from trainmaster.scheduling.domains import wider
 from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_error
-from trainmaster.spec.fields import JobFields, ResourcesFields, RoleFields, RoleResourcesFields
+from trainmaster.spec.fields import JobFields, PlacementFields, ResourcesFields, RoleFields, RoleResourcesFields
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.naming import default_name
 from trainmaster.spec.placing import at, fault_of, unspeakable
@@ -112,6 +114,21 @@ def _lacking(mapping: dict[str, Any], where: Positions) -> list[Fault]:
     return [at(where, ("command",), Fault("command", message, "a command", "nothing"))]
 
 
+def _places(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
+    """What is asked of its place and cannot be meant."""
+    found: list[tuple[FieldPath, Fault]] = []
+    place = fields.placement
+    if place.prefer_for is not None and place.prefer is None:
+        message = "says how long to wait and not for what: give 'prefer' too"
+        path: FieldPath = ("placement", "prefer_for")
+        found.append((path, Fault(dotted(path), message, "prefer: rack", describe(place.prefer_for))))
+    if place.prefer is not None and place.within is not None and place.prefer in wider(place.within):
+        message = f"is no narrower than {place.within!r}, which 'within' asks for in any case"
+        path = ("placement", "prefer")
+        found.append((path, Fault(dotted(path), message, "a narrower level than that of 'within'", place.prefer)))
+    return found
+
+
 def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
     """Values that are right each for itself and wrong together."""
     found: list[tuple[FieldPath, Fault]] = []
@@ -128,6 +145,7 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
             found.append((path, Fault(dotted(path), message, known, kind, f"{known}:{role.resources.gpus[0]}")))
         known = known or kind
     found += _parts_of_gpus(fields)
+    found += _places(fields)
     variables: dict[str, str] = {}
     for name in fields.data:
         variable = data_variable(name)
@@ -197,7 +215,14 @@ def _complete(fields: JobFields) -> JobSpec:
         roles={name: _role(role) for name, role in fields.roles.items()},
         data=fields.data,
         work=fields.work,
-        placement=PlacementSpec(fields.placement.pool),
+        placement=_placement(fields.placement),
+    )
+
+
+def _placement(fields: PlacementFields) -> PlacementSpec:
+    strategy = None if fields.strategy is None else Strategy(fields.strategy)
+    return PlacementSpec(
+        fields.pool, strategy, fields.within, fields.prefer, fields.prefer_for or 0.0, fields.near, fields.group
     )
 
 

@@ -10,23 +10,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from trainmaster.model.spec import Strategy
 from trainmaster.spec import quantities, sources, values
 
 RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do instead
     "elastic": ("the smallest and largest number of nodes", "ask for a fixed number of nodes with 'resources.nodes'"),
-    "placement.strategy": (
-        "how nodes are chosen: pack, spread or balanced",
-        "leave it out: the fullest nodes with room are taken",
-    ),
-    "placement.within": (
-        "a rack or zone that all nodes are in",
-        "name a pool whose nodes are close to each other: placement.pool",
-    ),
-    "placement.near": (
-        "data or a checkpoint that the nodes should be near to",
-        "name the pool that is near it: placement.pool",
-    ),
-    "placement.with": ("a job that it should run beside", "run it beside the ranks: roles"),
     "budget": ("what the job may cost", "bound the job with 'time_limit'"),
     "stages": ("smoke and canary runs with their gates", "submit a short job first, with fewer steps and its own 'time_limit'"),
     "notify": ("what to be told of", "wait for the job where you need to know: tm wait JOB"),
@@ -39,6 +27,7 @@ RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do i
         "keep the secret in a file that only the program's user can read; never write its value into a spec",
     ),
 }
+STRATEGIES = tuple(map(str, Strategy))
 _OURS = frozenset(
     (
         "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -130,6 +119,9 @@ CheckpointPath = Annotated[str | None, PlainValidator(values.checkpoint_path), _
 ResumeArguments = Annotated[str | None, PlainValidator(values.resume_arguments), _STRING]
 Pattern = Annotated[str | None, PlainValidator(values.metrics_pattern), _STRING]
 ModeWord = Annotated[str, PlainValidator(lambda v: values.choice(v, ("min", "max"))), WithJsonSchema({"enum": ["min", "max"]})]
+StrategyWord = Annotated[
+    str | None, PlainValidator(lambda v: values.choice(v, STRATEGIES)), WithJsonSchema({"enum": list(STRATEGIES)})
+]
 Interval = Annotated[float | None, PlainValidator(_interval), WithJsonSchema(DURATION_SCHEMA)]
 Function = Annotated[
     str | None,
@@ -209,9 +201,36 @@ class CheckpointFields(_Section):
 
 
 class PlacementFields(_Section):
-    """Which nodes are looked at for the job."""
+    """Where the job may run, and where it would like to. Levels: zone, block, rack or another label of nodes; host, node."""
 
     pool: DefaultName = Field(default=None, description="The pool that its nodes are in; default: any.", examples=["a100"])
+    strategy: StrategyWord = Field(
+        default=None,
+        description="How nodes are chosen: the fullest (pack), the emptiest (spread), where GPUs, CPUs and memory get used "
+        "most evenly (balanced), where least is left that typical jobs cannot use (fragmentation); default: the policy's way.",
+        examples=["spread"],
+    )
+    within: DefaultName = Field(
+        default=None, description="A level: all nodes are in one domain of it, or it waits.", examples=["rack"]
+    )
+    prefer: DefaultName = Field(
+        default=None, description="A level: all nodes are in one domain of it, where there is room in one.", examples=["rack"]
+    )
+    prefer_for: Duration = Field(
+        default=None, description="How long it waits in the queue for that; default: not at all.", examples=["30m"]
+    )
+    near: DefaultName = Field(
+        default=None,
+        description="Nodes that have this data (their label `data`, or jobs there that say so too) are taken first; "
+        "checkpoint: those of its attempt before.",
+        examples=["imagenet", "checkpoint"],
+    )
+    group: DefaultName = Field(
+        default=None,
+        alias="with",
+        description="Nodes close to live jobs of this id, experiment or group are taken first.",
+        examples=["digits"],
+    )
 
 
 class RestartsFields(_Section):

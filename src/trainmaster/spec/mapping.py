@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainmaster.model.spec import JobSpec, Resources, Role
+from trainmaster.model.spec import JobSpec, PlacementSpec, Resources, Role
 from trainmaster.spec.quantities import rate_text
 
 _SIZE_UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("B", 1))
@@ -36,8 +36,9 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         "tags": dict(spec.tags),
         "artifacts": list(spec.artifacts),
     }
-    if spec.placement.pool is not None:
-        mapping["placement"] = {"pool": spec.placement.pool}
+    placement = _placement(spec.placement)
+    if placement:
+        mapping["placement"] = placement
     if spec.time_limit_s is not None:
         mapping["time_limit"] = spec.time_limit_s
     if spec.roles:
@@ -45,6 +46,15 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
     if spec.data:
         mapping["data"] = dict(spec.data)
     return mapping
+
+
+def _placement(placement: PlacementSpec) -> dict[str, Any]:
+    """What is said of the place."""
+    told = {
+        "pool": placement.pool, "strategy": placement.strategy and str(placement.strategy), "within": placement.within,
+        "prefer": placement.prefer, "prefer_for": placement.prefer_s or None, "near": placement.near, "with": placement.group,
+    }  # fmt: skip
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _command(command: str | tuple[str, ...]) -> str | list[str]:

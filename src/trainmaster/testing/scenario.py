@@ -37,7 +37,8 @@ from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Re
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
 from trainmaster.scheduling.order import priority_then_fifo
-from trainmaster.scheduling.policy import Policy, chosen, one_reservation, pack, whenever
+from trainmaster.scheduling.places import pack
+from trainmaster.scheduling.policy import Policy, chosen, one_reservation, whenever
 from trainmaster.scheduling.preempt import overtaking
 from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate

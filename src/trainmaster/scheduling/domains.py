@@ -1,0 +1,45 @@
+"""Which nodes are close to each other: domains of a level, such as the nodes of one rack.
+
+Levels are the names of labels that an administrator gives (`zone`, `block`, `rack`, or any other), and two that every node has:
+`host`, the machine that it is a part of, and `node` itself. A rack is told apart by its block and zone too: two of one name in
+two zones are two.
+"""
+
+from collections.abc import Sequence
+
+from trainmaster.model.cluster import Labels
+
+LEVELS = ("zone", "block", "rack")  # the widest first
+HOST, NODE = "host", "node"
+BOTH = "/"  # between levels, where one domain of each is meant
+NOWHERE = -1  # the domain of a node that has no such label
+
+Domain = tuple[str, ...]
+
+
+def domain_of(level: str, name: str, labels: Labels, host: str) -> Domain | None:
+    """The domain that a node is in; None: in none of this level. Of several levels (`zone/rack`) it must be in one of each."""
+    if BOTH in level:
+        several = [domain_of(one, name, labels, host) for one in level.split(BOTH)]
+        return tuple(part for one in several for part in one or ()) if None not in several else None
+    if level == NODE:
+        return (name,)
+    if level == HOST:
+        return (host or name,)
+    found = dict(labels)
+    if level not in found:
+        return None
+    above = LEVELS[: LEVELS.index(level)] if level in LEVELS else ()
+    return (*(found.get(one, "") for one in above), found[level])
+
+
+def numbered(domains: Sequence[Domain | None]) -> tuple[list[int], list[Domain]]:
+    """The number of each one's domain, and the domains by number, in their order."""
+    names = sorted({one for one in domains if one is not None})
+    number = {name: i for i, name in enumerate(names)}
+    return [NOWHERE if one is None else number[one] for one in domains], names
+
+
+def wider(level: str) -> tuple[str, ...]:
+    """This level and those that it is a part of, the narrowest first."""
+    return LEVELS[LEVELS.index(level) :: -1] if level in LEVELS else (level,)

@@ -1,0 +1,149 @@
+"""Which nodes a gang is given: in the order that spec or policy want, in one domain where it must be, near to what it says."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from trainmaster.model.spec import Strategy
+from trainmaster.scheduling.ahead import Kept, choose
+from trainmaster.scheduling.ask import Ask, confined
+from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.domains import HOST, LEVELS, NOWHERE
+from trainmaster.scheduling.space import Space, Taste
+from trainmaster.scheduling.task import Run, Task
+from trainmaster.scheduling.wish import Wish
+
+Places = Iterable[tuple[int, list[int]]]  # cells by number with their nodes, the best first; a cell may come in parts
+CHECKPOINT, DATA = "checkpoint", "data"  # what `near` may say besides a name of data; the label that names data
+
+
+def pack(space: Space, ask: Ask) -> Places:
+    """The fullest nodes that can: fewest GPUs left, then CPUs, then memory, then by the node's place."""
+    return sorted(space.fitting(ask.each), key=lambda item: (*_left(space, item), item[1][0]))
+
+
+def spread(space: Space, ask: Ask) -> Places:
+    """The emptiest nodes: most GPUs left, then CPUs, then memory, then by the node's place."""
+    return sorted(space.fitting(ask.each), key=lambda item: (*(-left for left in _left(space, item)), item[1][0]))
+
+
+def balanced(space: Space, ask: Ask) -> Places:
+    """Nodes of which GPUs, CPUs and memory will be used most evenly, then the fullest."""
+    parts: dict[tuple[int, Cell], list[int]] = {}
+    for number, nodes in space.fitting(ask.each):
+        for node in nodes:
+            parts.setdefault((number, space.sites[node].cell), []).append(node)
+    ranked = sorted(
+        (_unevenness(bare, space.cells.steps(number, ask.each)[0][1].cell), *_left(space, (number, nodes)), nodes[0], number)
+        for (number, bare), nodes in parts.items()
+    )
+    by_first = {nodes[0]: nodes for nodes in parts.values()}
+    return [(rank[-1], by_first[rank[-2]]) for rank in ranked]
+
+
+def least_fragments(taste: Taste) -> Callable[[Space, Ask], Places]:
+    """Nodes on which least is left over that the typical jobs cannot use, then by the node's place."""
+
+    def places(space: Space, ask: Ask) -> Places:
+        def worth(item: tuple[int, list[int]]) -> tuple[int, ...]:
+            return (*taste.worth(space.cells.values[item[0]], ask.each, space.cells.steps(item[0], ask.each)[0][1]), item[1][0])
+
+        return sorted(space.fitting(ask.each), key=worth)
+
+    return places
+
+
+STRATEGIES: Mapping[str, Callable[[Space, Ask], Places]] = {  # the one that is left looks at what is typical
+    Strategy.PACK: pack,
+    Strategy.SPREAD: spread,
+    Strategy.BALANCED: balanced,
+}
+
+
+def _left(space: Space, item: tuple[int, list[int]]) -> tuple[int, int, int]:
+    cell = space.cells.values[item[0]]
+    return cell.gpu_milli, cell.cpus, cell.memory
+
+
+def _unevenness(bare: Cell, left: Cell) -> float:
+    """How far apart the free fractions of GPUs, CPUs and memory are, of those that the node has."""
+    pairs = ((bare.gpu_milli, left.gpu_milli), (bare.cpus, left.cpus), (bare.memory, left.memory))
+    fractions = [free / whole for whole, free in pairs if whole]
+    return max(fractions) - min(fractions)
+
+
+def given(space: Space, ask: Ask, places: Places, kept: Sequence[Kept], wish: Wish) -> list[int] | None:
+    """Nodes for a gang that spoil no reservation in `kept`; None when there are not enough.
+
+    All in one domain where the request says so: in the one with the fewest nodes that can, of those with enough; for a wish to
+    be near something in the first that `places` comes to. A level that is only preferred is tried first, then wider ones.
+    """
+    cells = list(places)
+    for level in wish.levels(ask):
+        found = _in_one(space, confined(ask, level), cells, kept, wish)
+        if found is not None:
+            return found
+    if ask.within is not None:
+        return _in_one(space, ask, cells, kept, wish)
+    return choose(space, ask, cells, kept)
+
+
+def _in_one(space: Space, ask: Ask, places: Places, kept: Sequence[Kept], wish: Wish) -> list[int] | None:
+    assert ask.within is not None
+    of = space.domains(ask.within)[0]
+    domains: dict[int, list[tuple[int, list[int]]]] = {}
+    counts: dict[int, int] = {}
+    for number, nodes in places:
+        parts: dict[int, list[int]] = {}
+        for node in nodes:
+            parts.setdefault(of[node], []).append(node)
+        for domain, own in parts.items():
+            domains.setdefault(domain, []).append((number, own))
+            counts[domain] = counts.get(domain, 0) + len(own)
+    order = [domain for domain in domains if domain != NOWHERE and counts[domain] >= ask.nodes]
+    if wish.near is None and wish.group is None:
+        order.sort(key=lambda domain: (counts[domain], domain))
+    for domain in order:
+        found = choose(space, ask, domains[domain], kept)
+        if found is not None:
+            return found
+    return None
+
+
+def nearest(space: Space, places: Places, to: frozenset[int]) -> Places:
+    """The same: those first that are among the nodes `to`, then those on the host of one, in its rack, its block, its zone."""
+    if not to:
+        return places
+    rank: dict[int, int] = {}
+    levels = [space.domains(level)[0] for level in (HOST, *LEVELS[::-1])]
+    shared = [{of[node] for node in to} - {NOWHERE} for of in levels]
+    ranked: dict[int, list[tuple[int, list[int]]]] = {}
+    for number, nodes in places:
+        parts: dict[int, list[int]] = {}
+        for node in nodes:
+            if node not in rank:
+                ranks = (i + 1 for i, of in enumerate(levels) if of[node] in shared[i])
+                rank[node] = 0 if node in to else next(ranks, len(levels) + 1)
+            parts.setdefault(rank[node], []).append(node)
+        for own, few in parts.items():
+            ranked.setdefault(own, []).append((number, few))
+    return [item for own in sorted(ranked) for item in ranked[own]]
+
+
+def anchors(space: Space, task: Task, running: Iterable[Run]) -> frozenset[int]:
+    """Nodes that a job would be near to: those of its group, with its data, or with what its attempt before left there."""
+    wish, found = task.kind.wish, set[int]()
+    if wish.near == CHECKPOINT:
+        found |= {node for node, site in enumerate(space.sites) if site.name in task.homes}
+    elif wish.near is not None:
+        found |= {node for node, site in enumerate(space.sites) if wish.near in dict(site.labels).get(DATA, "").split(",")}
+    for run in running:
+        other = run.task.kind.wish
+        with_it = wish.group is not None and (other.group == wish.group or wish.group in _names(run.task.id))
+        same_data = wish.near not in (None, CHECKPOINT) and other.near == wish.near
+        if with_it or same_data:
+            found.update(node for node in run.grant.nodes if node >= 0)
+    return frozenset(found)
+
+
+def _names(id: str) -> tuple[str, str]:
+    """By which a job may be called: its id, and its experiment."""
+    return id, id.rpartition("-")[0]

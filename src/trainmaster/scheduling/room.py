@@ -1,0 +1,72 @@
+"""Whether there is room for a gang: how many nodes can give a member's part, where all must be in one domain by domains."""
+
+from trainmaster.scheduling.ahead import Later
+from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.domains import NOWHERE
+from trainmaster.scheduling.space import Space
+from trainmaster.scheduling.task import Run
+
+
+class Room:
+    """A count of the nodes that can give a member's part of a gang (`able`), and of those that can give the first's (`led`).
+
+    It begins with the space as it is now; what changes is told. Of a gang that must be in one domain every domain has a count
+    of its own.
+    """
+
+    def __init__(self, space: Space, ask: Ask) -> None:
+        self.space, self.ask = space, ask
+        self.able = self.led = 0
+        self._of = space.domains(ask.within)[0] if ask.within is not None else None
+        self._counts: dict[int, list[int]] = {}  # of each domain: able, led
+        self._good: set[int] = set()  # domains with room
+        if self._of is None:
+            self.able, self.led = space.count(ask.each), space.count(ask.first)
+            return
+        for _, nodes in space.fitting(ask.each):
+            for node in nodes:
+                self.change(node, 1, 0)
+        for _, nodes in space.fitting(ask.first):
+            for node in nodes:
+                self.change(node, 0, 1)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the gang fits."""
+        return bool(self._good) if self._of is not None else self.able >= self.ask.nodes and self.led > 0
+
+    @property
+    def best(self) -> tuple[int, int, int]:
+        """Where it fits: the domain that has least more than is needed (`NOWHERE`: no matter), how many can there, how many
+        the first's part.
+        """
+        if self._of is None:
+            return NOWHERE, self.able, self.led
+        domain = min(self._good, key=lambda one: (self._counts[one][0], one))
+        able, led = self._counts[domain]
+        return domain, able, led
+
+    def change(self, node: int, able: int, led: int) -> None:
+        """A node can from now on (1) give a part, or no longer (-1)."""
+        if self._of is None:
+            self.able += able
+            self.led += led
+            return
+        domain = self._of[node]
+        if domain == NOWHERE or not (able or led):
+            return
+        counts = self._counts.setdefault(domain, [0, 0])
+        counts[0] += able
+        counts[1] += led
+        (self._good.add if counts[0] >= self.ask.nodes and counts[1] > 0 else self._good.discard)(domain)
+
+    def come_back(self, later: Later, run: Run, sign: int = 1) -> None:
+        """A run's nodes come back in `later` (or go again: `sign` -1)."""
+        space, each, first = self.space, self.ask.each, self.ask.first
+        gives = space.gives
+        for index, node in enumerate(run.grant.nodes):
+            if node >= 0 and space.sites[node].open:
+                before = later.cell(node)
+                later.give(node, run.grant.part(index)._replace(sign=sign))
+                after = later.cell(node)
+                self.change(node, gives(after, each) - gives(before, each), gives(after, first) - gives(before, first))

@@ -1,0 +1,163 @@
+"""Laws of placement: a gang is in one rack where it must be, waits for one where it likes to, and delays nobody. Random wishes."""
+
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+
+import pytest
+from hypothesis import Phase, given, settings
+from test_scheduling_laws import History, occupied, seeds, started
+from test_sharing_laws import Shared
+
+from trainmaster.scheduling.ask import confined
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.domains import BOTH, domain_of
+from trainmaster.scheduling.explain import grouped, impossible
+from trainmaster.scheduling.policy import POLICIES, Policy
+from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.task import Owner, Task, kind_of
+from trainmaster.scheduling.wish import Wish
+
+LEVELS = ("zone", "rack", "host", "floor")
+
+
+class Placed(Shared):
+    """A shared cluster with racks, and jobs that say where they want to be."""
+
+    def __init__(self, rng: Random, policy: Policy) -> None:
+        super().__init__(rng, policy)
+        self.sites = tuple(map(self.somewhere, self.sites))
+
+    def somewhere(self, site: Site) -> Site:
+        labels = {"zone": self.rng.choice("ab"), "rack": self.rng.choice("12"), "data": self.rng.choice(["x", "x,y", ""])}
+        named = [name for name in labels if self.rng.random() < 0.9]
+        return site._replace(labels=tuple((name, labels[name]) for name in sorted(named)), host=self.rng.choice(["", "h", "i"]))
+
+    def queue(self, task: Task) -> None:
+        fresh = task.kind.project == "default"
+        super().queue(task)
+        if fresh:
+            self.waiting[task.id] = wishing(self.rng, self.waiting[task.id])
+
+
+class Wishing(History):
+    """The same without quotas and classes: whoever fits may start."""
+
+    somewhere = Placed.somewhere
+
+    def __init__(self, rng: Random, policy: Policy) -> None:
+        super().__init__(rng, policy)
+        self.sites = tuple(site._replace(open=True) for site in map(self.somewhere, self.sites))  # type: ignore[arg-type]
+
+    def queue(self, task: Task) -> None:
+        if task.attained_s == 0:  # it is new; some are like one that waits
+            alike = [one.kind for one in self.waiting.values()] if self.rng.random() < 0.4 else []
+            task = task._replace(kind=self.rng.choice(alike)) if alike else wishing(self.rng, task)
+        super().queue(task)
+
+
+def wishing(rng: Random, task: Task) -> Task:
+    kind, ask = task.kind, task.kind.ask
+    within = rng.choice([None, None, *LEVELS]) if ask.nodes > 1 else None
+    prefer = rng.choice([None, *LEVELS])
+    strategy, near = (
+        rng.choice([None, "pack", "spread", "balanced", "fragmentation"]),
+        rng.choice([None, None, "x", "checkpoint"]),
+    )
+    wish = Wish(strategy, prefer, rng.choice([0.0, 5.0, 30.0]) if prefer else 0.0, rng.choice([None, None, "g"]), near)
+    owner = Owner(kind.project, kind.member, kind.work, kind.priority, kind.tier)
+    return task._replace(kind=kind_of(confined(ask, within), owner, wish=wish), homes=("n0",) if near == "checkpoint" else ())
+
+
+def in_one(snapshot: Snapshot, nodes: tuple[int, ...], level: str) -> bool:
+    """Whether all of these nodes are in one domain of a level."""
+    if BOTH in level:
+        return all(in_one(snapshot, nodes, one) for one in level.split(BOTH))
+    sites = [snapshot.sites[node] for node in nodes]
+    domains = {domain_of(level, site.name, site.labels, site.host) for site in sites}
+    return len(domains) == 1 and None not in domains
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_a_gang_is_in_one_domain_whatever_is_remembered(name: str, seed: int) -> None:
+    """Of the level that it must be in; while it waits for a better place, of the one that it would be in."""
+    rng = Random(seed)
+    history, carry = rng.choice([Placed, Wishing])(rng, POLICIES[name]), Carry()
+    for _ in range(25):
+        snapshot = history.step()
+        plan, carry = cycle(snapshot, history.policy, carry)
+        assert plan == cycle(snapshot, history.policy)[0], "the plan of an empty carry"
+        groups = grouped(snapshot.sites)
+        for one in (*plan.placements, *plan.handovers):
+            task = snapshot.waiting[one.job]
+            ask, wish = task.kind.ask, task.kind.wish
+            assert len(set(one.grant.nodes)) == ask.nodes, "a gang starts whole"
+            if ask.within is not None:
+                assert in_one(snapshot, one.grant.nodes, ask.within)
+            best = wish.best(ask)
+            if one.job not in snapshot.promised and best is not ask and wish.patient(task.since_s, snapshot.now_s):
+                assert impossible(best, groups) or in_one(snapshot, one.grant.nodes, best.within or "node")
+        assert all(plan.reason(task, snapshot.now_s).text for id, task in snapshot.waiting.items() if id not in started(plan))
+        if rng.random() < 0.9:
+            history.act(plan)
+
+
+@pytest.mark.parametrize("name", ["fifo", "sjf"])
+@settings(max_examples=100, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_who_can_start_where_its_spec_permits_does(name: str, seed: int) -> None:
+    """Every choice of nodes is tried for everybody who was left waiting."""
+    history = Wishing(Random(seed), POLICIES[name])
+    for _ in range(15):
+        snapshot = history.step()
+        plan, _ = cycle(snapshot, history.policy)
+        history.act(plan)
+        space, groups = occupied(history.sites, history.running), grouped(history.sites)
+        for task in history.waiting.values():
+            ask, wish = task.kind.ask, task.kind.wish
+            if task.not_before_s > history.now_s:
+                continue
+            best = wish.best(ask)
+            if wish.patient(task.since_s, history.now_s) and impossible(best, groups) is None:
+                ask = best
+            able = sorted(node for _, nodes in space.fitting(ask.each) for node in nodes)
+            for nodes in combinations(able, ask.nodes):
+                led = any(space.gives(space.of[node], ask.first) for node in nodes)
+                assert not led or (ask.within is not None and not in_one(snapshot, nodes, ask.within)), "it could start"
+
+
+@settings(max_examples=100, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_who_has_a_reservation_starts_then(seed: int) -> None:
+    """When those that run end as is thought and nobody comes, the first in order starts no later than it was told."""
+    history = Wishing(Random(seed), POLICIES["easy"])
+    for _ in range(15):
+        history.step()
+        plan, _ = cycle(history.here(), history.policy)
+        history.act(plan)
+        for one in plan.reservations:
+            left = {id: run for id, run in history.running.items() if run.end_s > one.at_s}
+            task = history.waiting[one.job]
+            later = replace(
+                history.here(), now_s=max(one.at_s, history.now_s), running=left, waiting={one.job: task}, changes=None
+            )
+            assert started(cycle(later, history.policy)[0]) == {one.job}
+
+
+@pytest.mark.parametrize("depth", [1, 3, 100])
+@settings(max_examples=50, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_no_reservation_is_delayed_by_who_starts(depth: int, seed: int) -> None:
+    history = Wishing(Random(seed), replace(POLICIES["conservative"], depth=lambda snapshot: depth))
+    for _ in range(15):
+        history.step()
+        plan, _ = cycle(history.here(), history.policy)
+        history.act(plan)
+        again, _ = cycle(history.here(), history.policy)
+        assert not again.placements, "who could start has"
+        times = {one.job: one.at_s for one in again.reservations}
+        for one in plan.reservations:
+            assert times[one.job] <= one.at_s, "somebody behind it delays it"
