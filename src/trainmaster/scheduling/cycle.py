@@ -1,10 +1,11 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain
+from typing import Any
 
 from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, Shape
@@ -12,7 +13,7 @@ from trainmaster.scheduling.carry import Carry, Head
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import patience, refusal
 from trainmaster.scheduling.fragmentation import typical
-from trainmaster.scheduling.order import Key
+from trainmaster.scheduling.order import STILL_S, Key
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
@@ -62,8 +63,8 @@ class _Decision:
         self.handovers: list[Handover] = []
         self.able: dict[Shape, int] = {}  # how many nodes can give it, where they were too few, while nothing is taken
         self.depth = policy.depth(snapshot)
-        self.ends = carry.ends
         self.view = policy.study(snapshot, carry.kept)
+        self.ends = carry.ends if policy.expect is None else self._expected(policy.expect)
         self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
@@ -74,6 +75,7 @@ class _Decision:
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
+        self.turn_s = FOREVER  # when somebody will have waited for so long that it is his turn
         self.kept_back = False
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
 
@@ -86,7 +88,7 @@ class _Decision:
         policy, order, now_s = self.policy, self.policy.order, snapshot.now_s
         if not policy.steady or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
             return False
-        if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle:
+        if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle or now_s >= self.turn_s:
             return False
         if policy.taste(snapshot, self.carry.kept) is not self.space.cells.taste:
             return False
@@ -117,6 +119,7 @@ class _Decision:
         order, view = self.policy.order, self.view
         heads = [(order(view, queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values()]
         if self.policy.steady:
+            self.turn_s = min((queue[0][2].since_s for queue in self.carry.queues.values()), default=FOREVER) + STILL_S
             self._remember(sorted((order(view, queue[-1][2]), queue[-1][1]) for queue in self.carry.queues.values()))
         heapify(heads)
         while heads:
@@ -194,8 +197,8 @@ class _Decision:
 
     def _try(self, task: Task) -> bool:
         ask, space = self._wanted(task), self.space
-        end_s = FOREVER if task.estimate_s is None else self.now_s + task.estimate_s
-        space.until_s = self._stays_s(task, end_s) if space.closing else 0.0
+        end_s = self.now_s + self._holds_s(task)
+        space.until_s = self._stays_s(task) if space.closing else 0.0
         if ask in self.lost:
             return self._refuse(task, ask, ())
         if ask in self.held_off and end_s >= self.held_off[ask]:
@@ -221,10 +224,22 @@ class _Decision:
         self._start(task, chosen, end_s)
         return True
 
-    def _stays_s(self, task: Task, end_s: float) -> float:
+    def _holds_s(self, task: Task) -> float:
+        """How long it will hold its nodes, as far as one thinks."""
+        if self.policy.expect is not None:
+            return self.policy.expect(self.view, task)
+        return FOREVER if task.estimate_s is None else task.estimate_s
+
+    def _expected(self, expect: Callable[[Any, Task], float]) -> list[tuple[float, int, Run]]:
+        """The ends of those that run, as the policy thinks of them now."""
+        now_s, view = self.now_s, self.view
+        return sorted((now_s + expect(view, run.at(now_s)), run.task.seq, run) for run in self.carry.runs.values())
+
+    def _stays_s(self, task: Task) -> float:
         """Until when its nodes must stay: who may be stopped and says no time goes on elsewhere when its nodes leave."""
-        goes_on = end_s == FOREVER and self.snapshot.rules.work(task.kind.work).preemptible
-        return self.now_s + WINDOW_MIN_S if goes_on else end_s
+        if task.estimate_s is not None:
+            return self.now_s + task.estimate_s
+        return self.now_s + WINDOW_MIN_S if self.snapshot.rules.work(task.kind.work).preemptible else FOREVER
 
     def _wanted(self, task: Task) -> Ask:
         """What it may start with: while it waits for a better place, that place; where there can be none it does not wait."""
@@ -314,7 +329,7 @@ class _Decision:
         self.lost.clear()
         self.held_off.clear()
         self.stage.stopped.update(run.task.id for run in chosen)
-        self._start(task, nodes, FOREVER if task.estimate_s is None else self.now_s + task.estimate_s, chosen)
+        self._start(task, nodes, self.now_s + self._holds_s(task), chosen)
         return True
 
     def _spend(self, kept: list[Kept], chosen: list[int], ask: Ask) -> None:
@@ -340,8 +355,7 @@ class _Decision:
             return
         nodes = named(space, ask, found, booked) if self.depth > 1 or ask.within is not None else None
         if nodes is not None:
-            until_s = FOREVER if task.estimate_s is None else found.at_s + task.estimate_s
-            self.booked.append(Booking(until_s, nodes))
+            self.booked.append(Booking(found.at_s + self._holds_s(task), nodes))
         self.reservations.append(Reservation(task.id, found.at_s))
         spare = (0, 0) if nodes is not None else (found.able - ask.nodes, found.led - 1)
         self.kept.append(Kept(task.id, ask.each, found.at_s, spare[0], found.then, nodes))

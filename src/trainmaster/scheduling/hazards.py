@@ -45,6 +45,24 @@ class Hazards:
         self.ends = [0.0] * LEVELS
         self.reached = [0.0] * LEVELS
         self.version = 0
+        self._latest = -1  # the last to be submitted of all that are known
+        self._living: set[int] = set()
+
+    def follow(self, living: Sequence[Life], ended: Sequence[Life]) -> bool:
+        """Take in all that live now, and who has ended since; False: begin anew, since somebody else is gone or came in late.
+
+        What is known is then what one would know who had only just come and saw the same.
+        """
+        now = {life.seq for life in living}
+        over = {life.seq for life in ended}
+        late = any(seq <= self._latest for seq in (now | over) - self._living)
+        if late or not self._living <= now | over:
+            return False
+        for life in sorted((*living, *ended)):
+            self.learn(life)
+        self._latest = max(self._latest, max(now | over, default=-1))
+        self._living = now
+        return True
 
     def learn(self, life: Life) -> None:
         """Take in what is known of a job now."""

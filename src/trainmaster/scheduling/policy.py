@@ -15,10 +15,8 @@ from trainmaster.scheduling.order import (
     STILL_S,
     Key,
     Study,
-    attained,
     learned,
     least_attained,
-    left,
     priority_then_fifo,
     service_rate,
     shortest_first,
@@ -27,6 +25,7 @@ from trainmaster.scheduling.order import (
     width_of,
 )
 from trainmaster.scheduling.places import Places, pack
+from trainmaster.scheduling.predict import Foresight, foresee, predicted
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space, Taste
@@ -65,9 +64,12 @@ class Policy:
     `within` is the order among waiting tasks of one kind, which time alone never changes and with which `order` agrees; None:
     there is no such order, each is looked at for itself.
     `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `steady`: the order of
-    two waiting tasks never changes by time alone. `beat_s`: how often to look again though nothing happened. `study` makes of
-    the snapshot what `order` is given, once for each cycle; it may keep things in the dictionary, which may be thrown away.
+    two waiting tasks never changes by time alone, until one has waited for `STILL_S`. `beat_s`: how often to look again though
+    nothing happened. `study` makes of the snapshot what `order` is given, once for each cycle; it may keep things in the
+    dictionary, which may be thrown away.
     `parts` are policies of several sets of pools, by name; where there are any, nothing else here is looked at.
+    `expect` says for how many seconds from now a task (one that runs as `Run.at` shows it) will hold what it has; None: for as
+    long as its own estimate says.
     `sharing` is how `order` comes about where a start changes the keys of others at once.
     `taste` says which of several devices a share comes from, and `place` may ask it too (`Cells.worths`).
     """
@@ -83,6 +85,7 @@ class Policy:
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
     sharing: Sharing | None = None
+    expect: Callable[[Any, Task], float] | None = None
     parts: "tuple[tuple[frozenset[str], Policy], ...]" = ()
     taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = tightest
 
@@ -102,9 +105,9 @@ def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Places:
         yield number, nodes
 
 
-def whenever(snapshot: Snapshot, run: Run, task: Task) -> bool:
-    """Everybody makes way."""
-    return True
+def at_once(snapshot: Snapshot, run: Run, task: Task) -> bool:
+    """Everybody makes way, but whoever had to stand still for long has its turn."""
+    return snapshot.now_s - run.placed_s >= (MIN_TURN_S if _stood_long(run) else 0.0)
 
 
 def no_reservations(snapshot: Snapshot) -> int:
@@ -129,24 +132,21 @@ def one_for_everybody(snapshot: Snapshot) -> int:
 
 def after_a_while(snapshot: Snapshot, run: Run, task: Task) -> bool:
     """Whoever has run long enough to have got somewhere; for one that had stood still for long that is longer."""
-    stood_s = run.placed_s - run.task.since_s
-    return snapshot.now_s - run.placed_s >= (MIN_TURN_S if stood_s >= STILL_S else MIN_RUN_S)
+    return snapshot.now_s - run.placed_s >= (MIN_TURN_S if _stood_long(run) else MIN_RUN_S)
+
+
+def _stood_long(run: Run) -> bool:
+    return run.placed_s - run.task.since_s >= STILL_S
 
 
 def learn(snapshot: Snapshot, kept: dict[str, Any]) -> Study:
     """What the lives of all jobs so far say."""
+    runs = (run.at(snapshot.now_s) for run in snapshot.running.values())
+    living = [Life(task.seq, service_rate(task), task.attained_s, False) for task in (*snapshot.waiting.values(), *runs)]
     hazards, seen = kept.get("hazards"), kept.get("seen", 0)
-    if hazards is None:
+    if hazards is None or not hazards.follow(living, [_life(past) for past in snapshot.ended[seen:]]):
         hazards = kept["hazards"] = Hazards()
-        seen = 0
-    living = sorted((*snapshot.waiting.values(), *(run.at(snapshot.now_s) for run in snapshot.running.values())))
-    lives = [Life(task.seq, service_rate(task), task.attained_s, False) for task in living]
-    if seen == 0:
-        lives = sorted([*lives, *map(_life, snapshot.ended)])
-    else:
-        lives += map(_life, snapshot.ended[seen:])
-    for life in lives:
-        hazards.learn(life)
+        hazards.follow(living, [_life(past) for past in snapshot.ended])
     kept["seen"] = len(snapshot.ended)
     return Study(hazards, snapshot.now_s)
 
@@ -172,18 +172,39 @@ POLICIES = {
         Policy("fragmentation", priority_then_fifo, to_taste, no_reservations, taste=typical),
         Policy("easy", priority_then_fifo, pack, one_reservation),
         Policy("conservative", priority_then_fifo, pack, one_for_everybody, steady=False),
-        Policy("sjf", shortest_first, pack, no_reservations, left, exact=True),
-        Policy("srtf", shortest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),
-        Policy("srsf", smallest_first, pack, no_reservations, left, overtaking(whenever), steady=False, exact=True),
+        Policy("sjf", shortest_first, pack, no_reservations, None, steady=False, exact=True),
+        Policy("srtf", shortest_first, pack, no_reservations, None, overtaking(at_once), steady=False, exact=True),
+        Policy("srsf", smallest_first, pack, no_reservations, None, overtaking(at_once), steady=False, exact=True),
         Policy(
             "learned", learned, pack, no_reservations, None, overtaking(after_a_while), steady=False, beat_s=1200.0, study=learn
+        ),
+        Policy(
+            "shortest",
+            shortest_first,
+            pack,
+            one_reservation,
+            None,
+            steady=False,
+            beat_s=600.0,
+            exact=True,
+        ),
+        Policy(
+            "predicted",
+            predicted,
+            pack,
+            one_reservation,
+            None,
+            steady=False,
+            beat_s=600.0,
+            study=foresee,
+            expect=Foresight.held_s,
         ),
         Policy(
             "least-attained",
             least_attained,
             pack,
             no_reservations,
-            attained,
+            None,
             overtaking(after_a_while),
             steady=False,
             beat_s=MIN_RUN_S,

@@ -38,7 +38,7 @@ from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
 from trainmaster.scheduling.order import priority_then_fifo
 from trainmaster.scheduling.places import pack
-from trainmaster.scheduling.policy import Policy, chosen, one_reservation, whenever
+from trainmaster.scheduling.policy import Policy, at_once, chosen, one_reservation
 from trainmaster.scheduling.preempt import overtaking
 from trainmaster.store.codec import load_event
 from trainmaster.store.migrate import migrate
@@ -54,7 +54,7 @@ WILD = Faults(unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_cras
 
 
 # Whoever is ahead in order takes what it needs from those behind: as many hand-overs as there can be.
-PUSHY = Policy("pushy", priority_then_fifo, pack, one_reservation, preempt=overtaking(whenever), steady=False)
+PUSHY = Policy("pushy", priority_then_fifo, pack, one_reservation, preempt=overtaking(at_once), steady=False)
 
 
 @dataclass(slots=True)
