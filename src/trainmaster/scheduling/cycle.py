@@ -218,6 +218,8 @@ class _Decision:
         if chosen is None:
             if shut:
                 return self._refuse(task, ask, kept, closed(task.kind, shut))
+            if kept and given(space, ask, self._places(task, shut), (), task.kind.wish) is None:
+                kept = []  # it would not fit either if nothing were kept
             if kept:  # nor will one that would run even longer: it harms no fewer
                 self.held_off[ask] = min(end_s, self.held_off.get(ask, FOREVER))
             return self._refuse(task, ask, kept)
