@@ -250,7 +250,7 @@ def test_nodes_show_what_is_free(api: Api) -> None:
         {
             "name": "node0", "state": "up", "state_reason": "", "pool": "default", "host": "host", "cpus": 4.0,
             "memory_bytes": NODE.memory_bytes, "devices": [], "counted": {}, "virtual": False,
-            "free": {"cpus": 3.0, "memory_bytes": NODE.memory_bytes, "devices": [], "counted": {}}, "jobs": [job],
+            "free": {"cpus": 3.0, "memory_bytes": NODE.memory_bytes, "devices": [], "gpus": 0, "counted": {}}, "jobs": [job],
         }
     ]  # fmt: skip
     answer = api.http.post("/nodes/node0/drain", json={"reason": "fan"})
