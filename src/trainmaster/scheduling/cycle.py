@@ -10,7 +10,7 @@ from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, Shape
 from trainmaster.scheduling.carry import Carry, Head
 from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.explain import patience, refusal
+from trainmaster.scheduling.explain import patience, refusal, sought
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
@@ -191,7 +191,7 @@ class _Decision:
             self.charges += 1
 
     def _try(self, task: Task) -> bool:
-        ask, space = self._wanted(task), self.space
+        ask, space = sought(task, self.now_s, self._busy), self.space
         end_s = FOREVER if task.estimate_s is None else self.now_s + task.estimate_s
         space.until_s = self._stays_s(task, end_s) if space.closing else 0.0
         if ask in self.lost:
@@ -223,12 +223,6 @@ class _Decision:
         """Until when its nodes must stay: who may be stopped and says no time goes on elsewhere when its nodes leave."""
         goes_on = end_s == FOREVER and self.snapshot.rules.work(task.kind.work).preemptible
         return self.now_s + WINDOW_MIN_S if goes_on else end_s
-
-    def _wanted(self, task: Task) -> Ask:
-        """What it may start with: while it waits for a better place, that place; where there can be none it does not wait."""
-        ask, wish = task.kind.ask, task.kind.wish
-        best = wish.best(ask) if wish.patient(task.since_s, self.now_s) else ask
-        return ask if best is not ask and self._busy(best).kind == "impossible" else best
 
     def _busy(self, ask: Ask) -> Refusal:
         busy = self.carry.busy
