@@ -190,8 +190,9 @@ def _settings(home: Home) -> LocalSettings:
 def rendered(spec: JobSpec, origin: Mapping[str, Any], in_place: bool) -> list[str]:
     """What the local engine would be given of a job, one text per node; nodes, id and credential are stand-ins."""
     home, each = Home.default(), spec.resources
-    devices = tuple(range(each.gpus))
-    shares = tuple(NodeShare(f"node-{n}", "127.0.0.1", each.cpus, each.memory_bytes or 0, devices) for n in range(each.nodes))
+    devices = tuple(range(each.devices))
+    share = NodeShare("", "127.0.0.1", each.cpus, each.memory_bytes or 0, devices, gpu_share=each.gpu_share)
+    shares = tuple(replace(share, node=f"node-{n}") for n in range(each.nodes))
     attempt = Attempt(1, Allocation(shares), 0.0, tuple(NodeRun() for _ in shares))
     code = CodeCopy(in_place=in_place)
     job = Job(f"{spec.experiment}-0", 1, spec, Origin(**origin), code, 0.0, State.STARTING, "", 0.0, attempt=attempt)

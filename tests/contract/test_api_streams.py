@@ -105,6 +105,8 @@ def test_gauges(api: Api) -> None:
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert values['trainmaster_jobs{state="queued"}'] == "1.0"
     assert values['trainmaster_node_free_cpus{node="node0"}'] == str(NODE.cpus)
+    assert values['trainmaster_pool_free_gpus{pool="default"}'] == "0.0"
+    assert values['trainmaster_pool_largest_gang_gpus{pool="default"}'] == "0.0"
     assert values["trainmaster_events_total"] == "2.0"
     assert httpx.get(f"{api.http.base_url}/metrics").status_code == 401
 
@@ -114,7 +116,7 @@ def test_a_plan_is_the_schedulers_own_decision_and_submits_nothing(api: Api) -> 
         return api.http.post("/plan", json={"spec": {"command": "python train.py", "resources": resources}})
 
     now = plan(cpus=2).json()
-    assert now["placement"] == [{"node": "node0", "cpus": 2.0, "memory_bytes": 0, "devices": []}]
+    assert now["placement"] == [{"node": "node0", "cpus": 2.0, "memory_bytes": 0, "devices": [], "gpus": 0.0}]
     assert (now["reason"], now["spec"]["name"]) == (None, "train")
     waits = plan(cpus=4).json()  # train-1 goes first, with one of the four
     assert waits["placement"] is None

@@ -79,8 +79,8 @@ class TestSimulatedEngine(EngineContract):
         return SimulatedWorld()
 
 
-def submission(job: str, number: int = 1, device: int = 0, node: str = "sim0") -> Submission:
-    shares = Allocation((builders.share(node, devices=(device,)),))
+def submission(job: str, number: int = 1, device: int = 0, node: str = "sim0", gpu_share: float = 0.0) -> Submission:
+    shares = Allocation((builders.share(node, devices=(device,), gpu_share=gpu_share),))
     value = builders.placed(builders.job(id=job), number)
     assert isinstance(value.attempt, Attempt)
     return builders.submission(builders.placed(builders.job(id=job), number, allocation=shares))
@@ -148,3 +148,12 @@ def test_what_no_control_plane_may_cause_is_noticed() -> None:
         "train-1.2/n0 started while train-1.1/n0 lives",
         "train-2.1/n0 was given [('sim0', 0)], which train-1.1/n0 holds",
     ]
+
+
+def test_parts_of_a_device_may_be_given_until_it_is_used_up() -> None:
+    engine = SimulatedEngine(random.Random(1), VirtualClock())
+    for number, part in enumerate((0.3, 0.6, 0.1)):
+        engine.submit(submission(f"part-{number}", gpu_share=part))
+    assert engine.violations == []
+    engine.submit(submission("part-3", gpu_share=0.1))
+    assert engine.violations == ["part-3.1/n0 was given [('sim0', 0)], which part-2.1/n0 holds"]

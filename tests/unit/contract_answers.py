@@ -20,7 +20,7 @@ WHY: dict[str, Any] = {
 DETAIL: dict[str, Any] = {
     **JOB,
     "spec": {
-        "resources": {"nodes": 1, "gpus": 0, "gpu_kind": None, "cpus": 1.0, "ranks": 2},
+        "resources": {"nodes": 1, "gpus": 0, "gpu_kind": None, "gpu_share": 0.0, "cpus": 1.0, "ranks": 2},
         "metrics": {"primary": "loss", "mode": "min"}, "params": {"lr": 0.1},
     },
     "origin": {"user": "ada", "host": "lab", "directory": "/src", "git_commit": "0123456789abcdef", "git_dirty": True},
@@ -68,7 +68,7 @@ TABLE: dict[str, Answer] = {
         "devices": [{"index": 0, "kind": "h100", "stand_in": True}], "virtual": True,
         "counted": {"custom.license": 2.0, "disk_bytes": 2**37, "network_bps": 1e11},
         "free": {
-            "cpus": 6.0, "memory_bytes": 2**33, "devices": [],
+            "cpus": 6.0, "memory_bytes": 2**33, "devices": [], "gpus": 0.0,
             "counted": {"custom.license": 1.0, "disk_bytes": 2**36, "network_bps": 6e10},
         },
         "jobs": ["digits-14"],

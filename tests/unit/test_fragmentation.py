@@ -13,12 +13,13 @@ import pytest
 from trainmaster.cli.app import run as tm
 from trainmaster.errors import UsageError
 from trainmaster.scheduling.ask import Ask, Shape, ask_of
+from trainmaster.scheduling.capacity import Capacity, capacities
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.fragmentation import ENOUGH, Fragmentation, counted, fragments, mix, typical
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.space import Grant, Site, Space
 from trainmaster.scheduling.task import Past, Run, Task, kind_of
 from trainmaster.simulator.openb import Workload, fill, load
 
@@ -124,6 +125,23 @@ def test_it_gives_more_of_the_gpus_away_than_best_fit_does() -> None:
     percent = [one.allocated_percent_mean for one in found.values()]
     assert all(better > worse + 0.3 for better, worse in pairwise(percent)), dict(zip(found, percent, strict=True))
     assert all(one.allocated_percent <= 100 for filling in found.values() for one in filling.seeds)
+
+
+def test_the_capacity_of_a_pool() -> None:
+    """Three open nodes of four GPUs: one whole, one with a GPU and a half left, one without CPUs; another pool; one drained."""
+    sites = [Site(name, gpus(4)._replace(pool="a"), (0,) * 4, pool="a") for name in ("n0", "n1", "n2")]
+    sites += [Site("n3", gpus(1)._replace(pool="b"), (0,), pool="b"), Site("n4", gpus(4), (0,) * 4, False, pool="a")]
+    space = Space(sites)
+    space.hold(Grant(ask_of(1, Shape(gpus=2)), (1,), ((0, 1),)))
+    space.hold(Grant(ask_of(1, HALF), (1,), ((2,),)))
+    space.hold(Grant(ask_of(1, Shape(cpus=8000)), (2,)))
+    found = capacities(space, Fragmentation(((WHOLE_GPU, 1),)))
+    assert found == {
+        "a": Capacity(gpus=12.0, free_gpus=9.5, whole_gpus=9, largest_gang_gpus=4, fragmented_gpus=4.5),
+        "b": Capacity(1.0, 1.0, 1, 1, 0.0),
+    }
+    space.give(Grant(ask_of(1, Shape(cpus=8000)), (2,)))
+    assert capacities(space, Fragmentation(()))["a"].largest_gang_gpus == 8, "two nodes of four: more than three of one"
 
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,8000,8192,2,T4\nb,8000,8192,2,G2\nc,8000,8192,0,\n"

@@ -12,7 +12,7 @@ from trainmaster.home import Home
 from trainmaster.model.checkpoints import Checkpoint, Part
 from trainmaster.model.job import Job, Outcome, RankEnd
 from trainmaster.model.nodes import Allocation
-from trainmaster.model.spec import CheckpointSpec, CodeCopy, Environment, MetricsSpec, Resources
+from trainmaster.model.spec import CheckpointSpec, CodeCopy, Environment, MetricsSpec, Resources, Role
 from trainmaster.testing import builders
 
 SITE = Site(Home(Path("/state")), LocalSettings(), {"HOME": "/home/ann", "USER": "ann"})
@@ -132,9 +132,24 @@ def test_which_devices_a_program_sees(
     asked: tuple[int, ...], real: bool, visible: list[int] | None, order: str | None
 ) -> None:
     allocation = Allocation((builders.share(devices=asked),))
-    submission = builders.submission(builders.placed(builders.job(), allocation=allocation))
+    job = builders.job(spec=builders.spec(resources=Resources(gpus=len(asked))))
+    submission = builders.submission(builders.placed(job, allocation=allocation))
     launch = render.launch(submission, replace(SITE, real_devices=real))
     assert (launch["devices"], launch["environment"].get("CUDA_DEVICE_ORDER")) == (visible, order)
+
+
+def test_ranks_and_roles_each_see_their_own_devices() -> None:
+    """Whole ones first, in the spec's order; the one of which somebody has a part is the last that the attempt was given."""
+    for ranks, role, seen in [
+        (Resources(gpus=2), Resources(gpus=1), ([4, 5], [6])),
+        (Resources(gpus=2), Resources(gpu_share=0.25), ([4, 5], [6])),
+        (Resources(gpu_share=0.25), Resources(gpus=2), ([6], [4, 5])),
+    ]:
+        spec = builders.spec(resources=ranks, roles={"eval": Role("x", role)})
+        shares = Allocation((builders.share(devices=(4, 5, 6), gpu_share=ranks.gpu_share + role.gpu_share),))
+        submission = builders.submission(builders.placed(builders.job(spec=spec), allocation=shares))
+        launch = render.launch(submission, SITE)
+        assert (launch["devices"], launch["roles"][0]["devices"]) == seen
 
 
 def test_the_specs_interpreter_comes_first(tmp_path: Path) -> None:

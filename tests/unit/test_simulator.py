@@ -123,7 +123,7 @@ def test_the_command_prints_a_table_or_json(
     assert [one["policy"] for one in found] == ["fifo", "easy"]
     assert list(tmp_path.iterdir()) == [Path(trace)]  # with --json there is no report unless one is asked for
     asked = {"policy", "jobs", "completion_mean_s", "wait_mean_s", "wait_max_s", "bounded_slowdown_mean", "utilisation"}
-    assert asked | {"preemptions", "seconds", "fairness", "lost_hours", "projects"} <= set(found[0])
+    assert asked | {"preemptions", "seconds", "fragmentation", "fairness", "lost_hours", "projects"} <= set(found[0])
     assert tm(["simulate", trace]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("fair-share")
     assert tm(["simulate", trace, "--policy", "fiffo"]) == 2

@@ -21,7 +21,7 @@ from trainmaster.simulator.charts import Result, charts
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes
-from trainmaster.simulator.watch import SAMPLES, Sample, Watch, fairness, jain
+from trainmaster.simulator.watch import SAMPLES, Sample, Watch, fairness, jain, mean
 
 
 def trace(*jobs: tuple[float, float, int, str], nodes: int = 1) -> Trace:
@@ -69,18 +69,23 @@ def test_jain_is_between_one_of_n_and_one(shares: list[float]) -> None:
 
 def test_fairness_looks_at_who_always_has_work_and_at_weights() -> None:
     both, one = frozenset({"a", "b"}), frozenset({"a"})
-    samples = [Sample(float(n), 1, 8.0, {"a": 30.0 * n, "b": 10.0 * n}, both if n < 30 else one) for n in range(60)]
+    samples = [Sample(float(n), 1, 8.0, 0.0, {"a": 30.0 * n, "b": 10.0 * n}, both if n < 30 else one) for n in range(60)]
     found = fairness(samples, Cluster())
     assert [value for _, value in found] == [pytest.approx(0.8)] * 18  # of 12 … 29: there both have work throughout
     weighted = fairness(samples, Cluster(projects=(Project("a", weight=3.0),)))
     assert [value for _, value in weighted] == [pytest.approx(1.0)] * 18
 
 
+def test_a_mean_over_time_weighs_by_how_long() -> None:
+    assert mean([(0.0, 1.0), (9.0, 11.0), (10.0, 5.0)]) == 2.0
+    assert mean([(0.0, 1.0)]) is None
+
+
 def test_charts_are_of_what_there_is_to_show() -> None:
     def names(of: Trace, *policies: str) -> list[str]:
         return [chart.name for chart in charts([result(of, policy) for policy in policies], True)]
 
-    always = ["wait", "completion", "queue", "utilisation"]
+    always = ["wait", "completion", "queue", "utilisation", "fragmentation"]
     assert names(crowd(), "fifo") == [*always, "fairness", "slowdown"]
     alone = trace((0.0, 5000.0, 8, "a"), (600.0, 10.0, 8, "a"))
     assert names(alone, "fifo", "srtf") == [*always, "slowdown", "preemptions", "lost"]
@@ -123,7 +128,7 @@ def test_the_page_is_whole_and_fetches_nothing() -> None:
     text = page(result(crowd()), result(crowd(), "srtf"), of=crowd())
     parsed = Checked(text)
     assert (parsed.open, parsed.seen.count("script"), parsed.seen.count("img"), "://" in text) == ([], 0, 0, False)
-    assert parsed.seen.count("section") == 6
+    assert parsed.seen.count("section") == 7
     assert "waits &lt;fall&gt;" in text
     assert "80 jobs, submitted over 1.3 min" in text
     assert [cell for cell in ("vision", "speech") if f"<td>{cell}</td>" in text] == ["vision", "speech"]

@@ -99,6 +99,22 @@ def test_short_forms() -> None:
     assert spec.resources == Resources(gpus=2, ranks=2)
 
 
+@pytest.mark.parametrize(
+    ("written", "meant", "told"),
+    [
+        ("0.25", Resources(gpu_share=0.25), 0.25),
+        ("0.3333", Resources(gpu_share=0.333), 0.333),  # thousandths
+        ("h100:0.5", Resources(gpu_share=0.5, gpu_kind="h100"), "h100:0.5"),
+        ("H100:.5", Resources(gpu_share=0.5, gpu_kind="h100"), "h100:0.5"),
+    ],
+)
+def test_a_part_of_a_gpu(written: str, meant: Resources, told: object) -> None:
+    spec = load_bytes(f"command: x\nresources: {{gpus: {written}}}".encode(), "f")
+    assert (spec.resources, spec.resources.devices, to_mapping(spec)["resources"]["gpus"]) == (meant, 1, told)
+    assert from_mapping(to_mapping(spec)) == spec
+    assert from_mapping(from_options({"gpus": written}, ["x"])).resources == meant
+
+
 def test_anchors_are_followed() -> None:
     spec = load_bytes(b"command: x\nname: &n a\nexperiment: *n\nparams: &p {a: 1}\n", "f")
     assert (spec.name, spec.experiment, spec.params) == ("a", "a", {"a": 1})

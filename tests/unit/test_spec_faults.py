@@ -63,7 +63,9 @@ TABLE = {
     "secrets": (C + "environment:\n  secrets: [HF_TOKEN]\n", [("environment.secrets", 3, 3, None)]),
     "image": (C + "environment: {image: a}\n", [("environment.image", 2, 15, None)]),
     "interval": (C + "checkpoint: {interval: auto}\n", [("checkpoint.interval", 2, 24, None)]),
-    "fraction": (C + "resources: {gpus: 0.25}\n", [("resources.gpus", 2, 19, None)]),
+    "more than a part of a gpu": (C + "resources: {gpus: 1.5}\n", [("resources.gpus", 2, 19, None)]),
+    "less than a part of a gpu": (C + "resources: {gpus: 0.0001}\n", [("resources.gpus", 2, 19, None)]),
+    "more than a part of a kind": (C + "resources: {gpus: h100:1.5}\n", [("resources.gpus", 2, 19, None)]),
     "choice of gpus": (C + "resources: {gpus: [h100:8, a100:8]}\n", [("resources.gpus", 2, 19, None)]),
     # values
     "empty command": ("command: ''\n", [("command", 1, 10, None)]),

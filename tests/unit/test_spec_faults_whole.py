@@ -50,6 +50,10 @@ TABLE: dict[str, tuple[str, list[tuple[str, int, int, str | None]]]] = {
         C + "resources: {gpus: h100:2}\nroles: {a: {command: x, resources: {gpus: a100:1}}}\n",
         [("roles.a.resources.gpus", 3, 43, "h100:1")],
     ),
+    "two parts of GPUs": (
+        C + "resources: {gpus: 0.5}\nroles: {a: {command: x, resources: {gpus: 0.25}}}\n",
+        [("roles.a.resources.gpus", 3, 43, "1")],
+    ),
     "twice the same role": (C + "roles:\n  a: x\n  a: y\n", [("roles.a", 4, 3, None)]),
     # data
     "data by version": (C + "data: {train: imagenet@v3}\n", [("data.train", 2, 15, None)]),

@@ -77,7 +77,7 @@ def _kind(device: Row) -> str:
 
 def _row(node: Row) -> list[str]:
     free, kinds = node["free"], sorted({_kind(device) for device in node["devices"]})
-    gpus = f"{len(free['devices'])} of {len(node['devices'])} {', '.join(kinds)}" if node["devices"] else "none"
+    gpus = f"{free['gpus']:g} of {len(node['devices'])} {', '.join(kinds)}" if node["devices"] else "none"
     memory = words.memory_of(free["memory_bytes"], node["memory_bytes"])
     state = f"{node['state']} {node['state_reason']}".rstrip()
     also = ", ".join(_counted(name, free["counted"][name], whole) for name, whole in node["counted"].items())

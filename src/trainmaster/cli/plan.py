@@ -109,7 +109,8 @@ def _limits(spec: Row) -> str:
 
 
 def _share(share: Row) -> str:
-    devices = f", GPU {', '.join(map(str, share['devices']))}" if share["devices"] else ""
+    part = f"{share['gpus']:g} of " if share["gpus"] != len(share["devices"]) else ""
+    devices = f", {part}GPU {', '.join(map(str, share['devices']))}" if share["devices"] else ""
     memory = f", {words.memory(share['memory_bytes'])}" if share["memory_bytes"] else ""
     return f"{share['node']}: {share['cpus']:g} CPU{'s' * (share['cpus'] != 1)}{memory}{devices}"
 

@@ -72,7 +72,8 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     lines = [f"{job['id']}  {job['state']}{_since(job, now_s)}"]
     if job["reason"] not in ("", job["state"]) and job["state"] not in ("running", "succeeded", "failed"):
         lines += _wrapped(str(job["reason"]), "  ", width=width)
-    gpus = f"{need['gpus']} × {need['gpu_kind'] or 'GPU'}, " if need["gpus"] else ""
+    count = need["gpu_share"] or need["gpus"]
+    gpus = f"{count:g} × {need['gpu_kind'] or 'GPU'}, " if count else ""
     cpus = f"{need['cpus']:g} CPU{'s' * (need['cpus'] != 1)}"
     each = ", ".join([gpus + cpus, *words.counted(need), words.plural(need["ranks"], "rank")])
     resources = f"{need['nodes']} nodes, each {each}" if need["nodes"] > 1 else each

@@ -95,12 +95,14 @@ def measures(results: Sequence[Result]) -> Table:
 
 def _extra(told: Sequence[Measures]) -> list[str]:
     """The columns that have something to say."""
-    found = ["FAIRNESS"] if any(one.fairness is not None for one in told) else []
+    found = ["FRAGMENTED"] if any(one.fragmentation is not None for one in told) else []
+    found += ["FAIRNESS"] if any(one.fairness is not None for one in told) else []
     return found + (["RESTARTS"] if any(one.restarts for one in told) else [])
 
 
 def _row(one: Measures, extra: Sequence[str]) -> list[str]:
     more = {
+        "FRAGMENTED": "-" if one.fragmentation is None else f"{one.fragmentation:.1%}",
         "FAIRNESS": "-" if one.fairness is None else f"{one.fairness:.2f}",
         "RESTARTS": f"{one.restarts:,}",
     }

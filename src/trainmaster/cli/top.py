@@ -75,10 +75,10 @@ def _node(node: dict[str, object]) -> list[str]:
     free: dict[str, object] = node["free"]  # type: ignore[assignment]
     whole, left = float(node["cpus"]), float(free["cpus"])  # type: ignore[arg-type]
     memory, unused = float(node["memory_bytes"]), float(free["memory_bytes"])  # type: ignore[arg-type]
-    devices, idle = len(node["devices"]), len(free["devices"])  # type: ignore[arg-type]
+    devices, idle = len(node["devices"]), float(free["gpus"])  # type: ignore[arg-type]
     cpus = f"{_bar(whole - left, whole)} {whole - left:g}/{whole:g}"
     used = f"{_bar(memory - unused, memory)} {words.memory(memory - unused)}/{words.memory(memory)}"
-    gpus = f"{_bar(devices - idle, devices)} {devices - idle}/{devices}" if devices else "none"
+    gpus = f"{_bar(devices - idle, devices)} {devices - idle:g}/{devices}" if devices else "none"
     return [str(node["name"]), str(node["state"]), cpus, used, gpus]
 
 

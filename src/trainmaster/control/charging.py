@@ -21,7 +21,7 @@ def rates(allocation: Allocation, nodes: Mapping[str, Node], rules: Cluster) -> 
     for share in allocation.shares:
         pool = rules.pool_of(share.node, nodes[share.node].pool)
         gpus, cpus = held.get(pool.name, (0, 0))
-        held[pool.name] = gpus + len(share.devices) * WHOLE, cpus + milli(share.cpus)
+        held[pool.name] = gpus + milli(share.gpus), cpus + milli(share.cpus)
         prices[pool.name] = float(pool.price)
     found = []
     for name, (gpu_milli, cpu_milli) in sorted(held.items()):

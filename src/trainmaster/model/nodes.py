@@ -54,6 +54,16 @@ class NodeShare:
     memory_bytes: int = 0
     devices: tuple[int, ...] = ()  # indices of `Device`
     counted: Counts = ()  # under the names that its node has it by
+    gpu_share: float = 0.0  # so much of the last of `devices`; 0: all of it
+
+    @property
+    def gpus(self) -> float:
+        """GPUs, a part of one counted as such."""
+        return len(self.devices) - 1 + self.gpu_share if self.gpu_share else float(len(self.devices))
+
+    def held(self, device: int) -> float:
+        """How much of one of `devices` it has."""
+        return self.gpu_share if self.gpu_share and device == self.devices[-1] else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,12 @@ class Resources:
     network_bps: float = field(default=0.0, hash=False)  # bits per second
     accelerators: Counts = field(default=(), hash=False)  # other than GPUs, by kind
     custom: Counts = field(default=(), hash=False)  # whatever an administrator counts: licenses
+    gpu_share: float = field(default=0.0, hash=False)  # of a single GPU, which others may have parts of too; then `gpus` is 0
+
+    @property
+    def devices(self) -> int:
+        """GPUs that it has all or a part of."""
+        return self.gpus + (self.gpu_share > 0)
 
     @property
     def counted(self) -> Counts:

@@ -89,8 +89,8 @@ def shape(resources: Resources, pool: str | None = None) -> Shape:
     # `Resources` leaves rare fields out of its hash, not out of its equality: the cache tells them apart.
     return Shape(
         resources.gpus,
-        0,
-        (resources.gpu_kind,) if resources.gpus and resources.gpu_kind else (),
+        milli(resources.gpu_share),
+        (resources.gpu_kind,) if resources.devices and resources.gpu_kind else (),
         milli(resources.cpus),
         resources.memory_bytes or 0,
         amounts(dict(resources.counted)),

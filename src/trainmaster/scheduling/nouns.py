@@ -106,9 +106,8 @@ def allocation(given: Grant, nodes: tuple[Node, ...]) -> Allocation:
 
 def _share(node: Node, shape: Shape, held: tuple[int, ...]) -> NodeShare:
     counted = tuple((name, amount / 1000) for name, amount in shape.counted)
-    return NodeShare(
-        node.name, node.address, shape.cpus / 1000, shape.memory, tuple(node.devices[place].index for place in held), counted
-    )
+    devices = tuple(node.devices[place].index for place in held)
+    return NodeShare(node.name, node.address, shape.cpus / 1000, shape.memory, devices, counted, shape.share / 1000)
 
 
 def accounts(balances: Iterable[Balance]) -> dict[Member, Account]:

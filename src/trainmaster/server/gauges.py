@@ -13,7 +13,9 @@ from trainmaster import __version__
 from trainmaster.model.job import State
 from trainmaster.model.nodes import NodeState
 from trainmaster.ports.store import JobQuery
+from trainmaster.scheduling.capacity import capacities
 from trainmaster.scheduling.explain import occupied
+from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.nouns import snapshot
 from trainmaster.server import runtime
 
@@ -21,6 +23,13 @@ router = APIRouter(tags=["server"])
 
 _LIVE = tuple(state for state in State if state.live)
 _LIVE_MAX = 20_000
+_POOL = {  # of `Capacity`
+    "gpus": "GPUs of nodes that take work",
+    "free_gpus": "GPUs free, parts of one included",
+    "whole_gpus": "GPUs wholly free",
+    "largest_gang_gpus": "GPUs of the largest gang of equal parts that fits now",
+    "fragmented_gpus": "GPUs free, and of no use to the requests of those that wait and run, as expected over these",
+}
 
 
 @router.get(
@@ -64,7 +73,9 @@ class _Gauges:
         events = self._desk.services.events
         nodes = [node for node in events.nodes() if node.state is not NodeState.GONE]
         live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
-        space = occupied(snapshot(time.time(), nodes, (), live))
+        queued = events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))
+        seen = snapshot(time.time(), nodes, queued, live)
+        space = occupied(seen)
         free = {site.name: space.cells.values[space.of[i]] for i, site in enumerate(space.sites) if site.open}  # take work
         yield _labelled("trainmaster_node_up", "1: takes work", "node", {n.name: float(n.state is NodeState.UP) for n in nodes})
         whole = {"cpus": {n.name: n.cpus for n in nodes}, "gpus": {n.name: float(len(n.devices)) for n in nodes}}
@@ -75,6 +86,10 @@ class _Gauges:
         for what, values in whole.items():
             yield _labelled(f"trainmaster_node_{what}", f"{what} there are", "node", values)
             yield _labelled(f"trainmaster_node_free_{what}", f"{what} free for new work", "node", left[what])
+        pools = capacities(space, typical(seen, {}))
+        for name, told in _POOL.items():
+            values = {pool: float(getattr(found, name)) for pool, found in pools.items()}
+            yield _labelled(f"trainmaster_pool_{name}", told, "pool", values)
 
 
 def _one(name: str, told: str, value: float) -> GaugeMetricFamily:

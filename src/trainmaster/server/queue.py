@@ -157,7 +157,8 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
         waits = None if grant is not None else outlook.estimates(seen, policy, known, (job.id,)).get(job.id)
         found = {
             "placement": None if shares is None else [
-                {"node": share.node, "cpus": share.cpus, "memory_bytes": share.memory_bytes, "devices": list(share.devices)}
+                {"node": share.node, "cpus": share.cpus, "memory_bytes": share.memory_bytes, "devices": list(share.devices),
+                 "gpus": share.gpus}
                 for share in shares
             ],
             "reason": None if shares is not None else why(mine, seen, place or 1),

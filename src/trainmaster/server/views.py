@@ -267,7 +267,10 @@ def node_view(node: Node, jobs: Sequence[Job]) -> View:
         for share in job.attempt.allocation.shares
         if share.node == node.name
     ]
-    taken = {index for _, share in shares for index in share.devices}
+    left = {device.index: 1.0 for device in node.devices}
+    for _, share in shares:
+        for index in share.devices:
+            left[index] = left.get(index, 0.0) - share.held(index)
     return {
         "name": node.name,
         "state": node.state.value,
@@ -282,7 +285,8 @@ def node_view(node: Node, jobs: Sequence[Job]) -> View:
         "free": {
             "cpus": max(0.0, node.cpus - sum(share.cpus for _, share in shares)),
             "memory_bytes": max(0, node.memory_bytes - sum(share.memory_bytes for _, share in shares)),
-            "devices": [d.index for d in node.devices if d.index not in taken],
+            "devices": [d.index for d in node.devices if left[d.index] == 1],  # whole
+            "gpus": round(sum(max(0.0, left[d.index]) for d in node.devices), 3),
             "counted": _left(node, [share for _, share in shares]),
         },
         "jobs": sorted({job for job, _ in shares}),

@@ -10,7 +10,7 @@ from trainmaster.simulator.replay import History, Replay
 from trainmaster.simulator.watch import Sample, fairness
 
 POINTS = 200  # of a distribution
-SMOOTH = 6  # samples that one point of utilisation is the mean of
+SMOOTH = 6  # samples that one point of utilisation and fragmentation is the mean of
 _DAY_S, _HOUR_S = 86_400.0, 3_600.0
 
 Point = tuple[float, float]
@@ -58,6 +58,8 @@ def data(replay: Replay) -> Data:
         "utilisation": _smooth(samples, begin_s, lambda sample: sample.busy / width),
         "slowdown": _by_size(lives),
     }
+    if any(site.devices for site in replay.sites):
+        found["fragmentation"] = _smooth(samples, begin_s, lambda sample: sample.fragments / width)
     found["fairness"] = [(at_s - begin_s, value) for at_s, value in fairness(samples, replay.settings.rules)]
     return found
 
@@ -91,6 +93,7 @@ def charts(results: Sequence[Result], gpus: bool) -> Iterator[Chart]:
         _distributed(results, "completion", "From submission to end", "took at most"),
         _timed(results, "queue", "Jobs in the queue", "jobs"),
         _timed(results, "utilisation", f"{unit} in use", f"share of all {unit}", percent=True),
+        _timed(results, "fragmentation", "GPUs that are free and too few together", "share of all GPUs", percent=True),
         _timed(results, "fairness", "Fairness among projects with work", "Jain's index of use over weight"),
         _sizes(results, unit),
         _bars(results, "preemptions", "Preemptions", "per job", lambda one: one.preemptions / one.jobs),

@@ -1,4 +1,4 @@
-"""What a replay comes to: waits, completions, slowdowns, use, fairness, preemptions."""
+"""What a replay comes to: waits, completions, slowdowns, use, fragmentation, fairness, preemptions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from statistics import fmean
 from trainmaster.errors import UsageError
 from trainmaster.simulator.replay import History, Replay
 from trainmaster.simulator.trace import width_of_sites
-from trainmaster.simulator.watch import fairness
+from trainmaster.simulator.watch import fairness, mean
 
 TAU_S = 10.0  # jobs shorter than this count as this long in a bounded slowdown (Feitelson)
 
@@ -43,6 +43,7 @@ class Measures:
     jobs_per_s: float
     restarts: int = 0  # after failures
     never: int = 0  # jobs that could not start to the end, whom the other figures leave out
+    fragmentation: float | None = None  # share of the GPUs that are free and of no use to a typical job, mean over time
     fairness: float | None = None  # Jain of usage over weight of the projects that have work, mean; None: never two of them
     projects: dict[str, Share] = field(default_factory=dict)
 
@@ -74,6 +75,7 @@ def measure(replay: Replay) -> Measures:
         len(lives) / replay.seconds if replay.seconds else 0.0,
         sum(life.restarts for life in lives),
         len(replay.histories) - len(lives),
+        _fragmentation(replay),
         _fairness(replay),
         _projects(lives),
     )
@@ -92,6 +94,13 @@ def slowdown(life: History) -> float:
 def quantile(ordered: Sequence[float], share: float) -> float:
     """Of values in ascending order, the one that `share` of them do not exceed."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _fragmentation(replay: Replay) -> float | None:
+    watch = replay.watch
+    if watch is None or not any(site.devices for site in replay.sites):
+        return None
+    return mean([(sample.at_s, sample.fragments / watch.width) for sample in watch.samples])
 
 
 def _fairness(replay: Replay) -> float | None:

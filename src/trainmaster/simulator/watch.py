@@ -3,15 +3,18 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.fragmentation import Fragmentation, counted, mix
 from trainmaster.scheduling.order import width_of
-from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.space import Cells, Site, Space
 from trainmaster.scheduling.task import Run, Task
 from trainmaster.simulator.trace import Arrival, width_of_sites
 
 SAMPLES = 480  # to begin with; when there are twice as many, every other one goes
 WINDOW = 12  # samples over which fairness is looked at
+_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Sample:
     at_s: float
     waiting: int  # jobs
     busy: float
+    fragments: float  # GPUs that are free and of no use to the typical request
     served: Mapping[str, float]  # GPU-seconds so far, by project
     eager: frozenset[str]  # projects with jobs in the queue
 
@@ -35,9 +39,12 @@ class Watch:
         self.due_s, self.step_s = first_s, span_s / SAMPLES
         self.samples: list[Sample] = []
         self.width = width_of_sites(sites)
+        self._sites, self._cells = sites, Cells()
         self._ended: defaultdict[str, float] = defaultdict(float)
         shared = len({one.project for one in arrivals}) > 1
         self._projects = shared
+        gpus = any(site.devices for site in sites)
+        self._typical = Fragmentation(mix(counted(one.ask for one in arrivals))) if gpus else None
 
     def charge(self, task: Task, ran_s: float) -> None:
         """An attempt is over."""
@@ -49,10 +56,11 @@ class Watch:
         if self._tell is not None:
             self._tell(over)
         busy = sum(width_of(run.task.kind.ask) for run in running.values())
+        fragments = self._fragments(running.values())
         eager = frozenset({task.kind.project for task in waiting.values()}) if self._projects else frozenset()
         while self.due_s < until_s:
             served = self._served(running.values())
-            self.samples.append(Sample(self.due_s, len(waiting), busy, served, eager))
+            self.samples.append(Sample(self.due_s, len(waiting), busy, fragments, served, eager))
             if len(self.samples) >= 2 * SAMPLES:
                 self.samples, self.step_s = self.samples[::2], 2 * self.step_s
             self.due_s = self.samples[-1].at_s + self.step_s
@@ -64,6 +72,15 @@ class Watch:
         for run in running:
             served[run.task.kind.project] += (self.due_s - run.placed_s) * width_of(run.task.kind.ask)
         return served
+
+    def _fragments(self, running: Iterable[Run]) -> float:
+        if self._typical is None:
+            return 0.0
+        space = Space(self._sites, self._cells)
+        for run in running:
+            space.hold(run.grant)
+        found = ((space.cells.values[number], len(nodes)) for number, nodes in space.nodes.items())
+        return sum(self._typical.of(cell) * count for cell, count in found) / _MILLI
 
 
 def jain(shares: Sequence[float]) -> float:
@@ -83,3 +100,11 @@ def fairness(samples: Sequence[Sample], rules: Cluster) -> list[tuple[float, flo
             had = [(after.get(name, 0.0) - before.get(name, 0.0)) / rules.project(name).weight for name in sorted(always)]
             found.append((samples[at].at_s, jain(had)))
     return found
+
+
+def mean(points: Sequence[tuple[float, float]]) -> float | None:
+    """The mean over time of what keeps its value until the next point; None of fewer than two."""
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        return None
+    area = sum((later[0] - now[0]) * now[1] for now, later in pairwise(points))
+    return area / (points[-1][0] - points[0][0])

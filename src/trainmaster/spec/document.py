@@ -129,15 +129,8 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
             path = ("roles", name, "resources", "gpus")
             found.append((path, Fault(dotted(path), message, known, kind, f"{known}:{role.resources.gpus[0]}")))
         known = known or kind
-    place = fields.placement
-    if place.prefer_for is not None and place.prefer is None:
-        message = "says how long to wait and not for what: give 'prefer' too"
-        path = ("placement", "prefer_for")
-        found.append((path, Fault(dotted(path), message, "prefer: rack", describe(place.prefer_for))))
-    if place.prefer is not None and place.within is not None and place.prefer in wider(place.within):
-        message = f"is no narrower than {place.within!r}, which 'within' asks for in any case"
-        path = ("placement", "prefer")
-        found.append((path, Fault(dotted(path), message, "a narrower level than that of 'within'", place.prefer)))
+    found += _parts_of_gpus(fields)
+    found += _places(fields.placement)
     variables: dict[str, str] = {}
     for name in fields.data:
         variable = data_variable(name)
@@ -145,6 +138,31 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
             message = f"would be told as {variable}, as {variables[variable]!r} is; give it another name"
             found.append((("data", name), Fault(dotted(("data", name)), message, "a name of its own", name)))
         variables[variable] = name
+    return found
+
+
+def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
+    """A part of a GPU for more than one of the ranks and the roles of a job: which is whose could not be told."""
+    asked: list[tuple[FieldPath, float]] = [(("resources", "gpus"), fields.resources.gpus[0])]
+    asked += [(("roles", name, "resources", "gpus"), role.resources.gpus[0]) for name, role in fields.roles.items()]
+    message = "only one of a job's ranks and roles may have a part of a GPU; ask for whole ones, or make it a job of its own"
+    return [
+        (path, Fault(dotted(path), message, "a whole number", describe(count), "1"))
+        for path, count in [(path, count) for path, count in asked if 0 < count < 1][1:]
+    ]
+
+
+def _places(place: PlacementFields) -> list[tuple[FieldPath, Fault]]:
+    """A wish that says nothing beside what must be."""
+    found: list[tuple[FieldPath, Fault]] = []
+    if place.prefer_for is not None and place.prefer is None:
+        message = "says how long to wait and not for what: give 'prefer' too"
+        path: FieldPath = ("placement", "prefer_for")
+        found.append((path, Fault(dotted(path), message, "prefer: rack", describe(place.prefer_for))))
+    if place.prefer is not None and place.within is not None and place.prefer in wider(place.within):
+        message = f"is no narrower than {place.within!r}, which 'within' asks for in any case"
+        path = ("placement", "prefer")
+        found.append((path, Fault(dotted(path), message, "a narrower level than that of 'within'", place.prefer)))
     return found
 
 
@@ -212,10 +230,11 @@ def _role(fields: RoleFields) -> Role:
 
 
 def _resources(fields: RoleResourcesFields) -> Resources:
-    (gpus, kind), nodes, ranks = fields.gpus, 1, 1
+    (count, kind), nodes, ranks = fields.gpus, 1, 1
+    gpus = int(count)  # of less than one there is a share
     if isinstance(fields, ResourcesFields):
         nodes, ranks = fields.nodes, fields.ranks or gpus or 1
     return Resources(
         nodes, gpus, kind, fields.cpus, fields.memory, ranks, fields.disk or 0, fields.network or 0.0,
-        counts(fields.accelerators), counts(fields.custom),
+        counts(fields.accelerators), counts(fields.custom), float(count - gpus),
     )  # fmt: skip

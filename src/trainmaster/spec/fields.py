@@ -38,7 +38,13 @@ _OUR_PREFIXES = ("TRAINMASTER_", "TORCHELASTIC_")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SIZE_SCHEMA = {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*([kMGTP]?B|[KMGTP]iB)$"}
 DURATION_SCHEMA = {"type": ["string", "number"], "exclusiveMinimum": 0, "pattern": r"^[\d. dhms]+$"}
-_GPUS_SCHEMA = {"type": ["integer", "string"], "minimum": 0, "pattern": r"^[A-Za-z][A-Za-z0-9_.\-]*:[0-9]+$"}
+_GPUS_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_.\-]*:([0-9]+|0?\.[0-9]+)$"},
+    ]
+}
 _SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
 NAME_SCHEMA = {"type": "string", "pattern": r"^[A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9_])?$"}
 
@@ -106,7 +112,7 @@ Command = Annotated[
     WithJsonSchema({"type": ["string", "array"], "items": {"type": ["string", "number"]}, "minItems": 1, "minLength": 1}),
 ]
 Cpus = Annotated[float, PlainValidator(values.cpus), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
-Gpus = Annotated[tuple[int, str | None], PlainValidator(values.gpus), WithJsonSchema(_GPUS_SCHEMA)]
+Gpus = Annotated[tuple[float, str | None], PlainValidator(values.gpus), WithJsonSchema(_GPUS_SCHEMA)]
 Size = Annotated[int | None, PlainValidator(values.size_bytes), WithJsonSchema(_SIZE_SCHEMA)]
 Duration = Annotated[float | None, PlainValidator(values.duration_s), WithJsonSchema(DURATION_SCHEMA)]
 CheckpointPath = Annotated[str | None, PlainValidator(values.checkpoint_path), _STRING]
@@ -146,8 +152,8 @@ class RoleResourcesFields(_Section):
 
     gpus: Gpus = Field(
         default_factory=lambda: (0, None),
-        description="GPUs per node: a number, or a kind and a number.",
-        examples=[2, "h100:8"],
+        description="GPUs per node: a number, or a kind and a number; below 1 a part of a single one.",
+        examples=[2, "h100:8", 0.25],
     )
     cpus: Cpus = Field(default=1.0, description="CPU cores per node.", examples=[16, 0.5])
     memory: Size = Field(default=None, description="Memory limit per node; without it there is none.", examples=["64GiB"])

@@ -68,8 +68,9 @@ def _role(role: Role) -> dict[str, Any]:
 
 def _resources(resources: Resources) -> dict[str, Any]:
     """What a role can ask for as well; None for what is not asked for."""
+    gpus = resources.gpu_share or resources.gpus
     return {
-        "gpus": resources.gpus if resources.gpu_kind is None else f"{resources.gpu_kind}:{resources.gpus}",
+        "gpus": gpus if resources.gpu_kind is None else f"{resources.gpu_kind}:{gpus}",
         "cpus": resources.cpus,
         "memory": None if resources.memory_bytes is None else size_text(resources.memory_bytes),
         "disk": size_text(resources.disk_bytes) if resources.disk_bytes else None,

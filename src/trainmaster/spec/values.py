@@ -23,8 +23,8 @@ _DURATION_EXAMPLE = "a duration such as 12h, 30m, 90s, 1h30m or 1d, or a number 
 _DURATION_WORDS = ("d", "days", "h", "hours", "hrs", "m", "min", "minutes", "s", "seconds")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?\Z", re.ASCII)
 _DURATION_MAX_S = 10 * 365 * 86400.0
-_GPU_KIND = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<count>[0-9]{1,6}))?\Z")
-_GPUS_EXPECTED = "a whole number such as 2, or a kind and a number such as h100:8"
+_GPU_KIND = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<count>[0-9]{1,6}|[0-9]*\.[0-9]{1,9}))?\Z")
+_GPUS_EXPECTED = "a whole number such as 2, a part of one such as 0.25, or a kind and either such as h100:8"
 _GPUS_MAX = 1024
 _PLACEHOLDER = re.compile(r"(?<!\$)\{[^{}]*\}")
 _WORD_IN_BRACES = re.compile(r"(?<!\$)\{[A-Za-z_]*\}")
@@ -75,12 +75,12 @@ def cpus(value: object) -> float:
     return float(value)
 
 
-def gpus(value: object) -> tuple[int, str | None]:
-    """`2` or `h100:8` → (number, kind)."""
+def gpus(value: object) -> tuple[float, str | None]:
+    """`2`, `0.25` or `h100:8` → (number, kind); the number is whole, or a part of a single GPU in thousandths."""
     if isinstance(value, list | tuple):
         raise unsupported("a choice of GPU kinds (a list)", "name one kind, or a number of any kind", value)
     if isinstance(value, float) and not value.is_integer():
-        raise unsupported("a fraction of a GPU", "ask for a whole number", value)
+        return _gpu_part(value, value), None
     if isinstance(value, str):
         return _gpu_kind(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -90,7 +90,14 @@ def gpus(value: object) -> tuple[int, str | None]:
     return value, None
 
 
-def _gpu_kind(value: str) -> tuple[int, str | None]:
+def _gpu_part(number: float, value: object) -> float:
+    part = round(number, 3) if math.isfinite(number) else 0.0
+    if not 0 < part < 1:
+        raise refusal("a whole number of GPUs, or a part of a single one from 0.001 to 0.999", value)
+    return part
+
+
+def _gpu_kind(value: str) -> tuple[float, str | None]:
     match = _GPU_KIND.match(value)
     if match is None or match["count"] is None:
         turned = re.fullmatch(r"([0-9]{1,4})\s*[:x* ]\s*([A-Za-z][A-Za-z0-9_.-]*)", value)
@@ -98,6 +105,8 @@ def _gpu_kind(value: str) -> tuple[int, str | None]:
         if re.fullmatch("[0-9]{1,4}", value):
             raise refusal(_GPUS_EXPECTED + " (a number without quotes)", value, value)
         raise refusal(_GPUS_EXPECTED, value, suggestion)
+    if "." in match["count"]:
+        return _gpu_part(float(match["count"]), value), match["kind"].lower()
     count = int(match["count"])
     if not 1 <= count <= _GPUS_MAX:
         raise refusal(f"from 1 to {_GPUS_MAX} GPUs of a kind per node", value)

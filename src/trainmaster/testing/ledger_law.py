@@ -16,7 +16,7 @@ Attempt = tuple[str, int]
 class _Told:
     """One attempt, as its events tell it. Times are those of the events, to the millisecond."""
 
-    gpus: int
+    gpus: float
     cpus: float
     from_s: float
     until_s: float | None = None
@@ -55,7 +55,7 @@ def _told(log: list[Recorded]) -> tuple[dict[Attempt, _Told], dict[str, str]]:
             case Submitted(spec=spec):
                 projects[job] = spec.project
             case Placed(attempt, allocation, resume):
-                gpus = sum(len(share.devices) for share in allocation.shares)
+                gpus = sum(share.gpus for share in allocation.shares)
                 live[job] = told[job, attempt] = _Told(gpus, sum(share.cpus for share in allocation.shares), now_s)
                 live[job].starts.append(resume[0] if resume else None)
             case NodeStarted(node_index=0, restored=restored):
@@ -76,7 +76,7 @@ def _differences(attempt: Attempt, told: dict[Attempt, _Told], rows: list[Charge
     if spans != {(round(one.from_s * 1000), until_ms)}:
         return [f"{name} is charged for {spans}, and was there from {one.from_s} until {one.until_s}"]
     held = sum(row.rate.gpu_milli for row in rows), sum(row.rate.cpu_milli for row in rows)
-    expected = (one.gpus * 1000, 0) if one.gpus else (0, round(one.cpus * 1000))
+    expected = (round(one.gpus * 1000), 0) if one.gpus else (0, round(one.cpus * 1000))
     if held != expected:
         return [f"{name} is charged {held} thousandths, and held {expected}"]
     lost, wanted = {row.lost_from_ms for row in rows}, _lost_from_ms(attempt, told)

@@ -39,7 +39,7 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
         command=command(spec, job.origin),
         shell=isinstance(spec.command, str),
         environment=environment(job, site, real=bool(share.devices) and site.real_devices),
-        devices=_visible(_of_ranks(spec, key.node_index, share.devices), site),
+        devices=_visible(_own(spec, key.node_index, share.devices)[0], site),
         work=job.origin.directory if in_place else str(site.home.work(job.id, share.node)),
         in_place=in_place,
         fresh=False,  # this engine proves the older attempt gone before a next one starts
@@ -160,21 +160,25 @@ def run_identity(job: Job, site: Site) -> RunIdentity | None:
 
 
 def _roles(job: Job, devices: tuple[int, ...], site: Site) -> list[RoleLaunch]:
-    """The roles of node 0. Of its devices the first are the ranks', then each role has its own, in the spec's order."""
+    """The roles of node 0, each with its own of the devices."""
     spec, launches = job.spec, []
-    taken = len(_of_ranks(spec, 0, devices))
-    for name, role in spec.roles.items():
-        own = devices[taken : taken + role.resources.gpus]
-        taken += role.resources.gpus
+    for (name, role), own in zip(spec.roles.items(), _own(spec, 0, devices)[1:], strict=True):
         argv, shell = _argv(role.command, spec, job.origin), isinstance(role.command, str)
         launches.append(RoleLaunch(name=name, command=argv, shell=shell, devices=_visible(own, site)))
     return launches
 
 
-def _of_ranks(spec: JobSpec, node_index: int, devices: tuple[int, ...]) -> tuple[int, ...]:
-    """The devices of a node but those that its roles have."""
-    roles = sum(role.resources.gpus for role in spec.roles.values()) if node_index == 0 else 0
-    return devices[: len(devices) - roles]
+def _own(spec: JobSpec, node_index: int, devices: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Of the devices of a node the ranks' own, then on the first node each role's, in the spec's order.
+
+    Whole ones come in that order; the one that somebody has only a part of is the last of all.
+    """
+    roles = spec.roles.values() if node_index == 0 else ()
+    found, taken = [], 0
+    for one in (spec.resources, *(role.resources for role in roles)):
+        found.append(devices[taken : taken + one.gpus] + (devices[-1:] if one.gpu_share else ()))
+        taken += one.gpus
+    return found
 
 
 def _requirements(spec: JobSpec, origin: Origin, site: Site) -> Requirements | None:

@@ -28,6 +28,7 @@ from trainmaster.ports.engine import Capabilities, Observation, Phase, Submissio
 _LAUNCH_MAX_S = 0.5  # from submit to the ranks' start
 _SIXTY_SECONDS = always(Script())
 _NO_FAULTS = Faults()
+_ROUNDING = 1e-9  # of a GPU
 
 
 @dataclass(slots=True)
@@ -255,18 +256,23 @@ class SimulatedEngine:
         return agent.submission.job.attempt.allocation.shares[agent.submission.key.node_index].node
 
     def _check(self, new: _Agent) -> None:
-        """Law: one live attempt of a job, no device twice."""
+        """Law: one live attempt of a job; of no device is more given than there is of it."""
         key = new.submission.key
         mine = self._devices(new)
+        left = {device: 1.0 - part for device, part in mine.items()}
         for other_key, other in self._agents.items():
             if not other.ranks_alive and (other.begun or other_key in self._stopped):
                 continue
             if other_key.job == key.job and other_key.attempt != key.attempt:
                 self.violations.append(f"{key} started while {other_key} lives")
-            elif twice := mine & self._devices(other):
-                self.violations.append(f"{key} was given {sorted(twice)}, which {other_key} holds")
+                continue
+            held = {device: part for device, part in self._devices(other).items() if device in mine}
+            for device, part in held.items():
+                left[device] -= part
+            if twice := sorted(device for device in held if left[device] < -_ROUNDING):
+                self.violations.append(f"{key} was given {twice}, which {other_key} holds")
 
-    def _devices(self, agent: _Agent) -> set[tuple[str, int]]:
+    def _devices(self, agent: _Agent) -> dict[tuple[str, int], float]:
         assert agent.submission.job.attempt is not None
         share = agent.submission.job.attempt.allocation.shares[agent.submission.key.node_index]
-        return {(share.node, index) for index in share.devices}
+        return {(share.node, index): share.held(index) for index in share.devices}
