@@ -4,7 +4,7 @@ import pytest
 
 from trainmaster.model.nodes import Allocation, Node, NodeShare
 from trainmaster.model.spec import PlacementSpec, Resources, Strategy
-from trainmaster.scheduling import nouns
+from trainmaster.scheduling import nouns, words
 from trainmaster.scheduling.ask import Ask, Shape, ask_of, confined
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
@@ -100,6 +100,7 @@ def test_a_better_place_is_waited_for_and_no_longer_than_was_said() -> None:
         "waiting for 2 nodes with 1 CPU each, in one rack, all at once: other jobs hold what it needs; "
         "after 1 min in the queue it takes any place",
     )
+    assert why(one, Snapshot(159.0, RACKS, {one.id: one}, running), 1).endswith("any place (most free now: 1 of 2 in rack r1)")
     plan, _ = cycle(Snapshot(160.0, RACKS, {one.id: one}, running, changes=changes), FIFO, carry)
     assert nodes(plan) == (1, 3)
     nowhere = task(ask_of(3, Shape()), one.kind.wish, since_s=100.0)
@@ -180,3 +181,8 @@ def test_a_spec_becomes_a_request_and_a_wish() -> None:
     node = Node("n0", "local", "machine", "", 1.0, 0)
     assert nouns.sites_of([node])[0].host == "machine"
     assert isinstance(nouns.grant(job, Allocation((share, share)), {}, {}), Grant)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(90.0, "90 s"), (0.5, "0.5 s"), (1800.0, "30 min"), (7200.0, "2 h")])
+def test_durations_in_words(seconds: float, text: str) -> None:
+    assert words.duration(seconds) == text

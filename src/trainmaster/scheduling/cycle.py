@@ -11,7 +11,7 @@ from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, Shape
 from trainmaster.scheduling.carry import Carry, Head
 from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.explain import patience, refusal
+from trainmaster.scheduling.explain import patience, refusal, sought
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.order import STILL_S, Key
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
@@ -196,7 +196,7 @@ class _Decision:
             self.charges += 1
 
     def _try(self, task: Task) -> bool:
-        ask, space = self._wanted(task), self.space
+        ask, space = sought(task, self.now_s, self._busy), self.space
         end_s = self.now_s + self._holds_s(task)
         space.until_s = self._stays_s(task) if space.closing else 0.0
         if ask in self.lost:
@@ -242,12 +242,6 @@ class _Decision:
         if task.estimate_s is not None:
             return self.now_s + task.estimate_s
         return self.now_s + WINDOW_MIN_S if self.snapshot.rules.work(task.kind.work).preemptible else FOREVER
-
-    def _wanted(self, task: Task) -> Ask:
-        """What it may start with: while it waits for a better place, that place; where there can be none it does not wait."""
-        ask, wish = task.kind.ask, task.kind.wish
-        best = wish.best(ask) if wish.patient(task.since_s, self.now_s) else ask
-        return ask if best is not ask and self._busy(best).kind == "impossible" else best
 
     def _busy(self, ask: Ask) -> Refusal:
         busy = self.carry.busy

@@ -1,6 +1,6 @@
 """Why a job waits, in plain words: the reason kept with it, and the fuller answer of `tm why`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmaster.model.cluster import Labels
@@ -54,7 +54,17 @@ def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
 
 def patience(found: Refusal, wish: Wish) -> Refusal:
     """Why one waits that would take less than it wants, but not yet."""
-    return Refusal("place", f"{found.text}; after {wish.prefer_s / 60:g} min in the queue it takes any place")
+    return Refusal("place", f"{found.text}; after {words.duration(wish.prefer_s)} in the queue it takes any place")
+
+
+def sought(task: Task, now_s: float, told: Callable[[Ask], Refusal]) -> Ask:
+    """What a job may start with: while it waits for a better place, that place; where there can be none it does not wait.
+
+    `told` says why a request does not fit.
+    """
+    ask, wish = task.kind.ask, task.kind.wish
+    best = wish.best(ask) if wish.patient(task.since_s, now_s) else ask
+    return ask if best is not ask and told(best).kind == "impossible" else best
 
 
 def kept_back(ask: Ask) -> Refusal:
@@ -144,9 +154,11 @@ def why(task: Task, snapshot: Snapshot, position: int, reason: str = "") -> str:
     """
     if task.not_before_s > snapshot.now_s:
         return f"{task.id} restarts in {task.not_before_s - snapshot.now_s:.0f} s (back-off after: {reason})"
-    ask = task.kind.ask
-    space = occupied(snapshot)
-    found = refusal(ask, grouped(snapshot.sites))
+    groups = grouped(snapshot.sites)
+    ask = sought(task, snapshot.now_s, lambda one: refusal(one, groups))
+    space, found = occupied(snapshot), refusal(ask, groups)
+    if ask is not task.kind.ask:
+        found = patience(found, task.kind.wish)
     if found.kind == "impossible":
         return f"{task.id} can never start here: it {found.text}"
     if ask.within is not None:

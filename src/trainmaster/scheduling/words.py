@@ -58,6 +58,14 @@ def counted(name: str, milli: int) -> str:
     return f"{amount} accelerator{'s' * (milli != WHOLE)}" if group == "accelerators" else amount
 
 
+def duration(seconds: float) -> str:
+    """`90 s`, `30 min`, `2 h`: in the largest unit that it is a whole number of."""
+    unit, factor = next(
+        (unit, factor) for unit, factor in (("h", 3600), ("min", 60), ("s", 1)) if seconds % factor == 0 or factor == 1
+    )
+    return f"{seconds / factor:g} {unit}"
+
+
 def size(count: float) -> str:
     """`4 TiB`, `0.5 GiB`."""
     return f"{count / 2**40:.4g} TiB" if count >= 2**40 else f"{count / 2**30:.4g} GiB"

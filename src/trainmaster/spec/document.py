@@ -114,21 +114,6 @@ def _lacking(mapping: dict[str, Any], where: Positions) -> list[Fault]:
     return [at(where, ("command",), Fault("command", message, "a command", "nothing"))]
 
 
-def _places(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
-    """What is asked of its place and cannot be meant."""
-    found: list[tuple[FieldPath, Fault]] = []
-    place = fields.placement
-    if place.prefer_for is not None and place.prefer is None:
-        message = "says how long to wait and not for what: give 'prefer' too"
-        path: FieldPath = ("placement", "prefer_for")
-        found.append((path, Fault(dotted(path), message, "prefer: rack", describe(place.prefer_for))))
-    if place.prefer is not None and place.within is not None and place.prefer in wider(place.within):
-        message = f"is no narrower than {place.within!r}, which 'within' asks for in any case"
-        path = ("placement", "prefer")
-        found.append((path, Fault(dotted(path), message, "a narrower level than that of 'within'", place.prefer)))
-    return found
-
-
 def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
     """Values that are right each for itself and wrong together."""
     found: list[tuple[FieldPath, Fault]] = []
@@ -145,7 +130,7 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
             found.append((path, Fault(dotted(path), message, known, kind, f"{known}:{role.resources.gpus[0]}")))
         known = known or kind
     found += _parts_of_gpus(fields)
-    found += _places(fields)
+    found += _places(fields.placement)
     variables: dict[str, str] = {}
     for name in fields.data:
         variable = data_variable(name)
@@ -165,6 +150,20 @@ def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
         (path, Fault(dotted(path), message, "a whole number", describe(count), "1"))
         for path, count in [(path, count) for path, count in asked if 0 < count < 1][1:]
     ]
+
+
+def _places(place: PlacementFields) -> list[tuple[FieldPath, Fault]]:
+    """A wish that says nothing beside what must be."""
+    found: list[tuple[FieldPath, Fault]] = []
+    if place.prefer_for is not None and place.prefer is None:
+        message = "says how long to wait and not for what: give 'prefer' too"
+        path: FieldPath = ("placement", "prefer_for")
+        found.append((path, Fault(dotted(path), message, "prefer: rack", describe(place.prefer_for))))
+    if place.prefer is not None and place.within is not None and place.prefer in wider(place.within):
+        message = f"is no narrower than {place.within!r}, which 'within' asks for in any case"
+        path = ("placement", "prefer")
+        found.append((path, Fault(dotted(path), message, "a narrower level than that of 'within'", place.prefer)))
+    return found
 
 
 def _as_written(mapping: dict[str, Any], where: Positions) -> dict[str, Any]:
