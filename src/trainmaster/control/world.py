@@ -1,5 +1,6 @@
 """The world as control holds it in memory, advanced by events; equal, after every tick, to a fresh load."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,13 +22,13 @@ from trainmaster.model.events import (
 from trainmaster.model.job import Job, State
 from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Allocation, Node
-from trainmaster.ports.store import Live, NewEvent
+from trainmaster.ports.store import OVER_MAX, Live, NewEvent
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.share import Account, Member
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Run, Task
+from trainmaster.scheduling.task import Past, Run, Task
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class World:
     rules: Cluster = DEFAULT
     changes: Changes = field(default_factory=Changes, compare=False)
     usage: dict[Member, Account] = field(default_factory=dict)  # of attempts that are over
+    ended: list[Past] = field(default_factory=list)  # jobs that ran and are over, the newest of them
     sites_hold_s: float = field(default=FOREVER, compare=False)  # until when `sites` are right: then a window is over
     last_seq: int = 0
     inbox_cursor: int = 0
@@ -58,6 +60,7 @@ class World:
         """The world as the store has it."""
         world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor, rules=live.rules)
         world.usage = nouns.accounts(live.balances)
+        world.ended = [nouns.past(job) for job in live.over if job.ran_s > 0]
         for node in live.nodes:
             world.nodes[node.name] = node
         world.survey(live.last_now_s)
@@ -67,7 +70,10 @@ class World:
 
     def put(self, job: Job) -> None:
         """Take a job's new value."""
+        before = self.jobs.get(job.id)
         self.jobs[job.id] = job
+        if job.state.ended and before is not None and not before.state.ended and job.ran_s > 0:
+            self._remember(nouns.past(job))
         self._queue(job)
         self._run(job)
 
@@ -99,6 +105,15 @@ class World:
         if now is not None and job.attempt is not None:
             self.running[job.id], self.held[job.id] = now, job.attempt.allocation
             self.changes = self.changes.note(STARTED, job.id)
+
+    def _remember(self, past: Past) -> None:
+        """One more is over. The list is only added to, and now and then cut: then it is a new one, which is told."""
+        at = bisect_left(self.ended, (past.ended_s, past.seq), key=lambda one: (one.ended_s, one.seq))
+        if at < len(self.ended) or len(self.ended) >= 2 * OVER_MAX:
+            kept = self.ended if len(self.ended) < 2 * OVER_MAX else self.ended[-OVER_MAX:]
+            self.ended, self.changes = sorted([*kept, past], key=lambda one: (one.ended_s, one.seq)), Changes()
+        else:
+            self.ended.append(past)
 
     def survey(self, now_s: float) -> None:
         """The nodes have changed, or what is said of them: what runs on them is entered anew."""
@@ -146,7 +161,7 @@ class World:
         self.look_at_windows(now_s)
         return Snapshot(
             now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
-            rules=self.rules, usage=self.usage, promised=self.promised, depth=depth,
+            self.ended, self.rules, usage=self.usage, promised=self.promised, depth=depth,
         )  # fmt: skip
 
 

@@ -45,6 +45,9 @@ class NewEvent:
     entries: tuple[Entry, ...] = ()
 
 
+OVER_MAX = 500  # what run times are predicted from at a start; a whole job takes a fraction of a millisecond to load
+
+
 @dataclass(frozen=True, slots=True)
 class Live:
     """What control starts from: cost independent of history."""
@@ -56,6 +59,7 @@ class Live:
     inbox_cursor: int
     rules: Cluster = field(default_factory=Cluster)  # as last laid down
     balances: tuple[Balance, ...] = ()  # of all who have had anything
+    over: tuple[Job, ...] = ()  # the newest `OVER_MAX` that have ended, in the order of their ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 
 from trainmaster.model.cluster import URGENT, Cluster, Pool
 from trainmaster.model.job import Job, State
 from trainmaster.model.ledger import Balance
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
+from trainmaster.model.spec import JobSpec
 from trainmaster.scheduling.ask import Shape, amounts, asked, milli
 from trainmaster.scheduling.cells import FOREVER, Cell
 from trainmaster.scheduling.places import CHECKPOINT
@@ -59,7 +61,20 @@ def kind(job: Job, rules: Cluster = DEFAULT) -> Kind:
     owner = Owner(spec.project, job.origin.user, spec.work, tier + spec.priority, tier)
     place = spec.placement
     wish = Wish(place.strategy, place.prefer, place.prefer_s, place.group, place.near)
-    return kind_of(asked(spec), owner, spec.time_limit_s, wish=wish)
+    return kind_of(asked(spec), owner, spec.time_limit_s, program(spec), wish)
+
+
+def program(spec: JobSpec) -> str:
+    """What runs, without what it is told: the trials of a sweep run the same. "" where that cannot be said."""
+    return spec.python or _program(spec.command)
+
+
+@lru_cache(maxsize=1 << 12)
+def _program(command: str | tuple[str, ...]) -> str:
+    words = command.split() if isinstance(command, str) else command
+    module = next((word for flag, word in pairwise(words) if flag == "-m"), None)
+    script = next((word for word in words if word.endswith((".py", ".sh"))), None)
+    return script or module or (words[0] if words else "")
 
 
 def task(job: Job, rules: Cluster = DEFAULT) -> Task:

@@ -21,7 +21,7 @@ class Kind:
     priority: int = 0  # the class's and its own together; beyond `URGENT` somebody called it urgent
     tier: int = 0  # the same of the class alone
     limit_s: float | None = None  # time limit
-    command: str = ""  # digest of what runs, for prediction; "" where nobody knows
+    command: str = ""  # what runs, without what it is told; "" where nobody knows
     wish: Wish = ANYWHERE
 
 

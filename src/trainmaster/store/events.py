@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, insert, select, union_all
 
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Node
-from trainmaster.ports.store import JobQuery, Live, NewEvent, Recorded
+from trainmaster.ports.store import OVER_MAX, JobQuery, Live, NewEvent, Recorded
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.engine import Database, upsert
@@ -19,6 +19,7 @@ from trainmaster.store.ledger import LedgerReader, read_balances, write_ledger
 from trainmaster.store.record import RecordReader, read_rules, write_record
 
 GENESIS = "0" * 64
+_ENDED = tuple(state for state in State if state.ended)
 
 _event, _job, _attempt, _node, _head = schema.event, schema.job, schema.attempt, schema.node, schema.head
 _UPSERT_JOB = upsert(_job, ["id"])
@@ -99,12 +100,13 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         return seq
 
     def load_live(self) -> Live:
-        """See the port. Linear in the jobs that are live, the nodes and the members of projects."""
+        """See the port. Linear in the jobs that are live, the nodes and the members of projects; of those over it reads few."""
         with self._database.reading() as connection:
             head = _read_head(connection)
             jobs = connection.scalars(select(_job.c.data).where(_job.c.live.is_(True)).order_by(_job.c.seq)).all()
             nodes, balances = _read_nodes(connection), read_balances(connection)
             rules = read_rules(connection)
+            ended = connection.scalars(_page(JobQuery(_ENDED, limit=OVER_MAX))).all()
         return Live(
             jobs=tuple(load(Job, data) for data in jobs),
             nodes=tuple(nodes),
@@ -113,6 +115,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             inbox_cursor=head.inbox_cursor,
             rules=rules,
             balances=balances,
+            over=tuple(sorted((load(Job, data) for data in ended), key=lambda job: (job.ended_s or 0.0, job.seq))),
         )
 
     def job(self, job_id: str) -> Job | None:
