@@ -17,6 +17,7 @@ from trainmaster.model.spec import Resources, Restarts, Role
 from trainmaster.recovery.classify import classify
 from trainmaster.scheduling.nouns import kind, sites_of
 from trainmaster.scheduling.policy import POLICIES, chosen
+from trainmaster.scheduling.task import Kind
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.history import joined
 from trainmaster.simulator.lives import Life, outcome
@@ -62,6 +63,11 @@ def history(path: Path, *jobs: tuple[Job, list[Attempt]], machines: list[Node] =
     return path
 
 
+def nameless(one: Kind) -> str:
+    """What decides about a job, but for what it runs: that is told as a digest."""
+    return repr(replace(one, command=""))
+
+
 @given(resources, st.integers(-100, 100), st.none() | st.floats(1, 1e6), st.booleans())
 def test_what_decides_about_a_job_comes_back_and_its_command_does_not(
     asked: Resources, priority: int, limit_s: float | None, roles: bool
@@ -71,7 +77,7 @@ def test_what_decides_about_a_job_comes_back_and_its_command_does_not(
     line = encode(row(one, []))
     assert b"secret" not in line
     record = Records().read(line.decode())
-    assert kind(replace(one, spec=record.spec)) is kind(one)
+    assert nameless(kind(replace(one, spec=record.spec))) == nameless(kind(one))
     assert (record.id, record.user, record.submit_s, record.state, record.seq) == ("train-1", "ann", 90.0, State.QUEUED, 1)
     assert record.spec.restarts == one.spec.restarts
 
@@ -79,7 +85,7 @@ def test_what_decides_about_a_job_comes_back_and_its_command_does_not(
 def test_nodes_come_back_but_for_those_that_are_gone() -> None:
     gone = replace(NODES[0], name="c", state=NodeState.GONE)
     back, rules = head(encode(heading([*NODES, gone], RULES, 1.0)).decode())
-    assert (sites_of(back), rules) == (sites_of(NODES), RULES)
+    assert (sites_of(back), rules) == (tuple(site._replace(host="") for site in sites_of(NODES)), RULES)
 
 
 def test_a_history_is_a_trace(tmp_path: Path) -> None:
@@ -106,7 +112,7 @@ def test_a_history_is_replayed_under_the_rules_of_its_server(tmp_path: Path) -> 
     trace = load(history(tmp_path / "own.jsonl", (one, [over(1, 60.0, None)]), rules=RULES))
     assert (chosen(trace.rules).name, trace.rules.projects, trace.sites[0].pool) == ("easy", RULES.projects, "big")
     assert trace.sites[0].cell.closes_s == float("inf")  # a window of the calendar is none of a trace's
-    assert repr(trace.arrivals[0]._replace(command="").kind(trace.rules)) == repr(kind(one, RULES))
+    assert nameless(trace.arrivals[0].kind(trace.rules)) == nameless(kind(one, RULES))
 
 
 @pytest.mark.parametrize(

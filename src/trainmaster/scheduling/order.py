@@ -14,7 +14,7 @@ from trainmaster.scheduling.task import Kind, Task
 
 Key = tuple[Any, ...]
 STILL_S = 23 * 86_400.0  # so long without a turn, and a job goes first for once
-LONG_S, LONG = 86_400.0, 2.0  # a wait of a day and twice what a job needs is long (see `aged`)
+LONG_S, LONG = 7 * 86_400.0, 2.0  # a wait of a week and twice what a job needs is long (see `aged`)
 QUEUES = tuple(14_400.0 * 6**i for i in range(4))  # GPU-seconds at which a job moves to the next of five queues
 
 
@@ -48,16 +48,16 @@ def first(now_s: float, task: Task) -> Key:
     return (not waited_long(now_s, task), *rank(task.kind))
 
 
-def aged(service_s: float, waited_s: float) -> float:
+def aged(service_s: float, waited_s: float, long_s: float = LONG_S) -> float:
     """The shortest service first, but for waits that are long beside it: they count more and more.
 
-    Ours. Until a wait of `LONG_S` and `LONG` times the service it makes next to no difference: a rule that looks at the
+    Ours. Until a wait of `long_s` and `LONG` times the service it makes next to no difference: a rule that looks at the
     wait alone puts long jobs in front of short ones as soon as there is a queue, and costs up to half of what the order gains.
     Who runs keeps its age, so that nobody takes back at once what it was given for having waited.
     """
     if service_s == FOREVER:
         return FOREVER
-    return service_s / (1.0 + (waited_s / (LONG_S + LONG * service_s)) ** 4)
+    return service_s / (1.0 + (waited_s / (long_s + LONG * service_s)) ** 4)
 
 
 def priority_then_fifo(snapshot: Snapshot, task: Task) -> Key:

@@ -14,6 +14,7 @@ from heapq import merge
 from math import exp2, log2
 from typing import Any, NamedTuple
 
+from trainmaster.model.cluster import DAY_S
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.order import Key, aged, first, width_of
 from trainmaster.scheduling.snapshot import Snapshot
@@ -234,7 +235,7 @@ def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:
 
 def predicted(view: Foresight, task: Task) -> Key:
     """Who will be done soonest, but whoever has waited for long compared with that comes before."""
-    return (*first(view.now_s, task), aged(view.left_s(task), view.now_s - task.since_s))
+    return (*first(view.now_s, task), aged(view.left_s(task), view.now_s - task.since_s, DAY_S))
 
 
 def _still_s(total_s: float, task: Task) -> float:
