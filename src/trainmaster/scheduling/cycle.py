@@ -64,7 +64,7 @@ class _Decision:
         self.able: dict[Shape, int] = {}  # how many nodes can give it, where they were too few, while nothing is taken
         self.depth = policy.depth(snapshot)
         self.view = policy.study(snapshot, carry.kept)
-        self.ends = carry.ends if policy.expect is None else self._expected(policy.expect)
+        self.ends = carry.ends if policy.expect is None or not self.depth else self._expected(policy.expect)
         self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)

@@ -25,7 +25,7 @@ from trainmaster.scheduling.order import (
     width_of,
 )
 from trainmaster.scheduling.places import Places, pack
-from trainmaster.scheduling.predict import Foresight, foresee, predicted
+from trainmaster.scheduling.predict import Foresight, foresee, predicted, shortest
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space, Taste
@@ -180,7 +180,7 @@ POLICIES = {
         ),
         Policy(
             "shortest",
-            shortest_first,
+            shortest,
             pack,
             one_reservation,
             None,

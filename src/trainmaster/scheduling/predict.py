@@ -10,18 +10,17 @@ worse). Sources: D. Tsafrir, Y. Etsion and D. Feitelson, IEEE TPDS 18(6), 2007, 
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterator
-from heapq import merge
 from math import exp2, log2
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DAY_S
 from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.order import Key, aged, first, width_of
+from trainmaster.scheduling.order import Key, aged, first, left, width_of
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.task import Kind, Past, Task
 
 Owner = tuple[str, str]  # project, member
-NEAR = 30  # jobs on each side that are looked at
+NEAR = 24  # jobs on each side that are looked at
 FADE = 0.85  # how fast their weight falls from one to the next
 UNLIKE = 0.15  # weight of one with another request; with another limit likewise
 SAME = 5.0  # weight of one with the same command, where it is known
@@ -30,7 +29,7 @@ LASTING = 2.0  # who has run for so long is thought to run as long again
 _FADES = tuple(FADE**distance for distance in range(NEAR))
 _FORGET_ALL, _FORGET = 0.998, 0.95  # what is left of older jobs with each newer one: of all jobs, of a part of them
 _FIRST_SHARE, _FIRST_S = 0.3, 3600.0  # before anything is known: of the limit; without one
-_ROOM = 1000  # answers that are kept of jobs that are gone
+_ROOM, _LOG_MAX = 1000, 10_000  # answers that are kept of jobs that are gone; changes that are followed
 _AGE_S, _AGES = 60.0, 2  # ages are told apart from a minute on, so many to a doubling
 
 
@@ -47,8 +46,19 @@ class _Crowd:
 
     def __init__(self) -> None:
         self.over: list[Life] = []  # by submission
-        self.living: tuple[Life, ...] = ()  # by submission
-        self.version = 0
+        self.living: list[Life] = []  # by submission
+        self.changes: list[int] = []  # whose life is another now, as it came
+
+    def learn(self, life: Life) -> None:
+        """One is over."""
+        insort(self.over, life, key=_seq)
+        self.changes.append(life.seq)
+
+    def see(self, living: list[Life]) -> None:
+        """How those that run stand now."""
+        if living != self.living:
+            self.changes += {life.seq for life in set(living) ^ set(self.living)}
+            self.living = living
 
 
 class Predictor:
@@ -59,8 +69,8 @@ class Predictor:
         self._crowds: dict[Owner, _Crowd] = {}
         self._running: set[Owner] = set()
         self._means: dict[Hashable, tuple[float, float]] = {}  # sum and weight of shares of the limit, or of seconds
-        self._near: dict[int, tuple[int, _Near]] = {}  # by order of submission: the version of its crowd, what it said
-        self._known: dict[int, tuple[int, int, float]] = {}
+        self._near: dict[int, _Near] = {}  # by order of submission
+        self._known: dict[int, tuple[int, int, float]] = {}  # how much was known, and what came of it
 
     def follow(self, snapshot: Snapshot) -> None:
         """Take in what has ended since, and how long those that run have run by now."""
@@ -73,40 +83,34 @@ class Predictor:
             age_s = _round_s(run.task.attained_s + snapshot.now_s - run.placed_s)
             running.setdefault((kind.project, kind.member), []).append(Life(run.task.seq, age_s, kind))
         for owner in running.keys() | self._running:
-            crowd = self._crowds.setdefault(owner, _Crowd())
-            living = tuple(sorted(running.get(owner, ()), key=_seq))
-            if living != crowd.living:
-                crowd.living = living
-                crowd.version += 1
+            self._crowds.setdefault(owner, _Crowd()).see(sorted(running.get(owner, ()), key=_seq))
         self._running = set(running)
-        if len(self._known) > _ROOM + 4 * (len(snapshot.waiting) + len(snapshot.running)):
-            self._known, self._near = {}, {}  # most are of jobs that are gone
+        gone = len(self._known) > _ROOM + 4 * (len(snapshot.waiting) + len(snapshot.running))
+        if gone or any(len(self._crowds[owner].changes) > _LOG_MAX for owner in self._running):
+            self._known, self._near = {}, {}  # of jobs that are gone, most of them
+            for crowd in self._crowds.values():
+                crowd.changes.clear()
 
     def total_s(self, task: Task) -> float:
         """How long it will have run when it is over, in all its attempts; whatever it has run so far."""
         kind = task.kind
-        crowd = self._crowds.get((kind.project, kind.member))
-        version = crowd.version if crowd is not None else 0
+        crowd = self._crowds.get((kind.project, kind.member), _ALONE)
+        changes = len(crowd.changes)
         known = self._known.get(task.seq)
-        if known is not None and known[0] == self.seen and known[1] == version:
+        if known is not None and known[0] == self.seen and known[1] == changes:
             return known[2]
-        near = _NOBODY
-        if crowd is not None:
-            seen = self._near.get(task.seq)
-            if seen is None or seen[0] != version:
-                seen = self._near[task.seq] = (version, _near(crowd, task.seq, kind))
-            near = seen[1]
+        near = self._near.get(task.seq)
+        if near is None or near.touched(crowd):
+            near = self._near[task.seq] = _Near(crowd, task.seq, kind)
         total_s = near.mean_s(self._prior_s(kind))
         if kind.limit_s is not None:
             total_s = min(total_s, kind.limit_s)
-        self._known[task.seq] = (self.seen, version, total_s)
+        self._known[task.seq] = (self.seen, changes, total_s)
         return total_s
 
     def _learn(self, past: Past) -> None:
         kind = past.kind
-        crowd = self._crowds.setdefault((kind.project, kind.member), _Crowd())
-        insort(crowd.over, Life(past.seq, past.ran_s, kind), key=_seq)
-        crowd.version += 1
+        self._crowds.setdefault((kind.project, kind.member), _Crowd()).learn(Life(past.seq, past.ran_s, kind))
         self._near.pop(past.seq, None)
         self._known.pop(past.seq, None)
         value = past.ran_s / kind.limit_s if kind.limit_s else past.ran_s
@@ -123,12 +127,49 @@ class Predictor:
         return mean * kind.limit_s if kind.limit_s else mean
 
 
-class _Near(NamedTuple):
+class _Near:
     """What neighbours say: of those that are over the weighted sum, and the weight; of each that runs weight, age and limit."""
 
-    total: float = 0.0
-    weight: float = 0.0
-    living: tuple[tuple[float, float, float], ...] = ()
+    def __init__(self, crowd: _Crowd, seq: int, kind: Kind) -> None:
+        self.total = self.weight = 0.0
+        self.living: list[tuple[float, float, float]] = []
+        self.looked = len(crowd.changes)  # so far its changes were looked at
+        over, living = crowd.over, crowd.living
+        at, beside = bisect_left(over, seq, key=_seq), bisect_left(living, seq, key=_seq)
+        found = self._walk(kind, _backwards(over, living, at - 1, beside - 1))
+        self.first = -1 if found == FOREVER else found
+        at, beside = bisect_right(over, seq, at, key=_seq), bisect_right(living, seq, beside, key=_seq)
+        self.last = self._walk(kind, _forwards(over, living, at, beside))
+
+    def _walk(self, kind: Kind, lives: Iterator[tuple[Life, bool]]) -> float:
+        """Listen to one side, the nearest first; returns the last that was listened to, infinite where that was all."""
+        ask, limit_s, command, life = kind.ask, kind.limit_s, kind.command, None
+        for share in _FADES:
+            life, over = next(lives, _NOBODY)
+            if life is None:
+                return FOREVER
+            other = life.kind
+            if other.ask is not ask:
+                share *= UNLIKE
+            if other.limit_s != limit_s:
+                share *= UNLIKE
+            if command and other.command == command:
+                share *= SAME
+            if over:
+                self.total += share * life.ran_s
+                self.weight += share
+            else:
+                self.living.append((share, life.ran_s, FOREVER if other.limit_s is None else other.limit_s))
+        return FOREVER if life is None else life.seq
+
+    def touched(self, crowd: _Crowd) -> bool:
+        """Whether anything has changed of what was listened to."""
+        first, last, changes = self.first, self.last, crowd.changes
+        for at in range(self.looked, len(changes)):
+            if first <= changes[at] <= last:
+                return True
+        self.looked = len(changes)
+        return False
 
     def mean_s(self, prior_s: float) -> float:
         """Of one that runs one learns the more, the longer it has; it is thought to run at least as long as the others did."""
@@ -141,49 +182,30 @@ class _Near(NamedTuple):
         return total / weight
 
 
-_NOBODY = _Near()
+_NOBODY: tuple[Life | None, bool] = (None, False)
+_ALONE = _Crowd()
 
 
-def _near(crowd: _Crowd, seq: int, kind: Kind) -> _Near:
-    """What those next to `seq` say."""
-    total = weight = 0.0
-    living = []
-    before, after = _before(crowd, seq), _after(crowd, seq)
-    for side in (before, after):
-        for share, (life, over) in zip(_FADES, side, strict=False):
-            share *= _likeness(kind, life.kind)
-            if over:
-                total += share * life.ran_s
-                weight += share
-            else:
-                limit_s = life.kind.limit_s
-                living.append((share, life.ran_s, FOREVER if limit_s is None else limit_s))
-    return _Near(total, weight, tuple(living))
+def _backwards(over: list[Life], living: list[Life], at: int, beside: int) -> Iterator[tuple[Life, bool]]:
+    """From these places to the beginning, in the order of submission turned round; and whether each is over."""
+    while at >= 0 or beside >= 0:
+        if beside < 0 or (at >= 0 and over[at].seq > living[beside].seq):
+            yield over[at], True
+            at -= 1
+        else:
+            yield living[beside], False
+            beside -= 1
 
 
-def _before(crowd: _Crowd, seq: int) -> Iterator[tuple[Life, bool]]:
-    """Neighbours submitted before it, the next one first, and whether each is over."""
-    at, living = bisect_left(crowd.over, seq, key=_seq), bisect_left(crowd.living, seq, key=_seq)
-    over = ((crowd.over[i], True) for i in range(at - 1, max(-1, at - NEAR - 1), -1))
-    return merge(over, ((crowd.living[i], False) for i in range(living - 1, -1, -1)), key=lambda one: -one[0].seq)
-
-
-def _after(crowd: _Crowd, seq: int) -> Iterator[tuple[Life, bool]]:
-    """Neighbours submitted after it."""
-    at, living = bisect_right(crowd.over, seq, key=_seq), bisect_right(crowd.living, seq, key=_seq)
-    over = ((crowd.over[i], True) for i in range(at, min(len(crowd.over), at + NEAR)))
-    return merge(over, ((crowd.living[i], False) for i in range(living, len(crowd.living))), key=lambda one: one[0].seq)
-
-
-def _likeness(kind: Kind, other: Kind) -> float:
-    share = 1.0
-    if kind.ask is not other.ask:
-        share *= UNLIKE
-    if kind.limit_s != other.limit_s:
-        share *= UNLIKE
-    if kind.command and kind.command == other.command:
-        share *= SAME
-    return share
+def _forwards(over: list[Life], living: list[Life], at: int, beside: int) -> Iterator[tuple[Life, bool]]:
+    """From these places to the end, in the order of submission."""
+    while at < len(over) or beside < len(living):
+        if beside == len(living) or (at < len(over) and over[at].seq < living[beside].seq):
+            yield over[at], True
+            at += 1
+        else:
+            yield living[beside], False
+            beside += 1
 
 
 def _parts(kind: Kind) -> tuple[Hashable, Hashable, Hashable]:
@@ -236,6 +258,11 @@ def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:
 def predicted(view: Foresight, task: Task) -> Key:
     """Who will be done soonest, but whoever has waited for long compared with that comes before."""
     return (*first(view.now_s, task), aged(view.left_s(task), view.now_s - task.since_s, DAY_S))
+
+
+def shortest(snapshot: Snapshot, task: Task) -> Key:
+    """The same for who knows: what `predicted` is held against."""
+    return (*first(snapshot.now_s, task), aged(left(task), snapshot.now_s - task.since_s, DAY_S))
 
 
 def _still_s(total_s: float, task: Task) -> float:
