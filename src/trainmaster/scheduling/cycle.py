@@ -1,7 +1,7 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain
@@ -24,7 +24,7 @@ from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, 
 from trainmaster.scheduling.task import Kind, Run, Task
 from trainmaster.scheduling.timeline import Booking, earliest, guessed, named
 
-__all__ = ["Carry", "cycle", "ordered"]
+__all__ = ["Carry", "cycle"]
 
 WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
 PATIENCE_S = 3600.0  # so long one waits before room is kept for it on a mere guess of when those that run will end
@@ -69,6 +69,7 @@ class _Decision:
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
         self.charges = 0
+        self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
         self.lost: set[Ask] = set()  # what does not fit any more
         self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
         self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: from which end on
@@ -132,18 +133,21 @@ class _Decision:
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""
         view, groups = self.view, self._groups(sharing, sharing.early_s(self.view))
-        claims = [(sharing.claim(view, heads[0][2][0][2]), heads[0][1], 0, group) for group, heads in groups.items()]
+        claims = [(sharing.claim(view, heads[0][2][0][2]), *heads[0][:2], 0, group) for group, heads in groups.items()]
         heapify(claims)
         while claims:
-            _, _, charges, group = claims[0]
+            claim, rank, seq, charges, group = claims[0]
             heads = groups[group]
             if not heads:
                 heappop(claims)
                 continue
-            _, seq, queue, at = heads[0]
+            _, _, queue, at = heads[0]
             task = queue[at][2]
             if charges != self.charges:  # others of its project may have been started meanwhile
-                heapreplace(claims, (sharing.claim(view, task), seq, self.charges, group))
+                heapreplace(claims, (sharing.claim(view, task), *heads[0][:2], self.charges, group))
+                continue
+            if heads[0][1] != seq:  # its next one: another's with the same claim may have come before that
+                heapreplace(claims, (claim, *heads[0][:2], charges, group))
                 continue
             heappop(heads)
             if task.kind.ask in self.lost and self._is_lost(task):
@@ -152,10 +156,10 @@ class _Decision:
             if self._goes_on(task) and at + 1 < len(queue):
                 task = queue[at + 1][2]
                 other = (task.since_s <= sharing.early_s(view), group[1])
-                fresh = other not in groups
                 heappush(groups.setdefault(other, []), (sharing.rank(task), task.seq, queue, at + 1))
-                if fresh or other != group:
-                    heappush(claims, (sharing.claim(view, task), task.seq, self.charges, other))
+                rank, seq, queue, at = groups[other][0]
+                entry = (sharing.claim(view, queue[at][2]), rank, seq, self.charges, other)
+                heapreplace(claims, entry) if other == group else heappush(claims, entry)
 
     def _groups(self, sharing: Sharing, early_s: float) -> dict[tuple[bool, Hashable], list[Head]]:
         """Heads of queues by whose they are, each list a heap; who is there since `early_s` apart from others."""
@@ -191,6 +195,8 @@ class _Decision:
             self._charge(task)
 
     def _charge(self, task: Task) -> None:
+        if self.policy.terms is not None:
+            self.terms[task.id] = self.policy.terms(self.view, task)._asdict()
         if self.policy.sharing is not None:
             self.policy.sharing.charge(self.view, task)
             self.charges += 1
@@ -368,13 +374,5 @@ class _Decision:
         placements, handovers, reservations = tuple(self.placements), tuple(self.handovers), tuple(self.reservations)
         told, broken = self.promises.told, tuple(self.promises.broken)
         name, lost, patient = self.policy.name, self.passed, self.patient
-        return Plan(placements, handovers, reservations, self.refused, self.depth, name, told, broken, lost, patient)
-
-
-def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:
-    """The waiting jobs as the policy wants them tried."""
-    if policy.parts:
-        found = [task for seen, one in Parts(snapshot, policy) for task in ordered(seen, one)]
-        return list({task.id: task for task in found}.values())
-    view = policy.study(snapshot, {})
-    return sorted(snapshot.waiting.values(), key=lambda task: (policy.order(view, task), task.seq))
+        terms = self.terms
+        return Plan(placements, handovers, reservations, self.refused, self.depth, name, told, broken, lost, patient, terms)
