@@ -13,7 +13,6 @@ from trainmaster.scheduling.carry import Carry, Head
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import patience, refusal, sought
 from trainmaster.scheduling.fragmentation import typical
-from trainmaster.scheduling.order import STILL_S, Key
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
@@ -75,7 +74,6 @@ class _Decision:
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
-        self.turn_s = FOREVER  # when somebody will have waited for so long that it is his turn
         self.kept_back = False
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
 
@@ -85,30 +83,25 @@ class _Decision:
         It does where the arrivals are last in order, places in it do not change by themselves, and nothing has ended or was
         expected to end: whoever was refused would be refused again, for the same reason.
         """
-        policy, order, now_s = self.policy, self.policy.order, snapshot.now_s
-        if not policy.steady or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
+        policy, now_s = self.policy, snapshot.now_s
+        if policy.steady is None or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
             return False
-        if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle or now_s >= self.turn_s:
+        if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle or now_s >= self.carry.turn_s(now_s):
             return False
         if policy.taste(snapshot, self.carry.kept) is not self.space.cells.taste:
             return False
-        view = policy.study(snapshot, self.carry.kept)
-        keys = sorted((order(view, task), task.seq) for task in fresh)
-        if keys and keys[0] <= self.carry.latest:
+        arrived = sorted((policy.steady(task), task.seq, task) for task in fresh)
+        if arrived and arrived[0] <= self.carry.latest:
             return False
-        self.snapshot, self.view, self.now_s, self.ends = snapshot, view, now_s, self.carry.ends
-        self.placements, self.refused = [], dict(self.refused)
-        for task in sorted(fresh, key=lambda task: (order(view, task), task.seq)):
+        self.view, self.snapshot = policy.study(snapshot, self.carry.kept), snapshot
+        self.now_s, self.ends, self.placements = now_s, self.carry.ends, []
+        self.refused, self.passed = dict(self.refused), dict(self.passed)
+        for _, _, task in arrived:
             if task.not_before_s > now_s:
                 self.resting = True
-            elif task.kind not in self.refused:
+            elif task.kind not in self.refused and not self._passes(task):
                 self._try(task)
-        self._remember(keys)
         return True
-
-    def _remember(self, keys: list[tuple[Key, int]]) -> None:
-        if keys:
-            self.carry.latest = max(self.carry.latest, keys[-1])
 
     def go(self) -> None:
         """Try the head of each kind's queue, the first in order first; a kind that is refused is not tried again."""
@@ -116,18 +109,18 @@ class _Decision:
         if self.policy.sharing is not None:
             self._go_sharing(self.policy.sharing)
             return
-        order, view = self.policy.order, self.view
-        heads = [(order(view, queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values()]
-        if self.policy.steady:
-            self.turn_s = min((queue[0][2].since_s for queue in self.carry.queues.values()), default=FOREVER) + STILL_S
-            self._remember(sorted((order(view, queue[-1][2]), queue[-1][1]) for queue in self.carry.queues.values()))
-        heapify(heads)
-        while heads:
-            _, _, queue, at = heads[0]
-            if self._goes_on(queue[at][2]) and at + 1 < len(queue):
-                heapreplace(heads, (order(view, queue[at + 1][2]), queue[at + 1][1], queue, at + 1))
-            else:
-                heappop(heads)
+        key, passing = partial(self.policy.order, self.view), self.policy.preempt is None
+        if self.policy.steady is not None and self.now_s < self.carry.turn_s(self.now_s):
+            key = self.policy.steady
+            heads = [*chain(*self.carry.owned.values())]
+        else:
+            heads = sorted((key(queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values())
+        for place, (_, _, queue, at) in enumerate(heads):
+            task = queue[at][2]
+            if passing and self._passes(task):
+                continue
+            if self._goes_on(task) and at + 1 < len(queue):
+                insort(heads, (key(queue[at + 1][2]), queue[at + 1][1], queue, at + 1), place + 1)
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""
@@ -146,8 +139,7 @@ class _Decision:
                 heapreplace(claims, (sharing.claim(view, task), seq, self.charges, group))
                 continue
             heappop(heads)
-            if task.kind.ask in self.lost and self._is_lost(task):
-                self.passed[task.kind.ask] = self.carry.busy[task.kind.ask]
+            if self._passes(task):
                 continue
             if self._goes_on(task) and at + 1 < len(queue):
                 task = queue[at + 1][2]
@@ -168,14 +160,20 @@ class _Decision:
                 groups[False, owner] = heads.copy()
         return groups
 
-    def _is_lost(self, task: Task) -> bool:
+    def _passes(self, task: Task) -> bool:
         """Whether it need not even be looked at: it does not fit, nobody may be stopped for it, no room is kept for more."""
-        return (
-            len(self.reservations) >= self.depth
-            and task.not_before_s <= self.now_s
-            and task.id not in self.promises.settled
-            and (self.policy.preempt is None or not self.policy.preempt(self.stage, task))
-        )
+        ask = task.kind.ask
+        if (
+            ask not in self.lost
+            or len(self.reservations) < self.depth
+            or task.not_before_s > self.now_s
+            or task.kind.wish.patient(task.since_s, self.now_s)
+            or task.id in self.promises.settled
+            or (self.policy.preempt is not None and self.policy.preempt(self.stage, task))
+        ):
+            return False
+        self.passed[ask] = self.carry.busy[ask]
+        return True
 
     def _goes_on(self, task: Task) -> bool:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""

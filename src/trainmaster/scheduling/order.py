@@ -60,6 +60,11 @@ def aged(service_s: float, waited_s: float, long_s: float = LONG_S) -> float:
     return service_s / (1.0 + (waited_s / (long_s + LONG * service_s)) ** 4)
 
 
+def in_line(task: Task) -> Key:
+    """The order of `priority_then_fifo` among those who have not waited for long: time does not change it."""
+    return (*rank(task.kind), task.since_s)
+
+
 def priority_then_fifo(snapshot: Snapshot, task: Task) -> Key:
     """Higher priority first, then who came first."""
     return (*first(snapshot.now_s, task), task.since_s)
