@@ -1,7 +1,9 @@
 """What a cycle remembers from one snapshot to the next, so that it need not begin anew. It may be thrown away at any time."""
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable, Hashable
+from operator import attrgetter
 from typing import Any
 
 from trainmaster.scheduling.ask import Ask
@@ -17,6 +19,7 @@ from trainmaster.scheduling.task import Kind, Run, Task
 
 Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
 
+_KIND, _SEQ = attrgetter("kind"), attrgetter("seq")
 Head = tuple[Key, int, Queue, int]  # rank, order of submission, queue, place in it
 
 
@@ -98,20 +101,26 @@ class Carry:
         self.space = Space(snapshot.sites, self.cells, (run.grant for run in snapshot.running.values()))
         self.expected, self.kept, self.last, self.latest = {}, {}, None, ((), -1)
         self.tasks = dict(snapshot.waiting)
-        self._oldest_s = min((task.since_s for task in self.tasks.values()), default=FOREVER)
-        queues: dict[Kind | str, Queue] = {}
-        within = policy.within
-        for task in self.tasks.values():
-            key = task.id if within is None else task.kind
-            entry = (0.0 if within is None else within(task), task.seq, task)
-            if key in queues:
-                queues[key].append(entry)
-            else:
-                queues[key] = [entry]
-        self.queues = queues
-        for queue in self.queues.values():
-            queue.sort()
-        self.owned = {}
+        self._line_up(policy)
+        self.runs = dict(snapshot.running)
+        self.ends = sorted((run.end_s, run.task.seq, run) for run in self.runs.values())
+        self._enter_all(snapshot)
+
+    def _line_up(self, policy: Policy) -> None:
+        """All queues from `tasks`."""
+        tasks, within = self.tasks.values(), policy.within
+        if within is None:
+            self.queues = {task.id: [(0.0, task.seq, task)] for task in tasks}
+        else:
+            queues = defaultdict[Kind | str, Queue](list)
+            entries = zip(map(within, tasks), map(_SEQ, tasks), tasks, strict=True)
+            for kind, entry in zip(map(_KIND, tasks), entries, strict=True):
+                queues[kind].append(entry)
+            for queue in queues.values():
+                queue.sort()
+            self.queues = dict(queues)
+        self.owned, queues = {}, self.queues
+        self._oldest_s = min((task.since_s for task in tasks), default=FOREVER) if policy.steady is not None else FOREVER
         if self._rank is not None:
             for queue in queues.values():
                 self.owned.setdefault(self._owner(queue[0][2]), []).append((self._rank(queue[0][2]), queue[0][1], queue, 0))
@@ -120,13 +129,16 @@ class Carry:
         if policy.steady is not None:
             self.latest = max(((policy.steady(queue[-1][2]), queue[-1][1]) for queue in queues.values()), default=self.latest)
         self._newest = self.latest
-        self.runs = dict(snapshot.running)
-        self.ends = sorted((run.end_s, run.task.seq, run) for run in self.runs.values())
-        self.tally = Tally(snapshot.rules, snapshot.sites)
-        self.tally.fill(self.runs.values())
-        self.holdings = self.kept["holdings"] = Holdings()
+
+    def _enter_all(self, snapshot: Snapshot) -> None:
+        """What all `runs` hold."""
+        alike = defaultdict[Kind, list[Run]](list)
         for run in self.runs.values():
-            self.holdings.enter(run)
+            alike[run.task.kind].append(run)
+        self.tally = Tally(snapshot.rules, snapshot.sites)
+        self.tally.fill(alike)
+        self.holdings = self.kept["holdings"] = Holdings()
+        self.holdings.fill(alike)
 
     def _arrive(self, task: Task) -> None:
         self.tasks[task.id] = task

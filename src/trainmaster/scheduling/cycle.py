@@ -67,6 +67,7 @@ class _Decision:
         self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
+        self.begun: list[tuple[float, int, Run]] = []  # ends that are not among `ends` yet
         self.charges = 0
         self.lost: set[Ask] = set()  # what does not fit any more
         self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
@@ -94,7 +95,7 @@ class _Decision:
         if arrived and arrived[0] <= self.carry.latest:
             return False
         self.view, self.snapshot = policy.study(snapshot, self.carry.kept), snapshot
-        self.now_s, self.ends, self.placements = now_s, self.carry.ends, []
+        self.now_s, self.ends, self.begun, self.placements = now_s, self.carry.ends, [], []
         self.refused, self.passed = dict(self.refused), dict(self.passed)
         for _, _, task in arrived:
             if task.not_before_s > now_s:
@@ -276,9 +277,8 @@ class _Decision:
             self.told_early = self.told_early or self.kept_back
             self.placements.append(Placement(task.id, grant))
             self.carry.take(task, grant)
-        if self.depth:
-            self.ends = self.ends if self.ends is not self.carry.ends else self.carry.ends.copy()
-            insort(self.ends, (end_s, task.seq, Run(task, grant, self.now_s)))
+        if len(self.reservations) < self.depth:
+            self.begun.append((end_s, task.seq, Run(task, grant, self.now_s)))
 
     def _refuse(self, task: Task, ask: Ask, kept: Sequence[Kept], barrier: Refusal | None = None) -> bool:
         """It waits, unless others make way for it; whether it starts after all."""
@@ -335,6 +335,8 @@ class _Decision:
         """A reservation for one that cannot start, as long as the policy wants more."""
         if len(self.reservations) >= self.depth:
             return
+        if self.begun:
+            self.ends, self.begun = sorted([*self.ends, *self.begun]), []
         space, booked, patient_s = self.space, self.booked, task.since_s + task.kind.wish.prefer_s
         found = earliest(space, ask, self.ends, self.now_s, booked)
         if ask is not task.kind.ask and (found is None or found.at_s > patient_s):  # it will have given up waiting by then

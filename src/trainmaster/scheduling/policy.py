@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from heapq import heapify, heappop
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
@@ -25,7 +24,7 @@ from trainmaster.scheduling.order import (
     smallest_first,
     width_of,
 )
-from trainmaster.scheduling.places import Places, pack
+from trainmaster.scheduling.places import Places, in_turn, pack
 from trainmaster.scheduling.predict import Foresight, foresee, predicted, shortest
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
@@ -96,14 +95,6 @@ def to_taste(space: Space, ask: Ask) -> Places:
     assert space.cells.taste is not None, "a policy that asks its taste has one"
     worths = space.cells.worths(ask.each, space.cells.taste)
     return in_turn([(worths[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
-
-
-def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Places:
-    """Cells by their rank, then by the place of their first node: one is often enough, so the rest are not put in order."""
-    heapify(ranked)
-    while ranked:
-        _, _, number, nodes = heappop(ranked)
-        yield number, nodes
 
 
 def at_once(snapshot: Snapshot, run: Run, task: Task) -> bool:

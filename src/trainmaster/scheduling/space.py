@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from trainmaster.model.cluster import Labels
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
@@ -57,6 +57,8 @@ class Site(NamedTuple):
     host: str = ""  # its parts share a machine; "": a machine of its own
 
 
+_Held = tuple[Ask, bool, tuple[int, ...]]  # of whose request, whether as its first node, devices
+Left = tuple[int, int, int]  # GPUs in thousandths, CPUs, memory
 Worth = tuple[int, ...]  # less is better
 
 
@@ -73,6 +75,7 @@ class Cells:
 
     def __init__(self) -> None:
         self.values: list[Cell] = []
+        self.left: list[Left] = []  # of each
         self.taste: Taste | None = None
         self._numbers: dict[Cell, int] = {}
         self._ways: dict[Shape, Ways] = {}
@@ -85,6 +88,7 @@ class Cells:
         if found is None:
             found = self._numbers[cell] = len(self.values)
             self.values.append(cell)
+            self.left.append((cell.gpu_milli, cell.cpus, cell.memory))
         return found
 
     def prefer(self, taste: Taste | None) -> None:
@@ -175,38 +179,41 @@ class Space:
         """`grants` are held from the beginning."""
         self.sites = tuple(sites)
         self.cells = cells or Cells()
-        self.of: list[int] = []  # number of each node's cell
+        self.of = [self.cells.number(site.cell) for site in self.sites]  # number of each node's cell
         # The cell of every node when nothing runs, where they are all alike and open; else None.
+        self.even = self.of[0] if len(set(self.of)) == 1 and all(site.open for site in self.sites) else None
         self.nodes: dict[int, list[int]] = {}  # open nodes of each cell, ascending; never an empty list
         self.tenants = [0] * len(self.sites)
         self.shared = 0  # attempts beyond one on their node: 0 where no two sit on one
         self.free = [[WHOLE] * len(site.devices) for site in self.sites]  # thousandths of each GPU
-        bare = {site.cell for site in self.sites}
-        self.even = self.cells.number(bare.pop()) if len(bare) == 1 and all(site.open for site in self.sites) else None
         self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
         self.until_s = 0.0  # nodes that close before are left out of every count
         self._domains: dict[str, tuple[list[int], list[Domain]]] = {}
-        bases = {site.cell: self.cells.number(site.cell) for site in self.sites}
-        self.of = [bases[site.cell] for site in self.sites]
         self._fill(grants)
         for node, site in enumerate(self.sites):
             if site.open:
                 self.nodes.setdefault(self.of[node], []).append(node)
 
     def _fill(self, grants: Iterable[Grant]) -> None:
-        """As `hold` for each of them, but that each node's cell is found once."""
-        taken: dict[int, list[Part]] = {}
+        """As `hold` for each of them, but that nodes of which the same is held are looked at once."""
+        taken: dict[int, list[_Held]] = {}
         for grant in grants:
+            ask, devices = grant.ask, grant.devices
             for index, node in enumerate(grant.nodes):
                 if node >= 0:
-                    taken.setdefault(node, []).append(grant.part(index)._replace(sign=-1))
-        for node, parts in taken.items():
-            self.tenants[node] = len(parts)
-            self.shared += len(parts) - 1
-            number, free = self.of[node], self.free[node]
-            for part in parts:
-                number = self.after(node, part, number, free)
-            self.of[node] = number
+                    taken.setdefault(node, []).append((ask, index == 0, devices[index] if devices else ()))
+        known: dict[tuple[Any, ...], tuple[int, list[int]]] = {}
+        for node, held in taken.items():
+            self.tenants[node] = len(held)
+            self.shared += len(held) - 1
+            key = (self.of[node], self.sites[node].devices, *held)
+            found = known.get(key)
+            if found is None:
+                number, free = self.of[node], self.free[node].copy()
+                for ask, first, devices in held:
+                    number = self.after(node, Part(ask.first if first else ask.each, devices, -1), number, free)
+                found = known[key] = number, free
+            self.of[node], self.free[node] = found[0], found[1].copy()
 
     def fitting(self, shape: Shape) -> Iterator[tuple[int, list[int]]]:
         """Cells that can give `shape`, with their open nodes."""
