@@ -1,14 +1,17 @@
 """What a cycle remembers from one snapshot to the next, so that it need not begin anew. It may be thrown away at any time."""
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from operator import attrgetter
 from typing import Any
 
 from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import Group, grouped, kept_back
 from trainmaster.scheduling.fair import Holdings
-from trainmaster.scheduling.order import Key
-from trainmaster.scheduling.policy import Policy, Sharing
+from trainmaster.scheduling.order import STILL_S, Key
+from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
 from trainmaster.scheduling.space import Cells, Grant, Site, Space
@@ -16,6 +19,7 @@ from trainmaster.scheduling.task import Kind, Run, Task
 
 Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
 
+_KIND, _SEQ = attrgetter("kind"), attrgetter("seq")
 Head = tuple[Key, int, Queue, int]  # rank, order of submission, queue, place in it
 
 
@@ -27,14 +31,16 @@ class Carry:
         self.cells = Cells()
         self.space = Space(())
         self.queues: dict[Kind | str, Queue] = {}  # by kind, or by job
-        self.owned: dict[Hashable, list[Head]] = {}  # heads of the queues by whose they are, in their order
+        self.owned: dict[Hashable, list[Head]] = {}  # heads of the queues by whose they are (all one's: steady), in their order
         self.tasks: dict[str, Task] = {}
         self.runs: dict[str, Run] = {}
         self.ends: list[tuple[float, int, Run]] = []
         self.changes: Changes | None = None
         self.policy: Policy | None = None
         self.seen = 0
-        self.latest: tuple[Key, int] = ((), -1)  # the last in order of all that ever waited
+        self.latest: tuple[Key, int] = ((), -1)  # the last in a steady order of all that waited before those that are new
+        self._newest = self.latest
+        self._oldest_s = FOREVER  # nobody has waited for longer
         self.expected: dict[str, tuple[Task, Grant]] = {}  # what the last plan took, until it is on record
         self.busy: dict[Ask, Refusal] = {}  # in words, of this inventory
         self.groups: tuple[Group, ...] = ()
@@ -61,6 +67,7 @@ class Carry:
             self._begin(snapshot, policy)
             return None
         log, calm, fresh = changes.log, True, []
+        self.latest = max(self.latest, self._newest)
         for at in range(self.seen, len(log)):
             what, id = log[at]
             if what == ARRIVED:
@@ -94,32 +101,44 @@ class Carry:
         self.space = Space(snapshot.sites, self.cells, (run.grant for run in snapshot.running.values()))
         self.expected, self.kept, self.last, self.latest = {}, {}, None, ((), -1)
         self.tasks = dict(snapshot.waiting)
-        queues: dict[Kind | str, Queue] = {}
-        within = policy.within
-        for task in self.tasks.values():
-            key = task.id if within is None else task.kind
-            entry = (0.0 if within is None else within(task), task.seq, task)
-            if key in queues:
-                queues[key].append(entry)
-            else:
-                queues[key] = [entry]
-        self.queues = queues
-        for queue in self.queues.values():
-            queue.sort()
-        self.owned = {}
-        if policy.sharing is not None:
-            for queue in queues.values():
-                kind = queue[0][2].kind
-                self.owned.setdefault(policy.sharing.owner(kind), []).append(_head(policy.sharing, queue))
-            for heads in self.owned.values():
-                heads.sort()
+        self._line_up(policy)
         self.runs = dict(snapshot.running)
         self.ends = sorted((run.end_s, run.task.seq, run) for run in self.runs.values())
-        self.tally = Tally(snapshot.rules, snapshot.sites)
-        self.tally.fill(self.runs.values())
-        self.holdings = self.kept["holdings"] = Holdings()
+        self._enter_all(snapshot)
+
+    def _line_up(self, policy: Policy) -> None:
+        """All queues from `tasks`."""
+        tasks, within = self.tasks.values(), policy.within
+        if within is None:
+            self.queues = {task.id: [(0.0, task.seq, task)] for task in tasks}
+        else:
+            queues = defaultdict[Kind | str, Queue](list)
+            entries = zip(map(within, tasks), map(_SEQ, tasks), tasks, strict=True)
+            for kind, entry in zip(map(_KIND, tasks), entries, strict=True):
+                queues[kind].append(entry)
+            for queue in queues.values():
+                queue.sort()
+            self.queues = dict(queues)
+        self.owned, queues = {}, self.queues
+        self._oldest_s = min((task.since_s for task in tasks), default=FOREVER) if policy.steady is not None else FOREVER
+        if self._rank is not None:
+            for queue in queues.values():
+                self.owned.setdefault(self._owner(queue[0][2]), []).append((self._rank(queue[0][2]), queue[0][1], queue, 0))
+            for heads in self.owned.values():
+                heads.sort()
+        if policy.steady is not None:
+            self.latest = max(((policy.steady(queue[-1][2]), queue[-1][1]) for queue in queues.values()), default=self.latest)
+        self._newest = self.latest
+
+    def _enter_all(self, snapshot: Snapshot) -> None:
+        """What all `runs` hold."""
+        alike = defaultdict[Kind, list[Run]](list)
         for run in self.runs.values():
-            self.holdings.enter(run)
+            alike[run.task.kind].append(run)
+        self.tally = Tally(snapshot.rules, snapshot.sites)
+        self.tally.fill(alike)
+        self.holdings = self.kept["holdings"] = Holdings()
+        self.holdings.fill(alike)
 
     def _arrive(self, task: Task) -> None:
         self.tasks[task.id] = task
@@ -127,6 +146,15 @@ class Carry:
         self._show(queue, task, False)
         insort(queue, (self._within(task), task.seq, task))
         self._show(queue, task, True)
+        self._oldest_s = min(self._oldest_s, task.since_s)
+        if self.policy is not None and self.policy.steady is not None:
+            self._newest = max(self._newest, (self.policy.steady(task), task.seq))
+
+    def turn_s(self, now_s: float) -> float:
+        """When somebody will have waited for so long that it is his turn; or before."""
+        if now_s >= self._oldest_s + STILL_S:  # the one of whom that was thought may be gone
+            self._oldest_s = min((task.since_s for task in self.tasks.values()), default=FOREVER)
+        return self._oldest_s + STILL_S
 
     def _leave(self, id: str) -> None:
         task = self.tasks.pop(id, None)
@@ -141,13 +169,22 @@ class Carry:
 
     def _show(self, queue: Queue, task: Task, there: bool) -> None:
         """Take a queue's head away from its owner's, or put it there."""
-        if self.policy is None or self.policy.sharing is None or not queue:
+        if self._rank is None or not queue:
             return
-        heads, head = self.owned.setdefault(self.policy.sharing.owner(task.kind), []), _head(self.policy.sharing, queue)
+        heads, head = self.owned.setdefault(self._owner(task), []), queue[0][2]
         if there:
-            insort(heads, head)
+            insort(heads, (self._rank(head), head.seq, queue, 0))
         else:
-            del heads[bisect_left(heads, head)]
+            del heads[bisect_left(heads, (self._rank(head), head.seq))]
+
+    @property
+    def _rank(self) -> Callable[[Task], Key] | None:
+        """The order of one owner's, where time does not change it."""
+        assert self.policy is not None
+        return self.policy.steady if self.policy.sharing is None else self.policy.sharing.rank
+
+    def _owner(self, task: Task) -> Hashable:
+        return None if self.policy is None or self.policy.sharing is None else self.policy.sharing.owner(task.kind)
 
     def _queue(self, task: Task) -> Kind | str:
         return task.id if self.policy is None or self.policy.within is None else task.kind
@@ -187,8 +224,3 @@ class Carry:
         self.tally.enter(run.task.kind, run.grant, -1)
         self.holdings.enter(run, -1)
         del self.ends[bisect_left(self.ends, (run.end_s, run.task.seq))]
-
-
-def _head(sharing: Sharing, queue: Queue) -> Head:
-    task = queue[0][2]
-    return sharing.rank(task), task.seq, queue, 0

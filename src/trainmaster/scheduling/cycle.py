@@ -13,7 +13,6 @@ from trainmaster.scheduling.carry import Carry, Head
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import patience, refusal, sought
 from trainmaster.scheduling.fragmentation import typical
-from trainmaster.scheduling.order import STILL_S, Key
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
@@ -68,6 +67,7 @@ class _Decision:
         self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
+        self.begun: list[tuple[float, int, Run]] = []  # ends that are not among `ends` yet
         self.charges = 0
         self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
         self.lost: set[Ask] = set()  # what does not fit any more
@@ -76,7 +76,6 @@ class _Decision:
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
-        self.turn_s = FOREVER  # when somebody will have waited for so long that it is his turn
         self.kept_back = False
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
 
@@ -86,30 +85,25 @@ class _Decision:
         It does where the arrivals are last in order, places in it do not change by themselves, and nothing has ended or was
         expected to end: whoever was refused would be refused again, for the same reason.
         """
-        policy, order, now_s = self.policy, self.policy.order, snapshot.now_s
-        if not policy.steady or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
+        policy, now_s = self.policy, snapshot.now_s
+        if policy.steady is None or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
             return False
-        if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle or now_s >= self.turn_s:
+        if any(one.at_s <= now_s for one in self.kept) or not self.tally.idle or now_s >= self.carry.turn_s(now_s):
             return False
         if policy.taste(snapshot, self.carry.kept) is not self.space.cells.taste:
             return False
-        view = policy.study(snapshot, self.carry.kept)
-        keys = sorted((order(view, task), task.seq) for task in fresh)
-        if keys and keys[0] <= self.carry.latest:
+        arrived = sorted((policy.steady(task), task.seq, task) for task in fresh)
+        if arrived and arrived[0] <= self.carry.latest:
             return False
-        self.snapshot, self.view, self.now_s, self.ends = snapshot, view, now_s, self.carry.ends
-        self.placements, self.refused = [], dict(self.refused)
-        for task in sorted(fresh, key=lambda task: (order(view, task), task.seq)):
+        self.view, self.snapshot = policy.study(snapshot, self.carry.kept), snapshot
+        self.now_s, self.ends, self.begun, self.placements = now_s, self.carry.ends, [], []
+        self.refused, self.passed = dict(self.refused), dict(self.passed)
+        for _, _, task in arrived:
             if task.not_before_s > now_s:
                 self.resting = True
-            elif task.kind not in self.refused:
+            elif task.kind not in self.refused and not self._passes(task):
                 self._try(task)
-        self._remember(keys)
         return True
-
-    def _remember(self, keys: list[tuple[Key, int]]) -> None:
-        if keys:
-            self.carry.latest = max(self.carry.latest, keys[-1])
 
     def go(self) -> None:
         """Try the head of each kind's queue, the first in order first; a kind that is refused is not tried again."""
@@ -117,18 +111,18 @@ class _Decision:
         if self.policy.sharing is not None:
             self._go_sharing(self.policy.sharing)
             return
-        order, view = self.policy.order, self.view
-        heads = [(order(view, queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values()]
-        if self.policy.steady:
-            self.turn_s = min((queue[0][2].since_s for queue in self.carry.queues.values()), default=FOREVER) + STILL_S
-            self._remember(sorted((order(view, queue[-1][2]), queue[-1][1]) for queue in self.carry.queues.values()))
-        heapify(heads)
-        while heads:
-            _, _, queue, at = heads[0]
-            if self._goes_on(queue[at][2]) and at + 1 < len(queue):
-                heapreplace(heads, (order(view, queue[at + 1][2]), queue[at + 1][1], queue, at + 1))
-            else:
-                heappop(heads)
+        key, passing = partial(self.policy.order, self.view), self.policy.preempt is None
+        if self.policy.steady is not None and self.now_s < self.carry.turn_s(self.now_s):
+            key = self.policy.steady
+            heads = [*chain(*self.carry.owned.values())]
+        else:
+            heads = sorted((key(queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values())
+        for place, (_, _, queue, at) in enumerate(heads):
+            task = queue[at][2]
+            if passing and self._passes(task):
+                continue
+            if self._goes_on(task) and at + 1 < len(queue):
+                insort(heads, (key(queue[at + 1][2]), queue[at + 1][1], queue, at + 1), place + 1)
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""
@@ -150,8 +144,7 @@ class _Decision:
                 heapreplace(claims, (claim, *heads[0][:2], charges, group))
                 continue
             heappop(heads)
-            if task.kind.ask in self.lost and self._is_lost(task):
-                self.passed[task.kind.ask] = self.carry.busy[task.kind.ask]
+            if self._passes(task):
                 continue
             if self._goes_on(task) and at + 1 < len(queue):
                 task = queue[at + 1][2]
@@ -172,14 +165,20 @@ class _Decision:
                 groups[False, owner] = heads.copy()
         return groups
 
-    def _is_lost(self, task: Task) -> bool:
+    def _passes(self, task: Task) -> bool:
         """Whether it need not even be looked at: it does not fit, nobody may be stopped for it, no room is kept for more."""
-        return (
-            len(self.reservations) >= self.depth
-            and task.not_before_s <= self.now_s
-            and task.id not in self.promises.settled
-            and (self.policy.preempt is None or not self.policy.preempt(self.stage, task))
-        )
+        ask = task.kind.ask
+        if (
+            ask not in self.lost
+            or len(self.reservations) < self.depth
+            or task.not_before_s > self.now_s
+            or task.kind.wish.patient(task.since_s, self.now_s)
+            or task.id in self.promises.settled
+            or (self.policy.preempt is not None and self.policy.preempt(self.stage, task))
+        ):
+            return False
+        self.passed[ask] = self.carry.busy[ask]
+        return True
 
     def _goes_on(self, task: Task) -> bool:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
@@ -284,9 +283,8 @@ class _Decision:
             self.told_early = self.told_early or self.kept_back
             self.placements.append(Placement(task.id, grant))
             self.carry.take(task, grant)
-        if self.depth:
-            self.ends = self.ends if self.ends is not self.carry.ends else self.carry.ends.copy()
-            insort(self.ends, (end_s, task.seq, Run(task, grant, self.now_s)))
+        if len(self.reservations) < self.depth:
+            self.begun.append((end_s, task.seq, Run(task, grant, self.now_s)))
 
     def _refuse(self, task: Task, ask: Ask, kept: Sequence[Kept], barrier: Refusal | None = None) -> bool:
         """It waits, unless others make way for it; whether it starts after all."""
@@ -343,6 +341,8 @@ class _Decision:
         """A reservation for one that cannot start, as long as the policy wants more."""
         if len(self.reservations) >= self.depth:
             return
+        if self.begun:
+            self.ends, self.begun = sorted([*self.ends, *self.begun]), []
         space, booked, patient_s = self.space, self.booked, task.since_s + task.kind.wish.prefer_s
         found = earliest(space, ask, self.ends, self.now_s, booked)
         if ask is not task.kind.ask and (found is None or found.at_s > patient_s):  # it will have given up waiting by then

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmaster.model.cluster import Labels
 from trainmaster.scheduling import words
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import Cell, steps
@@ -23,8 +22,7 @@ class Group(NamedTuple):
     cell: Cell
     open: bool
     why: str
-    names: tuple[str, ...]
-    where: tuple[tuple[Labels, str], ...] = ()  # labels and host of each
+    sites: tuple[Site, ...]
 
 
 def grouped(sites: Sequence[Site]) -> tuple[Group, ...]:
@@ -32,10 +30,7 @@ def grouped(sites: Sequence[Site]) -> tuple[Group, ...]:
     found: dict[tuple[Cell, bool, str], list[Site]] = {}
     for site in sites:
         found.setdefault((site.cell, site.open, site.why), []).append(site)
-    return tuple(
-        Group(*key, tuple([one.name for one in alike]), tuple([(one.labels, one.host) for one in alike]))
-        for key, alike in found.items()
-    )
+    return tuple(Group(*key, tuple(alike)) for key, alike in found.items())
 
 
 def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
@@ -46,7 +41,7 @@ def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
     able = [group for group in groups if steps(group.cell, ask.each) and group.why != _GONE]
     up = [group for group in able if group.open]
     if not _fits(ask, up):
-        gone = sorted((name, group.why) for group in able if not group.open for name in group.names)
+        gone = sorted((site.name, group.why) for group in able if not group.open for site in group.sites)
         away = ", ".join(f"{name} is {why}" for name, why in gone)
         return Refusal("busy", f"waiting for {words.describe(ask)}: {away}")
     return Refusal("busy", f"waiting for {words.describe(ask)}: other jobs hold what it needs")
@@ -90,7 +85,7 @@ def _fits(ask: Ask, groups: Sequence[Group]) -> bool:
     """Whether these nodes hold it when nothing else runs on them."""
     if ask.within is not None:
         return any(able >= ask.nodes and led for able, led in _domains(ask, groups).values())
-    able = sum(len(group.names) for group in groups if steps(group.cell, ask.each))
+    able = sum(len(group.sites) for group in groups if steps(group.cell, ask.each))
     return able >= ask.nodes and any(steps(group.cell, ask.first) for group in groups)
 
 
@@ -99,8 +94,8 @@ def _domains(ask: Ask, groups: Sequence[Group]) -> dict[Domain, tuple[int, int]]
     found: dict[Domain, tuple[int, int]] = {}
     for group in groups:
         gives, leads = bool(steps(group.cell, ask.each)), bool(steps(group.cell, ask.first))
-        for name, (labels, host) in zip(group.names, group.where, strict=True):
-            domain = domain_of(ask.within or "", name, labels, host)
+        for site in group.sites:
+            domain = domain_of(ask.within or "", site.name, site.labels, site.host)
             if domain is not None:
                 able, led = found.get(domain, (0, 0))
                 found[domain] = able + gives, led + leads
@@ -109,7 +104,7 @@ def _domains(ask: Ask, groups: Sequence[Group]) -> dict[Domain, tuple[int, int]]
 
 def _impossible(shape: Shape, count: int, groups: Sequence[Group]) -> str | None:
     groups = [group for group in groups if shape.pool in (None, group.cell.pool)]
-    able = sum(len(group.names) for group in groups if steps(group.cell, shape))
+    able = sum(len(group.sites) for group in groups if steps(group.cell, shape))
     cells = [group.cell for group in groups]
     if able >= count:
         return None

@@ -1,6 +1,6 @@
 """Who has had how much of what is theirs: the order of fair share."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainmaster.scheduling.ask import Ask
@@ -72,15 +72,23 @@ class Holdings:
     def __init__(self) -> None:
         self.of: dict[Member, Held] = {}
 
+    def fill(self, alike: Mapping[Kind, Sequence[Run]]) -> None:
+        """All of these, by their kinds."""
+        for kind, runs in alike.items():
+            own = _width_milli(kind.ask)
+            self._add(kind, own * len(runs), own * sum([round(run.placed_s * _MILLI) for run in runs]))
+
     def enter(self, run: Run, sign: int = 1) -> None:
         """An attempt began, or (`sign` -1) is over."""
-        kind = run.task.kind
-        width, placed = self.of.get((kind.project, kind.member), Held())
-        own = sign * _width_milli(kind.ask)
-        if width + own:
-            self.of[kind.project, kind.member] = Held(width + own, placed + own * round(run.placed_s * _MILLI))
+        own = sign * _width_milli(run.task.kind.ask)
+        self._add(run.task.kind, own, own * round(run.placed_s * _MILLI))
+
+    def _add(self, kind: Kind, own: int, placed: int) -> None:
+        before = self.of.get((kind.project, kind.member), Held())
+        if before.width_milli + own:
+            self.of[kind.project, kind.member] = Held(before.width_milli + own, before.placed + placed)
         else:
-            del self.of[kind.project, kind.member]
+            self.of.pop((kind.project, kind.member), None)
 
     def service(self, member: Member, until_s: float) -> float:
         """What they will have had by then."""

@@ -4,6 +4,8 @@ All of them age: who has not had a turn for `STILL_S` goes before everybody who 
 ever while jobs end that are like it.
 """
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from trainmaster.scheduling.ask import WHOLE, Ask
@@ -17,10 +19,7 @@ STILL_S = 23 * 86_400.0  # so long without a turn, and a job goes first for once
 LONG_S, LONG = 7 * 86_400.0, 2.0  # a wait of a week and twice what a job needs is long (see `aged`)
 QUEUES = tuple(14_400.0 * 6**i for i in range(4))  # GPU-seconds at which a job moves to the next of five queues
 
-
-def since(task: Task) -> float:
-    """Who came first."""
-    return task.since_s
+since: Callable[[Task], float] = attrgetter("since_s")  # who came first
 
 
 def left(task: Task) -> float:
@@ -58,6 +57,11 @@ def aged(service_s: float, waited_s: float, long_s: float = LONG_S) -> float:
     if service_s == FOREVER:
         return FOREVER
     return service_s / (1.0 + (waited_s / (long_s + LONG * service_s)) ** 4)
+
+
+def in_line(task: Task) -> Key:
+    """The order of `priority_then_fifo` among those who have not waited for long: time does not change it."""
+    return (*rank(task.kind), task.since_s)
 
 
 def priority_then_fifo(snapshot: Snapshot, task: Task) -> Key:

@@ -1,6 +1,8 @@
 """Which nodes a gang is given: in the order that spec or policy want, in one domain where it must be, near to what it says."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop
+from typing import Any
 
 from trainmaster.model.spec import Strategy
 from trainmaster.scheduling.ahead import Kept, choose
@@ -17,12 +19,21 @@ CHECKPOINT, DATA = "checkpoint", "data"  # what `near` may say besides a name of
 
 def pack(space: Space, ask: Ask) -> Places:
     """The fullest nodes that can: fewest GPUs left, then CPUs, then memory, then by the node's place."""
-    return sorted(space.fitting(ask.each), key=lambda item: (*_left(space, item), item[1][0]))
+    left = space.cells.left
+    return in_turn([(left[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
+
+
+def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Places:
+    """Cells by their rank, then by the place of their first node: one is often enough, so the rest are not put in order."""
+    heapify(ranked)
+    while ranked:
+        _, _, number, nodes = heappop(ranked)
+        yield number, nodes
 
 
 def spread(space: Space, ask: Ask) -> Places:
     """The emptiest nodes: most GPUs left, then CPUs, then memory, then by the node's place."""
-    return sorted(space.fitting(ask.each), key=lambda item: (*(-left for left in _left(space, item)), item[1][0]))
+    return sorted(space.fitting(ask.each), key=lambda item: (*(-left for left in space.cells.left[item[0]]), item[1][0]))
 
 
 def balanced(space: Space, ask: Ask) -> Places:
@@ -32,7 +43,7 @@ def balanced(space: Space, ask: Ask) -> Places:
         for node in nodes:
             parts.setdefault((number, space.sites[node].cell), []).append(node)
     ranked = sorted(
-        (_unevenness(bare, space.cells.steps(number, ask.each)[0][1].cell), *_left(space, (number, nodes)), nodes[0], number)
+        (_unevenness(bare, space.cells.steps(number, ask.each)[0][1].cell), *space.cells.left[number], nodes[0], number)
         for (number, bare), nodes in parts.items()
     )
     by_first = {nodes[0]: nodes for nodes in parts.values()}
@@ -58,11 +69,6 @@ STRATEGIES: Mapping[str, Callable[[Space, Ask], Places]] = {  # the one that is 
 }
 
 
-def _left(space: Space, item: tuple[int, list[int]]) -> tuple[int, int, int]:
-    cell = space.cells.values[item[0]]
-    return cell.gpu_milli, cell.cpus, cell.memory
-
-
 def _unevenness(bare: Cell, left: Cell) -> float:
     """How far apart the free fractions of GPUs, CPUs and memory are, of those that the node has."""
     pairs = ((bare.gpu_milli, left.gpu_milli), (bare.cpus, left.cpus), (bare.memory, left.memory))
@@ -76,14 +82,16 @@ def given(space: Space, ask: Ask, places: Places, kept: Sequence[Kept], wish: Wi
     All in one domain where the request says so: in the one with the fewest nodes that can, of those with enough; for a wish to
     be near something in the first that `places` comes to. A level that is only preferred is tried first, then wider ones.
     """
-    cells = list(places)
-    for level in wish.levels(ask):
-        found = _in_one(space, confined(ask, level), cells, kept, wish)
+    levels = wish.levels(ask)
+    if levels:
+        places = list(places)
+    for level in levels:
+        found = _in_one(space, confined(ask, level), places, kept, wish)
         if found is not None:
             return found
     if ask.within is not None:
-        return _in_one(space, ask, cells, kept, wish)
-    return choose(space, ask, cells, kept)
+        return _in_one(space, ask, places, kept, wish)
+    return choose(space, ask, places, kept)
 
 
 def _in_one(space: Space, ask: Ask, places: Places, kept: Sequence[Kept], wish: Wish) -> list[int] | None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from heapq import heapify, heappop
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
@@ -17,6 +16,7 @@ from trainmaster.scheduling.order import (
     STILL_S,
     Key,
     Study,
+    in_line,
     learned,
     least_attained,
     priority_then_fifo,
@@ -26,7 +26,7 @@ from trainmaster.scheduling.order import (
     smallest_first,
     width_of,
 )
-from trainmaster.scheduling.places import Places, pack
+from trainmaster.scheduling.places import Places, in_turn, pack
 from trainmaster.scheduling.predict import Foresight, foresee, predicted, shortest
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
@@ -65,10 +65,10 @@ class Policy:
 
     `within` is the order among waiting tasks of one kind, which time alone never changes and with which `order` agrees; None:
     there is no such order, each is looked at for itself.
-    `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `steady`: the order of
-    two waiting tasks never changes by time alone, until one has waited for `STILL_S`. `beat_s`: how often to look again though
-    nothing happened. `study` makes of the snapshot what `order` is given, once for each cycle; it may keep things in the
-    dictionary, which may be thrown away.
+    `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `steady` is the order
+    of waiting tasks where time alone never changes it, until one has waited for `STILL_S`; None: it may. `beat_s`: how often to
+    look again though nothing happened. `study` makes of the snapshot what `order` is given, once for each cycle; it may keep
+    things in the dictionary, which may be thrown away.
     `parts` are policies of several sets of pools, by name; where there are any, nothing else here is looked at.
     `expect` says for how many seconds from now a task (one that runs as `Run.at` shows it) will hold what it has; None: for as
     long as its own estimate says.
@@ -83,7 +83,7 @@ class Policy:
     depth: Callable[[Snapshot], int]
     within: Callable[[Task], float] | None = since
     preempt: Candidates | None = None
-    steady: bool = True
+    steady: Callable[[Task], Key] | None = None
     beat_s: float | None = None
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
@@ -99,14 +99,6 @@ def to_taste(space: Space, ask: Ask) -> Places:
     assert space.cells.taste is not None, "a policy that asks its taste has one"
     worths = space.cells.worths(ask.each, space.cells.taste)
     return in_turn([(worths[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
-
-
-def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Places:
-    """Cells by their rank, then by the place of their first node: one is often enough, so the rest are not put in order."""
-    heapify(ranked)
-    while ranked:
-        _, _, number, nodes = heappop(ranked)
-        yield number, nodes
 
 
 def at_once(snapshot: Snapshot, run: Run, task: Task) -> bool:
@@ -162,15 +154,15 @@ def _life(past: Past) -> Life:
 POLICIES = {
     policy.name: policy
     for policy in (
-        Policy("fifo", priority_then_fifo, pack, no_reservations),
-        Policy("fragmentation", priority_then_fifo, to_taste, no_reservations, taste=typical),
-        Policy("easy", priority_then_fifo, pack, one_reservation),
-        Policy("conservative", priority_then_fifo, pack, one_for_everybody, steady=False),
-        Policy("sjf", shortest_first, pack, no_reservations, None, steady=False, exact=True),
-        Policy("srtf", shortest_first, pack, no_reservations, None, overtaking(at_once), steady=False, exact=True),
-        Policy("srsf", smallest_first, pack, no_reservations, None, overtaking(at_once), steady=False, exact=True),
+        Policy("fifo", priority_then_fifo, pack, no_reservations, steady=in_line),
+        Policy("fragmentation", priority_then_fifo, to_taste, no_reservations, steady=in_line, taste=typical),
+        Policy("easy", priority_then_fifo, pack, one_reservation, steady=in_line),
+        Policy("conservative", priority_then_fifo, pack, one_for_everybody),
+        Policy("sjf", shortest_first, pack, no_reservations, None, exact=True),
+        Policy("srtf", shortest_first, pack, no_reservations, None, overtaking(at_once), exact=True),
+        Policy("srsf", smallest_first, pack, no_reservations, None, overtaking(at_once), exact=True),
         Policy(
-            "learned", learned, pack, no_reservations, None, overtaking(after_a_while), steady=False, beat_s=1200.0, study=learn
+            "learned", learned, pack, no_reservations, None, overtaking(after_a_while), beat_s=1200.0, study=learn
         ),
         Policy(
             "shortest",
@@ -178,7 +170,6 @@ POLICIES = {
             pack,
             one_reservation,
             None,
-            steady=False,
             beat_s=600.0,
             exact=True,
         ),
@@ -188,7 +179,6 @@ POLICIES = {
             pack,
             one_reservation,
             None,
-            steady=False,
             beat_s=600.0,
             study=foresee,
             expect=Foresight.held_s,
@@ -200,7 +190,6 @@ POLICIES = {
             no_reservations,
             None,
             overtaking(after_a_while),
-            steady=False,
             beat_s=MIN_RUN_S,
         ),
         Policy(
@@ -209,7 +198,6 @@ POLICIES = {
             pack,
             as_the_loop_can,
             preempt=by_right,
-            steady=False,
             study=shares,
             sharing=Sharing(owner, early_s, claim, rank, Shares.charge),
         ),

@@ -5,6 +5,7 @@ come (`preempt.by_right`). What is guaranteed is never lent. A parent's quota ho
 cohorts, Volcano's capacity plugin.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -40,19 +41,16 @@ class Tally:
                     self._owed.setdefault(resource, {})[one.name] = int(quota.guarantee * WHOLE)
         self._owing = {resource: sum(owed.values()) for resource, owed in self._owed.items()}
 
-    def fill(self, runs: Iterable[Run]) -> None:
+    def fill(self, alike: Mapping[Kind, Sequence[Run]]) -> None:
         """All that these hold. What jobs of one kind hold is the same, unless any kind of GPU is welcome to them."""
         if self.idle:
             return
-        alike: dict[Kind, list[Grant]] = {}
-        for run in runs:
-            alike.setdefault(run.task.kind, []).append(run.grant)
-        for kind, grants in alike.items():
+        for kind, runs in alike.items():
             if len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli:
-                self._enter(kind, asked(kind.ask), len(grants))
+                self._enter(kind, asked(kind.ask), len(runs))
             else:
-                for grant in grants:
-                    self.enter(kind, grant)
+                for run in runs:
+                    self.enter(kind, run.grant)
 
     def enter(self, kind: Kind, grant: Grant, sign: int = 1) -> None:
         """A job of this kind holds this (or no longer does: `sign` -1)."""
@@ -188,12 +186,11 @@ class Tally:
     def capacity(self) -> Held:
         """What the nodes have that are open."""
         found: Held = {}
-        for site in self.sites:
-            if site.open:
-                found[GPUS] = found.get(GPUS, 0) + WHOLE * len(site.devices)
-                found[CPUS] = found.get(CPUS, 0) + site.cell.cpus
-                for gpu, count in zip(site.cell.kinds, site.cell.whole, strict=True):
-                    found[gpu] = found.get(gpu, 0) + WHOLE * count
+        for cell, nodes in Counter(site.cell for site in self.sites if site.open).items():
+            found[GPUS] = found.get(GPUS, 0) + WHOLE * sum(cell.whole) * nodes
+            found[CPUS] = found.get(CPUS, 0) + cell.cpus * nodes
+            for gpu, count in zip(cell.kinds, cell.whole, strict=True):
+                found[gpu] = found.get(gpu, 0) + WHOLE * count * nodes
         return found
 
     def _held(self, project: str) -> Held:

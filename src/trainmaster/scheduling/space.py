@@ -2,13 +2,14 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from trainmaster.model.cluster import Labels
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import FOREVER, Cell, Step, steps
 from trainmaster.scheduling.domains import Domain, domain_of, numbered
 
+FEW = 8  # of so many times as many it is quicker to look for each by itself
 Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
 
 
@@ -56,6 +57,8 @@ class Site(NamedTuple):
     host: str = ""  # its parts share a machine; "": a machine of its own
 
 
+_Held = tuple[Ask, bool, tuple[int, ...]]  # of whose request, whether as its first node, devices
+Left = tuple[int, int, int]  # GPUs in thousandths, CPUs, memory
 Worth = tuple[int, ...]  # less is better
 
 
@@ -72,6 +75,7 @@ class Cells:
 
     def __init__(self) -> None:
         self.values: list[Cell] = []
+        self.left: list[Left] = []  # of each
         self.taste: Taste | None = None
         self._numbers: dict[Cell, int] = {}
         self._ways: dict[Shape, Ways] = {}
@@ -84,6 +88,7 @@ class Cells:
         if found is None:
             found = self._numbers[cell] = len(self.values)
             self.values.append(cell)
+            self.left.append((cell.gpu_milli, cell.cpus, cell.memory))
         return found
 
     def prefer(self, taste: Taste | None) -> None:
@@ -174,38 +179,41 @@ class Space:
         """`grants` are held from the beginning."""
         self.sites = tuple(sites)
         self.cells = cells or Cells()
-        self.of: list[int] = []  # number of each node's cell
+        self.of = [self.cells.number(site.cell) for site in self.sites]  # number of each node's cell
         # The cell of every node when nothing runs, where they are all alike and open; else None.
+        self.even = self.of[0] if len(set(self.of)) == 1 and all(site.open for site in self.sites) else None
         self.nodes: dict[int, list[int]] = {}  # open nodes of each cell, ascending; never an empty list
         self.tenants = [0] * len(self.sites)
         self.shared = 0  # attempts beyond one on their node: 0 where no two sit on one
         self.free = [[WHOLE] * len(site.devices) for site in self.sites]  # thousandths of each GPU
-        bare = {site.cell for site in self.sites}
-        self.even = self.cells.number(bare.pop()) if len(bare) == 1 and all(site.open for site in self.sites) else None
         self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
         self.until_s = 0.0  # nodes that close before are left out of every count
         self._domains: dict[str, tuple[list[int], list[Domain]]] = {}
-        bases = {site.cell: self.cells.number(site.cell) for site in self.sites}
-        self.of = [bases[site.cell] for site in self.sites]
         self._fill(grants)
         for node, site in enumerate(self.sites):
             if site.open:
                 self.nodes.setdefault(self.of[node], []).append(node)
 
     def _fill(self, grants: Iterable[Grant]) -> None:
-        """As `hold` for each of them, but that each node's cell is found once."""
-        taken: dict[int, list[Part]] = {}
+        """As `hold` for each of them, but that nodes of which the same is held are looked at once."""
+        taken: dict[int, list[_Held]] = {}
         for grant in grants:
+            ask, devices = grant.ask, grant.devices
             for index, node in enumerate(grant.nodes):
                 if node >= 0:
-                    taken.setdefault(node, []).append(grant.part(index)._replace(sign=-1))
-        for node, parts in taken.items():
-            self.tenants[node] = len(parts)
-            self.shared += len(parts) - 1
-            number, free = self.of[node], self.free[node]
-            for part in parts:
-                number = self.after(node, part, number, free)
-            self.of[node] = number
+                    taken.setdefault(node, []).append((ask, index == 0, devices[index] if devices else ()))
+        known: dict[tuple[Any, ...], tuple[int, list[int]]] = {}
+        for node, held in taken.items():
+            self.tenants[node] = len(held)
+            self.shared += len(held) - 1
+            key = (self.of[node], self.sites[node].devices, *held)
+            found = known.get(key)
+            if found is None:
+                number, free = self.of[node], self.free[node].copy()
+                for ask, first, devices in held:
+                    number = self.after(node, Part(ask.first if first else ask.each, devices, -1), number, free)
+                found = known[key] = number, free
+            self.of[node], self.free[node] = found[0], found[1].copy()
 
     def fitting(self, shape: Shape) -> Iterator[tuple[int, list[int]]]:
         """Cells that can give `shape`, with their open nodes."""
@@ -256,27 +264,42 @@ class Space:
 
     def take(self, ask: Ask, chosen: Sequence[int]) -> Grant:
         """Give a gang its nodes, the first of `chosen` what the first is asked for."""
-        devices = []
-        for index, node in enumerate(chosen):
-            shape = ask.first if index == 0 else ask.each
-            number, step = self.cells.steps(self.of[node], shape)[0]
+        devices, numbers = [], []
+        ways, shape = self.cells.ways(ask.first), ask.first
+        for node in chosen:
+            number, step = ways[self.of[node]][0]
             if shape.gpus or shape.share:
                 devices.append(self.pick(self.free[node], node, shape, step))
-            self._settle(node, number, 1)
+            numbers.append(number)
+            if shape is not ask.each:
+                ways, shape = self.cells.ways(ask.each), ask.each
+        self._settle(chosen, numbers, 1)
         return Grant(ask, tuple(chosen), tuple(devices))
 
     def give(self, grant: Grant) -> None:
         """Take a gang's nodes back."""
-        for index, node in enumerate(grant.nodes):
-            if node >= 0:
-                self._settle(node, self.after(node, grant.part(index), self.of[node], self.free[node]), -1)
+        self._settle(*self._changed(grant, 1), -1)
 
     def hold(self, grant: Grant) -> None:
         """Take out what an attempt holds already, on those very devices. What is more than there is goes below zero."""
+        self._settle(*self._changed(grant, -1), 1)
+
+    def _changed(self, grant: Grant, sign: int) -> tuple[Sequence[int], list[int]]:
+        """Its nodes that are in this inventory, and the cell each goes to when its part comes back (or goes: `sign` -1)."""
+        nodes, numbers = [], []
+        alike: dict[tuple[int, Shape], int] = {}  # where no devices are held, nodes of one cell go the same way
         for index, node in enumerate(grant.nodes):
-            if node >= 0:  # else: of a node that is not in this inventory
-                part = grant.part(index)._replace(sign=-1)
-                self._settle(node, self.after(node, part, self.of[node], self.free[node]), 1)
+            if node < 0:
+                continue
+            old, part = self.of[node], None if grant.devices else (self.of[node], grant.shape(index))
+            number = None if part is None else alike.get(part)
+            if number is None:
+                number = self.after(node, grant.part(index)._replace(sign=sign), old, self.free[node])
+            if part is not None:
+                alike[part] = number
+            nodes.append(node)
+            numbers.append(number)
+        return nodes, numbers
 
     def after(self, node: int, part: Part, number: int, free: list[int]) -> int:
         """The cell that `node`, now in cell `number` with its GPUs as in `free`, goes to with `part`; `free` is changed."""
@@ -316,19 +339,44 @@ class Space:
             found.append(device)
         return tuple(found)
 
-    def _settle(self, node: int, number: int, came: int) -> None:
-        """Enter a node's new cell, and one attempt more (1) or less (-1) on it."""
-        tenants = self.tenants[node]
-        self.shared += came * (tenants + (came > 0) > 1)
-        self.tenants[node] = tenants + came
-        old = self.of[node]
-        if old == number:
-            return
-        self.of[node] = number
-        if not self.sites[node].open:
-            return
-        nodes = self.nodes[old]
+    def _settle(self, nodes: Sequence[int], numbers: Sequence[int], came: int) -> None:
+        """Enter the new cells of a gang's nodes, and one attempt more (1) or less (-1) on each."""
+        of, sites, tenants = self.of, self.sites, self.tenants
+        moved: dict[tuple[int, int], list[int]] = {}
+        for node, number in zip(nodes, numbers, strict=True):
+            there = tenants[node]
+            self.shared += came * (there + (came > 0) > 1)
+            tenants[node] = there + came
+            old = of[node]
+            if old != number:
+                of[node] = number
+                if sites[node].open:
+                    moved.setdefault((old, number), []).append(node)
+        for (old, number), some in moved.items():
+            left = _without(self.nodes[old], some)
+            if left:
+                self.nodes[old] = left
+            else:
+                del self.nodes[old]
+            self.nodes[number] = _with(self.nodes.get(number, []), some)
+
+
+def _without(nodes: list[int], some: list[int]) -> list[int]:
+    """Sorted nodes without some of them, in place where those are few."""
+    if len(some) * FEW > len(nodes):
+        gone = set(some)
+        return [node for node in nodes if node not in gone]
+    for node in some:
         del nodes[bisect_left(nodes, node)]
-        if not nodes:
-            del self.nodes[old]
-        insort(self.nodes.setdefault(number, []), node)
+    return nodes
+
+
+def _with(nodes: list[int], some: list[int]) -> list[int]:
+    """Sorted nodes with some more, in place."""
+    if len(some) * FEW > len(nodes):
+        nodes += some
+        nodes.sort()
+    else:
+        for node in some:
+            insort(nodes, node)
+    return nodes

@@ -54,7 +54,7 @@ WILD = Faults(unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_cras
 
 
 # Whoever is ahead in order takes what it needs from those behind: as many hand-overs as there can be.
-PUSHY = Policy("pushy", priority_then_fifo, pack, one_reservation, preempt=overtaking(at_once), steady=False)
+PUSHY = Policy("pushy", priority_then_fifo, pack, one_reservation, preempt=overtaking(at_once))
 
 
 @dataclass(slots=True)
