@@ -48,7 +48,7 @@ def test_whatever_it_is_told_by_the_sum_is_the_same(found: list[Charge], period:
         usage.total
     )
     exactly = sum(
-        one.rate.gpu_milli * max(0, min(one.until_ms or period.until_ms, period.until_ms) - max(one.from_ms, period.from_ms))
+        one.rate.gpu_milli * max(0, min(period.until_ms if one.until_ms is None else one.until_ms, period.until_ms) - max(one.from_ms, period.from_ms))
         for one in found
     )
     assert usage.total.gpu_us == exactly

@@ -70,9 +70,9 @@ def test_a_limit_is_never_passed_and_a_prediction_that_was_is_doubled() -> None:
     assert limited.left_s(task(10, kind(limit_s=1000.0), ran_s=1001.0)) == 0.0
 
 
-def test_who_runs_is_counted_on_to_hold_its_nodes_for_twice_the_prediction() -> None:
+def test_one_is_counted_on_to_hold_its_nodes_for_twice_the_prediction_before_and_after_its_start() -> None:
     view = foresight(*[over(seq, kind(), HOUR_S) for seq in range(9)])
-    assert view.held_s(task(10, kind())) == pytest.approx(HOUR_S)
+    assert view.held_s(task(10, kind())) == pytest.approx(2 * HOUR_S)
     assert view.held_s(task(10, kind(), ran_s=600.0, running=True)) == pytest.approx(2 * HOUR_S - 600.0)
 
 

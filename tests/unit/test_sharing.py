@@ -6,7 +6,7 @@ from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
 from trainmaster.simulator.trace import gpu_nodes
 
 NOW_S = 10_000.0
@@ -120,13 +120,42 @@ def test_members_of_a_project_share_by_their_weights() -> None:
 
 
 def test_a_large_job_is_not_starved_by_small_ones_though_nobody_says_how_long() -> None:
-    """The cluster is let run empty for it once it has waited for an hour."""
-    large = Task(1, "large", kind_of(ask_of(2, Shape(8)), Owner("vision", "ann")), NOW_S - 3700)
-    small = [task(seq, "speech", 1) for seq in range(2, 10)]
-    busy = [run(task(20, "speech", 1), 0)]
-    plan = decide([large, *small], busy, Cluster())
-    assert not plan.placements
-    assert [one.job for one in plan.reservations] == ["large"]
-    assert plan.reason(small[0], NOW_S).kind == "reserved"
-    fresh = large._replace(since_s=NOW_S - 100)
-    assert len(decide([fresh, *small], busy, Cluster()).placements) == 8
+    """As small ones come all the time, one for each that ends, it starts as soon as those that run are thought to end."""
+    large = Task(1, "large", kind_of(ask_of(2, Shape(8)), Owner("vision", "ann")), NOW_S - 10)
+    running = {one.task.id: one for one in [run(task(20 + i, "speech", 1), i % 2, i // 2) for i in range(16)]}
+    ends = {id: NOW_S + 200.0 * place for place, id in enumerate(running)}
+    over: list[Past] = []
+    for now_s in range(int(NOW_S), int(NOW_S) + 50_000, 200):
+        for id in [id for id, end_s in ends.items() if end_s <= now_s]:
+            gone = running.pop(id)
+            over.append(Past(gone.task.seq, gone.task.kind, now_s - gone.placed_s, now_s))
+            del ends[id]
+        small = [task(now_s + i, "speech", 1)._replace(since_s=float(now_s)) for i in range(2)]
+        waiting = {one.id: one for one in (large, *small)}
+        plan, _ = cycle(Snapshot(now_s, gpu_nodes(2, 8), waiting, dict(running), ended=tuple(over), rules=Cluster()), FAIR)
+        if any(one.job == "large" for one in plan.placements):
+            break
+        for one in plan.placements:
+            running[one.job] = Run(waiting[one.job], one.grant, now_s)
+            ends[one.job] = now_s + 3200.0
+    else:
+        raise AssertionError("it never started")
+    assert now_s - NOW_S < 3 * 3200.0
+
+
+def test_a_gang_that_guarantees_never_leave_room_for_can_never_start() -> None:
+    rules = Cluster(projects=(Project("vision", quotas=(("gpus", Quota(8, 8)),)),))
+    plan = decide([task(3, "speech", 6), task(4, "speech", 4)], [], rules, gpu_nodes(1, 12))
+    refused = plan.reason(task(3, "speech", 6), NOW_S)
+    assert (refused.kind, refused.text) == ("impossible", "asks for 6 GPUs; of 12 GPUs here 8 GPUs are guaranteed to other projects")
+    assert [one.job for one in plan.placements] == ["speech-4"]
+
+
+def test_what_is_guaranteed_within_a_guarantee_counts_once() -> None:
+    lab, vision = Project("lab", quotas=(("gpus", Quota(8, 8)),)), Project("vision", 1.0, "lab", quotas=(("gpus", Quota(4, 8)),))
+    rules = Cluster(projects=(lab, vision, Project("sound", 1.0, "lab")))
+    assert len(decide([task(3, "speech", 4)], [], rules, gpu_nodes(1, 12)).placements) == 1, "8 of 12 are the lab's"
+    assert len(decide([task(3, "sound", 4)], [], rules, gpu_nodes(1, 8)).placements) == 1, "vision's 4 are left of the lab's 8"
+    plan = decide([task(3, "sound", 2)], [run(task(1, "sound", 4), 0)], rules, gpu_nodes(1, 8))
+    assert not plan.placements, "they are vision's"
+    assert len(decide([task(3, "vision", 4)], [run(task(1, "sound", 4), 0)], rules, gpu_nodes(1, 8)).placements) == 1

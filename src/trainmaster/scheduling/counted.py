@@ -120,7 +120,7 @@ def counts(snapshot: Snapshot, policy: Policy) -> bool:
     if any(task.kind.wish.prefer_s for task in tasks):
         return False  # it may wait though it could start
     if policy.depth(snapshot) and any(task.estimate_s is None for task in jobs):
-        return False  # room is kept on a guess then
+        return False  # room is kept by what is predicted then
     asks = {task.kind.ask for task in tasks} | {run.grant.ask for run in runs}
     return all(_whole(ask, cell) for ask in asks)
 

@@ -1,11 +1,10 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
-from bisect import insort
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain
-from typing import Any
 
 from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, Shape
@@ -16,17 +15,17 @@ from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
+from trainmaster.scheduling.predict import Foresight, foresee
 from trainmaster.scheduling.preempt import Stage, victims
 from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.quota import closed
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
 from trainmaster.scheduling.task import Kind, Run, Task
-from trainmaster.scheduling.timeline import Booking, earliest, guessed, named
+from trainmaster.scheduling.timeline import Booking, End, Ends, earliest, named
 
 __all__ = ["Carry", "cycle"]
 
 WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
-PATIENCE_S = 3600.0  # so long one waits before room is kept for it on a mere guess of when those that run will end
 
 
 def cycle(snapshot: Snapshot, policy: Policy, carry: Carry | None = None) -> tuple[Plan, Carry]:
@@ -63,11 +62,12 @@ class _Decision:
         self.able: dict[Shape, int] = {}  # how many nodes can give it, where they were too few, while nothing is taken
         self.depth = policy.depth(snapshot)
         self.view = policy.study(snapshot, carry.kept)
-        self.ends = carry.ends if policy.expect is None or not self.depth else self._expected(policy.expect)
+        self.foresight = self.view if isinstance(self.view, Foresight) else None
+        self.ends: Ends | None = None  # of those that run, as the policy thinks of them: once somebody asks
         self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
-        self.begun: list[tuple[float, int, Run]] = []  # ends that are not among `ends` yet
+        self.begun: list[End] = []  # those that are not among `ends` yet
         self.charges = 0
         self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
         self.lost: set[Ask] = set()  # what does not fit any more
@@ -96,7 +96,7 @@ class _Decision:
         if arrived and arrived[0] <= self.carry.latest:
             return False
         self.view, self.snapshot = policy.study(snapshot, self.carry.kept), snapshot
-        self.now_s, self.ends, self.begun, self.placements = now_s, self.carry.ends, [], []
+        self.now_s, self.ends, self.begun, self.placements = now_s, None, [], []
         self.refused, self.passed = dict(self.refused), dict(self.passed)
         for _, _, task in arrived:
             if task.not_before_s > now_s:
@@ -233,14 +233,25 @@ class _Decision:
 
     def _holds_s(self, task: Task) -> float:
         """How long it will hold its nodes, as far as one thinks."""
-        if self.policy.expect is not None:
-            return self.policy.expect(self.view, task)
-        return FOREVER if task.estimate_s is None else task.estimate_s
+        if task.estimate_s is not None and self.policy.trusts:
+            return task.estimate_s
+        if not self.depth:
+            return FOREVER  # nobody is waited for, so nobody asks
+        if self.foresight is None:
+            self.foresight = foresee(self.snapshot, self.carry.kept)
+        self.resting = True  # time alone changes what is foreseen
+        return self.foresight.held_s(task)
 
-    def _expected(self, expect: Callable[[Any, Task], float]) -> list[tuple[float, int, Run]]:
-        """The ends of those that run, as the policy thinks of them now."""
-        now_s, view = self.now_s, self.view
-        return sorted((now_s + expect(view, run.at(now_s)), run.task.seq, run) for run in self.carry.runs.values())
+    def _ends(self) -> Ends:
+        """The ends of those that run, and of those that have just been started, as the policy thinks of them."""
+        if self.ends is None:
+            ends, now_s = self.carry.ends, self.now_s
+            said = bisect_left(ends, (FOREVER,)) if self.policy.trusts else 0
+            rest = [(now_s + self._holds_s(run.at(now_s)), seq, run) for _, seq, run in ends[said:]]
+            self.ends = sorted([*ends[:said], *rest]) if rest else ends
+        if self.begun:
+            self.ends, self.begun = sorted([*self.ends, *self.begun]), []
+        return self.ends
 
     def _stays_s(self, task: Task) -> float:
         """Until when its nodes must stay: who may be stopped and says no time goes on elsewhere when its nodes leave."""
@@ -341,18 +352,12 @@ class _Decision:
         """A reservation for one that cannot start, as long as the policy wants more."""
         if len(self.reservations) >= self.depth:
             return
-        if self.begun:
-            self.ends, self.begun = sorted([*self.ends, *self.begun]), []
-        space, booked, patient_s = self.space, self.booked, task.since_s + task.kind.wish.prefer_s
-        found = earliest(space, ask, self.ends, self.now_s, booked)
+        space, booked, ends, patient_s = self.space, self.booked, self._ends(), task.since_s + task.kind.wish.prefer_s
+        found = earliest(space, ask, ends, self.now_s, booked)
         if ask is not task.kind.ask and (found is None or found.at_s > patient_s):  # it will have given up waiting by then
             ask = task.kind.ask
-            found = earliest(space, ask, self.ends, self.now_s, booked)
+            found = earliest(space, ask, ends, self.now_s, booked)
             found = None if found is None else found._replace(at_s=max(found.at_s, patient_s))
-        if found is None:
-            self.resting = True  # time alone may change that
-            if self.now_s - task.since_s >= PATIENCE_S:
-                found = earliest(space, ask, guessed(self.ends, self.now_s), self.now_s, booked)
         if found is None:
             return
         nodes = named(space, ask, found, booked) if self.depth > 1 or ask.within is not None else None

@@ -8,11 +8,10 @@ from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import Cell, steps
 from trainmaster.scheduling.domains import BOTH, Domain, domain_of
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
-from trainmaster.scheduling.space import Site, Space
+from trainmaster.scheduling.space import GONE, Site, Space
 from trainmaster.scheduling.task import Run, Task
 from trainmaster.scheduling.wish import Wish
 
-_GONE = "gone"
 _HOLDERS_MAX = 5  # jobs named
 
 
@@ -38,7 +37,7 @@ def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
     lacking = impossible(ask, groups)
     if lacking is not None:
         return Refusal("impossible", lacking)
-    able = [group for group in groups if steps(group.cell, ask.each) and group.why != _GONE]
+    able = [group for group in groups if steps(group.cell, ask.each) and group.why != GONE]
     up = [group for group in able if group.open]
     if not _fits(ask, up):
         gone = sorted((site.name, group.why) for group in able if not group.open for site in group.sites)
@@ -69,7 +68,7 @@ def kept_back(ask: Ask) -> Refusal:
 
 def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:
     """Why no state of these nodes could ever hold the request; None when one could. Those that are gone do not count."""
-    there = [group for group in groups if group.why != _GONE]
+    there = [group for group in groups if group.why != GONE]
     lacking = _impossible(ask.each, ask.nodes, there)
     if lacking is None and ask.lead is not None:
         lacking = _impossible(ask.lead, 1, there)

@@ -27,7 +27,7 @@ from trainmaster.scheduling.order import (
     width_of,
 )
 from trainmaster.scheduling.places import Places, in_turn, pack
-from trainmaster.scheduling.predict import Foresight, foresee, predicted, shortest
+from trainmaster.scheduling.predict import foresee, predicted, shortest
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space, Taste
@@ -70,8 +70,7 @@ class Policy:
     look again though nothing happened. `study` makes of the snapshot what `order` is given, once for each cycle; it may keep
     things in the dictionary, which may be thrown away.
     `parts` are policies of several sets of pools, by name; where there are any, nothing else here is looked at.
-    `expect` says for how many seconds from now a task (one that runs as `Run.at` shows it) will hold what it has; None: for as
-    long as its own estimate says.
+    `trusts`: what a job says of its run time is believed; else, and of one that says nothing, run times are predicted.
     `sharing` is how `order` comes about where a start changes the keys of others at once.
     `terms` says what an order by a sum is the sum of; it is kept with each start.
     `taste` says which of several devices a share comes from, and `place` may ask it too (`Cells.worths`).
@@ -89,7 +88,7 @@ class Policy:
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
     sharing: Sharing | None = None
     terms: Callable[[Any, Task], Terms] | None = None
-    expect: Callable[[Any, Task], float] | None = None
+    trusts: bool = True
     parts: "tuple[tuple[frozenset[str], Policy], ...]" = ()
     taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = tightest
 
@@ -181,7 +180,7 @@ POLICIES = {
             None,
             beat_s=600.0,
             study=foresee,
-            expect=Foresight.held_s,
+            trusts=False,
         ),
         Policy(
             "least-attained",
@@ -207,7 +206,6 @@ POLICIES = {
             pack,
             as_the_loop_can,
             preempt=by_right,
-            steady=False,
             beat_s=600.0,
             study=multifactor.weigh,
             sharing=Sharing(

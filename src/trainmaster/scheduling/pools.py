@@ -10,10 +10,8 @@ from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.explain import grouped, impossible
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
-from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.space import GONE, Site
 from trainmaster.scheduling.task import Kind, Run
-
-_ELSEWHERE = "gone"  # as nodes are that do not count
 
 
 class Parts:
@@ -91,4 +89,4 @@ class Parts:
 
 
 def _elsewhere(site: Site) -> Site:
-    return site._replace(open=False, why=_ELSEWHERE)
+    return site._replace(open=False, why=GONE)

@@ -239,11 +239,11 @@ class Foresight(NamedTuple):
     def held_s(self, task: Task) -> float:
         """How long what one holds should be counted on to be held.
 
-        Of one that runs twice the prediction: a reservation that comes too early keeps others out in vain, again and again.
+        Twice the prediction: a reservation that comes too early keeps others out in vain, again and again. Of one that is to
+        start the same as of one that runs, else each that is let in beside a reservation would move it on.
         Source: doubled estimates, D. Zotkin and P. Keleher, HPDC'99.
         """
-        total_s = self.predictor.total_s(task)
-        return _still_s(2.0 * total_s if task.running else total_s, task)
+        return _still_s(2.0 * self.predictor.total_s(task), task)
 
 
 def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from trainmaster.model.cluster import UNBOUNDED, Cluster, Project, Quota
 from trainmaster.scheduling import words
 from trainmaster.scheduling.ask import WHOLE, Ask
+from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.snapshot import Refusal
-from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.space import GONE, Grant, Site
 from trainmaster.scheduling.task import Kind, Run
 
 Held = dict[str, int]  # thousandths by resource
@@ -39,7 +40,9 @@ class Tally:
             for resource, quota in one.quotas:
                 if quota.guarantee:
                     self._owed.setdefault(resource, {})[one.name] = int(quota.guarantee * WHOLE)
+        self._pledged = {resource: dict(owed) for resource, owed in self._owed.items()}  # the same while nobody holds anything
         self._owing = {resource: sum(owed.values()) for resource, owed in self._owed.items()}
+        self._nested = any(self._inside(one.name, owed) for owed in self._owed.values() for one in rules.projects)
 
     def fill(self, alike: Mapping[Kind, Sequence[Run]]) -> None:
         """All that these hold. What jobs of one kind hold is the same, unless any kind of GPU is welcome to them."""
@@ -157,10 +160,35 @@ class Tally:
         own = bounds.line[0]
         if own.name in owed and self._held(own.name).get(resource, 0) + milli <= quota_of(own, resource).guarantee * WHOLE:
             return None
-        others = self._owing[resource] - sum(owed.get(one.name, 0) for one in bounds.line)
+        if self._nested:
+            others = self._of_others(owed, bounds.line)
+        else:
+            others = self._owing[resource] - sum(owed.get(one.name, 0) for one in bounds.line)
         if others and self._total(resource) + milli + others > self.capacity.get(resource, 0):
+            never = self._of_others(self._pledged[resource], bounds.line)
+            if milli + never > self.whole.get(resource, 0):
+                theirs = f"of {_amount(resource, self.whole.get(resource, 0))} here {_amount(resource, never)} are guaranteed"
+                return Refusal("impossible", f"asks for {_amount(resource, milli)}; {theirs} to other projects")
             return Refusal("quota", f"waiting for quota: what is left of {_noun(resource)} is guaranteed to other projects")
         return None
+
+    def _of_others(self, guaranteed: Mapping[str, int], line: Sequence[Project]) -> int:
+        """How much of this is other projects' than those in `line`. What is guaranteed within a project's own counts once."""
+        own = {one.name for one in line}
+
+        def kept(name: str) -> int:
+            inner = sum(kept(one) for one in self._inside(name, guaranteed))
+            return inner if name in own else max(guaranteed[name], inner)
+
+        return sum(kept(name) for name in guaranteed if self._above(name, guaranteed) is None)
+
+    def _inside(self, name: str, guaranteed: Mapping[str, int]) -> list[str]:
+        """Those of `guaranteed` that are part of a project with none of them between."""
+        return [one for one in guaranteed if self._above(one, guaranteed) == name]
+
+    def _above(self, name: str, guaranteed: Mapping[str, int]) -> str | None:
+        """The nearest of those that it is part of to which anything is guaranteed as well."""
+        return next((one.name for one in self.rules.line(name)[1:] if one.name in guaranteed), None)
 
     def within(self, kind: Kind) -> bool:
         """Whether it would hold no more than is its own with one more job of this kind, of everything asked for."""
@@ -185,13 +213,12 @@ class Tally:
     @cached_property
     def capacity(self) -> Held:
         """What the nodes have that are open."""
-        found: Held = {}
-        for cell, nodes in Counter(site.cell for site in self.sites if site.open).items():
-            found[GPUS] = found.get(GPUS, 0) + WHOLE * sum(cell.whole) * nodes
-            found[CPUS] = found.get(CPUS, 0) + cell.cpus * nodes
-            for gpu, count in zip(cell.kinds, cell.whole, strict=True):
-                found[gpu] = found.get(gpu, 0) + WHOLE * count * nodes
-        return found
+        return _amounts_of(site.cell for site in self.sites if site.open)
+
+    @cached_property
+    def whole(self) -> Held:
+        """What all have, those included that may come back."""
+        return _amounts_of(site.cell for site in self.sites if site.open or site.why != GONE)
 
     def _held(self, project: str) -> Held:
         return self.held.setdefault(project, {})
@@ -219,6 +246,16 @@ def asked(ask: Ask) -> Held:
         found[GPUS] = ask.gpu_milli
         if len(ask.each.kinds) == 1:
             found[ask.each.kinds[0]] = ask.gpu_milli
+    return found
+
+
+def _amounts_of(cells: Iterable[Cell]) -> Held:
+    found: Held = {}
+    for cell, nodes in Counter(cells).items():
+        found[GPUS] = found.get(GPUS, 0) + WHOLE * sum(cell.whole) * nodes
+        found[CPUS] = found.get(CPUS, 0) + cell.cpus * nodes
+        for gpu, count in zip(cell.kinds, cell.whole, strict=True):
+            found[gpu] = found.get(gpu, 0) + WHOLE * count * nodes
     return found
 
 

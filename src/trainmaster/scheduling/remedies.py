@@ -15,11 +15,11 @@ from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.forward import settled
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.space import GONE
 from trainmaster.scheduling.standing import ordered
 
 ENDS, OPENS, QUOTA, LEAVES, TURN = "ends", "opens", "quota", "leaves", "turn"
 AHEAD_MAX = 64  # jobs ahead that are told apart; more are one change: all of them
-_GONE = "gone"
 T = TypeVar("T")
 
 
@@ -99,7 +99,7 @@ def _unbounded(project: Project) -> Project:
 def _wishes(snapshot: Snapshot) -> list[Change]:
     """What may change besides the queue, in the order in which it is hoped for: ends, soonest first; nodes; quotas."""
     runs = sorted(snapshot.running.values(), key=lambda run: (not run.stopping, run.end_s, run.placed_s, run.task.seq))
-    closed = [site.name for site in snapshot.sites if not site.open and site.why != _GONE]
+    closed = [site.name for site in snapshot.sites if not site.open and site.why != GONE]
     bounded = [one.name for one in snapshot.rules.projects if one != _unbounded(one)]
     ends = [Change(ENDS, run.task.id) for run in runs]
     return [*ends, *(Change(OPENS, name) for name in closed), *(Change(QUOTA, name) for name in bounded)]

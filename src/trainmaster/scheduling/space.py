@@ -9,6 +9,7 @@ from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import FOREVER, Cell, Step, steps
 from trainmaster.scheduling.domains import Domain, domain_of, numbered
 
+GONE = "gone"  # why a site does not count any more
 FEW = 8  # of so many times as many it is quicker to look for each by itself
 Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
 

@@ -13,8 +13,8 @@ from trainmaster.scheduling.room import Room
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Run
 
-Ends = Sequence[tuple[float, int, Run]]  # (when, order of submission, who), sorted
-GUESS_S = 3600.0  # of one that runs and of whom nobody knows how long: at least so long, and as long again as it has run
+End = tuple[float, int, Run]  # when, order of submission, who
+Ends = Sequence[End]  # sorted
 
 
 class Booking(NamedTuple):
@@ -121,13 +121,6 @@ def earliest(space: Space, ask: Ask, ends: Ends, now_s: float, booked: Sequence[
         if at_s is None and room.enough:
             at_s = max(end_s, now_s)
     return None if at_s is None else count.found(at_s)
-
-
-def guessed(ends: Ends, now_s: float) -> Ends:
-    """The same with a guess for those of whom nobody knows how long: the longer they have run, the longer they will."""
-    known = [one for one in ends if one[0] != FOREVER]
-    rest = ((now_s + max(GUESS_S, now_s - run.placed_s), seq, run) for end_s, seq, run in ends if end_s == FOREVER)
-    return sorted([*known, *rest])
 
 
 def named(space: Space, ask: Ask, found: Found, booked: Sequence[Booking]) -> frozenset[int]:
