@@ -1,6 +1,7 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
@@ -68,7 +69,6 @@ class _Decision:
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
         self.begun: list[tuple[float, int, Run]] = []  # ends that are not among `ends` yet
-        self.charges = 0
         self.lost: set[Ask] = set()  # what does not fit any more
         self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
         self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: from which end on
@@ -125,40 +125,47 @@ class _Decision:
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""
-        view, groups = self.view, self._groups(sharing, sharing.early_s(self.view))
-        claims = [(sharing.claim(view, heads[0][2][0][2]), heads[0][1], 0, group) for group, heads in groups.items()]
+        view, early_s, lost = self.view, sharing.early_s(self.view), self.lost
+        groups = self._groups(early_s)
+        claims = []
+        for group, heads in groups.items():
+            task = heads[0][2][0][2]
+            claims.append((sharing.claim(view, task), task.seq, sharing.mark(view, task.kind), group))
         heapify(claims)
         while claims:
-            _, _, charges, group = claims[0]
+            _, _, mark, group = claims[0]
             heads = groups[group]
-            if not heads:
+            if heads:
+                _, seq, queue, at = heads[0]
+                now = sharing.mark(view, queue[at][2].kind)
+                if mark != now:  # others of its project have been started meanwhile
+                    heapreplace(claims, (sharing.claim(view, queue[at][2]), seq, now, group))
+                    continue
+            while heads:
+                _, _, queue, at = heads.popleft()
+                task = queue[at][2]
+                if task.kind.ask not in lost or not self._passes(task):
+                    break
+            else:
                 heappop(claims)
-                continue
-            _, seq, queue, at = heads[0]
-            task = queue[at][2]
-            if charges != self.charges:  # others of its project may have been started meanwhile
-                heapreplace(claims, (sharing.claim(view, task), seq, self.charges, group))
-                continue
-            heappop(heads)
-            if self._passes(task):
                 continue
             if self._goes_on(task) and at + 1 < len(queue):
                 task = queue[at + 1][2]
-                other = (task.since_s <= sharing.early_s(view), group[1])
+                other = (task.since_s <= early_s, group[1])
                 fresh = other not in groups
-                heappush(groups.setdefault(other, []), (sharing.rank(task), task.seq, queue, at + 1))
+                insort(groups.setdefault(other, deque()), (sharing.rank(task), task.seq, queue, at + 1))
                 if fresh or other != group:
-                    heappush(claims, (sharing.claim(view, task), task.seq, self.charges, other))
+                    heappush(claims, (sharing.claim(view, task), task.seq, sharing.mark(view, task.kind), other))
 
-    def _groups(self, sharing: Sharing, early_s: float) -> dict[tuple[bool, Hashable], list[Head]]:
-        """Heads of queues by whose they are, each list a heap; who is there since `early_s` apart from others."""
-        groups: dict[tuple[bool, Hashable], list[Head]] = {}
+    def _groups(self, early_s: float) -> dict[tuple[bool, Hashable], deque[Head]]:
+        """Heads of queues by whose they are, in their order; who is there since `early_s` apart from others."""
+        groups: dict[tuple[bool, Hashable], deque[Head]] = {}
         for owner, heads in self.carry.owned.items():
             if any(head[2][0][2].since_s <= early_s for head in heads):
                 for head in heads:
-                    groups.setdefault((head[2][0][2].since_s <= early_s, owner), []).append(head)
+                    groups.setdefault((head[2][0][2].since_s <= early_s, owner), deque()).append(head)
             elif heads:
-                groups[False, owner] = heads.copy()
+                groups[False, owner] = deque(heads)
         return groups
 
     def _passes(self, task: Task) -> bool:
@@ -168,7 +175,7 @@ class _Decision:
             ask not in self.lost
             or len(self.reservations) < self.depth
             or task.not_before_s > self.now_s
-            or task.kind.wish.patient(task.since_s, self.now_s)
+            or (task.kind.wish.prefer is not None and task.kind.wish.patient(task.since_s, self.now_s))
             or task.id in self.promises.settled
             or (self.policy.preempt is not None and self.policy.preempt(self.stage, task))
         ):
@@ -192,7 +199,6 @@ class _Decision:
     def _charge(self, task: Task) -> None:
         if self.policy.sharing is not None:
             self.policy.sharing.charge(self.view, task)
-            self.charges += 1
 
     def _try(self, task: Task) -> bool:
         ask, space = sought(task, self.now_s, self._busy), self.space

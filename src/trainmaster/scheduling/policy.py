@@ -46,7 +46,8 @@ def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
 
 class Sharing(NamedTuple):
     """An order in steps: who is in the queue since `early_s` or before; then owners by `claim`, which `charge` raises when a
-    task of theirs is started; then tasks of one owner by `rank`. `order` is all of these keys one after the other.
+    task of theirs is started; then tasks of one owner by `rank`. `order` is all of these keys one after the other. As long as
+    `mark` is the same for a kind, its `claim` is.
     """
 
     owner: Callable[[Kind], Hashable]
@@ -54,6 +55,7 @@ class Sharing(NamedTuple):
     claim: Callable[[Any, Task], Key]
     rank: Callable[[Task], Key]
     charge: Callable[[Any, Task], None]
+    mark: Callable[[Any, Kind], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ POLICIES = {
             as_the_loop_can,
             preempt=by_right,
             study=shares,
-            sharing=Sharing(owner, early_s, claim, rank, Shares.charge),
+            sharing=Sharing(owner, early_s, claim, rank, Shares.charge, Shares.mark),
         ),
     )
 }

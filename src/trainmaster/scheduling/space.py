@@ -325,13 +325,15 @@ class Space:
         a share the first one in the state that the step names.
         """
         kinds = self.sites[node].devices
-        left, found = list(step.whole), []
-        if shape.gpus:
-            for device, kind in enumerate(kinds):
-                if left[kind] and free[device] == WHOLE:
-                    left[kind] -= 1
-                    free[device] = 0
-                    found.append(device)
+        left, found, missing = list(step.whole), list[int](), shape.gpus
+        for device, kind in enumerate(kinds):
+            if not missing:
+                break
+            if left[kind] and free[device] == WHOLE:
+                left[kind] -= 1
+                missing -= 1
+                free[device] = 0
+                found.append(device)
         if step.device is not None:
             kind, part = step.device
             device = next(i for i in range(len(free)) if kinds[i] == kind and free[i] == part)
