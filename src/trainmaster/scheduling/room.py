@@ -62,11 +62,13 @@ class Room:
 
     def come_back(self, later: Later, run: Run, sign: int = 1) -> None:
         """A run's nodes come back in `later` (or go again: `sign` -1)."""
-        space, each, first = self.space, self.ask.each, self.ask.first
-        gives = space.gives
+        space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
         for index, node in enumerate(run.grant.nodes):
             if node >= 0 and space.sites[node].open:
                 before = later.cell(node)
-                later.give(node, run.grant.part(index)._replace(sign=sign))
+                later.give(node, run.grant.part(index, sign))
                 after = later.cell(node)
-                self.change(node, gives(after, each) - gives(before, each), gives(after, first) - gives(before, first))
+                if before != after:
+                    able = gives(after, each) - gives(before, each)
+                    led = able if lead is None else gives(after, lead) - gives(before, lead)
+                    self.change(node, able, led)

@@ -39,9 +39,9 @@ class Grant(NamedTuple):
         """The GPUs of the member at `index`."""
         return self.devices[index] if self.devices else ()
 
-    def part(self, index: int) -> Part:
-        """What the member at `index` gives back."""
-        return Part(self.ask.first if index == 0 else self.ask.each, self.devices[index] if self.devices else ())
+    def part(self, index: int, sign: int = 1) -> Part:
+        """What the member at `index` gives back, or (`sign` -1) takes."""
+        return Part(self.ask.first if index == 0 else self.ask.each, self.devices[index] if self.devices else (), sign)
 
 
 class Site(NamedTuple):
@@ -294,7 +294,7 @@ class Space:
             old, part = self.of[node], None if grant.devices else (self.of[node], grant.shape(index))
             number = None if part is None else alike.get(part)
             if number is None:
-                number = self.after(node, grant.part(index)._replace(sign=sign), old, self.free[node])
+                number = self.after(node, grant.part(index, sign), old, self.free[node])
             if part is not None:
                 alike[part] = number
             nodes.append(node)
@@ -310,7 +310,9 @@ class Space:
             return cells.back(number, shape, sign, (cell.whole, cell.parts))
         for place, device in enumerate(held):
             free[device] += sign * (shape.share if shape.share and place == len(held) - 1 else WHOLE)
-        site = self.sites[node]
+        site, whole_ones = self.sites[node], free.count(WHOLE)
+        if len(site.cell.kinds) == 1 and whole_ones + free.count(0) == len(free):
+            return cells.back(number, shape, sign, ((whole_ones,), ()))
         whole = [0] * len(site.cell.kinds)
         parts = []
         for kind, left in zip(site.devices, free, strict=True):
