@@ -152,6 +152,8 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
     found = enough()
     needed = []
     for run in reversed(chosen):  # the last to be taken in is the dearest: try without it first
+        if found and not barred and not room.counts(later, run):
+            continue
         go(run, -1)
         if found and not enough():
             go(run, 1)

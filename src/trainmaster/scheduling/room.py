@@ -60,6 +60,10 @@ class Room:
         counts[1] += led
         (self._good.add if counts[0] >= self.ask.nodes and counts[1] > 0 else self._good.discard)(domain)
 
+    def counts(self, later: Later, run: Run) -> bool:
+        """Whether any of a run's nodes can give a part in `later`: else it makes no difference that it has gone from them."""
+        return any(node >= 0 and self.space.gives(later.cell(node), self.ask.each) for node in run.grant.nodes)
+
     def come_back(self, later: Later, run: Run, sign: int = 1) -> None:
         """A run's nodes come back in `later` (or go again: `sign` -1)."""
         space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
