@@ -15,7 +15,7 @@ from trainmaster.scheduling.policy import POLICIES, Policy
 from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
 from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
-from trainmaster.scheduling.timeline import earliest
+from trainmaster.scheduling.timeline import Walk, earliest
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -154,7 +154,7 @@ def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed:
         ends = sorted((run.end_s, run.task.seq, run) for run in history.running.values())
         for id, at_s in ahead.items():
             task = history.waiting[id]
-            found = earliest(occupied(history.sites, history.running), task.kind.ask, ends, history.now_s)
+            found = earliest(Walk(occupied(history.sites, history.running), ends), task.kind.ask, history.now_s)
             assert found is not None
             assert found.at_s <= at_s, "those who were let in delay the one ahead"
         ((head, at_s),) = ahead.items() or ((None, 0.0),)
@@ -189,7 +189,7 @@ def could_start(history: History, task: Task, head: Task, at_s: float) -> bool:
         space = occupied(history.sites, history.running)
         run = Run(task, space.take(ask, nodes), history.now_s)
         ends = sorted([*((one.end_s, one.task.seq, one) for one in history.running.values()), (run.end_s, task.seq, run)])
-        found = earliest(space, head.kind.ask, ends, history.now_s)
+        found = earliest(Walk(space, ends), head.kind.ask, history.now_s)
         if found is not None and found.at_s <= at_s:
             return True
     return False

@@ -1,19 +1,18 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain
 from typing import Any
 
 from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, Shape
-from trainmaster.scheduling.carry import Carry, Head
+from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import patience, refusal, sought
 from trainmaster.scheduling.fragmentation import typical
+from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
@@ -22,7 +21,8 @@ from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.quota import closed
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
 from trainmaster.scheduling.task import Kind, Run, Task
-from trainmaster.scheduling.timeline import Booking, earliest, guessed, named
+from trainmaster.scheduling.timeline import Booking, Walk, earliest, guessed, named
+from trainmaster.scheduling.turns import Turns
 
 __all__ = ["Carry", "cycle", "ordered"]
 
@@ -61,17 +61,18 @@ class _Decision:
         self.booked: list[Booking] = []
         self.reservations: list[Reservation] = []
         self.handovers: list[Handover] = []
-        self.able: dict[Shape, int] = {}  # how many nodes can give it, where they were too few, while nothing is taken
+        self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
         self.depth = policy.depth(snapshot)
         self.view = policy.study(snapshot, carry.kept)
         self.ends = carry.ends if policy.expect is None or not self.depth else self._expected(policy.expect)
         self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
+        self.walk: Walk | None = None  # through the ends, as long as the space is the same
         self.begun: list[tuple[float, int, Run]] = []  # ends that are not among `ends` yet
         self.lost: set[Ask] = set()  # what does not fit any more
         self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
-        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: from which end on
+        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
@@ -95,7 +96,7 @@ class _Decision:
         if arrived and arrived[0] <= self.carry.latest:
             return False
         self.view, self.snapshot = policy.study(snapshot, self.carry.kept), snapshot
-        self.now_s, self.ends, self.begun, self.placements = now_s, self.carry.ends, [], []
+        self.now_s, self.ends, self.begun, self.walk, self.placements = now_s, self.carry.ends, [], None, []
         self.refused, self.passed = dict(self.refused), dict(self.passed)
         for _, _, task in arrived:
             if task.not_before_s > now_s:
@@ -110,7 +111,8 @@ class _Decision:
         if self.policy.sharing is not None:
             self._go_sharing(self.policy.sharing)
             return
-        key, passing = partial(self.policy.order, self.view), self.policy.preempt is None
+        key: Callable[[Task], Key] = partial(self.policy.order, self.view)
+        passing = self.policy.preempt is None
         if self.policy.steady is not None and self.now_s < self.carry.turn_s(self.now_s):
             key = self.policy.steady
             heads = [*chain(*self.carry.owned.values())]
@@ -125,63 +127,35 @@ class _Decision:
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""
-        view, early_s, lost = self.view, sharing.early_s(self.view), self.lost
-        groups = self._groups(early_s)
-        claims = []
-        for group, heads in groups.items():
-            task = heads[0][2][0][2]
-            claims.append((sharing.claim(view, task), task.seq, sharing.mark(view, task.kind), group))
-        heapify(claims)
-        while claims:
-            _, _, mark, group = claims[0]
-            heads = groups[group]
-            if heads:
-                _, seq, queue, at = heads[0]
-                now = sharing.mark(view, queue[at][2].kind)
-                if mark != now:  # others of its project have been started meanwhile
-                    heapreplace(claims, (sharing.claim(view, queue[at][2]), seq, now, group))
-                    continue
-            while heads:
-                _, _, queue, at = heads.popleft()
-                task = queue[at][2]
-                if task.kind.ask not in lost or not self._passes(task):
-                    break
-            else:
-                heappop(claims)
-                continue
-            if self._goes_on(task) and at + 1 < len(queue):
-                task = queue[at + 1][2]
-                other = (task.since_s <= early_s, group[1])
-                fresh = other not in groups
-                insort(groups.setdefault(other, deque()), (sharing.rank(task), task.seq, queue, at + 1))
-                if fresh or other != group:
-                    heappush(claims, (sharing.claim(view, task), task.seq, sharing.mark(view, task.kind), other))
-
-    def _groups(self, early_s: float) -> dict[tuple[bool, Hashable], deque[Head]]:
-        """Heads of queues by whose they are, in their order; who is there since `early_s` apart from others."""
-        groups: dict[tuple[bool, Hashable], deque[Head]] = {}
-        for owner, heads in self.carry.owned.items():
-            if any(head[2][0][2].since_s <= early_s for head in heads):
-                for head in heads:
-                    groups.setdefault((head[2][0][2].since_s <= early_s, owner), deque()).append(head)
-            elif heads:
-                groups[False, owner] = deque(heads)
-        return groups
+        turns = Turns(sharing, self.view, self.carry.owned)
+        while (head := turns.next(self._passes)) is not None:
+            if self._goes_on(head[2][head[3]][2]):
+                turns.behind(head)
 
     def _passes(self, task: Task) -> bool:
-        """Whether it need not even be looked at: it does not fit, nobody may be stopped for it, no room is kept for more."""
+        """Whether it need not even be looked at: it does not fit or what is free is kept for others, nobody may be stopped for
+        it, no room is kept for more.
+        """
         ask = task.kind.ask
+        lost = ask in self.lost
         if (
-            ask not in self.lost
+            (not lost and not self._is_held_off(task, ask))
             or len(self.reservations) < self.depth
             or task.not_before_s > self.now_s
-            or (task.kind.wish.prefer is not None and task.kind.wish.patient(task.since_s, self.now_s))
+            or (task.kind.wish.prefer is not None and sought(task, self.now_s, self._busy) is not ask)
             or task.id in self.promises.settled
             or (self.policy.preempt is not None and self.policy.preempt(self.stage, task))
         ):
             return False
-        self.passed[ask] = self.carry.busy[ask]
+        if lost:
+            self.passed[ask] = self.carry.busy[ask]
+        else:
+            self.refused[task.kind], self.kept_back = self.carry.kept_back(ask), True
         return True
+
+    def _is_held_off(self, task: Task, ask: Ask) -> bool:
+        """Whether one of the same request has been refused for the sake of those whom this one would harm as well."""
+        return ask in self.held_off and self.now_s + self._holds_s(task) > self.held_off[ask]
 
     def _goes_on(self, task: Task) -> bool:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
@@ -206,16 +180,15 @@ class _Decision:
         space.until_s = self._stays_s(task) if space.closing else 0.0
         if ask in self.lost:
             return self._refuse(task, ask, ())
-        if ask in self.held_off and end_s >= self.held_off[ask]:
+        if self._is_held_off(task, ask):
             return self._refuse(task, ask, self.kept)
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
             return self._refuse(task, ask, (), barrier)
         able = None if space.closing else self.able.get(ask.each)
         if able is None:
-            able = space.count(ask.each, ask.nodes)
+            able = self.able[ask.each] = space.count(ask.each)
         if able < ask.nodes:
-            self.able[ask.each] = able
             return self._refuse(task, ask, ())
         kept = [one for one in self.kept if one.at_s < end_s]
         shut = self.tally.shut(task.kind)
@@ -225,8 +198,8 @@ class _Decision:
                 return self._refuse(task, ask, kept, closed(task.kind, shut))
             if kept and given(space, ask, self._places(task, shut), (), task.kind.wish) is None:
                 kept = []  # it would not fit either if nothing were kept
-            if kept:  # nor will one that would run even longer: it harms no fewer
-                self.held_off[ask] = min(end_s, self.held_off.get(ask, FOREVER))
+            if kept:  # nor will one that harms the same, or more
+                self.held_off[ask] = min(max(one.at_s for one in kept), self.held_off.get(ask, FOREVER))
             return self._refuse(task, ask, kept)
         self._start(task, chosen, end_s)
         return True
@@ -272,6 +245,7 @@ class _Decision:
         self._spend([one for one in self.kept if one.at_s < end_s], chosen, ask)
         grant = space.take(ask, chosen)
         self.able.clear()
+        self.walk = None
         self._charge(task)
         for one in {id(one.then): one for one in self.kept}.values():  # the parts of one gang see one space
             one.then.placed(grant, one.at_s >= end_s)
@@ -319,6 +293,7 @@ class _Decision:
         if chosen is None:
             self.vain.add(vain)  # nor for those behind it: what is free only becomes less
             return False
+        self.walk = None
         for run in chosen:
             self.promises.let_go(run)
         nodes = given(self.space, ask, self._places(task, self.tally.shut(task.kind)), kept, task.kind.wish)
@@ -341,21 +316,22 @@ class _Decision:
         """A reservation for one that cannot start, as long as the policy wants more."""
         if len(self.reservations) >= self.depth:
             return
-        if self.begun:
-            self.ends, self.begun = sorted([*self.ends, *self.begun]), []
-        space, booked, patient_s = self.space, self.booked, task.since_s + task.kind.wish.prefer_s
-        found = earliest(space, ask, self.ends, self.now_s, booked)
+        if self.walk is None:
+            self.ends, self.begun = sorted([*self.ends, *self.begun]) if self.begun else self.ends, []
+            self.walk = Walk(self.space, self.ends, self.depth == 1)
+        walk, booked, patient_s = self.walk, self.booked, task.since_s + task.kind.wish.prefer_s
+        found = earliest(walk, ask, self.now_s, booked)
         if ask is not task.kind.ask and (found is None or found.at_s > patient_s):  # it will have given up waiting by then
             ask = task.kind.ask
-            found = earliest(space, ask, self.ends, self.now_s, booked)
+            found = earliest(walk, ask, self.now_s, booked)
             found = None if found is None else found._replace(at_s=max(found.at_s, patient_s))
         if found is None:
             self.resting = True  # time alone may change that
             if self.now_s - task.since_s >= PATIENCE_S:
-                found = earliest(space, ask, guessed(self.ends, self.now_s), self.now_s, booked)
+                found = earliest(Walk(self.space, guessed(self.ends, self.now_s), walk.counts), ask, self.now_s, booked)
         if found is None:
             return
-        nodes = named(space, ask, found, booked) if self.depth > 1 or ask.within is not None else None
+        nodes = named(self.space, ask, found, booked) if self.depth > 1 or ask.within is not None else None
         if nodes is not None:
             self.booked.append(Booking(found.at_s + self._holds_s(task), nodes))
         self.reservations.append(Reservation(task.id, found.at_s))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
 from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.cells import Taste
 from trainmaster.scheduling.fair import Holdings, Shares, claim, early_s, fair_share, owner, rank
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.hazards import Hazards, Life
@@ -28,7 +29,7 @@ from trainmaster.scheduling.places import Places, in_turn, pack
 from trainmaster.scheduling.predict import Foresight, foresee, predicted, shortest
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Space, Taste
+from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Kind, Past, Run, Task
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
@@ -169,9 +170,7 @@ POLICIES = {
         Policy("sjf", shortest_first, pack, no_reservations, None, exact=True),
         Policy("srtf", shortest_first, pack, no_reservations, None, overtaking(at_once), exact=True),
         Policy("srsf", smallest_first, pack, no_reservations, None, overtaking(at_once), exact=True),
-        Policy(
-            "learned", learned, pack, no_reservations, None, overtaking(after_a_while), beat_s=1200.0, study=learn
-        ),
+        Policy("learned", learned, pack, no_reservations, None, overtaking(after_a_while), beat_s=1200.0, study=learn),
         Policy(
             "shortest",
             shortest,

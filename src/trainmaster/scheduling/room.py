@@ -21,7 +21,8 @@ class Room:
         self._counts: dict[int, list[int]] = {}  # of each domain: able, led
         self._good: set[int] = set()  # domains with room
         if self._of is None:
-            self.able, self.led = space.count(ask.each), space.count(ask.first)
+            self.able = space.count(ask.each)
+            self.led = self.able if ask.lead is None else space.count(ask.lead)
             return
         for _, nodes in space.fitting(ask.each):
             for node in nodes:
