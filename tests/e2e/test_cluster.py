@@ -11,6 +11,7 @@ from running import Tm
 from waiting import deadline
 
 from trainmaster import presence
+from trainmaster.client.api import Client
 from trainmaster.home import account_name
 from trainmaster.model.cluster import Cluster
 from trainmaster.server.views import WAITING
@@ -132,3 +133,27 @@ def test_what_the_nodes_cannot_keep_is_said_or_refused(tm: Tm) -> None:
     (tm.work / "wrong.yaml").write_text("projects: {v: {wait: 2}}\n")
     wrong = tm("apply", "wrong.yaml")
     assert (wrong.code, wrong.err.partition(";")[0]) == (2, "wrong.yaml:1:16: projects.v.wait: unknown field")
+
+
+def test_an_order_by_factors_says_what_each_counts(tm: Tm) -> None:
+    (tm.work / "factors.yaml").write_text("pools: {all: {policy: multifactor}}\nmultifactor: {class: 3000, age: 0, fair_share: 0}\n")
+    tm.ok("apply", "factors.yaml")
+    held = _hold(tm)
+    low = tm.submit("--name", "low", "--", "true")
+    high = tm.submit("--name", "high", "--class", "evaluation", "--priority", "100", "--", "true")
+    _taken_up(tm, high)
+    assert [job["id"] for job in tm.json("queue")] == [high, low]
+    assert tm.json("why", high)["terms"] == {
+        "workload_class": 1500.0, "priority": 100.0, "age": 0.0, "fair_share": 0.0, "size": 0.0,
+    }  # fmt: skip
+    assert "(it counts 1,600: class 1,500 + own priority 100)" in tm.ok("why", high)
+    assert "a job counts the sum of its class up to 3,000, its own priority up to 100" in tm.ok("policy")
+    for job in held:
+        tm.ok("cancel", job, "--grace", "0")
+    assert tm.ended(high)["state"] == "succeeded"
+    info = presence.running(tm.home)
+    assert info is not None
+    with Client(info.url, tm.home.token_file.read_text().strip()) as client:
+        placed = next(event for event in client.events(high) if event["type"] == "Placed")
+    assert placed["data"]["terms"]["workload_class"] == 1500.0
+    assert "(it counted 1,600: class 1,500 + own priority 100)" in placed["text"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_spec_mutations import MUTATIONS, Mutation
 
 from trainmaster.errors import SpecError
-from trainmaster.model.cluster import CLASSES, UNBOUNDED, Cluster, Pool, Project, Quota, Window, Work
+from trainmaster.model.cluster import CLASSES, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Window, Work
 from trainmaster.spec.cluster import from_mapping, is_cluster, load_bytes
 from trainmaster.spec.cluster_mapping import differences, to_mapping, to_yaml
 from trainmaster.spec.document import load_bytes as load_spec
@@ -40,6 +40,7 @@ classes:
   interactive: {priority: 2500, preemptible: yes, express: {gpus: 2, limit: 20m}}
   nightly: {priority: -50}
 fair_share: {half_life: 3d}
+multifactor: {class: 2000, priority: 0, size: -0.5, age_max: 2d}
 preemption: {min_run: 0}
 currency: EUR
 """
@@ -81,6 +82,7 @@ WHOLE = Cluster(
     259200.0,
     0.0,
     "EUR",
+    Weights(2000.0, 0.0, 1000.0, 1000.0, -0.5, 172_800.0),
 )
 
 
@@ -131,6 +133,10 @@ TABLE = {
     "a priority beyond all": ("classes: {x: {priority: 1000000}}\n", [("classes.x.priority", 1, 25, "100000")]),
     "a currency in small letters": ("currency: eur\n", [("currency", 1, 11, "EUR")]),
     "no half-life": ("fair_share: {half_life: 0}\n", [("fair_share.half_life", 1, 25, None)]),
+    "a factor by another name": ("multifactor: {clas: 1}\n", [("multifactor.clas", 1, 15, "class")]),
+    "a weight that is no number": ("multifactor: {class: high}\n", [("multifactor.class", 1, 22, None)]),
+    "a weight beyond all": ("multifactor: {age: 1e12}\n", [("multifactor.age", 1, 20, None)]),
+    "a wait of nothing": ("multifactor: {age_max: 0}\n", [("multifactor.age_max", 1, 24, None)]),
     "a list of pools": ("pools: [a, b]\n", [("pools", 1, 8, None)]),
     "twice": ("currency: EUR\ncurrency: EUR\n", [("currency", 2, 1, None)]),
 }  # fmt: skip

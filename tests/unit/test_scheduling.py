@@ -1,5 +1,6 @@
 """The cycle: laws over random worlds, and the words it gives."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -217,3 +218,16 @@ def test_roles_count_on_the_first_node_which_is_the_one_with_room_for_them() -> 
         "waiting for 2 nodes with 1 GPU, 2 CPUs, 2 GiB of memory each and 2 GPUs, 5 CPUs, 3 GiB of memory on the first, "
         "for its roles, all at once: other jobs hold what it needs"
     )
+
+
+def test_what_is_promised_is_seen_by_whoever_asks() -> None:
+    share = NodeShare("a", "a", 4.0)
+    first, second = replace(job(1, cpus=4), promised=Allocation((share,))), job(2, cpus=4, priority=5)
+    holder = running("r-9", share)
+    stopping = replace(holder, attempt=replace(holder.attempt, stopping_s=60.0))  # type: ignore[type-var]
+    plan = decide((node("a"),), (first, second), stopping)
+    seen = world((node("a"),), (first, second), stopping)
+    assert plan.reason(seen.waiting["x-1"], 100.0).kind == "handover"
+    assert not plan.placements
+    free = decide((node("a"),), (first, second))
+    assert [one.job for one in free.placements] == ["x-1"], "though another is ahead of it in order"

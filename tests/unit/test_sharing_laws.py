@@ -10,10 +10,11 @@ from test_scheduling_laws import History, occupied, seeds, started
 
 from trainmaster.model.cluster import Cluster, Pool, Project, Quota
 from trainmaster.scheduling.ask import WHOLE
-from trainmaster.scheduling.cycle import Carry, cycle, ordered
+from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.policy import POLICIES, Policy, chosen
 from trainmaster.scheduling.snapshot import STARTED, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.standing import ordered
 from trainmaster.scheduling.task import Owner, Run, Task, kind_of
 
 
@@ -102,7 +103,7 @@ def amount(sites: tuple[Site, ...], run: Run, resource: str) -> int:
     return total
 
 
-@pytest.mark.parametrize("name", ["fair-share", "srtf", "least-attained", "easy"])
+@pytest.mark.parametrize("name", ["fair-share", "multifactor", "srtf", "least-attained", "easy"])
 @settings(max_examples=40, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_quotas_hold_and_what_is_promised_comes(name: str, seed: int) -> None:

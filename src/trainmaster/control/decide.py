@@ -62,7 +62,8 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
         number = job.attempt.number + 1 if job.attempt else 1
         given = allocation(placement.grant, nodes)
         rates = charging.rates(given, batch.world.nodes, snapshot.rules)
-        batch.record(job.id, Placed(number, given, job.resumable(RESUME_TRIES), rates))
+        terms = dict(decided.terms.get(job.id, {}))
+        batch.record(job.id, Placed(number, given, job.resumable(RESUME_TRIES), rates, terms))
         placed.append(f"{job.id}.{number}")
     handed = _hand_over(batch, decided.handovers, nodes)
     for task in list(batch.world.waiting.values()):

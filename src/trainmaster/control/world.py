@@ -60,7 +60,7 @@ class World:
         """The world as the store has it."""
         world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor, rules=live.rules)
         world.usage = nouns.accounts(live.balances)
-        world.ended = [nouns.past(job) for job in live.over if job.ran_s > 0]
+        world.ended = nouns.pasts(live.over)
         for node in live.nodes:
             world.nodes[node.name] = node
         world.survey(live.last_now_s)

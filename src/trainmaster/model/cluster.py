@@ -14,6 +14,7 @@ DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
 DEFAULT_POLICY = "fair-share"  # of a pool that names none
 URGENT = 1_000_000  # what being urgent adds to a priority: above every class
+PRIORITY_MAX = 100  # a job's own is from minus this to this
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,18 @@ CLASSES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each factor counts in the order `multifactor`; a negative weight turns it round (size: small ones first)."""
+
+    workload_class: float = 1000.0
+    priority: float = 100.0
+    age: float = 1000.0
+    fair_share: float = 1000.0
+    size: float = 0.0
+    age_max_s: float = 7 * DAY_S  # a wait that counts fully
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """The whole. Whoever is not named has the defaults of its noun."""
 
@@ -128,6 +141,7 @@ class Cluster:
     half_life_s: float = 7 * DAY_S  # of usage that fair share looks back on
     min_run_s: float = 300.0  # nobody makes way for another before having run this long
     currency: str = "USD"
+    weights: Weights = Weights()
     _pools: Mapping[str, Pool] = field(init=False, repr=False, compare=False, hash=False)
     _projects: Mapping[str, Project] = field(init=False, repr=False, compare=False, hash=False)
     _classes: Mapping[str, Work] = field(init=False, repr=False, compare=False, hash=False)

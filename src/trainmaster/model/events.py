@@ -4,7 +4,7 @@ An event never holds a decision still to be made, a secret, or a clock reading o
 the event log keeps beside it. `EVENTS` is the closed set; the store writes the class name as the event's type.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.cluster import Cluster
@@ -77,6 +77,7 @@ class Placed:
     allocation: Allocation
     resume: tuple[str, ...] = ()
     rates: tuple[Rate, ...] = ()  # what it is charged; of an attempt from before there was a ledger, nothing
+    terms: dict[str, float] = field(default_factory=dict)  # what its place in the order was the sum of, where it was one
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,7 +24,7 @@ from trainmaster.scheduling.task import Kind, Run, Task
 from trainmaster.scheduling.timeline import Booking, Walk, earliest, guessed, named
 from trainmaster.scheduling.turns import Turns
 
-__all__ = ["Carry", "cycle", "ordered"]
+__all__ = ["Carry", "cycle"]
 
 WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
 PATIENCE_S = 3600.0  # so long one waits before room is kept for it on a mere guess of when those that run will end
@@ -70,6 +70,7 @@ class _Decision:
         self.promises = Promises(snapshot, carry)
         self.walk: Walk | None = None  # through the ends, as long as the space is the same
         self.begun: list[tuple[float, int, Run]] = []  # ends that are not among `ends` yet
+        self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
         self.lost: set[Ask] = set()  # what does not fit any more
         self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
         self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
@@ -171,6 +172,8 @@ class _Decision:
             self._charge(task)
 
     def _charge(self, task: Task) -> None:
+        if self.policy.terms is not None:
+            self.terms[task.id] = self.policy.terms(self.view, task)._asdict()
         if self.policy.sharing is not None:
             self.policy.sharing.charge(self.view, task)
 
@@ -350,13 +353,5 @@ class _Decision:
         placements, handovers, reservations = tuple(self.placements), tuple(self.handovers), tuple(self.reservations)
         told, broken = self.promises.told, tuple(self.promises.broken)
         name, lost, patient = self.policy.name, self.passed, self.patient
-        return Plan(placements, handovers, reservations, self.refused, self.depth, name, told, broken, lost, patient)
-
-
-def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:
-    """The waiting jobs as the policy wants them tried."""
-    if policy.parts:
-        found = [task for seen, one in Parts(snapshot, policy) for task in ordered(seen, one)]
-        return list({task.id: task for task in found}.values())
-    view = policy.study(snapshot, {})
-    return sorted(snapshot.waiting.values(), key=lambda task: (policy.order(view, task), task.seq))
+        terms = self.terms
+        return Plan(placements, handovers, reservations, self.refused, self.depth, name, told, broken, lost, patient, terms)

@@ -62,6 +62,16 @@ class Shares:
             self.service[one] = self.service.get(one, 0.0) + service
 
 
+def shares(snapshot: Snapshot, kept: dict[str, Any]) -> Shares:
+    """What everybody has had; `kept` is the policy's own memory."""
+    holdings = kept.get("holdings")
+    if holdings is None:
+        holdings = kept["holdings"] = Holdings()
+        for run in snapshot.running.values():
+            holdings.enter(run)
+    return Shares(snapshot, holdings)
+
+
 class Held(NamedTuple):
     """The live attempts of one member: their widths together, and widths times times of placement. Whole numbers: exact."""
 

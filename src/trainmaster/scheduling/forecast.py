@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trainmaster.scheduling import forward
 from trainmaster.scheduling.counted import Counted, counts
-from trainmaster.scheduling.cycle import ordered
 from trainmaster.scheduling.lifetimes import Lifetimes
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.standing import ordered
 
 if TYPE_CHECKING:
     from random import Random

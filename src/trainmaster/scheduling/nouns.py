@@ -97,9 +97,9 @@ def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: C
     return Run(task(job, rules), granted, attempt.started_s or attempt.placed_s, attempt.stopping_s is not None, saved_s)
 
 
-def past(job: Job, rules: Cluster = DEFAULT) -> Past:
+def past(job: Job) -> Past:
     """A job that is over."""
-    return Past(job.seq, kind(job, rules), job.ran_s, job.ended_s or 0.0, job.state is State.SUCCEEDED)
+    return Past(job.seq, kind(job), job.ran_s, job.ended_s or 0.0, job.state is State.SUCCEEDED)
 
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:
@@ -137,5 +137,11 @@ def snapshot(
     known = {node.name: node for node in nodes}
     places = places_of(known.values())
     running = {job.id: run(job, known, places, rules) for job in live if job.attempt is not None}
-    sites, queue = sites_of(known.values(), rules, now_s), {job.id: task(job, rules) for job in waiting}
-    return Snapshot(now_s, sites, queue, running, rules=rules)
+    sites, queued = sites_of(known.values(), rules, now_s), list(waiting)
+    promised = {job.id: grant(job, job.promised, known, places) for job in queued if job.promised is not None}
+    return Snapshot(now_s, sites, {job.id: task(job, rules) for job in queued}, running, rules=rules, promised=promised)
+
+
+def pasts(jobs: Iterable[Job]) -> list[Past]:
+    """Those of them that ran, all of which are over, in the order of their ends."""
+    return sorted((past(job) for job in jobs if job.ran_s > 0), key=lambda one: (one.ended_s, one.seq))

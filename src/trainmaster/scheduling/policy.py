@@ -6,11 +6,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
+from trainmaster.scheduling import multifactor
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.cells import Taste
-from trainmaster.scheduling.fair import Holdings, Shares, claim, early_s, fair_share, owner, rank
+from trainmaster.scheduling.fair import Shares, claim, early_s, fair_share, owner, rank, shares
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.hazards import Hazards, Life
+from trainmaster.scheduling.multifactor import Terms
 from trainmaster.scheduling.order import (
     STILL_S,
     Key,
@@ -74,6 +76,7 @@ class Policy:
     `expect` says for how many seconds from now a task (one that runs as `Run.at` shows it) will hold what it has; None: for as
     long as its own estimate says.
     `sharing` is how `order` comes about where a start changes the keys of others at once.
+    `terms` says what an order by a sum is the sum of; it is kept with each start.
     `taste` says which of several devices a share comes from, and `place` may ask it too (`Cells.worths`).
     """
 
@@ -88,6 +91,7 @@ class Policy:
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
     sharing: Sharing | None = None
+    terms: Callable[[Any, Task], Terms] | None = None
     expect: Callable[[Any, Task], float] | None = None
     parts: "tuple[tuple[frozenset[str], Policy], ...]" = ()
     taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = tightest
@@ -146,16 +150,6 @@ def learn(snapshot: Snapshot, kept: dict[str, Any]) -> Study:
     return Study(hazards, snapshot.now_s)
 
 
-def shares(snapshot: Snapshot, kept: dict[str, Any]) -> Shares:
-    """What everybody has had."""
-    holdings = kept.get("holdings")
-    if holdings is None:
-        holdings = kept["holdings"] = Holdings()
-        for run in snapshot.running.values():
-            holdings.enter(run)
-    return Shares(snapshot, holdings)
-
-
 def _life(past: Past) -> Life:
     return Life(past.seq, width_of(past.kind.ask), past.ran_s, True)
 
@@ -207,6 +201,24 @@ POLICIES = {
             preempt=by_right,
             study=shares,
             sharing=Sharing(owner, early_s, claim, rank, Shares.charge, Shares.mark),
+        ),
+        Policy(
+            "multifactor",
+            multifactor.multifactor,
+            pack,
+            as_the_loop_can,
+            preempt=by_right,
+            beat_s=600.0,
+            study=multifactor.weigh,
+            sharing=Sharing(
+                multifactor.owner,
+                multifactor.early_s,
+                multifactor.claim,
+                multifactor.rank,
+                multifactor.charge,
+                multifactor.mark,
+            ),
+            terms=multifactor.terms,
         ),
     )
 }

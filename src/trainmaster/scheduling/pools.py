@@ -3,7 +3,7 @@
 A job that fits into several is tried in each, in the order of the pools in the configuration, until one takes it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from trainmaster.scheduling.ask import Ask
@@ -68,7 +68,9 @@ class Parts:
         promised: dict[str, Refusal] = {}
         patient: dict[str, Refusal] = {}
         lost: dict[Ask, Refusal] = {}
+        terms: dict[str, Mapping[str, float]] = {}
         for plan in plans:
+            terms |= plan.terms
             refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
             promised |= plan.promised
             patient |= plan.patient
@@ -84,6 +86,7 @@ class Parts:
             tuple(one for plan in plans for one in plan.broken),
             lost,
             patient,
+            terms,
         )
 
 

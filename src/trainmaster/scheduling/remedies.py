@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from trainmaster.model.cluster import UNBOUNDED, Project
-from trainmaster.scheduling.cycle import cycle, ordered
+from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.forward import settled
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.standing import ordered
 
 ENDS, OPENS, QUOTA, LEAVES, TURN = "ends", "opens", "quota", "leaves", "turn"
 AHEAD_MAX = 64  # jobs ahead that are told apart; more are one change: all of them

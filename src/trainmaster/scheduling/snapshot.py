@@ -103,6 +103,7 @@ class Plan:
     broken: tuple[str, ...] = ()
     lost: Mapping[Ask, Refusal] = field(default_factory=dict)  # what fits nowhere now
     patient: Mapping[str, Refusal] = field(default_factory=dict)  # jobs that wait for a better place, as their specs say
+    terms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # of those that start, where the order is a sum
 
     def reason(self, task: Task, now_s: float) -> Refusal:
         """Why a job that was not started waits."""

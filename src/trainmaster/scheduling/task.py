@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from trainmaster.model.cluster import URGENT
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.space import Grant
@@ -18,11 +19,16 @@ class Kind:
     project: str = "default"
     member: str = ""
     work: str = "training"  # the workload class
-    priority: int = 0  # the class's and its own together; beyond `URGENT` somebody called it urgent
+    priority: int = 0  # the class's and its own together, and `URGENT` where somebody called it so
     tier: int = 0  # the same of the class alone
     limit_s: float | None = None  # time limit
     command: str = ""  # what runs, without what it is told; "" where nobody knows
     wish: Wish = ANYWHERE
+
+    @property
+    def urgent(self) -> bool:
+        """Whether somebody called it urgent."""
+        return self.tier > URGENT // 2  # a class may count less than nothing
 
 
 class Owner(NamedTuple):

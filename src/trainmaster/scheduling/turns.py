@@ -26,26 +26,26 @@ class Turns:
                     self._groups.setdefault((head[2][0][2].since_s <= self._early_s, owner), deque()).append(head)
             elif heads:
                 self._groups[False, owner] = deque(heads)
-        self._claims = [self._claim(heads[0][2][0][2], group) for group, heads in self._groups.items()]
+        self._claims = [self._claim(heads[0], group) for group, heads in self._groups.items()]
         self._group: _Group = (False, None)
         heapify(self._claims)
 
     def next(self, passes: Callable[[Task], bool]) -> Head | None:
         """The next head of those that are not passed over; None: there is none."""
-        claims, groups, mark = self._claims, self._groups, self._sharing.mark
+        claims, mark = self._claims, self._sharing.mark
         while claims:
-            _, _, marked, self._group = claims[0]
-            heads = groups[self._group]
-            if heads:
-                _, _, queue, at = heads[0]
-                if marked != mark(self._view, queue[at][2].kind):  # others of its project have been started meanwhile
-                    heapreplace(claims, self._claim(queue[at][2], self._group))
-                    continue
-            while heads:
+            _, _, seq, marked, self._group = claims[0]
+            heads = self._groups[self._group]
+            if not heads:
+                heappop(claims)
+            elif heads[0][1] != seq or marked != mark(self._view, heads[0][2][heads[0][3]][2].kind):
+                heapreplace(claims, self._claim(heads[0], self._group))  # its next one, or its shares have changed
+            else:
                 head = heads.popleft()
                 if not passes(head[2][head[3]][2]):
                     return head
-            heappop(claims)
+                while heads and passes(heads[0][2][heads[0][3]][2]):
+                    heads.popleft()
         return None
 
     def behind(self, head: Head) -> None:
@@ -55,10 +55,12 @@ class Turns:
             return
         task = queue[at + 1][2]
         group = (task.since_s <= self._early_s, self._group[1])
-        fresh = group not in self._groups
-        insort(self._groups.setdefault(group, deque()), (self._sharing.rank(task), task.seq, queue, at + 1))
-        if fresh or group != self._group:
-            heappush(self._claims, self._claim(task, group))
+        heads = self._groups.setdefault(group, deque())
+        insort(heads, (self._sharing.rank(task), task.seq, queue, at + 1))
+        if group != self._group:
+            heappush(self._claims, self._claim(heads[0], group))
 
-    def _claim(self, task: Task, group: _Group) -> tuple[Key, int, int, _Group]:
-        return self._sharing.claim(self._view, task), task.seq, self._sharing.mark(self._view, task.kind), group
+    def _claim(self, head: Head, group: _Group) -> tuple[Key, Key, int, int, _Group]:
+        rank, seq, queue, at = head
+        task = queue[at][2]
+        return self._sharing.claim(self._view, task), rank, seq, self._sharing.mark(self._view, task.kind), group

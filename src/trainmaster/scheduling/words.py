@@ -1,8 +1,11 @@
 """Amounts in a person's words."""
 
+from collections.abc import Mapping
+
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.domains import BOTH
 
+_TERMS = {"workload_class": "class", "priority": "own priority"}
 _RATES = ((1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"))
 
 
@@ -75,3 +78,9 @@ def rate(rate_bps: float) -> str:
     """`2.5 Gbps`."""
     factor, unit = next(((f, u) for f, u in _RATES if rate_bps >= f), (1.0, "bps"))
     return f"{rate_bps / factor:.4g} {unit}"
+
+
+def summed(terms: Mapping[str, float]) -> str:
+    """`1,582: class 500 + age 82 + fair share 1,000`: a sum and what it is the sum of."""
+    said = [f"{_TERMS.get(name, name.replace('_', ' '))} {amount:,.0f}" for name, amount in terms.items() if amount]
+    return f"{sum(terms.values()):,.0f}" + (f": {' + '.join(said)}".replace("+ -", "- ") if said else "")

@@ -11,10 +11,11 @@ from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import ConfigureCluster
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.cycle import Carry, cycle, ordered
+from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.standing import ordered
 from trainmaster.server import bodies, cluster_schemas, queue, runtime, schemas
 from trainmaster.server.rules import present, unkept
 from trainmaster.server.submit import idempotency_key

@@ -11,7 +11,7 @@ from trainmaster.scheduling import remedies
 from trainmaster.scheduling.ask import WHOLE
 from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
-from trainmaster.scheduling.nouns import past
+from trainmaster.scheduling.nouns import pasts
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.remedies import Change
 from trainmaster.scheduling.snapshot import Snapshot
@@ -42,8 +42,7 @@ def history(desk: Runtime) -> History:
     events = desk.services.events
     ended = events.jobs(JobQuery(states=_ENDED, limit=HISTORY))
     live = events.jobs(JobQuery(states=_LIVE, limit=HISTORY))
-    lifetimes = Lifetimes(past(job) for job in sorted(ended, key=lambda job: job.ended_s or 0.0) if job.ran_s > 0)
-    return History(lifetimes, calibrated((*ended, *live)))
+    return History(Lifetimes(pasts(ended)), calibrated((*ended, *live)))
 
 
 def calibrated(jobs: Iterable[Job]) -> Calibration:

@@ -10,14 +10,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
-from trainmaster.ports.store import InboxRow, JobQuery, NewRow
-from trainmaster.scheduling.cycle import Carry, cycle, ordered
+from trainmaster.ports.store import OVER_MAX, InboxRow, JobQuery, NewRow
+from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.nouns import accounts, allocation
+from trainmaster.scheduling.nouns import accounts, allocation, pasts
 from trainmaster.scheduling.nouns import snapshot as world
 from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.words import describe
+from trainmaster.scheduling.standing import ordered, terms
+from trainmaster.scheduling.words import describe, summed
 from trainmaster.server import bodies, outlook, runtime, schemas
 from trainmaster.server.lookup import Found, find_each, page
 from trainmaster.server.queue_schemas import Planned, Queue
@@ -31,6 +32,7 @@ router = APIRouter(tags=["jobs"])
 QUEUE_MAX = 20_000  # jobs that are looked at
 _LISTED_MAX = 1000
 _LIVE = tuple(state for state in State if state.live)
+_ENDED = tuple(state for state in State if state.ended)
 
 
 def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
@@ -39,7 +41,8 @@ def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster 
     waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
     seen = world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
-    return replace(seen, usage=accounts(events.balances()))
+    over = events.jobs(JobQuery(states=_ENDED, limit=OVER_MAX))
+    return replace(seen, usage=accounts(events.balances()), ended=pasts(over))
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
@@ -65,6 +68,9 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
     else:
         reason = why(mine, seen, place, job.reason)
     reason += delayed_by(desk, seen, job.id)
+    parts = terms(seen, policy, job.id)
+    if parts is not None:
+        reason += f" (it counts {summed(parts)})"
     changes, once = outlook.needs(seen, policy, job.id)
     waits = outlook.estimates(seen, policy, outlook.history(desk), (job.id,)).get(job.id)
     return {
@@ -75,10 +81,11 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
         "needs": changes,
         "text": f"{reason}. {once}".strip() if once else reason,
         "eta_s": outlook.waits_view(waits),
+        "terms": parts,
     }
 
 
-NOT_WAITING: View = {"kind": None, "position": None, "ahead": None, "needs": [], "eta_s": None}
+NOT_WAITING: View = {"kind": None, "position": None, "ahead": None, "needs": [], "eta_s": None, "terms": None}
 
 
 @dataclass(slots=True)

@@ -87,3 +87,4 @@ class Why(BaseModel):
     ahead: int | None
     needs: list[Need] = Field(description="a smallest set of changes that would let it start; empty: nothing would")
     eta_s: Eta | None = Field(description="how long it will still wait")
+    terms: dict[str, float] | None = Field(description="what its place is the sum of; null: the order is no sum")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trainmaster.errors import ConflictError, UsageError
-from trainmaster.model.cluster import URGENT, Cluster, Project
+from trainmaster.model.cluster import Cluster, Project
 from trainmaster.model.commands import ConfigureCluster
 from trainmaster.model.nodes import Node, NodeState
 from trainmaster.model.spec import JobSpec, Urgency
@@ -69,10 +69,10 @@ def urgency(desk: Runtime, project: str, user: str, reason: str | None) -> Urgen
 def delayed_by(desk: Runtime, seen: Snapshot, id: str) -> str:
     """Who goes, or went, before a waiting job because somebody called it urgent: the end of a sentence, or nothing."""
     mine = seen.waiting[id]
-    if mine.kind.priority >= URGENT:
+    if mine.kind.urgent:
         return ""
-    before = [task.id for task in sorted(seen.waiting.values()) if task.kind.priority >= URGENT]
-    runs = [run for run in seen.running.values() if run.task.kind.priority >= URGENT and run.placed_s >= mine.since_s]
+    before = [task.id for task in sorted(seen.waiting.values()) if task.kind.urgent]
+    runs = [run for run in seen.running.values() if run.task.kind.urgent and run.placed_s >= mine.since_s]
     told = []
     for other in (*before, *(run.task.id for run in runs)):
         job = desk.job(other)

@@ -7,6 +7,7 @@ from typing import Any
 from trainmaster.model import events as ev
 from trainmaster.model.job import Outcome
 from trainmaster.ports.store import Recorded
+from trainmaster.scheduling.words import summed
 
 
 def event_view(row: Recorded) -> dict[str, Any]:
@@ -77,8 +78,9 @@ def _names(noun: str, values: Mapping[str, object]) -> str:
 def _attempt_sentence(event: ev.Event) -> str:
     """What happened to an attempt."""
     match event:
-        case ev.Placed(attempt, allocation):
-            return f"attempt {attempt} placed on {', '.join(share.node for share in allocation.shares)}"
+        case ev.Placed(attempt, allocation, terms=terms):
+            counts = f" (it counted {summed(terms)})" if terms else ""
+            return f"attempt {attempt} placed on {', '.join(share.node for share in allocation.shares)}{counts}"
         case ev.PreparationBegan(_, index, doing):
             return f"n{index}: {doing}"
         case ev.RendezvousChosen(_, address, port):

@@ -12,11 +12,24 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from trainmaster.errors import UsageError
-from trainmaster.model.cluster import CLASSES, DEFAULT_POLICY, UNBOUNDED, Cluster, Labels, Pool, Project, Quota, Window, Work
+from trainmaster.model.cluster import (
+    CLASSES,
+    DEFAULT_POLICY,
+    UNBOUNDED,
+    Cluster,
+    Labels,
+    Pool,
+    Project,
+    Quota,
+    Weights,
+    Window,
+    Work,
+)
 from trainmaster.spec.cluster_fields import (
     SECTIONS,
     ClusterFields,
     ExpressFields,
+    MultifactorFields,
     PoolFields,
     ProjectFields,
     QuotaFields,
@@ -104,7 +117,7 @@ def _unknown(path: FieldPath, value: object) -> Fault:
     """A name that is not known here, with the nearest that is."""
     name, field = str(path[-1]), dotted(path)
     section = next((key for key in SECTIONS if _is(path[:-1], key)), "")
-    names = list(SECTIONS[section].model_fields)
+    names = [known.alias or own for own, known in SECTIONS[section].model_fields.items()]
     habit = _HABITS.get(name.lower().replace("-", "_"))
     near = habit if habit in names else nearest(name, names)
     hint = f"; did you mean {near!r}?" if near else f"; known are {', '.join(names)}"
@@ -127,7 +140,13 @@ def _complete(fields: ClusterFields) -> Cluster:
         fields.fair_share.half_life or default.half_life_s,
         fields.preemption.min_run,
         fields.currency,
+        _weights(fields.multifactor),
     )
+
+
+def _weights(given: MultifactorFields) -> Weights:
+    age_max_s = given.age_max or Weights().age_max_s
+    return Weights(given.workload_class, given.priority, given.age, given.fair_share, given.size, age_max_s)
 
 
 def _pool(name: str, given: PoolFields) -> Pool:

@@ -19,6 +19,7 @@ AMOUNT_MAX = 1e9
 _WORD_MAX = 200  # characters of a user's name, a label, a pattern
 _TRUTHS = {"yes": True, "no": False}  # texts in YAML 1.2, and what people write
 _DEFAULT = Cluster()
+_WEIGHTS = _DEFAULT.weights
 
 
 def _number(value: object, low: float, what: str) -> float:
@@ -37,6 +38,10 @@ def _weight(value: object) -> float:
 
 def _amount(value: object) -> float:
     return _number(value, 0.0, f"an amount from 0 to {AMOUNT_MAX:,.0f}, such as 8")
+
+
+def _factor(value: object) -> float:
+    return _number(value, -AMOUNT_MAX, f"a weight from {-AMOUNT_MAX:,.0f} to {AMOUNT_MAX:,.0f}, such as 1000")
 
 
 def _price(value: object) -> float:
@@ -129,6 +134,7 @@ Members = Annotated[dict[Member, Weight], BeforeValidator(_weighted, json_schema
 UrgentMember = Annotated[str, PlainValidator(_word("a user's name, or '*' for every member")), _STRING]
 UrgentMembers = Annotated[list[UrgentMember], BeforeValidator(_many, json_schema_input_type=str | list[str])]
 Amount = Annotated[float | None, PlainValidator(_amount), _AMOUNT_SCHEMA]
+Factor = Annotated[float, PlainValidator(_factor), WithJsonSchema({"type": "number"})]
 Price = Annotated[float, PlainValidator(_price), _AMOUNT_SCHEMA]
 Count = Annotated[
     int | None,
@@ -264,6 +270,23 @@ class FairShareFields(_Section):
     half_life: Duration = Field(default=_DEFAULT.half_life_s, description="After so long, use counts half.", examples=["7d"])
 
 
+class MultifactorFields(_Section):
+    """What each factor counts in the policy `multifactor`. Each is within 0 and 1; a negative weight turns it round."""
+
+    workload_class: Factor = Field(
+        default=_WEIGHTS.workload_class, alias="class", description="The class: the lowest 0, the highest 1.", examples=[2000]
+    )
+    priority: Factor = Field(default=_WEIGHTS.priority, description="The job's own priority.", examples=[100])
+    age: Factor = Field(default=_WEIGHTS.age, description="Time in the queue, full after `age_max`.", examples=[500])
+    fair_share: Factor = Field(
+        default=_WEIGHTS.fair_share, description="Half with each share's worth of use.", examples=[4000]
+    )
+    size: Factor = Field(
+        default=_WEIGHTS.size, description="The part of the cluster that it asks for; negative: small first.", examples=[-200]
+    )
+    age_max: Duration = Field(default=_WEIGHTS.age_max_s, description="A wait that counts fully.", examples=["3d"])
+
+
 class PreemptionFields(_Section):
     """What holds for all who are stopped for others."""
 
@@ -283,6 +306,11 @@ class ClusterFields(_Section):
     fair_share: FairShareFields = Field(
         default_factory=FairShareFields.model_construct, description="How fair share looks back."
     )
+    multifactor: MultifactorFields = Field(
+        default_factory=MultifactorFields.model_construct,
+        description="What each factor counts in the policy `multifactor`.",
+        examples=[{"fair_share": 4000}],
+    )
     preemption: PreemptionFields = Field(
         default_factory=PreemptionFields.model_construct, description="What holds for all who are stopped for others."
     )
@@ -298,5 +326,6 @@ SECTIONS: dict[str, type[BaseModel]] = {  # `*` stands for a name or a place in 
     "classes.*": WorkFields,
     "classes.*.express": ExpressFields,
     "fair_share": FairShareFields,
+    "multifactor": MultifactorFields,
     "preemption": PreemptionFields,
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from trainmaster.model.cluster import CLASSES, DEFAULT_POLICY, UNBOUNDED, Cluster, Pool, Project, Quota, Work
+from trainmaster.model.cluster import CLASSES, DEFAULT_POLICY, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Work
 from trainmaster.spec.mapping import duration_text
 from trainmaster.spec.scalars import scalar
 from trainmaster.spec.windows import span_text
@@ -24,6 +24,7 @@ def to_mapping(cluster: Cluster) -> dict[str, Any]:
             "projects": {project.name: _project(project) for project in cluster.projects},
             "classes": {name: given for name, given in classes.items() if given or name not in known},
             "fair_share": _unless({"half_life": _span(cluster.half_life_s)}, {"half_life": _span(default.half_life_s)}),
+            "multifactor": _unless(_weights(cluster.weights), _weights(default.weights)),
             "preemption": _unless({"min_run": _span(cluster.min_run_s)}, {"min_run": _span(default.min_run_s)}),
             "currency": None if cluster.currency == default.currency else cluster.currency,
         }
@@ -125,6 +126,11 @@ def _project(project: Project) -> dict[str, Any]:
             "urgent": list(project.urgent),
         }
     )
+
+
+def _weights(weights: Weights) -> dict[str, Any]:
+    numbers = {name: _plain(getattr(weights, name)) for name in ("priority", "age", "fair_share", "size")}
+    return {"class": _plain(weights.workload_class), **numbers, "age_max": _span(weights.age_max_s)}
 
 
 def _quota(quota: Quota) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from trainmaster.model.cluster import DAY_S, UNBOUNDED, URGENT, Cluster, Pool, Project, Quota, Work
+from trainmaster.model.cluster import DAY_S, UNBOUNDED, URGENT, Cluster, Pool, Project, Quota, Weights, Work
 from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.spec.windows import span_text
@@ -33,6 +33,8 @@ def told(rules: Cluster) -> list[Paragraph]:
 
 def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
     yield f"{policy.name}: {_summary(policy.order)}" if _summary(policy.order) else policy.name
+    if policy.terms is not None:
+        yield from _weighted(rules.weights)
     yield "a job's priority is that of its class and its own together"
     depth = policy.depth(Snapshot(0.0, (), {}, {}))
     if not depth:
@@ -47,6 +49,18 @@ def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
         yield "who runs may be stopped for another" + (f": {said}" if said else "")
         yield f"before having run {span(rules.min_run_s)} nobody is" if rules.min_run_s else "at any time"
     yield f"usage counts half after {span(rules.half_life_s)}"
+
+
+def _weighted(weights: Weights) -> Iterator[str]:
+    """What each factor counts."""
+    said = {
+        "its class up to {}": weights.workload_class,
+        "its own priority up to {}": weights.priority,
+        f"its wait up to {{}} after {span(weights.age_max_s)}": weights.age,
+        "what its project and member have left of their shares up to {}": weights.fair_share,
+        "its size up to {}": weights.size,
+    }
+    yield "a job counts the sum of " + ", ".join(text.format(f"{weight:,g}") for text, weight in said.items() if weight)
 
 
 def _summary(function: Callable[..., Any]) -> str:

@@ -1,0 +1,27 @@
+"""How those that wait stand to each other, for whoever asks: their order, and what an order by a sum is the sum of."""
+
+from collections.abc import Mapping
+
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.pools import Parts
+from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.task import Task
+
+
+def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:
+    """The waiting jobs as the policy wants them tried."""
+    if policy.parts:
+        found = [task for seen, one in Parts(snapshot, policy) for task in ordered(seen, one)]
+        return list({task.id: task for task in found}.values())
+    view = policy.study(snapshot, {})
+    return sorted(snapshot.waiting.values(), key=lambda task: (policy.order(view, task), task.seq))
+
+
+def terms(snapshot: Snapshot, policy: Policy, id: str) -> Mapping[str, float] | None:
+    """The terms of a waiting job, in the first pool where it could run; None where its order is no sum."""
+    if policy.parts:
+        return next((terms(seen, one, id) for seen, one in Parts(snapshot, policy) if id in seen.waiting), None)
+    if policy.terms is None:
+        return None
+    found: Mapping[str, float] = policy.terms(policy.study(snapshot, {}), snapshot.waiting[id])._asdict()
+    return found
