@@ -16,7 +16,7 @@ from trainmaster.scheduling.predict import foresee
 from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
 from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
-from trainmaster.scheduling.timeline import End, earliest
+from trainmaster.scheduling.timeline import End, Walk, earliest
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -157,7 +157,7 @@ def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed:
         ends = thought(snapshot, history.running)
         for id, at_s in ahead.items():
             task = history.waiting[id]
-            found = earliest(occupied(history.sites, history.running), task.kind.ask, ends, history.now_s)
+            found = earliest(Walk(occupied(history.sites, history.running), ends), task.kind.ask, history.now_s)
             assert found is not None
             assert found.at_s <= at_s, "those who were let in delay the one ahead"
         ((head, at_s),) = ahead.items() or ((None, 0.0),)
@@ -207,7 +207,7 @@ def could_start(snapshot: Snapshot, history: History, both: tuple[Task, Task], a
         space = occupied(history.sites, history.running)
         run = Run(task, space.take(ask, nodes), history.now_s)
         ends = thought(snapshot, {**history.running, task.id: run})
-        found = earliest(space, head.kind.ask, ends, history.now_s)
+        found = earliest(Walk(space, ends), head.kind.ask, history.now_s)
         if found is not None and found.at_s <= at_s:
             return True
     return False

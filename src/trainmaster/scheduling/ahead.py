@@ -5,7 +5,7 @@ that can give the gang its part then; a job that would still run at that moment 
 Source: A. Mu'alem and D. Feitelson, IEEE TPDS 12(6), 2001.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.scheduling.ask import Ask, Shape
@@ -15,9 +15,11 @@ from trainmaster.scheduling.space import Grant, Part, Space
 class Later:
     """Free capacity at some later time: a space, and what will be different by then."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, of: dict[int, int] | None = None, free: Mapping[int, Sequence[int]] | None = None) -> None:
+        """Of nodes that are known to be different: `of`, their cells, and `free`, what is free of their GPUs."""
         self._space = space
-        self._of: dict[int, int] = {}
+        self._of = {} if of is None else of
+        self._known = {} if free is None else free
         self._free: dict[int, list[int]] = {}
 
     def cell(self, node: int) -> int:
@@ -31,7 +33,7 @@ class Later:
 
     def give(self, node: int, part: Part) -> None:
         """A member's part comes back, or goes."""
-        free = self._gpus(node) if part.devices else self._space.free[node]
+        free = self.gpus(node) if part.devices else self._space.free[node]
         self._of[node] = self._space.after(node, part, self.cell(node), free)
 
     def placed(self, grant: Grant, gone: bool) -> None:
@@ -49,10 +51,14 @@ class Later:
         space = self._space
         step = space.cells.steps(space.of[node], shape)[0][1]
         devices = space.pick(space.free[node].copy(), node, shape, step)
-        return space.after(node, Part(shape, devices, -1), self.cell(node), self._gpus(node).copy())
+        return space.after(node, Part(shape, devices, -1), self.cell(node), self.gpus(node).copy())
 
-    def _gpus(self, node: int) -> list[int]:
-        return self._free.setdefault(node, self._space.free[node].copy())
+    def gpus(self, node: int) -> list[int]:
+        """What is free of each GPU of a node then."""
+        found = self._free.get(node)
+        if found is None:
+            found = self._free[node] = list(self._known.get(node, self._space.free[node]))
+        return found
 
 
 @dataclass(slots=True)

@@ -7,14 +7,14 @@ from operator import attrgetter
 from typing import Any
 
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.cells import FOREVER
+from trainmaster.scheduling.cells import FOREVER, Cells
 from trainmaster.scheduling.explain import Group, grouped, kept_back
 from trainmaster.scheduling.fair import Holdings
 from trainmaster.scheduling.order import STILL_S, Key
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
-from trainmaster.scheduling.space import Cells, Grant, Site, Space
+from trainmaster.scheduling.space import Grant, Site, Space
 from trainmaster.scheduling.task import Kind, Run, Task
 
 Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
@@ -112,13 +112,13 @@ class Carry:
         if within is None:
             self.queues = {task.id: [(0.0, task.seq, task)] for task in tasks}
         else:
-            queues = defaultdict[Kind | str, Queue](list)
+            by_kind = defaultdict[Kind | str, Queue](list)
             entries = zip(map(within, tasks), map(_SEQ, tasks), tasks, strict=True)
             for kind, entry in zip(map(_KIND, tasks), entries, strict=True):
-                queues[kind].append(entry)
-            for queue in queues.values():
+                by_kind[kind].append(entry)
+            for queue in by_kind.values():
                 queue.sort()
-            self.queues = dict(queues)
+            self.queues = dict(by_kind)
         self.owned, queues = {}, self.queues
         self._oldest_s = min((task.since_s for task in tasks), default=FOREVER) if policy.steady is not None else FOREVER
         if self._rank is not None:

@@ -5,11 +5,15 @@ or gets it back, is found out once and looked up from then on.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from trainmaster.scheduling.ask import WHOLE, Amounts, Shape
 
 FOREVER = float("inf")
+
+Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
+Left = tuple[int, int, int]  # GPUs in thousandths, CPUs, memory
+Worth = tuple[int, ...]  # less is better
 
 
 class Cell(NamedTuple):
@@ -98,3 +102,117 @@ def _less(have: Amounts, want: Amounts) -> Amounts | None:
         if left[name] < 0:
             return None
     return tuple(sorted(left.items()))
+
+
+class Taste(Protocol):
+    """What is better, where a request can be given in several ways."""
+
+    def worth(self, cell: Cell, shape: Shape, step: Step) -> Worth:
+        """How good it is that a node in `cell` gives `shape` by `step`."""
+        ...
+
+
+class Cells:
+    """Cells by number, and what becomes of them: found out once for all spaces of one inventory."""
+
+    def __init__(self) -> None:
+        self.values: list[Cell] = []
+        self.left: list[Left] = []  # of each
+        self.taste: Taste | None = None
+        self._numbers: dict[Cell, int] = {}
+        self._ways: dict[Shape, Ways] = {}
+        self._worths: dict[Shape, Worths] = {}
+        self._back: dict[tuple[int, Shape, int, Gpus], int] = {}
+
+    def number(self, cell: Cell) -> int:
+        """The number of a cell."""
+        found = self._numbers.get(cell)
+        if found is None:
+            found = self._numbers[cell] = len(self.values)
+            self.values.append(cell)
+            self.left.append((cell.gpu_milli, cell.cpus, cell.memory))
+        return found
+
+    def prefer(self, taste: Taste | None) -> None:
+        """Of the ways in which a node can give a shape the first is from now on what `taste` likes best; None: the tightest."""
+        if taste is not self.taste:
+            self.taste, self._ways, self._worths = taste, {}, {}
+
+    def ways(self, shape: Shape) -> "Ways":
+        """By a cell's number: every way in which a node of it can give `shape`, with the number of the cell that it goes to.
+
+        The first is the one that is taken.
+        """
+        found = self._ways.get(shape)
+        if found is None:
+            found = self._ways[shape] = Ways(self, shape)
+        return found
+
+    def steps(self, number: int, shape: Shape) -> tuple[tuple[int, Step], ...]:
+        """The same for one cell."""
+        return self.ways(shape)[number]
+
+    def worths(self, shape: Shape, taste: Taste) -> "Worths":
+        """By the number of a cell that can give `shape`: how good it is that it does so, to the taste that it is given by."""
+        assert taste is self.taste, "another taste decides which way is taken"
+        found = self._worths.get(shape)
+        if found is None:
+            found = self._worths[shape] = Worths(self, shape, taste)
+        return found
+
+    def used_up(self, number: int) -> bool:
+        """Whether a node of this cell has nothing left that anybody could ask for: every request takes some CPU."""
+        return self.values[number].cpus <= 0
+
+    def back(self, number: int, shape: Shape, sign: int, gpus: Gpus) -> int:
+        """The cell that a node goes to when it gets `shape` back (`sign` 1) or gives it (-1); its GPUs are then `gpus`."""
+        key = (number, shape, sign, gpus)
+        found = self._back.get(key)
+        if found is None:
+            cell = self.values[number]
+            counted = dict(cell.counted)
+            for name, amount in shape.counted:
+                counted[name] = counted.get(name, 0) + sign * amount
+            cpus, memory, more = (
+                cell.cpus + sign * shape.cpus,
+                cell.memory + sign * shape.memory,
+                tuple(sorted(counted.items())),
+            )
+            found = self.number(cell._replace(whole=gpus[0], parts=gpus[1], cpus=cpus, memory=memory, counted=more))
+            self._back[key] = found
+        return found
+
+
+class Ways(dict[int, tuple[tuple[int, Step], ...]]):
+    """Of one shape, by the number of a cell; found out when first asked for."""
+
+    def __init__(self, cells: Cells, shape: Shape) -> None:
+        super().__init__()
+        self._cells, self._shape = cells, shape
+
+    def __missing__(self, number: int) -> tuple[tuple[int, Step], ...]:
+        """Ask once."""
+        shape, taste, left = self._shape, self._cells.taste, self._cells.left[number]
+        if left[0] < shape.gpu_milli or left[1] < shape.cpus or left[2] < shape.memory:
+            self[number] = ()  # most questions end here
+            return ()
+        cell = self._cells.values[number]
+        found = steps(cell, shape)
+        if taste is not None and len(found) > 1:
+            found = tuple(sorted(found, key=lambda step: taste.worth(cell, shape, step)))
+        ways = self[number] = tuple((self._cells.number(step.cell), step) for step in found)
+        return ways
+
+
+class Worths(dict[int, Worth]):
+    """Of the first way, by the number of a cell that has one; found out when first asked for."""
+
+    def __init__(self, cells: Cells, shape: Shape, taste: Taste) -> None:
+        super().__init__()
+        self._cells, self._shape, self._taste = cells, shape, taste
+
+    def __missing__(self, number: int) -> Worth:
+        """Ask once."""
+        step = self._cells.steps(number, self._shape)[0][1]
+        found = self[number] = self._taste.worth(self._cells.values[number], self._shape, step)
+        return found

@@ -1,17 +1,17 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain
 
 from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, Shape
-from trainmaster.scheduling.carry import Carry, Head
+from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import patience, refusal, sought
 from trainmaster.scheduling.fragmentation import typical
+from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
@@ -21,7 +21,8 @@ from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.quota import closed
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Reservation, Snapshot
 from trainmaster.scheduling.task import Kind, Run, Task
-from trainmaster.scheduling.timeline import Booking, End, Ends, earliest, named
+from trainmaster.scheduling.timeline import Booking, End, Ends, Walk, earliest, named
+from trainmaster.scheduling.turns import Turns
 
 __all__ = ["Carry", "cycle"]
 
@@ -59,7 +60,7 @@ class _Decision:
         self.booked: list[Booking] = []
         self.reservations: list[Reservation] = []
         self.handovers: list[Handover] = []
-        self.able: dict[Shape, int] = {}  # how many nodes can give it, where they were too few, while nothing is taken
+        self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
         self.depth = policy.depth(snapshot)
         self.view = policy.study(snapshot, carry.kept)
         self.foresight = self.view if isinstance(self.view, Foresight) else None
@@ -67,12 +68,12 @@ class _Decision:
         self.space.cells.prefer(policy.taste(snapshot, carry.kept))
         self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
         self.promises = Promises(snapshot, carry)
+        self.walk: Walk | None = None  # through the ends, as long as the space is the same
         self.begun: list[End] = []  # those that are not among `ends` yet
-        self.charges = 0
         self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
         self.lost: set[Ask] = set()  # what does not fit any more
         self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
-        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: from which end on
+        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
@@ -96,7 +97,7 @@ class _Decision:
         if arrived and arrived[0] <= self.carry.latest:
             return False
         self.view, self.snapshot = policy.study(snapshot, self.carry.kept), snapshot
-        self.now_s, self.ends, self.begun, self.placements = now_s, None, [], []
+        self.now_s, self.ends, self.begun, self.walk, self.placements = now_s, None, [], None, []
         self.refused, self.passed = dict(self.refused), dict(self.passed)
         for _, _, task in arrived:
             if task.not_before_s > now_s:
@@ -111,7 +112,8 @@ class _Decision:
         if self.policy.sharing is not None:
             self._go_sharing(self.policy.sharing)
             return
-        key, passing = partial(self.policy.order, self.view), self.policy.preempt is None
+        key: Callable[[Task], Key] = partial(self.policy.order, self.view)
+        passing = self.policy.preempt is None
         if self.policy.steady is not None and self.now_s < self.carry.turn_s(self.now_s):
             key = self.policy.steady
             heads = [*chain(*self.carry.owned.values())]
@@ -126,59 +128,35 @@ class _Decision:
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""
-        view, groups = self.view, self._groups(sharing, sharing.early_s(self.view))
-        claims = [(sharing.claim(view, heads[0][2][0][2]), *heads[0][:2], 0, group) for group, heads in groups.items()]
-        heapify(claims)
-        while claims:
-            claim, rank, seq, charges, group = claims[0]
-            heads = groups[group]
-            if not heads:
-                heappop(claims)
-                continue
-            _, _, queue, at = heads[0]
-            task = queue[at][2]
-            if charges != self.charges:  # others of its project may have been started meanwhile
-                heapreplace(claims, (sharing.claim(view, task), *heads[0][:2], self.charges, group))
-                continue
-            if heads[0][1] != seq:  # its next one: another's with the same claim may have come before that
-                heapreplace(claims, (claim, *heads[0][:2], charges, group))
-                continue
-            heappop(heads)
-            if self._passes(task):
-                continue
-            if self._goes_on(task) and at + 1 < len(queue):
-                task = queue[at + 1][2]
-                other = (task.since_s <= sharing.early_s(view), group[1])
-                heappush(groups.setdefault(other, []), (sharing.rank(task), task.seq, queue, at + 1))
-                rank, seq, queue, at = groups[other][0]
-                entry = (sharing.claim(view, queue[at][2]), rank, seq, self.charges, other)
-                heapreplace(claims, entry) if other == group else heappush(claims, entry)
-
-    def _groups(self, sharing: Sharing, early_s: float) -> dict[tuple[bool, Hashable], list[Head]]:
-        """Heads of queues by whose they are, each list a heap; who is there since `early_s` apart from others."""
-        groups: dict[tuple[bool, Hashable], list[Head]] = {}
-        for owner, heads in self.carry.owned.items():
-            if any(head[2][0][2].since_s <= early_s for head in heads):
-                for head in heads:
-                    groups.setdefault((head[2][0][2].since_s <= early_s, owner), []).append(head)
-            elif heads:
-                groups[False, owner] = heads.copy()
-        return groups
+        turns = Turns(sharing, self.view, self.carry.owned)
+        while (head := turns.next(self._passes)) is not None:
+            if self._goes_on(head[2][head[3]][2]):
+                turns.behind(head)
 
     def _passes(self, task: Task) -> bool:
-        """Whether it need not even be looked at: it does not fit, nobody may be stopped for it, no room is kept for more."""
+        """Whether it need not even be looked at: it does not fit or what is free is kept for others, nobody may be stopped for
+        it, no room is kept for more.
+        """
         ask = task.kind.ask
+        lost = ask in self.lost
         if (
-            ask not in self.lost
+            (not lost and not self._is_held_off(task, ask))
             or len(self.reservations) < self.depth
             or task.not_before_s > self.now_s
-            or task.kind.wish.patient(task.since_s, self.now_s)
+            or (task.kind.wish.prefer is not None and sought(task, self.now_s, self._busy) is not ask)
             or task.id in self.promises.settled
             or (self.policy.preempt is not None and self.policy.preempt(self.stage, task))
         ):
             return False
-        self.passed[ask] = self.carry.busy[ask]
+        if lost:
+            self.passed[ask] = self.carry.busy[ask]
+        else:
+            self.refused[task.kind], self.kept_back = self.carry.kept_back(ask), True
         return True
+
+    def _is_held_off(self, task: Task, ask: Ask) -> bool:
+        """Whether one of the same request has been refused for the sake of those whom this one would harm as well."""
+        return ask in self.held_off and self.now_s + self._holds_s(task) > self.held_off[ask]
 
     def _goes_on(self, task: Task) -> bool:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
@@ -198,7 +176,6 @@ class _Decision:
             self.terms[task.id] = self.policy.terms(self.view, task)._asdict()
         if self.policy.sharing is not None:
             self.policy.sharing.charge(self.view, task)
-            self.charges += 1
 
     def _try(self, task: Task) -> bool:
         ask, space = sought(task, self.now_s, self._busy), self.space
@@ -206,16 +183,15 @@ class _Decision:
         space.until_s = self._stays_s(task) if space.closing else 0.0
         if ask in self.lost:
             return self._refuse(task, ask, ())
-        if ask in self.held_off and end_s >= self.held_off[ask]:
+        if self._is_held_off(task, ask):
             return self._refuse(task, ask, self.kept)
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
             return self._refuse(task, ask, (), barrier)
         able = None if space.closing else self.able.get(ask.each)
         if able is None:
-            able = space.count(ask.each, ask.nodes)
+            able = self.able[ask.each] = space.count(ask.each)
         if able < ask.nodes:
-            self.able[ask.each] = able
             return self._refuse(task, ask, ())
         kept = [one for one in self.kept if one.at_s < end_s]
         shut = self.tally.shut(task.kind)
@@ -225,8 +201,8 @@ class _Decision:
                 return self._refuse(task, ask, kept, closed(task.kind, shut))
             if kept and given(space, ask, self._places(task, shut), (), task.kind.wish) is None:
                 kept = []  # it would not fit either if nothing were kept
-            if kept:  # nor will one that would run even longer: it harms no fewer
-                self.held_off[ask] = min(end_s, self.held_off.get(ask, FOREVER))
+            if kept:  # nor will one that harms the same, or more
+                self.held_off[ask] = min(max(one.at_s for one in kept), self.held_off.get(ask, FOREVER))
             return self._refuse(task, ask, kept)
         self._start(task, chosen, end_s)
         return True
@@ -283,6 +259,7 @@ class _Decision:
         self._spend([one for one in self.kept if one.at_s < end_s], chosen, ask)
         grant = space.take(ask, chosen)
         self.able.clear()
+        self.walk = None
         self._charge(task)
         for one in {id(one.then): one for one in self.kept}.values():  # the parts of one gang see one space
             one.then.placed(grant, one.at_s >= end_s)
@@ -330,6 +307,7 @@ class _Decision:
         if chosen is None:
             self.vain.add(vain)  # nor for those behind it: what is free only becomes less
             return False
+        self.walk = None
         for run in chosen:
             self.promises.let_go(run)
         nodes = given(self.space, ask, self._places(task, self.tally.shut(task.kind)), kept, task.kind.wish)
@@ -352,15 +330,17 @@ class _Decision:
         """A reservation for one that cannot start, as long as the policy wants more."""
         if len(self.reservations) >= self.depth:
             return
-        space, booked, ends, patient_s = self.space, self.booked, self._ends(), task.since_s + task.kind.wish.prefer_s
-        found = earliest(space, ask, ends, self.now_s, booked)
+        if self.walk is None:
+            self.walk = Walk(self.space, self._ends(), self.depth == 1)
+        walk, booked, patient_s = self.walk, self.booked, task.since_s + task.kind.wish.prefer_s
+        found = earliest(walk, ask, self.now_s, booked)
         if ask is not task.kind.ask and (found is None or found.at_s > patient_s):  # it will have given up waiting by then
             ask = task.kind.ask
-            found = earliest(space, ask, ends, self.now_s, booked)
+            found = earliest(walk, ask, self.now_s, booked)
             found = None if found is None else found._replace(at_s=max(found.at_s, patient_s))
         if found is None:
             return
-        nodes = named(space, ask, found, booked) if self.depth > 1 or ask.within is not None else None
+        nodes = named(self.space, ask, found, booked) if self.depth > 1 or ask.within is not None else None
         if nodes is not None:
             self.booked.append(Booking(found.at_s + self._holds_s(task), nodes))
         self.reservations.append(Reservation(task.id, found.at_s))

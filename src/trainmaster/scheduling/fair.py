@@ -25,6 +25,8 @@ class Shares:
         self.rules, self.now_s = snapshot.rules, snapshot.now_s
         self.ahead_s = ahead_of(snapshot.ended)
         self.service: dict[str | Member, float] = {}
+        self._lines: dict[Member, tuple[tuple[str | Member, float], ...]] = {}  # of each member, with the weights
+        self._marks: dict[str | Member, int] = {}  # how often anybody has been charged, by the project at the top
         half_life_s = self.rules.half_life_s
         for member in sorted(snapshot.usage.keys() | held.of.keys()):  # sorted: sums do not depend on who came first
             account = snapshot.usage.get(member)
@@ -33,20 +35,31 @@ class Shares:
 
     def charge(self, task: Task) -> None:
         """A job is started."""
-        kind = task.kind
-        self._add((kind.project, kind.member), _width_milli(kind.ask) / _MILLI * self.ahead_s)
+        member = (task.kind.project, task.kind.member)
+        self._add(member, _width_milli(task.kind.ask) / _MILLI * self.ahead_s)
+        top = self._line(member)[0][0]
+        self._marks[top] = self._marks.get(top, 0) + 1
+
+    def mark(self, kind: Kind) -> int:
+        """Changes whenever `levels` may."""
+        return self._marks.get(self._line((kind.project, kind.member))[0][0], 0)
 
     def levels(self, kind: Kind) -> tuple[float, ...]:
         """Service over weight, from the top of the tree down to the member; less goes first."""
-        line = self.rules.line(kind.project)
-        weight = next((weight for name, weight in line[0].members if name == kind.member), 1.0)
-        member = self.service.get((kind.project, kind.member), 0.0) / weight
-        return (*(self.service.get(one.name, 0.0) / one.weight for one in reversed(line)), member)
+        service = self.service
+        return tuple([service.get(one, 0.0) / weight for one, weight in self._line((kind.project, kind.member))])
+
+    def _line(self, member: Member) -> tuple[tuple[str | Member, float], ...]:
+        found = self._lines.get(member)
+        if found is None:
+            line = self.rules.line(member[0])
+            own = dict(line[0].members).get(member[1], 1.0)
+            found = self._lines[member] = (*((one.name, one.weight) for one in reversed(line)), (member, own))
+        return found
 
     def _add(self, member: Member, service: float) -> None:
-        self.service[member] = self.service.get(member, 0.0) + service
-        for one in self.rules.line(member[0]):
-            self.service[one.name] = self.service.get(one.name, 0.0) + service
+        for one, _ in self._line(member):
+            self.service[one] = self.service.get(one, 0.0) + service
 
 
 def shares(snapshot: Snapshot, kept: dict[str, Any]) -> Shares:

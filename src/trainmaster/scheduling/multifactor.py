@@ -95,6 +95,11 @@ def charge(factors: Factors, task: Task) -> None:
     factors.shares.charge(task)
 
 
+def mark(factors: Factors, kind: Kind) -> int:
+    """Changes whenever the claim of a kind may, but for its age."""
+    return factors.shares.mark(kind)
+
+
 def _unused(factors: Factors, kind: Kind) -> float:
     """1 where nothing has been used, half at just the share that is due, and so on, at every level."""
     rules, service = factors.shares.rules, factors.shares.service

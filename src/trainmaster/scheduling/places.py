@@ -7,9 +7,9 @@ from typing import Any
 from trainmaster.model.spec import Strategy
 from trainmaster.scheduling.ahead import Kept, choose
 from trainmaster.scheduling.ask import Ask, confined
-from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.cells import Cell, Taste
 from trainmaster.scheduling.domains import HOST, LEVELS, NOWHERE
-from trainmaster.scheduling.space import Space, Taste
+from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Run, Task
 from trainmaster.scheduling.wish import Wish
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
 from trainmaster.scheduling import multifactor
 from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.cells import Taste
 from trainmaster.scheduling.fair import Shares, claim, early_s, fair_share, owner, rank, shares
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.hazards import Hazards, Life
@@ -30,7 +31,7 @@ from trainmaster.scheduling.places import Places, in_turn, pack
 from trainmaster.scheduling.predict import foresee, predicted, shortest
 from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Space, Taste
+from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Kind, Past, Run, Task
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
@@ -48,7 +49,8 @@ def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
 
 class Sharing(NamedTuple):
     """An order in steps: who is in the queue since `early_s` or before; then owners by `claim`, which `charge` raises when a
-    task of theirs is started; then tasks of one owner by `rank`. `order` is all of these keys one after the other.
+    task of theirs is started; then tasks of one owner by `rank`. `order` is all of these keys one after the other. As long as
+    `mark` is the same for a kind, its `claim` is.
     """
 
     owner: Callable[[Kind], Hashable]
@@ -56,6 +58,7 @@ class Sharing(NamedTuple):
     claim: Callable[[Any, Task], Key]
     rank: Callable[[Task], Key]
     charge: Callable[[Any, Task], None]
+    mark: Callable[[Any, Kind], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +163,7 @@ POLICIES = {
         Policy("sjf", shortest_first, pack, no_reservations, None, exact=True),
         Policy("srtf", shortest_first, pack, no_reservations, None, overtaking(at_once), exact=True),
         Policy("srsf", smallest_first, pack, no_reservations, None, overtaking(at_once), exact=True),
-        Policy(
-            "learned", learned, pack, no_reservations, None, overtaking(after_a_while), beat_s=1200.0, study=learn
-        ),
+        Policy("learned", learned, pack, no_reservations, None, overtaking(after_a_while), beat_s=1200.0, study=learn),
         Policy(
             "shortest",
             shortest,
@@ -198,7 +199,7 @@ POLICIES = {
             as_the_loop_can,
             preempt=by_right,
             study=shares,
-            sharing=Sharing(owner, early_s, claim, rank, Shares.charge),
+            sharing=Sharing(owner, early_s, claim, rank, Shares.charge, Shares.mark),
         ),
         Policy(
             "multifactor",
@@ -209,7 +210,12 @@ POLICIES = {
             beat_s=600.0,
             study=multifactor.weigh,
             sharing=Sharing(
-                multifactor.owner, multifactor.early_s, multifactor.claim, multifactor.rank, multifactor.charge
+                multifactor.owner,
+                multifactor.early_s,
+                multifactor.claim,
+                multifactor.rank,
+                multifactor.charge,
+                multifactor.mark,
             ),
             terms=multifactor.terms,
         ),

@@ -54,8 +54,11 @@ class Stage:
         if self._softest is None:
             now_s = self.snapshot.now_s
             able = [run for run in self.runs.values() if not run.stopping and self._may_stop(run)]
-            lost = {run.task.id: (now_s - run.kept_s) * run.task.kind.ask.gpu_milli for run in able}
-            self._softest = sorted(able, key=lambda run: (run.task.kind.tier, lost[run.task.id], -run.placed_s, -run.task.seq))
+            ranked = [
+                (run.task.kind.tier, (now_s - run.kept_s) * run.task.kind.ask.gpu_milli, -run.placed_s, -run.task.seq, run)
+                for run in able
+            ]
+            self._softest = [one[-1] for one in sorted(ranked)]
         return self._softest
 
     def _may_stop(self, run: Run) -> bool:
@@ -131,13 +134,15 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
     Nobody is among them whom it could do without. Where quota alone stands in its way, they are those whose going mends that.
     """
     kind, later, room, chosen = task.kind, Later(space), Room(space, ask), list[Run]()
+    barred = tally.barrier(kind) is not None  # else quota does not stand in its way whoever goes
 
     def enough() -> bool:
-        return room.enough and tally.barrier(kind) is None
+        return room.enough and (not barred or tally.barrier(kind) is None)
 
     def go(run: Run, sign: int) -> None:
         room.come_back(later, run, sign)
-        tally.enter(run.task.kind, run.grant, -sign)
+        if barred:
+            tally.enter(run.task.kind, run.grant, -sign)
 
     for run in candidates:
         if enough():
@@ -147,10 +152,13 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
     found = enough()
     needed = []
     for run in reversed(chosen):  # the last to be taken in is the dearest: try without it first
+        if found and not barred and not room.counts(later, run):
+            continue
         go(run, -1)
         if found and not enough():
             go(run, 1)
             needed.append(run)
-    for run in needed:
-        tally.enter(run.task.kind, run.grant)
+    if barred:
+        for run in needed:
+            tally.enter(run.task.kind, run.grant)
     return needed[::-1] or None

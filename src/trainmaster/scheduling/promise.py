@@ -78,7 +78,7 @@ class Promises:
     def _beside(self, node: int, runs: list[Run]) -> bool:
         """Whether a node has enough for those that make way and for all that is given of it besides."""
         space = self._carry.space
-        parts = [run.grant.part(index)._replace(sign=-1) for run in runs for index in _members(run.grant, node)]
+        parts = [run.grant.part(index, -1) for run in runs for index in _members(run.grant, node)]
         number, free = space.of[node], space.free[node].copy()
         for part in parts:
             number = space.after(node, part, number, free)

@@ -35,6 +35,7 @@ class Tally:
         self.jobs: dict[str | tuple[str, str], int] = {}  # that run, by project and by member
         self.borrowers: set[str] = set()  # projects that hold more than is theirs of anything
         self._bounds: dict[str, _Bounds] = {}
+        self._totals: Held = {}  # of all projects together
         self._owed: dict[str, dict[str, int]] = {}  # by resource: what is guaranteed to whom and not in their hands
         for one in rules.projects:
             for resource, quota in one.quotas:
@@ -61,19 +62,21 @@ class Tally:
             self._enter(kind, self.amounts(grant), sign)
 
     def _enter(self, kind: Kind, amounts: Held, sign: int) -> None:
-        for project in self.rules.line(kind.project):
-            held = self._held(project.name)
+        for name, held, quotas in (self._bounds.get(kind.project) or self._bound(kind.project)).own:
             for resource, milli in amounts.items():
                 held[resource] = held.get(resource, 0) + sign * milli
-            self.jobs[project.name] = self.jobs.get(project.name, 0) + sign
+            self.jobs[name] = self.jobs.get(name, 0) + sign
             over = False
-            for resource, quota in project.quotas:
-                over = over or held.get(resource, 0) > quota.nominal * WHOLE
-                if quota.guarantee:
-                    owed = max(0, int(quota.guarantee * WHOLE) - held.get(resource, 0))
-                    self._owing[resource] += owed - self._owed[resource][project.name]
-                    self._owed[resource][project.name] = owed
-            (self.borrowers.add if over else self.borrowers.discard)(project.name)
+            for resource, nominal, guaranteed in quotas:
+                has = held.get(resource, 0)
+                over = over or has > nominal
+                if guaranteed:
+                    owed = guaranteed - has if has < guaranteed else 0
+                    self._owing[resource] += owed - self._owed[resource][name]
+                    self._owed[resource][name] = owed
+            (self.borrowers.add if over else self.borrowers.discard)(name)
+        for resource, milli in amounts.items():
+            self._totals[resource] = self._totals.get(resource, 0) + sign * milli
         if self._express and self._hurries(kind):
             self._lane[kind.work] = self._lane.get(kind.work, 0) + sign * kind.ask.gpu_milli
         member = (kind.project, kind.member)
@@ -134,7 +137,7 @@ class Tally:
     def _lanes_are_full(self, kind: Kind) -> bool:
         """Whether it would take what is kept for others' lanes."""
         kept = sum(max(0, int(one.express_gpus * WHOLE) - self._lane.get(name, 0)) for name, one in self._express.items())
-        return self._total(GPUS) + kind.ask.gpu_milli + kept > self.capacity.get(GPUS, 0)
+        return self._totals.get(GPUS, 0) + kind.ask.gpu_milli + kept > self.capacity.get(GPUS, 0)
 
     def _bound(self, name: str) -> "_Bounds":
         line = self.rules.line(name)
@@ -144,7 +147,15 @@ class Tally:
                 if quota.limit < UNBOUNDED:
                     limits.setdefault(resource, []).append((one.name, self._held(one.name), quota.limit * WHOLE))
         running = tuple((one.name, one.running_max) for one in line if one.running_max is not None)
-        found = self._bounds[name] = _Bounds(line, running, line[0].running_per_member_max, limits)
+        own = tuple(
+            (
+                one.name,
+                self._held(one.name),
+                tuple((resource, quota.nominal * WHOLE, int(quota.guarantee * WHOLE)) for resource, quota in one.quotas),
+            )
+            for one in line
+        )
+        found = self._bounds[name] = _Bounds(line, own, running, line[0].running_per_member_max, limits)
         return found
 
     def _beyond(self, bounds: "_Bounds", resource: str, milli: int) -> Refusal | None:
@@ -155,7 +166,7 @@ class Tally:
                     return Refusal("impossible", f"asks for {_amount(resource, milli)}; project {name} may hold {most}")
                 return Refusal("quota", f"waiting for quota: project {name} may hold {most} at a time")
         owed = self._owed.get(resource)
-        if not owed:
+        if not owed or self._totals.get(resource, 0) + milli + self._owing[resource] <= self.capacity.get(resource, 0):
             return None
         own = bounds.line[0]
         if own.name in owed and self._held(own.name).get(resource, 0) + milli <= quota_of(own, resource).guarantee * WHOLE:
@@ -164,7 +175,7 @@ class Tally:
             others = self._of_others(owed, bounds.line)
         else:
             others = self._owing[resource] - sum(owed.get(one.name, 0) for one in bounds.line)
-        if others and self._total(resource) + milli + others > self.capacity.get(resource, 0):
+        if others and self._totals.get(resource, 0) + milli + others > self.capacity.get(resource, 0):
             never = self._of_others(self._pledged[resource], bounds.line)
             if milli + never > self.whole.get(resource, 0):
                 theirs = f"of {_amount(resource, self.whole.get(resource, 0))} here {_amount(resource, never)} are guaranteed"
@@ -223,15 +234,14 @@ class Tally:
     def _held(self, project: str) -> Held:
         return self.held.setdefault(project, {})
 
-    def _total(self, resource: str) -> int:
-        tops = {self.rules.line(name)[-1].name for name in self.held}
-        return sum(self._held(name).get(resource, 0) for name in tops)
-
 
 class _Bounds(NamedTuple):
-    """What holds for one project and those that it is part of. `limits` by resource: whose, what they hold, the most."""
+    """What holds for one project and those that it is part of. `own`: of each its name, what it holds, and of each resource how
+    much is nominal and guaranteed, in thousandths; `limits` by resource: whose, what they hold, the most.
+    """
 
     line: tuple[Project, ...]
+    own: tuple[tuple[str, Held, tuple[tuple[str, float, int], ...]], ...]
     running: tuple[tuple[str, int], ...]
     member: int | None
     limits: Mapping[str, Sequence[tuple[str, Held, float]]]

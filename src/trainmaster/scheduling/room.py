@@ -21,7 +21,8 @@ class Room:
         self._counts: dict[int, list[int]] = {}  # of each domain: able, led
         self._good: set[int] = set()  # domains with room
         if self._of is None:
-            self.able, self.led = space.count(ask.each), space.count(ask.first)
+            self.able = space.count(ask.each)
+            self.led = self.able if ask.lead is None else space.count(ask.lead)
             return
         for _, nodes in space.fitting(ask.each):
             for node in nodes:
@@ -60,13 +61,19 @@ class Room:
         counts[1] += led
         (self._good.add if counts[0] >= self.ask.nodes and counts[1] > 0 else self._good.discard)(domain)
 
+    def counts(self, later: Later, run: Run) -> bool:
+        """Whether any of a run's nodes can give a part in `later`: else it makes no difference that it has gone from them."""
+        return any(node >= 0 and self.space.gives(later.cell(node), self.ask.each) for node in run.grant.nodes)
+
     def come_back(self, later: Later, run: Run, sign: int = 1) -> None:
         """A run's nodes come back in `later` (or go again: `sign` -1)."""
-        space, each, first = self.space, self.ask.each, self.ask.first
-        gives = space.gives
+        space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
         for index, node in enumerate(run.grant.nodes):
             if node >= 0 and space.sites[node].open:
                 before = later.cell(node)
-                later.give(node, run.grant.part(index)._replace(sign=sign))
+                later.give(node, run.grant.part(index, sign))
                 after = later.cell(node)
-                self.change(node, gives(after, each) - gives(before, each), gives(after, first) - gives(before, first))
+                if before != after:
+                    able = gives(after, each) - gives(before, each)
+                    led = able if lead is None else gives(after, lead) - gives(before, lead)
+                    self.change(node, able, led)

@@ -1,17 +1,18 @@
 """What is free: every node's cell, and the nodes of each cell in their order. Changed in place while plans are made."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import Labels
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
-from trainmaster.scheduling.cells import FOREVER, Cell, Step, steps
+from trainmaster.scheduling.cells import FOREVER, Cell, Cells, Step
 from trainmaster.scheduling.domains import Domain, domain_of, numbered
 
 GONE = "gone"  # why a site does not count any more
+_Held = tuple[Ask, bool, tuple[int, ...]]  # of whose request, whether as its first node, devices
 FEW = 8  # of so many times as many it is quicker to look for each by itself
-Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
 
 
 class Part(NamedTuple):
@@ -40,9 +41,9 @@ class Grant(NamedTuple):
         """The GPUs of the member at `index`."""
         return self.devices[index] if self.devices else ()
 
-    def part(self, index: int) -> Part:
-        """What the member at `index` gives back."""
-        return Part(self.ask.first if index == 0 else self.ask.each, self.devices[index] if self.devices else ())
+    def part(self, index: int, sign: int = 1) -> Part:
+        """What the member at `index` gives back, or (`sign` -1) takes."""
+        return Part(self.ask.first if index == 0 else self.ask.each, self.devices[index] if self.devices else (), sign)
 
 
 class Site(NamedTuple):
@@ -56,121 +57,6 @@ class Site(NamedTuple):
     pool: str = "default"
     labels: Labels = ()
     host: str = ""  # its parts share a machine; "": a machine of its own
-
-
-_Held = tuple[Ask, bool, tuple[int, ...]]  # of whose request, whether as its first node, devices
-Left = tuple[int, int, int]  # GPUs in thousandths, CPUs, memory
-Worth = tuple[int, ...]  # less is better
-
-
-class Taste(Protocol):
-    """What is better, where a request can be given in several ways."""
-
-    def worth(self, cell: Cell, shape: Shape, step: Step) -> Worth:
-        """How good it is that a node in `cell` gives `shape` by `step`."""
-        ...
-
-
-class Cells:
-    """Cells by number, and what becomes of them: found out once for all spaces of one inventory."""
-
-    def __init__(self) -> None:
-        self.values: list[Cell] = []
-        self.left: list[Left] = []  # of each
-        self.taste: Taste | None = None
-        self._numbers: dict[Cell, int] = {}
-        self._ways: dict[Shape, Ways] = {}
-        self._worths: dict[Shape, Worths] = {}
-        self._back: dict[tuple[int, Shape, int, Gpus], int] = {}
-
-    def number(self, cell: Cell) -> int:
-        """The number of a cell."""
-        found = self._numbers.get(cell)
-        if found is None:
-            found = self._numbers[cell] = len(self.values)
-            self.values.append(cell)
-            self.left.append((cell.gpu_milli, cell.cpus, cell.memory))
-        return found
-
-    def prefer(self, taste: Taste | None) -> None:
-        """Of the ways in which a node can give a shape the first is from now on what `taste` likes best; None: the tightest."""
-        if taste is not self.taste:
-            self.taste, self._ways, self._worths = taste, {}, {}
-
-    def ways(self, shape: Shape) -> "Ways":
-        """By a cell's number: every way in which a node of it can give `shape`, with the number of the cell that it goes to.
-
-        The first is the one that is taken.
-        """
-        found = self._ways.get(shape)
-        if found is None:
-            found = self._ways[shape] = Ways(self, shape)
-        return found
-
-    def steps(self, number: int, shape: Shape) -> tuple[tuple[int, Step], ...]:
-        """The same for one cell."""
-        return self.ways(shape)[number]
-
-    def worths(self, shape: Shape, taste: Taste) -> "Worths":
-        """By the number of a cell that can give `shape`: how good it is that it does so, to the taste that it is given by."""
-        assert taste is self.taste, "another taste decides which way is taken"
-        found = self._worths.get(shape)
-        if found is None:
-            found = self._worths[shape] = Worths(self, shape, taste)
-        return found
-
-    def used_up(self, number: int) -> bool:
-        """Whether a node of this cell has nothing left that anybody could ask for: every request takes some CPU."""
-        return self.values[number].cpus <= 0
-
-    def back(self, number: int, shape: Shape, sign: int, gpus: Gpus) -> int:
-        """The cell that a node goes to when it gets `shape` back (`sign` 1) or gives it (-1); its GPUs are then `gpus`."""
-        key = (number, shape, sign, gpus)
-        found = self._back.get(key)
-        if found is None:
-            cell = self.values[number]
-            counted = dict(cell.counted)
-            for name, amount in shape.counted:
-                counted[name] = counted.get(name, 0) + sign * amount
-            cpus, memory, more = (
-                cell.cpus + sign * shape.cpus,
-                cell.memory + sign * shape.memory,
-                tuple(sorted(counted.items())),
-            )
-            found = self.number(cell._replace(whole=gpus[0], parts=gpus[1], cpus=cpus, memory=memory, counted=more))
-            self._back[key] = found
-        return found
-
-
-class Ways(dict[int, tuple[tuple[int, Step], ...]]):
-    """Of one shape, by the number of a cell; found out when first asked for."""
-
-    def __init__(self, cells: Cells, shape: Shape) -> None:
-        super().__init__()
-        self._cells, self._shape = cells, shape
-
-    def __missing__(self, number: int) -> tuple[tuple[int, Step], ...]:
-        """Ask once."""
-        cell, shape, taste = self._cells.values[number], self._shape, self._cells.taste
-        found = steps(cell, shape)
-        if taste is not None and len(found) > 1:
-            found = tuple(sorted(found, key=lambda step: taste.worth(cell, shape, step)))
-        ways = self[number] = tuple((self._cells.number(step.cell), step) for step in found)
-        return ways
-
-
-class Worths(dict[int, Worth]):
-    """Of the first way, by the number of a cell that has one; found out when first asked for."""
-
-    def __init__(self, cells: Cells, shape: Shape, taste: Taste) -> None:
-        super().__init__()
-        self._cells, self._shape, self._taste = cells, shape, taste
-
-    def __missing__(self, number: int) -> Worth:
-        """Ask once."""
-        step = self._cells.steps(number, self._shape)[0][1]
-        found = self[number] = self._taste.worth(self._cells.values[number], self._shape, step)
-        return found
 
 
 class Space:
@@ -194,6 +80,9 @@ class Space:
         for node, site in enumerate(self.sites):
             if site.open:
                 self.nodes.setdefault(self.of[node], []).append(node)
+        self._by_gpus: dict[int, set[int]] = {}  # cells of `nodes` by the GPUs that they have left, in thousandths
+        for number in self.nodes:
+            self._by_gpus.setdefault(self.cells.left[number][0], set()).add(number)
 
     def _fill(self, grants: Iterable[Grant]) -> None:
         """As `hold` for each of them, but that nodes of which the same is held are looked at once."""
@@ -211,17 +100,16 @@ class Space:
             found = known.get(key)
             if found is None:
                 number, free = self.of[node], self.free[node].copy()
-                for ask, first, devices in held:
-                    number = self.after(node, Part(ask.first if first else ask.each, devices, -1), number, free)
+                for asked, first, gpus in held:
+                    number = self.after(node, Part(asked.first if first else asked.each, gpus, -1), number, free)
                 found = known[key] = number, free
             self.of[node], self.free[node] = found[0], found[1].copy()
 
-    def fitting(self, shape: Shape) -> Iterator[tuple[int, list[int]]]:
+    def fitting(self, shape: Shape) -> list[tuple[int, list[int]]]:
         """Cells that can give `shape`, with their open nodes."""
-        if not self.closing:
-            ways = self.cells.ways(shape)
-            return ((number, nodes) for number, nodes in self.nodes.items() if ways[number])
-        return ((number, nodes) for number, nodes in self.nodes.items() if self.gives(number, shape))
+        gives, gpus, nodes = self.giving(shape), shape.gpu_milli, self.nodes
+        enough = chain.from_iterable([some for left, some in self._by_gpus.items() if left >= gpus]) if gpus else nodes
+        return [(number, nodes[number]) for number in enough if gives(number)]
 
     def domains(self, level: str) -> tuple[list[int], list[Domain]]:
         """The number of each node's domain of a level, and the domains by number."""
@@ -237,14 +125,15 @@ class Space:
             self.closing and self.cells.values[number].closes_s < self.until_s
         )
 
-    def count(self, shape: Shape, enough: float = FOREVER) -> int:
-        """How many open nodes can give `shape`; where they are `enough` the rest are not counted."""
-        total = 0
-        for _, nodes in self.fitting(shape):
-            total += len(nodes)
-            if total >= enough:
-                break
-        return total
+    def giving(self, shape: Shape) -> Callable[[int], Any]:
+        """`gives` of one shape, for many questions: true or not."""
+        if self.closing:
+            return lambda number: self.gives(number, shape)
+        return self.cells.ways(shape).__getitem__
+
+    def count(self, shape: Shape) -> int:
+        """How many open nodes can give `shape`."""
+        return sum([len(nodes) for _, nodes in self.fitting(shape)])
 
     def has(self, grant: Grant) -> bool:
         """Whether all that is in `grant`, on those very devices, is free now and its nodes are open."""
@@ -295,7 +184,7 @@ class Space:
             old, part = self.of[node], None if grant.devices else (self.of[node], grant.shape(index))
             number = None if part is None else alike.get(part)
             if number is None:
-                number = self.after(node, grant.part(index)._replace(sign=sign), old, self.free[node])
+                number = self.after(node, grant.part(index, sign), old, self.free[node])
             if part is not None:
                 alike[part] = number
             nodes.append(node)
@@ -311,7 +200,9 @@ class Space:
             return cells.back(number, shape, sign, (cell.whole, cell.parts))
         for place, device in enumerate(held):
             free[device] += sign * (shape.share if shape.share and place == len(held) - 1 else WHOLE)
-        site = self.sites[node]
+        site, whole_ones = self.sites[node], free.count(WHOLE)
+        if len(site.cell.kinds) == 1 and whole_ones + free.count(0) == len(free):
+            return cells.back(number, shape, sign, ((whole_ones,), ()))
         whole = [0] * len(site.cell.kinds)
         parts = []
         for kind, left in zip(site.devices, free, strict=True):
@@ -326,13 +217,15 @@ class Space:
         a share the first one in the state that the step names.
         """
         kinds = self.sites[node].devices
-        left, found = list(step.whole), []
-        if shape.gpus:
-            for device, kind in enumerate(kinds):
-                if left[kind] and free[device] == WHOLE:
-                    left[kind] -= 1
-                    free[device] = 0
-                    found.append(device)
+        left, found, missing = list(step.whole), list[int](), shape.gpus
+        for device, kind in enumerate(kinds):
+            if not missing:
+                break
+            if left[kind] and free[device] == WHOLE:
+                left[kind] -= 1
+                missing -= 1
+                free[device] = 0
+                found.append(device)
         if step.device is not None:
             kind, part = step.device
             device = next(i for i in range(len(free)) if kinds[i] == kind and free[i] == part)
@@ -359,7 +252,12 @@ class Space:
                 self.nodes[old] = left
             else:
                 del self.nodes[old]
-            self.nodes[number] = _with(self.nodes.get(number, []), some)
+                self._by_gpus[self.cells.left[old][0]].remove(old)
+            if number in self.nodes:
+                self.nodes[number] = _with(self.nodes[number], some)
+            else:
+                self.nodes[number] = sorted(some)
+                self._by_gpus.setdefault(self.cells.left[number][0], set()).add(number)
 
 
 def _without(nodes: list[int], some: list[int]) -> list[int]:

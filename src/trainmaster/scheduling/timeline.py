@@ -1,8 +1,6 @@
 """When a gang will fit: the ends of those that run, and the reservations of those ahead, walked through in their order."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from heapq import merge
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainmaster.scheduling.ahead import Later
@@ -39,88 +37,136 @@ class Found(NamedTuple):
     domain: int = NOWHERE
 
 
-@dataclass(slots=True)
+_Change = tuple[int, int, int, list[int]]  # a node, its cell before and after, what is free of its GPUs then
+
+
+class Walk:
+    """The ends of those that run, one after the other, and what becomes of their nodes: found out once for all who ask.
+
+    `counts`: it is only asked when and on how many nodes, not on which.
+    """
+
+    def __init__(self, space: Space, ends: Ends, counts: bool = False) -> None:
+        self.space, self.ends, self.counts = space, ends, counts
+        self._changes: list[list[_Change]] = []
+        self._later = Later(space)
+
+    def changes(self, at: int) -> list[_Change]:
+        """What becomes of the nodes of the one whose end is at this place."""
+        sites, later = self.space.sites, self._later
+        while len(self._changes) <= at:
+            grant, found = self.ends[len(self._changes)][2].grant, list[_Change]()
+            for index, node in enumerate(grant.nodes):
+                if node >= 0 and sites[node].open:
+                    before = later.cell(node)
+                    later.give(node, grant.part(index))
+                    found.append((node, before, later.cell(node), later.gpus(node).copy()))
+            self._changes.append(found)
+        return self._changes[at]
+
+    def later(self, count: int) -> Later:
+        """The space when the first `count` are over."""
+        over = [change for found in self._changes[:count] for change in found]
+        return Later(self.space, {node: after for node, _, after, _ in over}, {node: free for node, _, _, free in over})
+
+
 class _Count:
     """How much room there is for `ask` as time goes on."""
 
-    space: Space
-    ask: Ask
-    taken: dict[int, float]  # nodes that are somebody else's, and until when
-    later: Later
-    back: list[int]
-    room: Room
+    def __init__(self, walk: Walk, ask: Ask, booked: Sequence[Booking]) -> None:
+        space = walk.space
+        self.walk, self.room, self.ended = walk, Room(space, ask), 0
+        self.back: list[int] = []  # nodes that have come back
+        self._each, self._first = space.giving(ask.each), space.giving(ask.first)
+        self._taken: dict[int, float] = {}  # nodes that are somebody else's, and until when
+        for one in booked:
+            for node in one.nodes:
+                if one.until_s > self._taken.get(node, 0.0) and space.sites[node].open:
+                    self._taken[node] = one.until_s
+        self._cells = {node: space.of[node] for node in self._taken}
+        for node, number in self._cells.items():
+            self._change(node, number, -1)
 
-    def begin(self) -> None:
-        """As it is now."""
-        for node in self.taken:
-            if self.space.sites[node].open:
-                self._change(node, -1)
-
-    def end(self, run: Run) -> None:
-        """A run's nodes come back."""
-        for index, node in enumerate(run.grant.nodes):
-            if node >= 0 and self.space.sites[node].open:
-                taken = node in self.taken
-                if not taken:
-                    self._change(node, -1)
-                self.later.give(node, run.grant.part(index))
-                if not taken:
-                    self._change(node, 1)
+    def end(self) -> None:
+        """The nodes of the next one come back."""
+        for node, before, after, _ in self.walk.changes(self.ended):
+            if node in self._taken:
+                self._cells[node] = after
+            elif (self._first(after) and not self._first(before)) or (self._each(after) and not self._each(before)):
+                self._change(node, before, -1)
+                self._change(node, after, 1)
+        self.ended += 1
 
     def over(self, booking: Booking) -> None:
         """A reservation's nodes come back."""
         for node in booking.nodes:
-            if self.taken.get(node) == booking.until_s:
-                del self.taken[node]
-                self._change(node, 1)
+            if self._taken.get(node) == booking.until_s:
+                del self._taken[node]
+                self._change(node, self._cells[node], 1)
 
     def found(self, at_s: float) -> Found:
         """It fits then."""
         domain, able, led = self.room.best
-        return Found(at_s, able, led, self.later, self.back, domain)
+        return Found(at_s, able, led, self.walk.later(self.ended), self.back, domain)
 
-    def _change(self, node: int, sign: int) -> None:
-        number = self.later.cell(node)
-        able = self.space.gives(number, self.ask.each)
-        self.room.change(node, sign * able, sign * self.space.gives(number, self.ask.first))
+    def _change(self, node: int, number: int, sign: int) -> None:
+        able = bool(self._each(number))
+        self.room.change(node, sign * able, sign * bool(self._first(number)))
         if able and sign > 0:
             self.back.append(node)
 
 
-def earliest(space: Space, ask: Ask, ends: Ends, now_s: float, booked: Sequence[Booking] = ()) -> Found | None:
+def earliest(walk: Walk, ask: Ask, now_s: float, booked: Sequence[Booking] = ()) -> Found | None:
     """When `ask` will fit if nothing but ends happens; None: not for as long as those run of whom nobody knows how long.
 
     `booked` are reservations of those ahead. What is theirs counts as taken from now on, which it is not before they start:
     never too early an answer, sometimes too late a one.
     """
-    taken: dict[int, float] = {}
-    for one in booked:
-        for node in one.nodes:
-            taken[node] = max(one.until_s, taken.get(node, 0.0))
-    room = Room(space, ask)
-    count = _Count(space, ask, taken, Later(space), [], room)
-    count.begin()
-    if room.enough:
+    space, count = walk.space, _Count(walk, ask, booked)
+    if count.room.enough:
         return count.found(now_s)
-    at_s = None
     even = space.even is not None and not space.shared and space.gives(space.even, ask.each)
-    alone = even and ask.lead is None and ask.within is None and not booked
-    overs: list[tuple[float, int, Run | Booking]] = sorted((one.until_s, -1, one) for one in booked)
-    events: Iterable[tuple[float, int, Run | Booking]] = merge(ends, overs) if overs else ends
-    for end_s, _, what in events:
+    if even and walk.counts and ask.lead is None and ask.within is None and not booked:
+        return _counted(walk, count.room, now_s)
+    at_s = None
+    for end_s, one in _in_turn(walk.ends, sorted(booked, key=lambda one: one.until_s)):
         if end_s == FOREVER or (at_s is not None and end_s > at_s):
             break
-        if isinstance(what, Booking):
-            count.over(what)
-        elif alone and what.grant.ask.lead is None and space.cells.used_up(space.of[what.grant.nodes[0]]):
-            room.able += len(what.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
-            room.led = room.able
-            count.back += what.grant.nodes
+        if one is None:
+            count.end()
         else:
-            count.end(what)
-        if at_s is None and room.enough:
+            count.over(one)
+        if at_s is None and count.room.enough:
             at_s = max(end_s, now_s)
     return None if at_s is None else count.found(at_s)
+
+
+def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
+    """The same where nodes are alike and nobody shares one: of whom has used one up it is enough to count the nodes."""
+    space, later, at_s = walk.space, Later(walk.space), None
+    for end_s, _, run in walk.ends:
+        if end_s == FOREVER or (at_s is not None and end_s > at_s):
+            break
+        if run.grant.ask.lead is None and space.cells.used_up(space.of[run.grant.nodes[0]]):
+            room.able += len(run.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
+        else:
+            room.come_back(later, run)
+        room.led = room.able
+        if at_s is None and room.enough:
+            at_s = max(end_s, now_s)
+    return None if at_s is None else Found(at_s, room.able, room.led, later, [])
+
+
+def _in_turn(ends: Ends, booked: Sequence[Booking]) -> Iterator[tuple[float, Booking | None]]:
+    """When something comes back; None: the next of `ends`."""
+    at = 0
+    for end in ends:
+        while at < len(booked) and booked[at].until_s <= end[0]:
+            yield booked[at].until_s, booked[at]
+            at += 1
+        yield end[0], None
+    for one in booked[at:]:
+        yield one.until_s, one
 
 
 def named(space: Space, ask: Ask, found: Found, booked: Sequence[Booking]) -> frozenset[int]:
@@ -130,8 +176,9 @@ def named(space: Space, ask: Ask, found: Found, booked: Sequence[Booking]) -> fr
     free to be used.
     """
     taken = frozenset[int]().union(*(one.nodes for one in booked if one.until_s > found.at_s))
-    able = {node for node in found.back if space.gives(found.then.cell(node), ask.each)}
-    able.update(node for number, nodes in space.nodes.items() if space.gives(number, ask.each) for node in nodes)
+    gives, cell = space.giving(ask.each), found.then.cell
+    able = {node for node in found.back if gives(cell(node))}
+    able.update(*(nodes for _, nodes in space.fitting(ask.each)))
     if ask.within is not None:
         of = space.domains(ask.within)[0]
         able = {node for node in able if of[node] == found.domain}

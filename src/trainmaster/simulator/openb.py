@@ -19,7 +19,8 @@ from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.fragmentation import typical
-from trainmaster.scheduling.policy import POLICIES, Policy, in_turn
+from trainmaster.scheduling.places import in_turn
+from trainmaster.scheduling.policy import POLICIES, Policy
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Site, Space
 from trainmaster.scheduling.task import Past, Task, kind_of
