@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import common
 
@@ -24,20 +25,10 @@ BLOCK = 500
 STRIDE = 4
 
 
-def holds(one: Told) -> bool:
-    """Whether it started within the 90 % bound."""
-    return one.said.low90_s <= one.waited_s <= one.said.high90_s
-
-
-def share(hits: Sequence[bool]) -> float:
-    """How many of them."""
-    return sum(hits) / len(hits)
-
-
 def blocks(told: Sequence[Told]) -> list[float]:
     """How often the bound holds in each block of jobs that came one after the other."""
-    hits = [holds(one) for one in told]
-    return [share(hits[at : at + BLOCK]) for at in range(0, len(hits) - BLOCK + 1, BLOCK)] or [share(hits)]
+    hits = [one.held for one in told]
+    return [fmean(hits[at : at + BLOCK]) for at in range(0, len(hits) - BLOCK + 1, BLOCK)] or [fmean(hits)]
 
 
 def inside(shares: Sequence[float]) -> str:
@@ -55,23 +46,20 @@ def main() -> None:
         return
     trace = load(TRACE)
     foresight = Foresight(POLICIES["easy"])
-    replay = Replay(replace(trace, arrivals=trace.arrivals[: options.n]), POLICIES["easy"])
-    replay.seen = foresight
+    replay = Replay(replace(trace, arrivals=trace.arrivals[: options.n]), POLICIES["easy"], foresight=foresight)
     replay.run()
-    told = sorted(foresight.told, key=lambda one: one.at_s)
-    spans = [(one.said.high90_s - one.said.low90_s) / one.waited_s for one in told]
-    report.keep("of the true wait, the width of the 90 % bound", spans)
+    told, eta = sorted(foresight.told, key=lambda one: one.at_s), foresight.eta
+    assert eta is not None, "somebody had to wait"
+    assert eta.width90_p50 is not None, "with limits every wait has an end"
+    report.keep("of the true wait, the width of the 90 % bound", [one.width for one in told])
     report.keep("a forecast", [one.seconds for one in told])
     every, apart = blocks(told), blocks(told[::STRIDE])
-    half = share([one.said.low50_s <= one.waited_s <= one.said.high50_s for one in told])
-    held, width = share([holds(one) for one in told]), common.median(spans)
-    early, late = (
-        share([one.waited_s < one.said.low90_s for one in told]),
-        share([one.waited_s > one.said.high90_s for one in told]),
-    )
+    held, width, after = eta.held90, eta.width90_p50, 1.0 - eta.held90 - eta.before90
     head = ["jobs that waited", "90 % bound holds", "before it", "after it", "50 % bound holds", "width, of the wait"]
-    row = [f"{len(told):,} of {foresight.waited:,}", f"{held:.1%}", f"{early:.1%}", f"{late:.1%}", f"{half:.1%}"]
-    report.table(head, [[*row, f"{width:.2f}"]])
+    row = [f"{eta.told:,} of {eta.waited:,}", f"{held:.1%}", f"{eta.before90:.1%}", f"{after:.1%}", f"{eta.held50:.1%}"]
+    more = ["estimate off, median", "on average"]
+    off = [f"{eta.error_p50_s:,.0f} s", f"{eta.error_mean_s:,.0f} s"]
+    report.table([*head, *more], [[*row, f"{width:.2f}", *off]])
     rows = [
         ["each that waited", f"{min(every):.1%}", f"{max(every):.1%}", inside(every)],
         [f"every {STRIDE}th that waited", f"{min(apart):.1%}", f"{max(apart):.1%}", inside(apart)],

@@ -86,7 +86,7 @@ def test_charts_are_of_what_there_is_to_show() -> None:
         return [chart.name for chart in charts([result(of, policy) for policy in policies], True)]
 
     always = ["wait", "completion", "queue", "utilisation", "fragmentation"]
-    assert names(crowd(), "fifo") == [*always, "fairness", "slowdown"]
+    assert names(crowd(), "fifo") == [*always, "fairness", "slowdown", "eta", "held"]
     alone = trace((0.0, 5000.0, 8, "a"), (600.0, 10.0, 8, "a"))
     assert names(alone, "fifo", "srtf") == [*always, "slowdown", "preemptions", "lost"]
 
@@ -128,7 +128,7 @@ def test_the_page_is_whole_and_fetches_nothing() -> None:
     text = page(result(crowd()), result(crowd(), "srtf"), of=crowd())
     parsed = Checked(text)
     assert (parsed.open, parsed.seen.count("script"), parsed.seen.count("img"), "://" in text) == ([], 0, 0, False)
-    assert parsed.seen.count("section") == 7
+    assert parsed.seen.count("section") == 9
     assert "waits &lt;fall&gt;" in text
     assert "80 jobs, submitted over 1.3 min" in text
     assert [cell for cell in ("vision", "speech") if f"<td>{cell}</td>" in text] == ["vision", "speech"]

@@ -37,6 +37,9 @@ _NOW, _THEN = "now", "then"
     "--noise", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Standard deviation of a factor on run times."
 )
 @click.option("--seed", type=int, default=0, help="Of the noise.")
+@click.option(
+    "--eta", type=click.IntRange(0), metavar="N", help="So many start estimates are held against what came; default: a few."
+)
 @click.option("--report", metavar="DIR", type=click.Path(), help="Where the report goes; default: simulation-TRACE.")
 @click.option("--no-report", is_flag=True, help="The table alone.")
 @remote
@@ -98,10 +101,11 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     what_if = bool(bounds) or sites != whole.sites or (path is None and names != [before])
     if whole.passed:
         session.out.note(f"{words.plural(whole.passed, 'job')} passed over: never ran, or not over yet")
-    now = [Case(_NOW, _possible(session, whole), POLICIES[before], settings)] if what_if else []
+    count = options["eta"]
+    now = [Case(_NOW, _possible(session, whole), POLICIES[before], settings, count)] if what_if else []
     then = _possible(session, replace(whole, sites=sites)) if sites != whole.sites or not now else now[0].trace
     under = replace(settings, rules=with_quotas(settings.rules, bounds))
-    return now + [Case(_THEN if what_if and len(names) == 1 else name, then, POLICIES[name], under) for name in names]
+    return now + [Case(_THEN if what_if and len(names) == 1 else name, then, POLICIES[name], under, count) for name in names]
 
 
 def _policies(text: str) -> list[str]:

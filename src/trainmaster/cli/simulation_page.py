@@ -25,12 +25,12 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # headers, rows
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What the page tells: `facts` in a sentence each, `differences` likewise."""
+    """What the page tells: `facts` in a sentence each, `differences` likewise; `tables` have headings of their own."""
 
     title: str
     facts: Sequence[str]
     measures: Table
-    projects: Table | None
+    tables: Sequence[tuple[str, Table]]
     differences: Sequence[str]
     charts: Sequence[Chart]
 
@@ -45,7 +45,7 @@ def html(story: Story) -> str:
         *(f'<p class="note">{escape(fact)}</p>' for fact in story.facts),
         _list(story.differences),
         _plain(story.measures),
-        f"<h2>By project</h2>{_plain(story.projects)}" if story.projects is not None else "",
+        *(f"<h2>{escape(name)}</h2>{_plain(table)}" for name, table in story.tables),
         f'<div class="charts">{"".join(figure(chart) for chart in story.charts)}</div>',
     ]
     return page(story.title, body, count, _STYLE + fills)

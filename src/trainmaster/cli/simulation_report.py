@@ -59,7 +59,9 @@ def story(cases: Sequence[Case], results: Sequence[Result], differences: Sequenc
     trace = cases[-1].trace
     drawn = list(charts(results, any(site.devices for site in trace.sites)))
     title = f"{trace.name}: {', '.join(one.label for one in results)}"
-    return Story(title, _facts(cases), measures(results), _projects(results), differences, drawn)
+    tables = [("Start estimates", _estimates(results)), ("By project", _projects(results))]
+    told = [(name, table) for name, table in tables if table is not None]
+    return Story(title, _facts(cases), measures(results), told, differences, drawn)
 
 
 def _facts(cases: Sequence[Case]) -> list[str]:
@@ -97,6 +99,7 @@ def _extra(told: Sequence[Measures]) -> list[str]:
     """The columns that have something to say."""
     found = ["FRAGMENTED"] if any(one.fragmentation is not None for one in told) else []
     found += ["FAIRNESS"] if any(one.fairness is not None for one in told) else []
+    found += ["ETA90"] if any(one.eta is not None and one.eta.telling for one in told) else []
     return found + (["RESTARTS"] if any(one.restarts for one in told) else [])
 
 
@@ -104,6 +107,7 @@ def _row(one: Measures, extra: Sequence[str]) -> list[str]:
     more = {
         "FRAGMENTED": "-" if one.fragmentation is None else f"{one.fragmentation:.1%}",
         "FAIRNESS": "-" if one.fairness is None else f"{one.fairness:.2f}",
+        "ETA90": "-" if one.eta is None or not one.eta.telling else f"{one.eta.held90:.0%}",
         "RESTARTS": f"{one.restarts:,}",
     }
     return [
@@ -111,6 +115,19 @@ def _row(one: Measures, extra: Sequence[str]) -> list[str]:
         span(one.wait_mean_s), span(one.wait_max_s), f"{one.bounded_slowdown_mean:,.1f}", f"{one.utilisation:.1%}",
         *(more[name] for name in extra), f"{one.preemptions / one.jobs:.2f}/job", f"{one.lost_hours:,.0f} h",
     ]  # fmt: skip
+
+
+def _estimates(results: Sequence[Result]) -> Table | None:
+    """How good start estimates were; None where there were too few to tell."""
+    rows = []
+    for one in results:
+        eta = one.measures.eta
+        if eta is not None and eta.telling:
+            width = "no end" if eta.width90_p50 is None else f"{eta.width90_p50:.2f} × the wait"
+            told = [one.label, f"{eta.told:,} of {eta.waited:,}", f"{eta.held50:.0%}", f"{eta.held90:.0%}", width]
+            rows.append([*told, span(eta.error_p50_s), span(eta.error_mean_s)])
+    headers = ["CASE", "JOBS THAT WAITED", "50 % BOUND HELD", "90 % BOUND HELD", "ITS WIDTH, MEDIAN", "OFF BY, MEDIAN", "MEAN"]
+    return (headers, rows) if rows else None
 
 
 def _projects(results: Sequence[Result]) -> Table | None:

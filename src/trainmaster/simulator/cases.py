@@ -8,6 +8,7 @@ from trainmaster.model.cluster import Cluster, Quota
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import CPUS, GPUS
 from trainmaster.simulator.charts import Result, data
+from trainmaster.simulator.foresight import watching
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Trace
@@ -16,19 +17,21 @@ from trainmaster.simulator.watch import Watch
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One replay to do."""
+    """One replay to do, with so many start estimates held against what became of them; None: as many as cost little."""
 
     label: str
     trace: Trace
     policy: Policy
     settings: Settings
+    estimates: int | None = None
 
 
 def run(case: Case, tell: Callable[[int], None] | None = None) -> Result:
     """Replay it, with samples; `tell` hears how many jobs are over. Raises: UsageError where nothing could run."""
     settings = replace(case.settings, exact=case.settings.exact or case.policy.exact)
     watch = Watch(case.trace.arrivals, case.trace.sites, tell)
-    replay = Replay(case.trace, case.policy, settings, case.trace.sites, watch=watch)
+    foresight = None if settings.exact else watching(case.policy, len(case.trace.arrivals), case.estimates)
+    replay = Replay(case.trace, case.policy, settings, case.trace.sites, watch=watch, foresight=foresight)
     replay.run()
     return Result(case.label, measure(replay), data(replay))
 

@@ -60,6 +60,8 @@ def data(replay: Replay) -> Data:
     }
     if any(site.devices for site in replay.sites):
         found["fragmentation"] = _smooth(samples, begin_s, lambda sample: sample.fragments / width)
+    if replay.foresight is not None and replay.foresight.eta is not None and replay.foresight.eta.telling:
+        found["eta"] = _distribution([one.off_s for one in replay.foresight.told])
     found["fairness"] = [(at_s - begin_s, value) for at_s, value in fairness(samples, replay.settings.rules)]
     return found
 
@@ -96,6 +98,8 @@ def charts(results: Sequence[Result], gpus: bool) -> Iterator[Chart]:
         _timed(results, "fragmentation", "GPUs that are free and too few together", "share of all GPUs", percent=True),
         _timed(results, "fairness", "Fairness among projects with work", "Jain's index of use over weight"),
         _sizes(results, unit),
+        _distributed(results, "eta", "How far off start estimates were", "off by at most", "share of estimates"),
+        _bars(results, "held", "90 % bounds of start estimates that held", "share of estimates", _held),
         _bars(results, "preemptions", "Preemptions", "per job", lambda one: one.preemptions / one.jobs),
         _bars(results, "lost", "Done again after preemptions", f"{unit[:-1]}-hours", lambda one: one.lost_hours),
     ]
@@ -106,8 +110,12 @@ def _of(results: Sequence[Result], name: str, scale: float = 1.0) -> tuple[tuple
     return tuple((one.label, tuple((x / scale, y) for x, y in one.data.get(name, ()))) for one in results)
 
 
-def _distributed(results: Sequence[Result], name: str, title: str, across: str) -> Chart:
-    return Chart(name, title, across, "share of jobs", _of(results, name), log_across=True, spans=True, percent=True)
+def _held(one: Measures) -> float:
+    return one.eta.held90 if one.eta is not None and one.eta.telling else 0.0
+
+
+def _distributed(results: Sequence[Result], name: str, title: str, across: str, up: str = "share of jobs") -> Chart:
+    return Chart(name, title, across, up, _of(results, name), log_across=True, spans=True, percent=True)
 
 
 def _timed(results: Sequence[Result], name: str, title: str, up: str, percent: bool = False) -> Chart:

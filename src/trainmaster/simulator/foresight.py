@@ -1,14 +1,20 @@
-"""Forecasts made during a replay, held against what became of them: one for each job that has to wait, when it comes."""
+"""Forecasts made during a replay, held against what became of them: of jobs that have to wait, each when it comes."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
+from statistics import fmean, median
 from typing import NamedTuple
 
 from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
 from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.snapshot import ARRIVED, STARTED, Changes, Snapshot
+
+TELLING = 10  # shares of fewer estimates are not shown
+SPREAD, BUDGET_S = 100, 10.0  # where nobody says how many: so many in a trace, and no more of the processor's time
 
 
 class Told(NamedTuple):
@@ -20,44 +26,136 @@ class Told(NamedTuple):
     waited_s: float
     seconds: float
 
+    @property
+    def held(self) -> bool:
+        """Whether it started within the 90 % bound."""
+        return self.said.low90_s <= self.waited_s <= self.said.high90_s
+
+    @property
+    def width(self) -> float:
+        """Of the 90 % bound, in true waits."""
+        return (self.said.high90_s - self.said.low90_s) / self.waited_s if self.waited_s else inf
+
+    @property
+    def off_s(self) -> float:
+        """By how much the estimate was off."""
+        return abs(self.said.p50_s - self.waited_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Eta:
+    """How good start estimates were. Shares are of `told`, and so are the other figures."""
+
+    waited: int  # jobs that had to wait
+    told: int  # of them, those with an estimate that have started
+    held50: float  # share that started within the 50 % bound
+    held90: float
+    before90: float  # share that started before the 90 % bound
+    width90_p50: float | None  # of the 90 % bound, in true waits, median; None: half of them have no end
+    error_p50_s: float  # by how much the estimate (the middle) was off
+    error_mean_s: float
+
+    @property
+    def telling(self) -> bool:
+        """Whether there are enough of them for shares to mean something."""
+        return self.told >= TELLING
+
+
+def scored(told: Collection[Told], waited: int) -> Eta | None:
+    """What was told, held against what became of it; None where nothing was."""
+    if not told:
+        return None
+    width = median(one.width for one in told)
+    return Eta(
+        waited,
+        len(told),
+        fmean(one.said.low50_s <= one.waited_s <= one.said.high50_s for one in told),
+        fmean(one.held for one in told),
+        fmean(one.waited_s < one.said.low90_s for one in told),
+        width if width < inf else None,
+        median(one.off_s for one in told),
+        fmean(one.off_s for one in told),
+    )
+
+
+def watching(policy: Policy, jobs: int, count: int | None) -> "Foresight | None":
+    """One that makes up to `count` forecasts, spread over a trace of so many jobs; None: as many as cost little.
+
+    There is none where the order knows how long each job runs: what would be drawn of that says nothing.
+    """
+    if count == 0 or policy.exact:
+        return None
+    every = -(-jobs // (count or SPREAD))
+    return Foresight(policy, every, inf if count else BUDGET_S, jobs)
+
 
 @dataclass(slots=True)
 class Foresight:
-    """Watches a replay (`Replay.seen`): what it knows at a moment is what had happened by then.
+    """Looks on at a replay: what it knows at a moment is what had happened by then.
 
-    `every`: a forecast for each so-many-th job that has to wait.
+    `every`: a forecast for each so-many-th job that has to wait, as long as they have not taken more of `budget_s` (processor
+    time) than of the `jobs` of the trace have come. It learns from those alone of which it told something.
     """
 
     policy: Policy
     every: int = 1
+    budget_s: float = inf
+    jobs: int = 1
     told: list[Told] = field(default_factory=list)  # in the order of the starts
     waited: int = 0  # jobs that had to wait
+    seconds: float = 0.0  # of this machine's time
+    _spent_s: float = 0.0  # of its processor
     _known: set[str] = field(default_factory=set)
     _open: dict[str, tuple[float, Waits, Waits, float]] = field(default_factory=dict)
     _ended: int = 0
+    _log: Changes = field(default_factory=Changes)
+    _read: int = 0  # entries of the log
     _lifetimes: Lifetimes = field(default_factory=Lifetimes)
     _calibration: Calibration = field(default_factory=Calibration)
 
-    def __call__(self, snapshot: Snapshot) -> None:
+    @property
+    def eta(self) -> Eta | None:
+        """How good it was."""
+        return scored(self.told, self.waited)
+
+    def look(self, snapshot: Snapshot) -> None:
         """A decision has been carried out."""
         for past in snapshot.ended[self._ended :]:
             self._lifetimes.learn(past)
         self._ended = len(snapshot.ended)
-        for id in [id for id in self._open if id not in snapshot.waiting]:
-            at_s, drawn, said, seconds = self._open.pop(id)
-            waited_s = snapshot.now_s - at_s
-            self.told.append(Told(id, at_s, said, waited_s, seconds))
-            self._calibration = self._calibration.after(drawn, waited_s)
-        for id in [id for id in snapshot.waiting if id not in self._known]:
-            self._known.add(id)
-            self.waited += 1
-            if self.waited % self.every == 0:
-                self._say(snapshot, id)
-        self._known.update(snapshot.running)
+        came = []
+        for what, id in self._news(snapshot):
+            if what == STARTED and id in self._open:
+                self._started(id, snapshot.now_s)
+            elif what == ARRIVED and id not in self._known:
+                self._known.add(id)
+                came.append(id)
+        for id in came:
+            if id in snapshot.waiting:
+                self.waited += 1
+                if self.waited % self.every == 0 and self._spent_s * self.jobs <= self.budget_s * len(self._known):
+                    self._say(snapshot, id)
+
+    def _news(self, snapshot: Snapshot) -> list[tuple[str, str]]:
+        """What has happened since the last look; a log that has grown long is followed by a new one."""
+        log = snapshot.changes
+        assert log is not None, "a replay keeps a log"
+        news = self._log.log[self._read :]
+        if log is not self._log:
+            news, self._log = news + log.log, log
+        self._read = len(log.log)
+        return news
+
+    def _started(self, id: str, now_s: float) -> None:
+        at_s, drawn, said, seconds = self._open.pop(id)
+        self.told.append(Told(id, at_s, said, now_s - at_s, seconds))
+        self._calibration = self._calibration.after(drawn, now_s - at_s)
 
     def _say(self, snapshot: Snapshot, id: str) -> None:
-        began_s = time.process_time()
+        began_s, cpu_s = time.perf_counter(), time.process_time()
         drawn = forecasts(snapshot, self.policy, self._lifetimes, (id,), Random(id)).get(id)
+        taken_s = time.process_time() - cpu_s
         if drawn is not None:
-            said = self._calibration.corrected(drawn)
-            self._open[id] = snapshot.now_s, drawn, said, time.process_time() - began_s
+            self._open[id] = snapshot.now_s, drawn, self._calibration.corrected(drawn), taken_s
+        self._spent_s += taken_s
+        self.seconds += time.perf_counter() - began_s

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from trainmaster.errors import UsageError
+from trainmaster.simulator.foresight import Eta
 from trainmaster.simulator.replay import History, Replay
 from trainmaster.simulator.trace import width_of_sites
 from trainmaster.simulator.watch import fairness, mean
@@ -39,13 +40,14 @@ class Measures:
     preemptions: int
     lost_hours: float  # GPU-hours (CPU-hours where there are no GPUs) that were done again after preemptions
     makespan_s: float
-    seconds: float  # of this machine, for the replay
+    seconds: float  # of this machine, for the replay without start estimates
     jobs_per_s: float
     restarts: int = 0  # after failures
     never: int = 0  # jobs that could not start to the end, whom the other figures leave out
     fragmentation: float | None = None  # share of the GPUs that are free and of no use to a typical job, mean over time
     fairness: float | None = None  # Jain of usage over weight of the projects that have work, mean; None: never two of them
     projects: dict[str, Share] = field(default_factory=dict)
+    eta: Eta | None = None  # how good start estimates were; None: there were none
 
 
 def measure(replay: Replay) -> Measures:
@@ -78,6 +80,7 @@ def measure(replay: Replay) -> Measures:
         _fragmentation(replay),
         _fairness(replay),
         _projects(lives),
+        replay.foresight.eta if replay.foresight is not None else None,
     )
 
 

@@ -6,7 +6,7 @@ the scheduler has to do with them. A job that can never start is not waited for:
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
@@ -19,6 +19,7 @@ from trainmaster.scheduling.share import Account, Member, charged
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.simulator.foresight import Foresight
 from trainmaster.simulator.lives import Life, lives
 from trainmaster.simulator.trace import Arrival, Trace
 from trainmaster.simulator.watch import Watch
@@ -62,10 +63,10 @@ class Replay:
     sites: tuple[Site, ...] = ()
     now_s: float = 0.0
     cycles: int = 0
-    seconds: float = 0.0  # of this machine's time
+    seconds: float = 0.0  # of this machine's time, without what forecasts took
     histories: dict[str, History] = field(default_factory=dict)
     watch: Watch | None = None  # takes samples
-    seen: Callable[[Snapshot], None] | None = None  # told of each decision once it is carried out
+    foresight: Foresight | None = None  # says when jobs will start
     _lives: dict[str, Life] = field(default_factory=dict)
     _waiting: dict[str, Task] = field(default_factory=dict)
     _running: dict[str, Run] = field(default_factory=dict)
@@ -95,7 +96,7 @@ class Replay:
                 self._queue(arrivals[at][1])
                 at += 1
             self._decide()
-        self.seconds = time.perf_counter() - began_s
+        self.seconds = time.perf_counter() - began_s - (self.foresight.seconds if self.foresight is not None else 0.0)
         return self.histories
 
     def _arrivals(self) -> list[tuple[Arrival, Task]]:
@@ -120,8 +121,8 @@ class Replay:
         plan, self._carry = cycle(snapshot, self.policy, self._carry)
         self.cycles += 1
         self._act(plan)
-        if self.seen is not None:
-            self.seen(snapshot)
+        if self.foresight is not None:
+            self.foresight.look(snapshot)
 
     def _act(self, plan: Plan) -> None:
         for handover in plan.handovers:
