@@ -197,6 +197,17 @@ def test_no_reservation_is_delayed_by_who_starts_however_many_there_are(depth: i
             assert times[one.job] <= one.at_s, "somebody behind it delays it"
 
 
+def test_a_reservation_behind_another_waits_for_its_nodes_though_those_that_run_use_them_up() -> None:
+    sites = tuple(Site(f"n{i}", Cell(cpus=WHOLE)) for i in range(2))
+    one, two = ask_of(1, Shape()), ask_of(2, Shape())
+    running = {}
+    for node, estimate_s in enumerate((10.0, 20.0)):
+        running[f"r{node}"] = Run(Task(node, f"r{node}", kind_of(one), 0.0, 0.0, estimate_s), Grant(one, (node,)), 0.0)
+    waiting = {"a": Task(2, "a", kind_of(two), 0.0, 0.0, 10.0), "b": Task(3, "b", kind_of(one), 1.0, 0.0, 100.0)}
+    plan, _ = cycle(Snapshot(5.0, sites, waiting, running), replace(POLICIES["conservative"], depth=lambda snapshot: 2))
+    assert [(one.job, one.at_s) for one in plan.reservations] == [("a", 20.0), ("b", 30.0)]
+
+
 def could_start(snapshot: Snapshot, history: History, both: tuple[Task, Task], at_s: float) -> bool:
     """Whether some choice of nodes lets the one start without moving the other's start; every choice is tried."""
     task, head = both

@@ -19,6 +19,7 @@ from trainmaster.scheduling.task import Kind, Run, Task
 
 Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
 
+MARGIN_S = 1.0  # more than sums of times are rounded by
 _KIND, _SEQ = attrgetter("kind"), attrgetter("seq")
 Head = tuple[Key, int, Queue, int]  # rank, order of submission, queue, place in it
 
@@ -120,7 +121,7 @@ class Carry:
                 queue.sort()
             self.queues = dict(by_kind)
         self.owned, queues = {}, self.queues
-        self._oldest_s = min((task.since_s for task in tasks), default=FOREVER) if policy.steady is not None else FOREVER
+        self._oldest_s = self._oldest()
         if self._rank is not None:
             for queue in queues.values():
                 self.owned.setdefault(self._owner(queue[0][2]), []).append((self._rank(queue[0][2]), queue[0][1], queue, 0))
@@ -151,10 +152,14 @@ class Carry:
             self._newest = max(self._newest, (self.policy.steady(task), task.seq))
 
     def turn_s(self, now_s: float) -> float:
-        """When somebody will have waited for so long that it is his turn; or before."""
-        if now_s >= self._oldest_s + STILL_S:  # the one of whom that was thought may be gone
-            self._oldest_s = min((task.since_s for task in self.tasks.values()), default=FOREVER)
-        return self._oldest_s + STILL_S
+        """When somebody will have waited for so long that it is his turn; or before: whoever asks looks closer then."""
+        if now_s >= self._oldest_s + STILL_S - MARGIN_S:  # the one of whom that was thought may be gone
+            self._oldest_s = self._oldest()
+        return self._oldest_s + STILL_S - MARGIN_S
+
+    def _oldest(self) -> float:
+        """Since when the first is there: who came first is at the head of its queue."""
+        return min((queue[0][2].since_s for queue in self.queues.values()), default=FOREVER)
 
     def _leave(self, id: str) -> None:
         task = self.tasks.pop(id, None)

@@ -128,7 +128,7 @@ class _Decision:
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""
-        turns = Turns(sharing, self.view, self.carry.owned)
+        turns = Turns(sharing, self.view, self.carry.owned, self.now_s >= self.carry.turn_s(self.now_s))
         while (head := turns.next(self._passes)) is not None:
             if self._goes_on(head[2][head[3]][2]):
                 turns.behind(head)

@@ -1,5 +1,6 @@
 """When a gang will fit: the ends of those that run, and the reservations of those ahead, walked through in their order."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -84,8 +85,12 @@ class _Count:
                 if one.until_s > self._taken.get(node, 0.0) and space.sites[node].open:
                     self._taken[node] = one.until_s
         self._cells = {node: space.of[node] for node in self._taken}
-        for node, number in self._cells.items():
-            self._change(node, number, -1)
+        if ask.within is None:  # it does not matter then which nodes these are
+            for number, nodes in Counter(self._cells.values()).items():
+                self._change(NOWHERE, number, -nodes)
+        else:
+            for node, number in self._cells.items():
+                self._change(node, number, -1)
 
     def end(self) -> None:
         """The nodes of the next one come back."""

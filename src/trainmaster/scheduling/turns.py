@@ -17,11 +17,12 @@ _Group = tuple[bool, Hashable]  # whether they have waited for long, whose they 
 class Turns:
     """The heads of all queues, one after the other, and those behind each if that is wanted."""
 
-    def __init__(self, sharing: Sharing, view: Any, owned: Mapping[Hashable, Sequence[Head]]) -> None:
+    def __init__(self, sharing: Sharing, view: Any, owned: Mapping[Hashable, Sequence[Head]], early: bool) -> None:
+        """`early`: there may be some who have waited for too long."""
         self._sharing, self._view, self._early_s = sharing, view, sharing.early_s(view)
         self._groups: dict[_Group, deque[Head]] = {}  # in their order
         for owner, heads in owned.items():
-            if any(head[2][0][2].since_s <= self._early_s for head in heads):
+            if early and any(head[2][0][2].since_s <= self._early_s for head in heads):
                 for head in heads:
                     self._groups.setdefault((head[2][0][2].since_s <= self._early_s, owner), deque()).append(head)
             elif heads:
