@@ -66,7 +66,7 @@ class Holdings:
         """An attempt began, or (`sign` -1) is over."""
         kind = run.task.kind
         width, placed = self.of.get((kind.project, kind.member), Held())
-        own = sign * _width_milli(kind.ask)
+        own = sign * _width_milli(run.grant.ask)
         if width + own:
             self.of[kind.project, kind.member] = Held(width + own, placed + own * round(run.placed_s * _MILLI))
         else:

@@ -54,7 +54,7 @@ class Stage:
         if self._softest is None:
             now_s = self.snapshot.now_s
             able = [run for run in self.runs.values() if not run.stopping and self._may_stop(run)]
-            lost = {run.task.id: (now_s - run.kept_s) * run.task.kind.ask.gpu_milli for run in able}
+            lost = {run.task.id: (now_s - run.kept_s) * run.grant.ask.gpu_milli for run in able}
             self._softest = sorted(able, key=lambda run: (run.task.kind.tier, lost[run.task.id], -run.placed_s, -run.task.seq))
         return self._softest
 
@@ -72,7 +72,7 @@ def overtaking(may: Callable[[Snapshot, Run, Task], bool]) -> Candidates:
     """Those behind it in order of whom `may` says yes."""
 
     def candidates(stage: Stage, task: Task) -> Sequence[Run]:
-        key, found = (*stage.key(task), task.seq), []
+        key, found = (*stage.key(stage.snapshot.waiting[task.id]), task.seq), []  # whichever of its choices is tried
         for other, run in stage.weakest:
             if other <= key:
                 break

@@ -44,12 +44,12 @@ class Tally:
         """All that these hold. What jobs of one kind hold is the same, unless any kind of GPU is welcome to them."""
         if self.idle:
             return
-        alike: dict[Kind, list[Grant]] = {}
+        alike: dict[tuple[Kind, Ask], list[Grant]] = {}
         for run in runs:
-            alike.setdefault(run.task.kind, []).append(run.grant)
-        for kind, grants in alike.items():
-            if len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli:
-                self._enter(kind, asked(kind.ask), len(grants))
+            alike.setdefault((run.task.kind, run.grant.ask), []).append(run.grant)
+        for (kind, ask), grants in alike.items():
+            if len(ask.each.kinds) == 1 or not ask.gpu_milli:
+                self._enter(kind, ask, asked(ask), len(grants))
             else:
                 for grant in grants:
                     self.enter(kind, grant)
@@ -57,9 +57,9 @@ class Tally:
     def enter(self, kind: Kind, grant: Grant, sign: int = 1) -> None:
         """A job of this kind holds this (or no longer does: `sign` -1)."""
         if not self.idle:
-            self._enter(kind, self.amounts(grant), sign)
+            self._enter(kind, grant.ask, self.amounts(grant), sign)
 
-    def _enter(self, kind: Kind, amounts: Held, sign: int) -> None:
+    def _enter(self, kind: Kind, ask: Ask, amounts: Held, sign: int) -> None:
         for project in self.rules.line(kind.project):
             held = self._held(project.name)
             for resource, milli in amounts.items():
@@ -73,8 +73,8 @@ class Tally:
                     self._owing[resource] += owed - self._owed[resource][project.name]
                     self._owed[resource][project.name] = owed
             (self.borrowers.add if over else self.borrowers.discard)(project.name)
-        if self._express and self._hurries(kind):
-            self._lane[kind.work] = self._lane.get(kind.work, 0) + sign * kind.ask.gpu_milli
+        if self._express and self._hurries(kind, ask):
+            self._lane[kind.work] = self._lane.get(kind.work, 0) + sign * ask.gpu_milli
         member = (kind.project, kind.member)
         self.jobs[member] = self.jobs.get(member, 0) + sign
 
@@ -106,9 +106,10 @@ class Tally:
         if bounds.member is not None and jobs.get((kind.project, kind.member), 0) >= bounds.member:
             text = f"a member of project {kind.project} may run {_jobs(bounds.member)} at a time"
             return Refusal("quota", f"waiting for quota: {text}")
-        if self._express and kind.ask.gpu_milli and not self._hurries(kind) and self._lanes_are_full(kind):
+        ask = kind.ask if grant is None else grant.ask
+        if self._express and ask.gpu_milli and not self._hurries(kind, ask) and self._lanes_are_full(ask):
             return Refusal("quota", "waiting for quota: the GPUs that are left are kept for short jobs of the express lane")
-        needed = asked(kind.ask) if grant is None else self.amounts(grant)
+        needed = asked(ask) if grant is None else self.amounts(grant)
         for resource, milli in needed.items():
             refused = self._beyond(bounds, resource, milli)
             if refused is not None:
@@ -124,16 +125,16 @@ class Tally:
         kinds = (gpu for gpu in self.capacity if gpu not in (GPUS, CPUS))
         return frozenset(gpu for gpu in kinds if self._beyond(bounds, gpu, ask.gpu_milli) is not None)
 
-    def _hurries(self, kind: Kind) -> bool:
-        """Whether it may use the express lane of its class."""
+    def _hurries(self, kind: Kind, ask: Ask) -> bool:
+        """Whether it, with this, may use the express lane of its class."""
         work = self._express.get(kind.work)
         short = work is not None and kind.limit_s is not None and kind.limit_s <= work.express_limit_s
-        return work is not None and short and kind.ask.gpu_milli <= work.express_gpus * WHOLE
+        return work is not None and short and ask.gpu_milli <= work.express_gpus * WHOLE
 
-    def _lanes_are_full(self, kind: Kind) -> bool:
+    def _lanes_are_full(self, ask: Ask) -> bool:
         """Whether it would take what is kept for others' lanes."""
         kept = sum(max(0, int(one.express_gpus * WHOLE) - self._lane.get(name, 0)) for name, one in self._express.items())
-        return self._total(GPUS) + kind.ask.gpu_milli + kept > self.capacity.get(GPUS, 0)
+        return self._total(GPUS) + ask.gpu_milli + kept > self.capacity.get(GPUS, 0)
 
     def _bound(self, name: str) -> "_Bounds":
         line = self.rules.line(name)
