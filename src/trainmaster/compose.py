@@ -189,7 +189,7 @@ def _settings(home: Home) -> LocalSettings:
 
 def rendered(spec: JobSpec, origin: Mapping[str, Any], in_place: bool) -> list[str]:
     """What the local engine would be given of a job, one text per node; nodes, id and credential are stand-ins."""
-    home, each = Home.default(), spec.resources
+    home, each = Home.default(), spec.resources.chosen(0)
     devices = tuple(range(each.devices))
     share = NodeShare("", "127.0.0.1", each.cpus, each.memory_bytes or 0, devices, gpu_share=each.gpu_share)
     shares = tuple(replace(share, node=f"node-{n}") for n in range(each.nodes))

@@ -66,7 +66,7 @@ TABLE = {
     "more than a part of a gpu": (C + "resources: {gpus: 1.5}\n", [("resources.gpus", 2, 19, None)]),
     "less than a part of a gpu": (C + "resources: {gpus: 0.0001}\n", [("resources.gpus", 2, 19, None)]),
     "more than a part of a kind": (C + "resources: {gpus: h100:1.5}\n", [("resources.gpus", 2, 19, None)]),
-    "choice of gpus": (C + "resources: {gpus: [h100:8, a100:8]}\n", [("resources.gpus", 2, 19, None)]),
+    "choice of gpus": (C + "resources: {gpus: [h100:8, 8]}\n", [("resources.gpus[1]", 2, 28, None)]),
     # values
     "empty command": ("command: ''\n", [("command", 1, 10, None)]),
     "command left empty": ("command:\nname: a\n", [("command", 1, 9, None)]),

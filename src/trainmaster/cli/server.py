@@ -1,5 +1,6 @@
 """`tm up` and `tm down`: this machine's own server."""
 
+import re
 import time
 
 import click
@@ -17,11 +18,19 @@ _NAMED_MAX = 20
 _CANCEL_S = 120.0  # ranks get 30 s of grace
 
 
+def _kinds(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Names as a spec may ask for them."""
+    if value is None or all(re.fullmatch(r"[a-z][a-z0-9_.-]*", kind) for kind in value.split(",")):
+        return value
+    raise UsageError(f"{value!r} are no kinds of GPU", "name them in small letters, with commas between: --gpu-kind a100,h100")
+
+
 @click.command()
 @click.option("--host", help="Address to listen on; default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: a free one.")
 @click.option("--nodes", type=click.IntRange(0), help="Declare so many virtual nodes on this machine; 0: itself, as it is.")
 @click.option("--gpus-per-node", type=click.IntRange(0), help="Declare so many stand-in GPUs on each.")
+@click.option("--gpu-kind", callback=_kinds, metavar="KIND[,…]", help="Their kind: a100; of several each node in turn has one.")
 @click.option("--foreground", is_flag=True, help="Stay, until TERM, INT or tm down: for systemd and containers.")
 @click.option("--mlflow/--no-mlflow", default=None, help="Run an MLflow server beside it, and mirror all runs into it.")
 @click.option("--mlflow-port", type=click.IntRange(1, 65535), help="Its port; default: that of the last time, else a free one.")

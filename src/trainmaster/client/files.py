@@ -27,9 +27,8 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
         if "function" in options:
             mapping.pop("command", None)  # what the file runs gives way to it
         more = from_options(options, mapping.get("command"))
-        followed = spec.resources.ranks == (spec.resources.gpus or 1)
-        if "gpus" in options and followed:
-            del mapping["resources"]["ranks"]  # one rank per GPU: it follows the new number
+        if "gpus" in options and spec.resources.ranks_follow:
+            mapping["resources"].pop("ranks", None)  # one rank per GPU: it follows the new number
         spec = from_mapping(merged(mapping, more))
         if "workdir" in options:
             base = Path()  # said on the command line: relative to where that is

@@ -33,7 +33,8 @@ class Options(TypedDict, total=False):
     work: str  # the workload class
     pool: str
     nodes: int
-    gpus: int | str
+    gpus: int | str | Sequence[str]  # several: any of these
+    choose: str  # finish | cost
     cpus: float
     memory: str
     disk: str

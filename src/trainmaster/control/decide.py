@@ -60,7 +60,7 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
     for placement in decided.placements:
         job = batch.world.jobs[placement.job]
         number = job.attempt.number + 1 if job.attempt else 1
-        given = allocation(placement.grant, nodes)
+        given = allocation(placement.grant, nodes, snapshot.waiting[job.id].kind.choice_of(placement.grant.ask))
         rates = charging.rates(given, batch.world.nodes, snapshot.rules)
         terms = dict(decided.terms.get(job.id, {}))
         batch.record(job.id, Placed(number, given, job.resumable(RESUME_TRIES), rates, terms))
@@ -92,7 +92,8 @@ def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, .
     """Stop those who make way, and keep what they give back; why each job for which that is done waits meanwhile."""
     reasons = {}
     for one in handovers:
-        batch.record(one.job, Promised(allocation(one.grant, nodes), one.victims))
+        choice = batch.world.waiting[one.job].kind.choice_of(one.grant.ask)
+        batch.record(one.job, Promised(allocation(one.grant, nodes, choice), one.victims))
         for victim in one.victims:
             if not batch.world.running[victim].stopping:
                 batch.record(victim, StopOrdered(StopFor.EVICT, MAKES_WAY + one.job))

@@ -11,11 +11,13 @@ from trainmaster.control.world import Batch, World
 from trainmaster.model import events as ev
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import StopFor
+from trainmaster.model.nodes import Allocation
 from trainmaster.ports.store import Recorded
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.scheduling.snapshot import Plan
+from trainmaster.scheduling.space import Grant
 
 _OUTCOMES = (ev.PromiseBroken, ev.Placed, ev.Promised, ev.Waited, ev.StopOrdered)
 
@@ -72,9 +74,13 @@ class _Fold:
         waited = (one.job for one in self.pending if isinstance(one.event, ev.Waited))
         reasons = {("waits", id, _reason(plan, id, self.world, row.now_s)) for id in waited if id is not None}
         nodes = tuple(self.world.nodes[name] for name in sorted(self.world.nodes))
-        running = self.world.running
-        found: set[object] = {("starts", one.job, allocation(one.grant, nodes)) for one in plan.placements}
-        found |= {("promised", one.job, allocation(one.grant, nodes), one.victims) for one in plan.handovers}
+        running, waiting = self.world.running, self.world.waiting
+
+        def given(job: str, grant: Grant) -> Allocation:
+            return allocation(grant, nodes, waiting[job].kind.choice_of(grant.ask))
+
+        found: set[object] = {("starts", one.job, given(one.job, one.grant)) for one in plan.placements}
+        found |= {("promised", one.job, given(one.job, one.grant), one.victims) for one in plan.handovers}
         victims = {id: one.job for one in reversed(plan.handovers) for id in one.victims if not running[id].stopping}
         found |= {("stops", id, MAKES_WAY + job) for id, job in victims.items()}
         found |= {("broken", id) for id in plan.broken}

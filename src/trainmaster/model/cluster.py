@@ -52,6 +52,7 @@ class Pool:
     price: float = 0.0  # per GPU and hour; of a pool without GPUs, per CPU and hour
     policy: str = DEFAULT_POLICY
     windows: tuple[Window, ...] = ()
+    speed: float = 1.0  # of its GPUs, beside those of other pools
 
     def labels_of(self, node: str) -> Labels:
         """The labels of one of its nodes: what is said of the node itself wins, the last that matches it first."""

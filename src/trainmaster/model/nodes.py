@@ -71,3 +71,4 @@ class Allocation:
     """The nodes and devices an attempt holds; `shares[i]` is node index i of the gang."""
 
     shares: tuple[NodeShare, ...]
+    choice: int = 0  # which one of the spec's choices of GPUs it is

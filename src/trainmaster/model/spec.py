@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 Scalar = str | int | float | bool | None
@@ -14,6 +14,16 @@ class Mode(StrEnum):
 
     MIN = "min"
     MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuChoice:
+    """One of several ways in which a job would take its GPUs, and the ranks that it would run on them; per node."""
+
+    gpu_kind: str
+    gpus: int
+    gpu_share: float = 0.0
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,20 @@ class Resources:
     accelerators: Counts = field(default=(), hash=False)  # other than GPUs, by kind
     custom: Counts = field(default=(), hash=False)  # whatever an administrator counts: licenses
     gpu_share: float = field(default=0.0, hash=False)  # of a single GPU, which others may have parts of too; then `gpus` is 0
+    choices: tuple[GpuChoice, ...] = field(default=(), hash=False)  # any of these; the fields above are as in the first
+
+    def chosen(self, index: int) -> "Resources":
+        """What an attempt holds that was given the choice of that number; without any, the same."""
+        if not self.choices:
+            return self
+        one = self.choices[index]
+        gpus, share = one.gpus, one.gpu_share
+        return replace(self, gpus=gpus, gpu_kind=one.gpu_kind, gpu_share=share, ranks=one.ranks, choices=())
+
+    @property
+    def ranks_follow(self) -> bool:
+        """Whether it has one rank for each GPU, which then need not be said."""
+        return all(one.ranks == (one.gpus or 1) for one in self.choices or (self,))
 
     @property
     def devices(self) -> int:
@@ -111,6 +135,13 @@ class Strategy(StrEnum):
     FRAGMENTATION = "fragmentation"  # on which least is left over that the typical jobs cannot use
 
 
+class Choose(StrEnum):
+    """Which of several choices of GPUs is taken."""
+
+    FINISH = "finish"  # with which it is expected to end first
+    COST = "cost"  # with which it is expected to cost least
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementSpec:
     """Where a job may run (`pool`, `within`), and where it would like to.
@@ -122,9 +153,11 @@ class PlacementSpec:
     strategy: Strategy | None = None  # None: the policy's own way
     within: str | None = None  # all nodes are in one domain of this level
     prefer: str | None = None  # likewise, where there is one
-    prefer_s: float = 0.0  # so long it waits for one
+    prefer_s: float = 0.0  # so long it waits for one, or for the cheapest of its choices
     near: str | None = None  # "checkpoint", or a name of data
     group: str | None = None  # `with` in a file: jobs of this name, id or experiment
+    choose: Choose = Choose.FINISH  # where `resources` leave a choice
+    speed: Counts = ()  # of a GPU of each kind beside the others', for this job; a kind that is not named: as its pool says
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,9 @@ def confined(ask: Ask, level: str | None) -> Ask:
     return ask_of(ask.nodes, ask.each, ask.lead, level)
 
 
-def asked(spec: JobSpec) -> Ask:
-    """The request of a spec."""
-    each = shape(spec.resources, spec.placement.pool)
+def asked(spec: JobSpec, choice: int = 0) -> Ask:
+    """The request of a spec; of several choices the one of that number."""
+    each = shape(spec.resources.chosen(choice), spec.placement.pool)
     within = spec.placement.within if spec.resources.nodes > 1 else None
     if not spec.roles:
         return ask_of(spec.resources.nodes, each, None, within)

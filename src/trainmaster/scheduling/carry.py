@@ -8,6 +8,7 @@ from typing import Any
 
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.cells import FOREVER, Cells
+from trainmaster.scheduling.choices import Market
 from trainmaster.scheduling.explain import Group, grouped, kept_back
 from trainmaster.scheduling.fair import Holdings
 from trainmaster.scheduling.order import STILL_S, Key
@@ -45,6 +46,7 @@ class Carry:
         self.expected: dict[str, tuple[Task, Grant]] = {}  # what the last plan took, until it is on record
         self.busy: dict[Ask, Refusal] = {}  # in words, of this inventory
         self.groups: tuple[Group, ...] = ()
+        self.market = Market(DEFAULT, ())
         self._reserved: dict[Ask, Refusal] = {}
         self.kept: dict[str, Any] = {}  # the policy's own
         self.holdings = Holdings()
@@ -97,6 +99,7 @@ class Carry:
     def _begin(self, snapshot: Snapshot, policy: Policy) -> None:
         if self.sites is not snapshot.sites:
             self.cells, self.busy, self.groups = Cells(), {}, grouped(snapshot.sites)
+        self.market = Market(snapshot.rules, self.groups)
         self.sites, self.changes = snapshot.sites, snapshot.changes
         self.seen = len(snapshot.changes.log) if snapshot.changes is not None else 0
         self.space = Space(snapshot.sites, self.cells, (run.grant for run in snapshot.running.values()))

@@ -117,7 +117,7 @@ def counts(snapshot: Snapshot, policy: Policy) -> bool:
     if any(task.not_before_s > snapshot.now_s for task in tasks) or any(run.grant.nodes[:1] < (0,) for run in runs):
         return False
     jobs = [*tasks, *(run.task for run in runs)]
-    if any(task.kind.wish.prefer_s for task in tasks):
+    if any(task.kind.wish.prefer_s or task.kind.choices for task in tasks):
         return False  # it may wait though it could start
     if policy.depth(snapshot) and any(task.estimate_s is None for task in jobs):
         return False  # room is kept by what is predicted then

@@ -9,7 +9,7 @@ from trainmaster.scheduling.cells import Cell, steps
 from trainmaster.scheduling.domains import BOTH, Domain, domain_of
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import GONE, Site, Space
-from trainmaster.scheduling.task import Run, Task
+from trainmaster.scheduling.task import Run, Task, alone
 from trainmaster.scheduling.wish import Wish
 
 _HOLDERS_MAX = 5  # jobs named
@@ -51,6 +51,33 @@ def patience(found: Refusal, wish: Wish) -> Refusal:
     return Refusal("place", f"{found.text}; after {words.duration(wish.prefer_s)} in the queue it takes any place")
 
 
+def joined(found: Sequence[tuple[Ask, Refusal]]) -> Refusal:
+    """Why one waits to which any of several requests would do, each with the reason why that is not met."""
+    told = [one for one in found if one[1].kind != "impossible"] or found
+    texts = dict.fromkeys(one.text for _, one in told)
+    if len(texts) == 1:
+        return told[0][1]
+    whys: dict[str, list[str]] = {}
+    for ask, one in told:
+        asks = words.describe(ask)
+        whys.setdefault(one.text.removeprefix("waiting for ").removeprefix(f"{asks}: "), []).append(asks)
+    kinds = {one.kind for _, one in told}
+    kind = kinds.pop() if len(kinds) == 1 else "choice"
+    clauses = "; or for ".join(f"{' or '.join(asks)}: {why}" for why, asks in whys.items())
+    return Refusal(kind, "; and ".join(texts) if kind == "impossible" else f"waiting for {clauses}")
+
+
+def cheapest(found: Refusal, wish: Wish) -> Refusal:
+    """Why one waits for the cheapest of its choices, but not for ever."""
+    return Refusal("choice", f"{found.text}; after {words.duration(wish.prefer_s)} in the queue it takes any of its choices")
+
+
+def sooner(ask: Ask, free: Ask) -> Refusal:
+    """Why one waits for one of its choices while another is `free`."""
+    there = words.describe(free)
+    return Refusal("choice", f"waiting for {words.describe(ask)}: it is expected to end sooner there than with {there}")
+
+
 def sought(task: Task, now_s: float, told: Callable[[Ask], Refusal]) -> Ask:
     """What a job may start with: while it waits for a better place, that place; where there can be none it does not wait.
 
@@ -78,6 +105,12 @@ def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:
         most = f"no node has the label {ask.within!r}" if largest is None else f"no {ask.within} has more than {largest} such"
         lacking = f"asks for {words.describe(ask)}; {most if largest != ask.nodes else 'none has room for its roles as well'}"
     return lacking
+
+
+def never(asks: Sequence[Ask], groups: Sequence[Group]) -> str | None:
+    """Why no state of these nodes could ever hold any of these requests; None when one of them could be held."""
+    lacking = [impossible(ask, groups) for ask in asks]
+    return None if None in lacking else "; and ".join(dict.fromkeys(filter(None, lacking)))
 
 
 def _fits(ask: Ask, groups: Sequence[Group]) -> bool:
@@ -149,20 +182,26 @@ def why(task: Task, snapshot: Snapshot, position: int, reason: str = "") -> str:
     if task.not_before_s > snapshot.now_s:
         return f"{task.id} restarts in {task.not_before_s - snapshot.now_s:.0f} s (back-off after: {reason})"
     groups = grouped(snapshot.sites)
-    ask = sought(task, snapshot.now_s, lambda one: refusal(one, groups))
-    space, found = occupied(snapshot), refusal(ask, groups)
-    if ask is not task.kind.ask:
-        found = patience(found, task.kind.wish)
+    any_of = [task._replace(kind=alone(task.kind, ask)) for ask in task.kind.asks]
+    asks = [sought(one, snapshot.now_s, lambda one: refusal(one, groups)) for one in any_of]
+    space, found = occupied(snapshot), joined([(ask, refusal(ask, groups)) for ask in asks])
     if found.kind == "impossible":
         return f"{task.id} can never start here: it {found.text}"
-    if ask.within is not None:
-        now = _most_in_one(space, ask, ask.within)
-    elif ask.nodes > 1:
-        now = f"{space.count(ask.each)} of {ask.nodes} nodes have it free now"
-    else:
-        now = f"free now: {_most_free(space)}"
-    scarce = "".join(f"; {text}" for text in _in_use(ask.first, space, snapshot.running))
+    if any(ask is not one.kind.ask for ask, one in zip(asks, any_of, strict=True)):
+        found = patience(found, task.kind.wish)
+    asks = [ask for ask in asks if impossible(ask, groups) is None]
+    now = "; ".join(dict.fromkeys(_now(space, ask) for ask in asks))
+    scarce = "".join(dict.fromkeys(f"; {text}" for ask in asks for text in _in_use(ask.first, space, snapshot.running)))
     return f"{task.id} is number {position} in the queue, {found.text} ({now}{scarce})"
+
+
+def _now(space: Space, ask: Ask) -> str:
+    """What there is of it."""
+    if ask.within is not None:
+        return _most_in_one(space, ask, ask.within)
+    if ask.nodes > 1:
+        return f"{space.count(ask.each)} of {ask.nodes} nodes have it free now"
+    return f"free now: {_most_free(space)}"
 
 
 def _most_in_one(space: Space, ask: Ask, level: str) -> str:

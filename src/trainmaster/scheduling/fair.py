@@ -88,12 +88,16 @@ class Holdings:
     def fill(self, alike: Mapping[Kind, Sequence[Run]]) -> None:
         """All of these, by their kinds."""
         for kind, runs in alike.items():
+            if kind.choices is not None:
+                for run in runs:
+                    self.enter(run)
+                continue
             own = _width_milli(kind.ask)
             self._add(kind, own * len(runs), own * sum([round(run.placed_s * _MILLI) for run in runs]))
 
     def enter(self, run: Run, sign: int = 1) -> None:
         """An attempt began, or (`sign` -1) is over."""
-        own = sign * _width_milli(run.task.kind.ask)
+        own = sign * _width_milli(run.grant.ask)
         self._add(run.task.kind, own, own * round(run.placed_s * _MILLI))
 
     def _add(self, kind: Kind, own: int, placed: int) -> None:

@@ -37,7 +37,7 @@ def settled(usage: Accounts, run: Run, now_s: float, half_life_s: float) -> tupl
     """Whose account an attempt that is over goes to, and what is in it then."""
     owner = (run.task.kind.project, run.task.kind.member)
     account = usage.get(owner, Account(0.0, now_s))
-    return owner, charged(account, width_of(run.task.kind.ask), (run.placed_s, now_s), half_life_s)
+    return owner, charged(account, width_of(run.grant.ask), (run.placed_s, now_s), half_life_s)
 
 
 class _World:

@@ -8,14 +8,14 @@ from trainmaster.model.cluster import URGENT, Cluster, Pool
 from trainmaster.model.job import Job, State
 from trainmaster.model.ledger import Balance
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
-from trainmaster.model.spec import JobSpec
-from trainmaster.scheduling.ask import Shape, amounts, asked, milli
+from trainmaster.model.spec import Choose, JobSpec
+from trainmaster.scheduling.ask import Ask, Shape, amounts, asked, milli
 from trainmaster.scheduling.cells import FOREVER, Cell
 from trainmaster.scheduling.places import CHECKPOINT
 from trainmaster.scheduling.share import Account, Member
 from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Kind, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.task import Choices, Kind, Owner, Past, Run, Task, kind_of
 from trainmaster.scheduling.wish import Wish
 
 NOWHERE = -1  # the place of a node that the inventory has not
@@ -61,7 +61,21 @@ def kind(job: Job, rules: Cluster = DEFAULT) -> Kind:
     owner = Owner(spec.project, job.origin.user, spec.work, tier + spec.priority, tier)
     place = spec.placement
     wish = Wish(place.strategy, place.prefer, place.prefer_s, place.group, place.near)
-    return kind_of(asked(spec), owner, spec.time_limit_s, program(spec), wish)
+    return kind_of(choices(spec) or asked(spec), owner, spec.time_limit_s, program(spec), wish)
+
+
+def asks(spec: JobSpec) -> tuple[Ask, ...]:
+    """All requests that will do."""
+    several = choices(spec)
+    return (asked(spec),) if several is None else several.asks
+
+
+def choices(spec: JobSpec) -> Choices | None:
+    """Requests any of which will do; None where there is only one."""
+    several, place = spec.resources.choices, spec.placement
+    if not several:
+        return None
+    return Choices(tuple(asked(spec, at) for at in range(len(several))), place.choose is Choose.COST, place.speed)
 
 
 def program(spec: JobSpec) -> str:
@@ -104,7 +118,7 @@ def past(job: Job) -> Past:
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:
     """What an allocation takes of the inventory. A share of a node that is not in it takes nothing."""
-    ask = asked(job.spec)
+    ask = asked(job.spec, allocation.choice)
     devices = []
     for share in allocation.shares:
         node = nodes.get(share.node)
@@ -114,9 +128,10 @@ def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: M
     return Grant(ask, at, tuple(devices) if any(devices) else ())
 
 
-def allocation(given: Grant, nodes: tuple[Node, ...]) -> Allocation:
-    """A grant in the model's words; `nodes` are those of `sites_of`, in its order."""
-    return Allocation(tuple(_share(nodes[place], given.shape(i), given.held(i)) for i, place in enumerate(given.nodes)))
+def allocation(given: Grant, nodes: tuple[Node, ...], choice: int = 0) -> Allocation:
+    """A grant, the `choice` of that number, in the model's words; `nodes` are those of `sites_of`, in its order."""
+    shares = tuple(_share(nodes[place], given.shape(i), given.held(i)) for i, place in enumerate(given.nodes))
+    return Allocation(shares, choice)
 
 
 def _share(node: Node, shape: Shape, held: tuple[int, ...]) -> NodeShare:

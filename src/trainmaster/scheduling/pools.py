@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.explain import grouped, impossible
+from trainmaster.scheduling.explain import grouped, never
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
 from trainmaster.scheduling.space import GONE, Site
@@ -37,7 +37,7 @@ class Parts:
             waiting = {}
             for id, task in self._waiting.items():
                 if task.kind not in known:
-                    known[task.kind] = impossible(task.kind.ask, groups) is None
+                    known[task.kind] = never(task.kind.asks, groups) is None
                 own = {snapshot.sites[node].pool for node in snapshot.promised[id].nodes} if id in snapshot.promised else None
                 if known[task.kind] if own is None else not own.isdisjoint(pools):
                     waiting[id] = task

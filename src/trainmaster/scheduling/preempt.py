@@ -55,7 +55,7 @@ class Stage:
             now_s = self.snapshot.now_s
             able = [run for run in self.runs.values() if not run.stopping and self._may_stop(run)]
             ranked = [
-                (run.task.kind.tier, (now_s - run.kept_s) * run.task.kind.ask.gpu_milli, -run.placed_s, -run.task.seq, run)
+                (run.task.kind.tier, (now_s - run.kept_s) * run.grant.ask.gpu_milli, -run.placed_s, -run.task.seq, run)
                 for run in able
             ]
             self._softest = [one[-1] for one in sorted(ranked)]
@@ -75,7 +75,7 @@ def overtaking(may: Callable[[Snapshot, Run, Task], bool]) -> Candidates:
     """Those behind it in order of whom `may` says yes."""
 
     def candidates(stage: Stage, task: Task) -> Sequence[Run]:
-        key, found = (*stage.key(task), task.seq), []
+        key, found = (*stage.key(stage.snapshot.waiting[task.id]), task.seq), []  # whichever of its choices is tried
         for other, run in stage.weakest:
             if other <= key:
                 break

@@ -6,7 +6,7 @@ This is what stops thrash when those who make way leave at different times: what
 from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.task import Run, Task
+from trainmaster.scheduling.task import Run, Task, alone
 
 
 class Promises:
@@ -17,7 +17,7 @@ class Promises:
         self._leaving: dict[int, list[Run]] = {}  # those who make way, by node
         self._gone: dict[str, Run] = {}
         self._held: list[tuple[Task, Grant]] = []
-        self.settled: dict[str, Task] = {}  # jobs that need not be tried: they start, or wait for what is theirs
+        self.settled: dict[str, Task] = {}  # need not be tried: they start, or wait for what is theirs; kinds of it alone
         self.told: dict[str, Refusal] = {}
         self.broken: list[str] = []
 
@@ -34,7 +34,7 @@ class Promises:
             if space.has(grant) and task.not_before_s <= snapshot.now_s and tally.barrier(task.kind, grant) is None:
                 space.hold(grant)
                 self._carry.take(task, grant)
-                self.settled[task.id] = task
+                self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
                 ready.append((task, grant))
             else:
                 coming.append((task, grant))
@@ -49,7 +49,7 @@ class Promises:
             space.hold(grant)
             tally.enter(task.kind, grant)
             self._held.append((task, grant))
-            self.settled[task.id] = task
+            self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
             names = sorted(run.task.id for run in self._gone.values() if barred or set(run.grant.nodes) & set(grant.nodes))
             self.told[task.id] = Refusal("handover", f"waiting for {', '.join(names)} to make way for it")
         return ready

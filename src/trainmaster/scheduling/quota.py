@@ -50,8 +50,8 @@ class Tally:
         if self.idle:
             return
         for kind, runs in alike.items():
-            if len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli:
-                self._enter(kind, asked(kind.ask), len(runs))
+            if kind.choices is None and (len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli):
+                self._enter(kind, kind.ask, asked(kind.ask), len(runs))
             else:
                 for run in runs:
                     self.enter(kind, run.grant)
@@ -59,9 +59,9 @@ class Tally:
     def enter(self, kind: Kind, grant: Grant, sign: int = 1) -> None:
         """A job of this kind holds this (or no longer does: `sign` -1)."""
         if not self.idle:
-            self._enter(kind, self.amounts(grant), sign)
+            self._enter(kind, grant.ask, self.amounts(grant), sign)
 
-    def _enter(self, kind: Kind, amounts: Held, sign: int) -> None:
+    def _enter(self, kind: Kind, ask: Ask, amounts: Held, sign: int) -> None:
         for name, held, quotas in (self._bounds.get(kind.project) or self._bound(kind.project)).own:
             for resource, milli in amounts.items():
                 held[resource] = held.get(resource, 0) + sign * milli
@@ -77,8 +77,8 @@ class Tally:
             (self.borrowers.add if over else self.borrowers.discard)(name)
         for resource, milli in amounts.items():
             self._totals[resource] = self._totals.get(resource, 0) + sign * milli
-        if self._express and self._hurries(kind):
-            self._lane[kind.work] = self._lane.get(kind.work, 0) + sign * kind.ask.gpu_milli
+        if self._express and self._hurries(kind, ask):
+            self._lane[kind.work] = self._lane.get(kind.work, 0) + sign * ask.gpu_milli
         member = (kind.project, kind.member)
         self.jobs[member] = self.jobs.get(member, 0) + sign
 
@@ -110,9 +110,10 @@ class Tally:
         if bounds.member is not None and jobs.get((kind.project, kind.member), 0) >= bounds.member:
             text = f"a member of project {kind.project} may run {_jobs(bounds.member)} at a time"
             return Refusal("quota", f"waiting for quota: {text}")
-        if self._express and kind.ask.gpu_milli and not self._hurries(kind) and self._lanes_are_full(kind):
+        ask = kind.ask if grant is None else grant.ask
+        if self._express and ask.gpu_milli and not self._hurries(kind, ask) and self._lanes_are_full(ask):
             return Refusal("quota", "waiting for quota: the GPUs that are left are kept for short jobs of the express lane")
-        needed = asked(kind.ask) if grant is None else self.amounts(grant)
+        needed = asked(ask) if grant is None else self.amounts(grant)
         for resource, milli in needed.items():
             refused = self._beyond(bounds, resource, milli)
             if refused is not None:
@@ -128,16 +129,16 @@ class Tally:
         kinds = (gpu for gpu in self.capacity if gpu not in (GPUS, CPUS))
         return frozenset(gpu for gpu in kinds if self._beyond(bounds, gpu, ask.gpu_milli) is not None)
 
-    def _hurries(self, kind: Kind) -> bool:
-        """Whether it may use the express lane of its class."""
+    def _hurries(self, kind: Kind, ask: Ask) -> bool:
+        """Whether it, with this, may use the express lane of its class."""
         work = self._express.get(kind.work)
         short = work is not None and kind.limit_s is not None and kind.limit_s <= work.express_limit_s
-        return work is not None and short and kind.ask.gpu_milli <= work.express_gpus * WHOLE
+        return work is not None and short and ask.gpu_milli <= work.express_gpus * WHOLE
 
-    def _lanes_are_full(self, kind: Kind) -> bool:
+    def _lanes_are_full(self, ask: Ask) -> bool:
         """Whether it would take what is kept for others' lanes."""
         kept = sum(max(0, int(one.express_gpus * WHOLE) - self._lane.get(name, 0)) for name, one in self._express.items())
-        return self._totals.get(GPUS, 0) + kind.ask.gpu_milli + kept > self.capacity.get(GPUS, 0)
+        return self._totals.get(GPUS, 0) + ask.gpu_milli + kept > self.capacity.get(GPUS, 0)
 
     def _bound(self, name: str) -> "_Bounds":
         line = self.rules.line(name)

@@ -11,6 +11,14 @@ from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.wish import ANYWHERE, Wish
 
 
+class Choices(NamedTuple):
+    """Requests any of which will do, in the order of the spec."""
+
+    asks: tuple[Ask, ...]
+    by_cost: bool = False  # the cheapest is wanted, else the one with which it ends first
+    speeds: tuple[tuple[str, float], ...] = ()  # of a GPU of a kind, for this very job; else as the pools say
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """Everything about a job that decides, but for when it came and what it has had. Equal ones are one object (`kind_of`)."""
@@ -24,6 +32,16 @@ class Kind:
     limit_s: float | None = None  # time limit
     command: str = ""  # what runs, without what it is told; "" where nobody knows
     wish: Wish = ANYWHERE
+    choices: Choices | None = None  # the first of them is `ask`
+
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        """All requests that will do."""
+        return (self.ask,) if self.choices is None else self.choices.asks
+
+    def choice_of(self, ask: Ask) -> int:
+        """The number of that choice."""
+        return 0 if self.choices is None else self.choices.asks.index(ask)
 
     @property
     def urgent(self) -> bool:
@@ -45,9 +63,20 @@ NOBODY = Owner()
 
 
 @lru_cache(maxsize=1 << 17)
-def kind_of(ask: Ask, owner: Owner = NOBODY, limit_s: float | None = None, command: str = "", wish: Wish = ANYWHERE) -> Kind:
+def kind_of(
+    ask: Ask | Choices, owner: Owner = NOBODY, limit_s: float | None = None, command: str = "", wish: Wish = ANYWHERE
+) -> Kind:
     """The one `Kind` of these values."""
-    return Kind(ask, *owner, limit_s, command, wish)
+    choices = ask if isinstance(ask, Choices) else None
+    return Kind(ask.asks[0] if isinstance(ask, Choices) else ask, *owner, limit_s, command, wish, choices)
+
+
+def alone(kind: Kind, ask: Ask) -> Kind:
+    """The same as if `ask`, one of its choices, were all that it asks for."""
+    if kind.choices is None:
+        return kind
+    owner = Owner(kind.project, kind.member, kind.work, kind.priority, kind.tier)
+    return kind_of(ask, owner, kind.limit_s, kind.command, kind.wish)
 
 
 class Task(NamedTuple):

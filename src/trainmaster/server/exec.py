@@ -187,7 +187,7 @@ def _running(job: Job) -> Attempt:
 
 def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Order]:
     """The node that is meant, and what it is to do. Raises: UsageError, ConflictError."""
-    nodes, per_node = len(attempt.nodes), job.spec.resources.ranks
+    nodes, per_node = len(attempt.nodes), job.spec.resources.chosen(attempt.allocation.choice).ranks
     rank, role, node = _number(body, "rank"), bodies.text(body, "role"), _number(body, "node")
     if sum(one is not None for one in (rank, role, node)) > 1:
         raise UsageError("rank, role and node say different things", "give one of them")

@@ -9,6 +9,8 @@ from trainmaster.model.job import Job, State
 from trainmaster.ports.store import JobQuery
 from trainmaster.scheduling import remedies
 from trainmaster.scheduling.ask import WHOLE
+from trainmaster.scheduling.choices import Market
+from trainmaster.scheduling.explain import grouped
 from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
 from trainmaster.scheduling.nouns import pasts
@@ -118,7 +120,8 @@ def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View
 
     `expected` is for the time that its like ran, `at_most` for its whole time limit (null without one).
     """
-    space, ask = Space(seen.sites), it.kind.ask
+    way = Market(seen.rules, grouped(seen.sites)).ways(it.kind)[0]
+    space, ask = Space(seen.sites), way.kind.ask
     nodes = [node for _, nodes in policy.place(space, ask) for node in nodes][: ask.nodes]
     rate = 0.0
     for index, node in enumerate(nodes):
@@ -129,7 +132,7 @@ def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View
     if not rate:
         return None
     times = lifetimes.draw(it.kind, 0.0, Random(_SEED), 100)
-    expected_s, limit_s = sum(times) / len(times), it.kind.limit_s
+    expected_s, limit_s = way.share * sum(times) / len(times), it.kind.limit_s
     return {
         "currency": seen.rules.currency,
         "per_hour": rate,

@@ -63,7 +63,7 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
     refused = None if starting else plan.reason(mine, seen.now_s)
     if refused is None:
         reason = f"{job.id} is number {place} in the queue and starts with the next decision"
-    elif refused.kind in ("quota", "handover", "reserved"):
+    elif refused.kind in ("quota", "handover", "reserved", "choice"):
         reason = f"{job.id} is number {place} in the queue, {refused.text}"
     else:
         reason = why(mine, seen, place, job.reason)
@@ -117,7 +117,7 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
             "member": task.kind.member,
             "class": task.kind.work,
             "priority": one.job.spec.priority,
-            "asks": describe(task.kind.ask),
+            "asks": " or ".join(map(describe, task.kind.asks)),
             "queued_s": task.since_s,
             "reason": one.reason,
             "eta_s": outlook.waits_view(etas.get(task.id)),

@@ -15,9 +15,8 @@ from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError,
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.ask import asked
-from trainmaster.scheduling.explain import grouped, impossible
-from trainmaster.scheduling.nouns import sites_of
+from trainmaster.scheduling.explain import grouped, never
+from trainmaster.scheduling.nouns import asks, sites_of
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.data import data_versions
 from trainmaster.server.provenance import check_diff
@@ -155,7 +154,7 @@ def check_spec(desk: runtime.Runtime, spec: JobSpec) -> None:
         tags, flags = " and ".join(missing), " ".join(f"--tag {name}=…" for name in missing)
         raise UsageError(f"project {spec.project} requires the tag{'s' * (len(missing) > 1)} {tags}: add {flags}")
     rules, nodes = obeyed(desk, spec), desk.nodes()
-    lacking = impossible(asked(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
+    lacking = never(asks(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
     if lacking is not None:
         raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
 

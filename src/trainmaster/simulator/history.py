@@ -51,6 +51,7 @@ def arrival(record: Record, line: int) -> Arrival | None:
     return Arrival(
         record.id, record.submit_s, run_s, asked(spec), spec.project, record.user, spec.time_limit_s, record.command,
         work=spec.work, priority=spec.priority, line=line, tries=told, restarts=spec.restarts, waited_s=record.waited_s,
+        choices=nouns.choices(spec),
     )  # fmt: skip
 
 

@@ -198,7 +198,7 @@ class Replay:
     def _charge(self, run: Run, ran_s: float) -> None:
         """An attempt is over, one way or another: what fair share remembers of it."""
         kind, span = run.task.kind, (run.placed_s, self.now_s)
-        member, rate = (kind.project, kind.member), width_of(kind.ask)
+        member, rate = (kind.project, kind.member), width_of(run.grant.ask)
         self._usage[member] = charged(self._usage.get(member, Account()), rate, span, self.settings.rules.half_life_s)
         if self.watch is not None:
-            self.watch.charge(run.task, ran_s)
+            self.watch.charge(run, ran_s)

@@ -9,10 +9,10 @@ from trainmaster.model.job import Cause
 from trainmaster.model.spec import Restarts
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.explain import grouped, impossible
+from trainmaster.scheduling.explain import grouped, never
 from trainmaster.scheduling.snapshot import DEFAULT
 from trainmaster.scheduling.space import Site
-from trainmaster.scheduling.task import Kind, Owner, kind_of
+from trainmaster.scheduling.task import Choices, Kind, Owner, kind_of
 
 
 class Try(NamedTuple):
@@ -42,12 +42,13 @@ class Arrival(NamedTuple):
     tries: tuple[Try, ...] = ()  # where it is known that it failed or was restarted; () : one attempt that ended well
     restarts: Restarts = Restarts()  # that its spec allows
     waited_s: float | None = None  # what it waited then, where that is on record
+    choices: Choices | None = None  # where `ask` is only the first of several that will do
 
     def kind(self, rules: Cluster) -> Kind:
         """What the scheduler knows of it under these rules."""
         tier = rules.work(self.work).priority
         owner = Owner(self.project, self.member, self.work, tier + self.priority, tier)
-        return kind_of(self.ask, owner, self.limit_s, self.command)
+        return kind_of(self.choices or self.ask, owner, self.limit_s, self.command)
 
 
 class Recorded(NamedTuple):
@@ -71,12 +72,13 @@ class Trace:
 
 def possible(trace: Trace) -> tuple[Trace, list[tuple[Arrival, str]]]:
     """The trace without the jobs that no state of its cluster could ever hold, and those, each with the reason."""
-    lacking: dict[Ask, str | None] = {}
+    lacking: dict[Kind, str | None] = {}
     groups, kept, left = grouped(trace.sites), [], []
     for arrival in trace.arrivals:
-        if arrival.ask not in lacking:
-            lacking[arrival.ask] = impossible(arrival.ask, groups)
-        why = lacking[arrival.ask]
+        kind = kind_of(arrival.choices or arrival.ask)
+        if kind not in lacking:
+            lacking[kind] = never(kind.asks, groups)
+        why = lacking[kind]
         if why is None:
             kept.append(arrival)
         else:

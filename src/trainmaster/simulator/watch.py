@@ -47,16 +47,16 @@ class Watch:
         gpus = any(site.devices for site in sites)
         self._typical = Fragmentation(mix(counted(one.ask for one in arrivals))) if gpus else None
 
-    def charge(self, task: Task, ran_s: float) -> None:
+    def charge(self, run: Run, ran_s: float) -> None:
         """An attempt is over."""
         if self._projects:
-            self._ended[task.kind.project] += ran_s * width_of(task.kind.ask)
+            self._ended[run.task.kind.project] += ran_s * width_of(run.grant.ask)
 
     def look(self, until_s: float, waiting: Mapping[str, Task], running: Mapping[str, Run], over: int) -> None:
         """Take every sample that is due before `until_s`: nothing has changed since the last event. `over`: jobs that are."""
         if self._tell is not None:
             self._tell(over)
-        busy = sum(width_of(run.task.kind.ask) for run in running.values())
+        busy = sum(width_of(run.grant.ask) for run in running.values())
         fragments = self._fragments(running.values())
         eager = frozenset({task.kind.project for task in waiting.values()}) if self._projects else frozenset()
         while self.due_s < until_s:
@@ -71,7 +71,7 @@ class Watch:
             return {}
         served = defaultdict(float, self._ended)
         for run in running:
-            served[run.task.kind.project] += (self.due_s - run.placed_s) * width_of(run.task.kind.ask)
+            served[run.task.kind.project] += (self.due_s - run.placed_s) * width_of(run.grant.ask)
         return served
 
     def _fragments(self, running: Iterable[Run]) -> float:

@@ -16,8 +16,7 @@ def changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
         return spec
     mapping = to_mapping(spec)
     resources = changes.get("resources")
-    followed = spec.resources.ranks == (spec.resources.gpus or 1)
-    if followed and isinstance(resources, Mapping) and "gpus" in resources:
+    if spec.resources.ranks_follow and isinstance(resources, Mapping) and "gpus" in resources:
         mapping["resources"].pop("ranks", None)  # one rank per GPU: it follows the new number
     for one, other in (("command", "python"), ("python", "command")):
         if one in changes:

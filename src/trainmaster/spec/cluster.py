@@ -157,7 +157,7 @@ def _pool(name: str, given: PoolFields) -> Pool:
     )
     labels = tuple((pattern, _labels(found)) for pattern, found in given.node_labels.items())
     policy = given.policy or DEFAULT_POLICY
-    return Pool(name, tuple(given.nodes), _labels(given.labels), labels, given.price, policy, windows)
+    return Pool(name, tuple(given.nodes), _labels(given.labels), labels, given.price, policy, windows, given.speed)
 
 
 def _labels(given: Mapping[str, str]) -> Labels:

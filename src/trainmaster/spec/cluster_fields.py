@@ -48,6 +48,10 @@ def _price(value: object) -> float:
     return _number(value, 0.0, "a price of 0 or more per GPU and hour, such as 2.5")
 
 
+def _speed(value: object) -> float:
+    return _number(value, 1e-6, "a speed greater than 0, such as 2.1")
+
+
 def _truth(value: object) -> bool:
     if isinstance(value, str) and value in _TRUTHS:
         return _TRUTHS[value]
@@ -135,6 +139,7 @@ UrgentMember = Annotated[str, PlainValidator(_word("a user's name, or '*' for ev
 UrgentMembers = Annotated[list[UrgentMember], BeforeValidator(_many, json_schema_input_type=str | list[str])]
 Amount = Annotated[float | None, PlainValidator(_amount), _AMOUNT_SCHEMA]
 Factor = Annotated[float, PlainValidator(_factor), WithJsonSchema({"type": "number"})]
+Speed = Annotated[float, PlainValidator(_speed), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 Price = Annotated[float, PlainValidator(_price), _AMOUNT_SCHEMA]
 Count = Annotated[
     int | None,
@@ -192,6 +197,9 @@ class PoolFields(_Section):
         default_factory=dict, description="Labels of some of its nodes, by pattern.", examples=[{"a-0[1-4]": {"rack": "r1"}}]
     )
     price: Price = Field(default=0.0, description="Per GPU and hour; of nodes without GPUs, per CPU and hour.", examples=[2.5])
+    speed: Speed = Field(
+        default=1.0, description="How fast one of its GPUs trains, beside those of other pools.", examples=[2.1]
+    )
     policy: PolicyName = Field(default=None, description="Who goes first, and who waits for whom.", examples=["easy"])
     maintenance: Annotated[list[_Window], BeforeValidator(_many)] = Field(
         default_factory=list, description="When nodes are taken out of use.", examples=[["Sun 22:00/4h"]]

@@ -108,6 +108,7 @@ def _pool(pool: Pool) -> dict[str, Any]:
         "labels": dict(pool.labels),
         "node_labels": {pattern: dict(labels) for pattern, labels in pool.node_labels},
         "price": _plain(pool.price) or None,
+        "speed": None if pool.speed == 1 else _plain(pool.speed),
         "policy": None if pool.policy == DEFAULT_POLICY else pool.policy,
         "maintenance": windows,
     }

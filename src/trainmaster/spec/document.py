@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from trainmaster.model.spec import (
     CheckpointSpec,
+    Choose,
     Environment,
+    GpuChoice,
     JobSpec,
     MetricsSpec,
     Mode,
@@ -121,16 +123,18 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
         message = "means nothing to a function: it asks sdk.resume_dir(); leave it out, or give a 'command' instead of 'python'"
         path: FieldPath = ("checkpoint", "resume_arguments")
         found.append((path, Fault(dotted(path), message, "no arguments", describe(fields.checkpoint.resume_arguments))))
-    known = fields.resources.gpus[1]
+    found += _choices(fields)
+    known = " or ".join(kind for _, kind in fields.resources.gpus if kind is not None) or None
     for name, role in fields.roles.items():
         kind = role.resources.gpus[1]
         if kind is not None and known is not None and kind != known:
             message = f"GPUs of kind {kind} beside those of kind {known}; roles and ranks share a node, with GPUs of one kind"
             path = ("roles", name, "resources", "gpus")
-            found.append((path, Fault(dotted(path), message, known, kind, f"{known}:{role.resources.gpus[0]}")))
+            near = None if len(fields.resources.gpus) > 1 else f"{known}:{role.resources.gpus[0]}"
+            found.append((path, Fault(dotted(path), message, known, kind, near)))
         known = known or kind
     found += _parts_of_gpus(fields)
-    found += _places(fields.placement)
+    found += _places(fields.placement, len(fields.resources.gpus) > 1 and fields.placement.choose == Choose.COST)
     variables: dict[str, str] = {}
     for name in fields.data:
         variable = data_variable(name)
@@ -143,7 +147,8 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
 
 def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
     """A part of a GPU for more than one of the ranks and the roles of a job: which is whose could not be told."""
-    asked: list[tuple[FieldPath, float]] = [(("resources", "gpus"), fields.resources.gpus[0])]
+    own = min((count for count, _ in fields.resources.gpus if count), default=0)
+    asked: list[tuple[FieldPath, float]] = [(("resources", "gpus"), own)]
     asked += [(("roles", name, "resources", "gpus"), role.resources.gpus[0]) for name, role in fields.roles.items()]
     message = "only one of a job's ranks and roles may have a part of a GPU; ask for whole ones, or make it a job of its own"
     return [
@@ -152,10 +157,32 @@ def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
     ]
 
 
-def _places(place: PlacementFields) -> list[tuple[FieldPath, Fault]]:
+def _choices(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
+    """The same choice twice, and what is said of choices that there are not."""
+    found: list[tuple[FieldPath, Fault]] = []
+    gpus, place = fields.resources.gpus, fields.placement
+    for index, one in enumerate(gpus):
+        if one in gpus[:index]:
+            path: FieldPath = ("resources", "gpus", index)
+            found.append((path, Fault(dotted(path), "is there already; leave it out", "another kind or number", f"{one[1]}")))
+    if place.choose is not None and len(gpus) == 1:
+        path = ("placement", "choose")
+        message = "there is nothing to choose from: give several in 'resources.gpus', as [h100:8, a100:8]"
+        found.append((path, Fault(dotted(path), message, "several choices", place.choose)))
+    kinds = [kind for _, kind in gpus if kind is not None]
+    for kind in place.speed:
+        if kind not in kinds or len(gpus) == 1:
+            path, near = ("placement", "speed", kind), nearest(kind, kinds)
+            hint = f"; did you mean {near!r}?" if near else ""
+            message = f"none of several choices in 'resources.gpus' is of this kind{hint}"
+            found.append((path, Fault(dotted(path), message, "one of the choices' kinds", kind, near)))
+    return found
+
+
+def _places(place: PlacementFields, cheapest: bool) -> list[tuple[FieldPath, Fault]]:
     """A wish that says nothing beside what must be."""
     found: list[tuple[FieldPath, Fault]] = []
-    if place.prefer_for is not None and place.prefer is None:
+    if place.prefer_for is not None and place.prefer is None and not cheapest:
         message = "says how long to wait and not for what: give 'prefer' too"
         path: FieldPath = ("placement", "prefer_for")
         found.append((path, Fault(dotted(path), message, "prefer: rack", describe(place.prefer_for))))
@@ -221,8 +248,9 @@ def _complete(fields: JobFields) -> JobSpec:
 def _placement(fields: PlacementFields) -> PlacementSpec:
     strategy = None if fields.strategy is None else Strategy(fields.strategy)
     return PlacementSpec(
-        fields.pool, strategy, fields.within, fields.prefer, fields.prefer_for or 0.0, fields.near, fields.group
-    )
+        fields.pool, strategy, fields.within, fields.prefer, fields.prefer_for or 0.0, fields.near, fields.group,
+        Choose(fields.choose or Choose.FINISH), counts(fields.speed),
+    )  # fmt: skip
 
 
 def _role(fields: RoleFields) -> Role:
@@ -230,11 +258,18 @@ def _role(fields: RoleFields) -> Role:
 
 
 def _resources(fields: RoleResourcesFields) -> Resources:
-    (count, kind), nodes, ranks = fields.gpus, 1, 1
-    gpus = int(count)  # of less than one there is a share
+    nodes, several = 1, [fields.gpus]
+    ranks: int | None = 1
     if isinstance(fields, ResourcesFields):
-        nodes, ranks = fields.nodes, fields.ranks or gpus or 1
+        nodes, ranks, several = fields.nodes, fields.ranks, list(fields.gpus)
+    choices = [_choice(count, kind, ranks) for count, kind in several]
+    first = choices[0]
     return Resources(
-        nodes, gpus, kind, fields.cpus, fields.memory, ranks, fields.disk or 0, fields.network or 0.0,
-        counts(fields.accelerators), counts(fields.custom), float(count - gpus),
+        nodes, first.gpus, several[0][1], fields.cpus, fields.memory, first.ranks, fields.disk or 0, fields.network or 0.0,
+        counts(fields.accelerators), counts(fields.custom), first.gpu_share, tuple(choices) if len(choices) > 1 else (),
     )  # fmt: skip
+
+
+def _choice(count: float, kind: str | None, ranks: int | None) -> GpuChoice:
+    gpus = int(count)  # of less than one there is a share
+    return GpuChoice(kind or "", gpus, float(count - gpus), ranks or gpus or 1)

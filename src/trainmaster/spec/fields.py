@@ -8,9 +8,18 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    WithJsonSchema,
+)  # fmt: skip
 
-from trainmaster.model.spec import Strategy
+from trainmaster.model.spec import Choose, Strategy
 from trainmaster.spec import quantities, sources, values
 
 RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do instead
@@ -28,6 +37,7 @@ RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do i
     ),
 }
 STRATEGIES = tuple(map(str, Strategy))
+CHOOSE = tuple(map(str, Choose))
 _OURS = frozenset(
     (
         "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -45,6 +55,7 @@ _GPUS_SCHEMA = {
         {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_.\-]*:([0-9]+|0?\.[0-9]+)$"},
     ]
 }
+_CHOICES_SCHEMA = {"anyOf": [*_GPUS_SCHEMA["anyOf"], {"type": "array", "items": _GPUS_SCHEMA["anyOf"][-1], "minItems": 1}]}
 _SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
 NAME_SCHEMA = {"type": "string", "pattern": r"^[A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9_])?$"}
 
@@ -73,6 +84,15 @@ def _interval(value: object) -> float:
         instead = "give a duration such as 10m, at which sdk.should_checkpoint() says yes"
         raise values.unsupported("'interval: auto'", instead, value)
     return values.duration_s(value)
+
+
+def _choices(value: object) -> tuple[tuple[float, str | None], ...]:
+    """Any of several, or the only one."""
+    if not isinstance(value, list | tuple):
+        return (values.gpus(value),)
+    if not 1 <= len(value) <= _CHOICES_MAX:
+        raise values.refusal(f"1 to {_CHOICES_MAX} choices such as h100:8", value)
+    return tuple(_EACH_CHOICE.validate_python(list(value)))
 
 
 def _inside(key: str, kinds: tuple[type, ...]) -> Callable[[object], object]:
@@ -113,6 +133,8 @@ Command = Annotated[
 ]
 Cpus = Annotated[float, PlainValidator(values.cpus), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 Gpus = Annotated[tuple[float, str | None], PlainValidator(values.gpus), WithJsonSchema(_GPUS_SCHEMA)]
+GpuChoice = Annotated[tuple[float, str | None], PlainValidator(values.gpu_choice)]
+Choices = Annotated[tuple[tuple[float, str | None], ...], PlainValidator(_choices), WithJsonSchema(_CHOICES_SCHEMA)]
 Size = Annotated[int | None, PlainValidator(values.size_bytes), WithJsonSchema(_SIZE_SCHEMA)]
 Duration = Annotated[float | None, PlainValidator(values.duration_s), WithJsonSchema(DURATION_SCHEMA)]
 CheckpointPath = Annotated[str | None, PlainValidator(values.checkpoint_path), _STRING]
@@ -122,6 +144,7 @@ ModeWord = Annotated[str, PlainValidator(lambda v: values.choice(v, ("min", "max
 StrategyWord = Annotated[
     str | None, PlainValidator(lambda v: values.choice(v, STRATEGIES)), WithJsonSchema({"enum": list(STRATEGIES)})
 ]
+ChooseWord = Annotated[str | None, PlainValidator(lambda v: values.choice(v, CHOOSE)), WithJsonSchema({"enum": list(CHOOSE)})]
 Interval = Annotated[float | None, PlainValidator(_interval), WithJsonSchema(DURATION_SCHEMA)]
 Function = Annotated[
     str | None,
@@ -140,7 +163,14 @@ Bandwidth = Annotated[
 Kind = Annotated[str, AfterValidator(quantities.kind)]
 CountedName = Annotated[str, AfterValidator(quantities.counted_name)]
 Count = Annotated[int, PlainValidator(quantities.count), _integer_schema(1, quantities.COUNT_MAX)]
+Speed = Annotated[
+    float, PlainValidator(quantities.amount), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
+]
 Amount = Annotated[float, PlainValidator(quantities.amount), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+
+
+_CHOICES_MAX = 16
+_EACH_CHOICE: TypeAdapter[list[tuple[float, str | None]]] = TypeAdapter(list[GpuChoice])  # says which one is wrong
 
 
 class _Section(BaseModel):
@@ -170,6 +200,12 @@ class RoleResourcesFields(_Section):
 class ResourcesFields(RoleResourcesFields):
     """What one attempt holds. All but `nodes` is per node."""
 
+    gpus: Choices = Field(  # type: ignore[assignment]
+        default=((0, None),),
+        description="GPUs per node: a number, or a kind and a number; below 1 a part of a single one. "
+        "A list of kinds and numbers: any one of these.",
+        examples=[2, "h100:8", 0.25, ["h100:4", "a100:8"]],
+    )
     nodes: Nodes = Field(default=1, description="Number of nodes.", examples=[2])
     ranks: Ranks = Field(default=None, description="Training processes per node; default: its GPUs, else 1.", examples=[8])
 
@@ -217,7 +253,20 @@ class PlacementFields(_Section):
         default=None, description="A level: all nodes are in one domain of it, where there is room in one.", examples=["rack"]
     )
     prefer_for: Duration = Field(
-        default=None, description="How long it waits in the queue for that; default: not at all.", examples=["30m"]
+        default=None,
+        description="How long it waits in the queue for that, or for the cheapest choice; default: not at all.",
+        examples=["30m"],
+    )
+    choose: ChooseWord = Field(
+        default=None,
+        description="Of several choices of GPUs the one with which it is expected to end first (finish) or to cost least "
+        "(cost); default: finish.",
+        examples=["cost"],
+    )
+    speed: dict[Kind, Speed] = Field(
+        default_factory=dict,
+        description="How fast this job trains on one GPU of each kind, beside the others; default: as their pools say.",
+        examples=[{"h100": 2.1, "a100": 1}],
     )
     near: DefaultName = Field(
         default=None,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainmaster.model.spec import JobSpec, PlacementSpec, Resources, Role
+from trainmaster.model.spec import Choose, GpuChoice, JobSpec, PlacementSpec, Resources, Role
 from trainmaster.spec.quantities import rate_text
 
 _SIZE_UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("B", 1))
@@ -12,7 +12,7 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
     """The mapping that says `spec` in full: `from_mapping(to_mapping(spec)) == spec`, and it is JSON."""
     checkpoint, metrics, environment = spec.checkpoint, spec.metrics, spec.environment
     sections: dict[str, dict[str, Any]] = {
-        "resources": {"nodes": spec.resources.nodes, **_resources(spec.resources), "ranks": spec.resources.ranks},
+        "resources": {"nodes": spec.resources.nodes, **_resources(spec.resources), "ranks": _ranks(spec.resources)},
         "checkpoint": {
             "path": checkpoint.path, "interval": checkpoint.interval_s, "keep": checkpoint.keep,
             "resume_arguments": checkpoint.resume_arguments,
@@ -53,6 +53,7 @@ def _placement(placement: PlacementSpec) -> dict[str, Any]:
     told = {
         "pool": placement.pool, "strategy": placement.strategy and str(placement.strategy), "within": placement.within,
         "prefer": placement.prefer, "prefer_for": placement.prefer_s or None, "near": placement.near, "with": placement.group,
+        "choose": None if placement.choose is Choose.FINISH else str(placement.choose), "speed": dict(placement.speed) or None,
     }  # fmt: skip
     return {name: value for name, value in told.items() if value is not None}
 
@@ -68,9 +69,9 @@ def _role(role: Role) -> dict[str, Any]:
 
 def _resources(resources: Resources) -> dict[str, Any]:
     """What a role can ask for as well; None for what is not asked for."""
-    gpus = resources.gpu_share or resources.gpus
+    choices = [_gpus(one) for one in resources.choices]
     return {
-        "gpus": gpus if resources.gpu_kind is None else f"{resources.gpu_kind}:{gpus}",
+        "gpus": choices or _gpus(resources),
         "cpus": resources.cpus,
         "memory": None if resources.memory_bytes is None else size_text(resources.memory_bytes),
         "disk": size_text(resources.disk_bytes) if resources.disk_bytes else None,
@@ -78,6 +79,16 @@ def _resources(resources: Resources) -> dict[str, Any]:
         "accelerators": {kind: int(number) for kind, number in resources.accelerators} or None,
         "custom": dict(resources.custom) or None,
     }
+
+
+def _gpus(one: Resources | GpuChoice) -> float | str:
+    gpus = one.gpu_share or one.gpus
+    return gpus if one.gpu_kind is None else f"{one.gpu_kind}:{gpus}"
+
+
+def _ranks(resources: Resources) -> int | None:
+    """None where they are as many as whatever GPUs it is given."""
+    return None if resources.choices and resources.ranks_follow else resources.ranks
 
 
 def size_text(size_bytes: int) -> str:

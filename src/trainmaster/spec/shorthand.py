@@ -16,6 +16,7 @@ _PLACES: dict[str, tuple[str, ...]] = {  # option → field
     **{name: ("resources", name) for name in ("disk", "network", "accelerators", "custom")},
     "work": ("class",),
     "pool": ("placement", "pool"),
+    "choose": ("placement", "choose"),
     "checkpoint": ("checkpoint", "path"),
     "keep": ("checkpoint", "keep"),
     "checkpoint_interval": ("checkpoint", "interval"),
@@ -78,6 +79,8 @@ def _value(option: str, value: Any) -> Any:
         return {name: _scalar(text) for name, text in pairs.items()} if option in _PAIRS_OF_SCALARS else pairs
     if option == "artifacts":
         return [value] if isinstance(value, str) else list(value)
+    if option == "gpus" and isinstance(value, str) and "," in value:
+        return [text.strip() for text in value.split(",")]
     return _scalar(value) if option in _NUMBERS and isinstance(value, str) else value
 
 

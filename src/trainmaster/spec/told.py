@@ -73,6 +73,8 @@ def _pool(pool: Pool, rules: Cluster) -> Iterator[str]:
     yield f"the nodes {', '.join(pool.nodes)}" if pool.nodes else "every node that is in no other pool"
     if pool.price:
         yield f"{pool.price:g} {rules.currency} per GPU and hour (per CPU and hour where there are no GPUs)"
+    if pool.speed != 1:
+        yield f"its GPUs count as {pool.speed:g} times as fast, for jobs that leave a choice"
     labels = [f"{name} {value}" for name, value in pool.labels]
     labels += [f"{name} {value} on {pattern}" for pattern, own in pool.node_labels for name, value in own]
     if labels:

@@ -9,8 +9,8 @@ from trainmaster.spec.yaml12 import Path, dotted
 _HABITS = {  # what people write who come from elsewhere
     "cmd": "command", "entrypoint": "command", "run": "command", "script": "command", "args": "command",
     "env": "environment.variables", "environ": "environment.variables", "timeout": "time_limit", "time": "time_limit",
-    "mem": "resources.memory", "gpu": "resources.gpus", "cpu": "resources.cpus", "retries": "restarts",
-    "max_retries": "restarts",
+    "mem": "resources.memory", "gpu": "resources.gpus", "gpu_kind": "resources.gpus", "cpu": "resources.cpus",
+    "retries": "restarts", "max_retries": "restarts",
     "cwd": "workdir", "working_dir": "workdir", "num_nodes": "resources.nodes", "nnodes": "resources.nodes", "labels": "tags",
     "nproc_per_node": "resources.ranks", "tasks": "resources.ranks", "hyperparameters": "params", "outputs": "artifacts",
     "requirements_file": "environment.requirements", "packages": "environment.requirements", "dataset": "data",

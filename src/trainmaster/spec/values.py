@@ -78,7 +78,7 @@ def cpus(value: object) -> float:
 def gpus(value: object) -> tuple[float, str | None]:
     """`2`, `0.25` or `h100:8` → (number, kind); the number is whole, or a part of a single GPU in thousandths."""
     if isinstance(value, list | tuple):
-        raise unsupported("a choice of GPU kinds (a list)", "name one kind, or a number of any kind", value)
+        raise refusal(_GPUS_EXPECTED, value, message="a choice of GPUs (a list) is for the ranks alone; name one kind here")
     if isinstance(value, float) and not value.is_integer():
         return _gpu_part(value, value), None
     if isinstance(value, str):
@@ -88,6 +88,14 @@ def gpus(value: object) -> tuple[float, str | None]:
     if not 0 <= value <= _GPUS_MAX:
         raise refusal(f"from 0 to {_GPUS_MAX} GPUs per node", value)
     return value, None
+
+
+def gpu_choice(value: object) -> tuple[float, str | None]:
+    """One of several: a kind and a number."""
+    found = gpus(value) if isinstance(value, str) else (0, None)
+    if found[1] is None:
+        raise refusal("a kind and a number such as h100:8, as each of several choices is", value)
+    return found
 
 
 def _gpu_part(number: float, value: object) -> float:

@@ -10,7 +10,7 @@ OpenEvents = Callable[..., EventStore]
 SOME_RULES = (
     Cluster(currency="EUR"),
     Cluster(
-        (Pool("some", ("n*",), (("zone", "eu"),), price=2.5),),
+        (Pool("some", ("n*",), (("zone", "eu"),), price=2.5, speed=2.0),),
         (Project("vision", 2.0, quotas=(("gpus", Quota(0.0, 2.0)),), urgent=("ann",)),),
         half_life_s=600.0,
     ),

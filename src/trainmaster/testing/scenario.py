@@ -33,7 +33,17 @@ from trainmaster.model.commands import (
 from trainmaster.model.events import ArtifactKept, CheckpointStaged, Submitted
 from trainmaster.model.job import Job, State
 from trainmaster.model.lineage import Lineage, Relation
-from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources, Restarts
+from trainmaster.model.spec import (
+    CheckpointSpec,
+    Choose,
+    CodeCopy,
+    GpuChoice,
+    JobSpec,
+    Origin,
+    PlacementSpec,
+    Resources,
+    Restarts,
+)
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import JobQuery, NewRow, Recorded
 from trainmaster.scheduling.order import priority_then_fifo
@@ -166,7 +176,12 @@ class Scenario:
 
     def _submit(self) -> None:
         ask = Resources(nodes=self.rng.choice([1, 1, 2]), gpus=self.rng.choice([0, 1, 4, 8]), ranks=self.rng.choice([1, 2]))
+        if ask.gpus and ask.nodes == 1 and self.rng.random() < 0.4:
+            first = GpuChoice("h100", ask.gpus, ranks=ask.ranks)
+            ask = replace(ask, gpu_kind="h100", choices=(first, GpuChoice("a100", self.rng.choice([1, 2, 8]), ranks=1)))
         spec = JobSpec("work", experiment="sim", priority=self.rng.randint(-1, 1), resources=ask, restarts=Restarts(2, 50))
+        place = PlacementSpec(choose=self.rng.choice(list(Choose)), prefer_s=self.rng.choice([0.0, 20.0]))
+        spec = replace(spec, placement=place if ask.choices else spec.placement)
         spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])), project=f"p{len(self.submitted) % 3}")
         lineage = self._lineage()
         command = SubmitJob("", spec, Origin(), CodeCopy(), lineage=lineage)

@@ -33,13 +33,14 @@ def nodes(settings: LocalSettings, root: Path) -> list[Node]:
         counted = declared.counted(settings.declared, root, 1)
         return [Node(host, _ENGINE, host, _LOOPBACK, cpus, memory, real_devices(), boot_id=boot, counted=counted)]
     count = settings.nodes or 1
-    devices = tuple(Device(index, settings.gpu_kind, stand_in=True) for index in range(settings.gpus_per_node or 0))
+    kinds, each_has = settings.gpu_kind.split(","), range(settings.gpus_per_node or 0)
+    devices = [tuple(Device(number, kind, stand_in=True) for number in each_has) for kind in kinds]
     counted = declared.counted(settings.declared, root, count)
     # Processors are declared for each node, a fiction; memory is shared out, since running out of it is none.
     each = settings.cpus_per_node if settings.cpus_per_node is not None else cpus
     return [
         Node(
-            f"node{index}", _ENGINE, host, _LOOPBACK, each, memory // count, devices,
+            f"node{index}", _ENGINE, host, _LOOPBACK, each, memory // count, devices[index % len(kinds)],
             virtual=True, boot_id=boot, counted=counted,
         )
         for index in range(count)

@@ -27,7 +27,8 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
     attempt = job.attempt
     if attempt is None or attempt.number != key.attempt or not 0 <= key.node_index < len(attempt.allocation.shares):
         raise ValueError(f"{key} is not part of the job's current attempt")
-    share, spec, blobs = attempt.allocation.shares[key.node_index], job.spec, site.blobs
+    share, blobs = attempt.allocation.shares[key.node_index], site.blobs
+    spec = replace(job.spec, resources=job.spec.resources.chosen(attempt.allocation.choice))
     in_place = job.code.in_place
     return Launch(
         key=str(key),
@@ -56,7 +57,7 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
         pickle_models=spec.project in site.settings.pickle_projects,
         environment_store=str(site.home.environments),
         params=dict(spec.params),
-        roles=_roles(job, share.devices, site) if key.node_index == 0 else [],
+        roles=_roles(spec, job.origin, share.devices, site) if key.node_index == 0 else [],
         requirements=_requirements(spec, job.origin, site),
         memory_bytes=memory_bytes(spec, key.node_index),
         cgroup=cgroup,
@@ -159,11 +160,11 @@ def run_identity(job: Job, site: Site) -> RunIdentity | None:
     )
 
 
-def _roles(job: Job, devices: tuple[int, ...], site: Site) -> list[RoleLaunch]:
+def _roles(spec: JobSpec, origin: Origin, devices: tuple[int, ...], site: Site) -> list[RoleLaunch]:
     """The roles of node 0, each with its own of the devices."""
-    spec, launches = job.spec, []
+    launches = []
     for (name, role), own in zip(spec.roles.items(), _own(spec, 0, devices)[1:], strict=True):
-        argv, shell = _argv(role.command, spec, job.origin), isinstance(role.command, str)
+        argv, shell = _argv(role.command, spec, origin), isinstance(role.command, str)
         launches.append(RoleLaunch(name=name, command=argv, shell=shell, devices=_visible(own, site)))
     return launches
 

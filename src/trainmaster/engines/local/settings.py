@@ -26,7 +26,7 @@ class LocalSettings:
     nodes: int | None = None  # 0: none are declared
     gpus_per_node: int | None = None  # stand-in devices of each virtual node
     cpus_per_node: float | None = None  # default: the machine's, for each virtual node
-    gpu_kind: str = "stand-in"  # kind of the stand-in devices
+    gpu_kind: str = "stand-in"  # kind of the stand-in devices; of several, after commas, each node in turn has one
     log_max_bytes: int = names.LOG_MAX_BYTES
     grace_s: float = names.GRACE_S
     environments_max_bytes: int = 20 * 1024**3  # of virtual environments made of requirements

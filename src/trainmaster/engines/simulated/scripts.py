@@ -45,11 +45,11 @@ def always(script: Script) -> Chooser:
 
 
 def machines(count: int = 2, devices: int = 8, cpus: float = 64.0) -> tuple[Node, ...]:
-    """Like nodes in a row."""
+    """Nodes in a row, by turns with GPUs of one kind and another."""
     return tuple(
         Node(
             f"sim{index}", "simulated", f"sim{index}", f"10.0.0.{index + 1}", cpus, 512 * 2**30,
-            tuple(Device(number, "h100", 80 * 2**30) for number in range(devices)),
+            tuple(Device(number, ("h100", "a100")[index % 2], 80 * 2**30) for number in range(devices)),
         )
         for index in range(count)
     )  # fmt: skip
@@ -60,7 +60,8 @@ def outcome(submission: Submission, script: Script, ran_s: float, killed_by: int
     exit_code, number = (None, killed_by) if killed_by is not None else (script.exit_code, script.signal)
     if number is not None:
         exit_code = None
-    count = submission.job.spec.resources.ranks
+    attempt = submission.job.attempt
+    count = submission.job.spec.resources.chosen(attempt.allocation.choice if attempt is not None else 0).ranks
     first = submission.key.node_index * count
     ranks = tuple(
         RankEnd(rank, exit_code=exit_code, signal=number, stopped_by_us=asked, ended_after_s=ran_s)

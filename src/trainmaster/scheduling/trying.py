@@ -1,0 +1,303 @@
+"""Trying one job after the other within a decision: who starts where, who makes way, for whom room is kept, and who waits why.
+
+In which order they are tried is the cycle's to say.
+"""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+from trainmaster.scheduling.ahead import Kept
+from trainmaster.scheduling.ask import Ask, Shape
+from trainmaster.scheduling.carry import Carry
+from trainmaster.scheduling.cells import FOREVER
+from trainmaster.scheduling.explain import cheapest, joined, patience, refusal, sooner, sought
+from trainmaster.scheduling.fragmentation import typical
+from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.predict import Foresight, foresee
+from trainmaster.scheduling.preempt import Stage, victims
+from trainmaster.scheduling.promise import Promises
+from trainmaster.scheduling.quota import closed
+from trainmaster.scheduling.reserving import Option, Reserved
+from trainmaster.scheduling.snapshot import Handover, Placement, Refusal, Snapshot
+from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.timeline import End, Ends, Walk
+
+WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
+
+
+class _Missed(NamedTuple):
+    """A choice that cannot be had now: the job as if that were all it asks for, and what is in its way."""
+
+    task: Task
+    option: Option
+    kept: Sequence[Kept]
+    barrier: Refusal | None
+
+
+class Tries:
+    """What one decision has come to so far."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, carry: Carry) -> None:
+        self.snapshot, self.policy, self.carry = snapshot, policy, carry
+        self.space, self.now_s, self.tally = carry.space, snapshot.now_s, carry.tally
+        self.placements: list[Placement] = []
+        self.refused: dict[Kind, Refusal] = {}
+        self.handovers: list[Handover] = []
+        self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
+        self.depth = policy.depth(snapshot)
+        self.reserved = Reserved(carry.space, self.depth)
+        self.view = policy.study(snapshot, carry.kept)
+        self.foresight = self.view if isinstance(self.view, Foresight) else None
+        self.ends: Ends | None = None  # of those that run, as the policy thinks of them: once somebody asks
+        self.begun: list[End] = []  # those that are not among `ends` yet
+        self.walk: Walk | None = None  # through the ends, as long as the space is the same
+        self.space.cells.prefer(policy.taste(snapshot, carry.kept))
+        self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
+        self.promises = Promises(snapshot, carry)
+        self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
+        self.lost: set[Ask] = set()  # what does not fit any more
+        self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
+        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
+        self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
+        self.resting = False  # somebody's back-off is not over
+        self.patient: dict[str, Refusal] = {}  # who waits for a better place
+        self.kept_back = False
+        self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
+
+    def charge(self, task: Task) -> None:
+        """It is given what it asks for: whose share it is of has so much less to expect."""
+        if self.policy.terms is not None:
+            self.terms[task.id] = self.policy.terms(self.view, task)._asdict()
+        if self.policy.sharing is not None:
+            self.policy.sharing.charge(self.view, task)
+
+    def attempt(self, task: Task) -> bool:
+        """Start it, or say why it waits; whether it starts."""
+        if task.kind.choices is not None:
+            return self._try_any(task)
+        ask, end_s = sought(task, self.now_s, self.busy), self.now_s + self._holds_s(task)
+        nodes, kept, barrier = self._look(task, ask, end_s)
+        if nodes is not None:
+            self._start(task, nodes, end_s)
+            return True
+        return self._refuse(task, ask, kept, barrier)
+
+    def _look(self, task: Task, ask: Ask, end_s: float) -> tuple[list[int] | None, Sequence[Kept], Refusal | None]:
+        """Nodes for it; where there are none, the reservations that it would spoil, or the quota that stands in its way."""
+        space = self.space
+        space.until_s = self._stays_s(task) if space.closing else 0.0
+        if ask in self.lost:
+            return None, (), None
+        if self.is_held_off(task, ask):
+            return None, self.reserved.kept, None
+        barrier = self.tally.barrier(task.kind)
+        if barrier is not None:
+            return None, (), barrier
+        able = None if space.closing else self.able.get(ask.each)
+        if able is None:
+            able = self.able[ask.each] = space.count(ask.each)
+        if able < ask.nodes:
+            return None, (), None
+        kept = [one for one in self.reserved.kept if one.at_s < end_s]
+        shut = self.tally.shut(task.kind)
+        chosen = given(space, ask, self._places(task, shut), kept, task.kind.wish)
+        if chosen is not None:
+            return chosen, kept, None
+        if shut:
+            return None, kept, closed(task.kind, shut)
+        if kept and given(space, ask, self._places(task, shut), (), task.kind.wish) is None:
+            kept = []  # it would not fit either if nothing were kept
+        if kept:  # nor will one that harms the same, or more
+            self.held_off[ask] = min(max(one.at_s for one in kept), self.held_off.get(ask, FOREVER))
+        return None, kept, None
+
+    def _try_any(self, task: Task) -> bool:
+        """One that leaves a choice: each is tried as if it were all that it asks for, the best first."""
+        holds_s, kind = self._holds_s(task), task.kind
+        ways = self.carry.market.ways(kind)
+        picky = len(ways) > 1 and kind.choices is not None and kind.choices.by_cost
+        picky = picky and self.now_s < task.since_s + kind.wish.prefer_s
+        missed: list[_Missed] = []
+        for way in ways[: 1 if picky else None]:
+            one, run_s = task._replace(kind=way.kind), way.run_s(task, holds_s)
+            ask = sought(one, self.now_s, self.busy)
+            nodes, kept, barrier = self._look(one, ask, self.now_s + holds_s)
+            if nodes is None:
+                missed.append(_Missed(one, Option(ask, run_s), kept, barrier))
+            elif not self._ends_sooner(one, missed, run_s):
+                self._start(one, nodes, self.now_s + holds_s)
+                return True
+            else:
+                return False
+        if self.policy.preempt is not None and any(self._hand_over(one.task, one.option.ask, one.kept) for one in missed):
+            return True
+        told = [(one.option.ask, self._reason(one.option.ask, one.kept, one.barrier)) for one in missed]
+        found = joined(told)
+        if picky or any(one.option.ask is not one.task.kind.ask for one in missed):
+            self.patient[task.id] = cheapest(found, kind.wish) if picky else patience(found, kind.wish)
+            self.resting = True
+        else:
+            self.refused[kind] = found
+        hoped = zip(missed, told, strict=True)
+        wanted = [one.option for one, (_, why) in hoped if one.barrier is None and why.kind != "impossible"]
+        if wanted:
+            anyhow = [Option(way.kind.ask, way.run_s(task, holds_s)) for way in ways] if task.id in self.patient else wanted
+            self._keep(task, wanted, anyhow)
+        return False
+
+    def _ends_sooner(self, task: Task, missed: Sequence["_Missed"], run_s: float) -> bool:
+        """Whether it waits for one of the choices that it `missed`, and has room kept there, though it fits with this one."""
+        whole = self.snapshot.waiting[task.id].kind.choices
+        if not missed or whole is None or whole.by_cost or self.reserved.full:
+            return False
+        hoped = [one.option for one in missed if one.barrier is None]
+        found = self.reserved.soonest(hoped, self._walked(), self.now_s)
+        if found is None or found[1].at_s <= self.now_s or found[1].at_s + found[0].run_s >= self.now_s + run_s:
+            return False
+        self.patient[task.id] = sooner(found[0].ask, task.kind.ask)
+        self.resting = True  # time alone changes that
+        self.reserved.keep(task.id, found[0].ask, found[1], self._holds_s(task))
+        return True
+
+    def is_held_off(self, task: Task, ask: Ask) -> bool:
+        """Whether one of the same request has been refused for the sake of those whom this one would harm as well."""
+        return ask in self.held_off and self.now_s + self._holds_s(task) > self.held_off[ask]
+
+    def _holds_s(self, task: Task) -> float:
+        """How long it will hold its nodes, as far as one thinks."""
+        if task.estimate_s is not None and self.policy.trusts:
+            return task.estimate_s
+        if not self.depth:
+            return FOREVER  # nobody is waited for, so nobody asks
+        if self.foresight is None:
+            self.foresight = foresee(self.snapshot, self.carry.kept)
+        self.resting = True  # time alone changes what is foreseen
+        return self.foresight.held_s(task)
+
+    def _walked(self) -> Walk:
+        """The way through the ends of those that run, and of those just started, as the policy thinks of them."""
+        if self.walk is not None:
+            return self.walk
+        if self.ends is None:
+            ends, now_s = self.carry.ends, self.now_s
+            said = bisect_left(ends, (FOREVER,)) if self.policy.trusts else 0
+            rest = [(now_s + self._holds_s(run.at(now_s)), seq, run) for _, seq, run in ends[said:]]
+            self.ends = sorted([*ends[:said], *rest]) if rest else ends
+        if self.begun:
+            self.ends, self.begun = sorted([*self.ends, *self.begun]), []
+        self.walk = Walk(self.space, self.ends, self.depth == 1)
+        return self.walk
+
+    def forget_ends(self) -> None:
+        """Look at the ends anew: other time, other runs."""
+        self.ends, self.begun, self.walk = None, [], None
+
+    def _stays_s(self, task: Task) -> float:
+        """Until when its nodes must stay: who may be stopped and says no time goes on elsewhere when its nodes leave."""
+        if task.estimate_s is not None:
+            return self.now_s + task.estimate_s
+        return self.now_s + WINDOW_MIN_S if self.snapshot.rules.work(task.kind.work).preemptible else FOREVER
+
+    def busy(self, ask: Ask) -> Refusal:
+        """Why it waits where it does not fit."""
+        busy = self.carry.busy
+        if ask not in busy:
+            busy[ask] = refusal(ask, self.carry.groups)
+        return busy[ask]
+
+    def _places(self, task: Task, shut: frozenset[str]) -> Places:
+        """Nodes that it may be given, the best first: none with GPUs of a kind that is shut."""
+        ask, wish, place = task.kind.ask, task.kind.wish, self.policy.place
+        if wish.strategy is not None:
+            taste = typical(self.snapshot, self.carry.kept) if wish.strategy not in STRATEGIES else None
+            place = STRATEGIES[wish.strategy] if taste is None else least_fragments(taste)
+        found, values = place(self.space, ask), self.space.cells.values
+        if wish.near is not None or wish.group is not None:
+            new = (Run(self.snapshot.waiting[one.job], one.grant, self.now_s) for one in self.placements)
+            found = nearest(self.space, found, anchors(self.space, task, chain(self.carry.runs.values(), new)))
+        return found if not shut else [one for one in found if shut.isdisjoint(values[one[0]].kinds)]
+
+    def _start(self, task: Task, chosen: list[int], end_s: float, stopped: Sequence[Run] = ()) -> None:
+        """Take what was chosen: for a start now, or, where others still have part of it, for one when they are gone."""
+        ask, space = task.kind.ask, self.space
+        self.reserved.spend(chosen, ask, end_s)
+        grant = space.take(ask, chosen)
+        self.able.clear()
+        self.walk = None
+        self.charge(task)
+        self.reserved.placed(grant, end_s)
+        before = self.promises.before(task, grant) | {run.task.id for run in stopped}
+        if before:
+            self.tally.enter(task.kind, grant)
+            self.handovers.append(Handover(task.id, grant, tuple(sorted(before))))
+        else:
+            self.told_early = self.told_early or self.kept_back
+            self.placements.append(Placement(task.id, grant))
+            self.carry.take(self.snapshot.waiting[task.id], grant)
+        if not self.reserved.full:
+            self.begun.append((end_s, task.seq, Run(task, grant, self.now_s)))
+
+    def _refuse(self, task: Task, ask: Ask, kept: Sequence[Kept], barrier: Refusal | None = None) -> bool:
+        """It waits, unless others make way for it; whether it starts after all."""
+        if self.policy.preempt is not None and self._hand_over(task, ask, kept):
+            return True
+        found = self._reason(ask, kept, barrier)
+        if ask is task.kind.ask:
+            self.refused[task.kind] = found
+        else:
+            self.patient[task.id] = found if barrier is not None else patience(found, task.kind.wish)
+            self.resting = True  # time alone changes that
+        if barrier is None and found.kind != "impossible":
+            wanted = (Option(ask),)
+            self._keep(task, wanted, wanted if ask is task.kind.ask else (Option(task.kind.ask),))
+        return False
+
+    def _reason(self, ask: Ask, kept: Sequence[Kept], barrier: Refusal | None) -> Refusal:
+        if barrier is not None:
+            return barrier
+        if kept:
+            self.kept_back = True
+            return self.carry.kept_back(ask)
+        if not self.space.closing:  # else it may do for one that takes less long
+            self.lost.add(ask)
+        return self.busy(ask)
+
+    def _hand_over(self, task: Task, ask: Ask, kept: Sequence[Kept]) -> bool:
+        """Stop those who may be stopped for it and whose nodes it needs, if that is enough to start it."""
+        assert self.policy.preempt is not None
+        candidates = self.policy.preempt(self.stage, task)
+        if not candidates:
+            return False
+        vain = (ask, task.kind.tier, task.kind.project, task.kind.member, len(candidates))
+        chosen = victims(self.space, task, ask, candidates, self.tally) if vain not in self.vain else None
+        if chosen is None:
+            self.vain.add(vain)  # nor for those behind it: what is free only becomes less
+            return False
+        self.walk = None
+        for run in chosen:
+            self.promises.let_go(run)
+        nodes = given(self.space, ask, self._places(task, self.tally.shut(task.kind)), kept, task.kind.wish)
+        if nodes is None:  # what comes back is kept for one ahead of it
+            for run in chosen:
+                self.promises.keep(run)
+            return False
+        self.lost.clear()
+        self.held_off.clear()
+        self.stage.stopped.update(run.task.id for run in chosen)
+        self._start(task, nodes, self.now_s + self._holds_s(task), chosen)
+        return True
+
+    def _keep(self, task: Task, wanted: Sequence[Option], anyhow: Sequence[Option]) -> None:
+        """A reservation for one that cannot start, as long as the policy wants more; `anyhow` are what it takes in the end."""
+        if self.reserved.full:
+            return
+        walk, soonest, patient_s = self._walked(), self.reserved.soonest, task.since_s + task.kind.wish.prefer_s
+        found = soonest(wanted, walk, self.now_s)
+        if anyhow is not wanted and (found is None or found[1].at_s > patient_s):  # it will have given up waiting by then
+            found = soonest(anyhow, walk, self.now_s, patient_s)
+        if found is not None:
+            self.reserved.keep(task.id, found[0].ask, found[1], self._holds_s(task))

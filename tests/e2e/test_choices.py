@@ -1,0 +1,84 @@
+"""Choices of GPUs on a real server: the faster kind, then the other, then a wait that names both; the ranks follow, so do bills."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Tm, server
+from waiting import deadline
+
+from trainmaster.control.replan import replan
+from trainmaster.model.events import Placed
+from trainmaster.store.events import SqlEventStore
+
+POOLS = """
+pools:
+  fast: {nodes: [node0], speed: 2, price: 6}
+  slow: {nodes: [node1], price: 1}
+"""
+
+
+@pytest.fixture
+def tm(tmp_path: Path) -> Iterator[Tm]:
+    """A node with two fast GPUs and one with two slow ones."""
+    with server(tmp_path, "--nodes", "2", "--gpus-per-node", "2", "--gpu-kind", "h100,a100") as tm:
+        tm.file("cluster.yaml", POOLS)
+        tm.ok("apply", "cluster.yaml")
+        yield tm
+
+
+def submit(tm: Tm, name: str, *more: str) -> str:
+    command = ["bash", "-c", "echo world $WORLD_SIZE sees $CUDA_VISIBLE_DEVICES; sleep 300"]
+    return tm.ok("submit", "-q", "--name", name, "--gpus", "h100:1,a100:2", "--cpus", "0.1", *more, "--", *command).strip()
+
+
+def runs_on(tm: Tm, job: str, node: str) -> None:
+    deadline(lambda: tm.show(job)["state"] == "running", f"{job} does not run", 30.0)
+    assert tm.show(job)["nodes"] == [node]
+
+
+def charged(tm: Tm, job: str) -> list[dict[str, Any]]:
+    """What its attempt is charged, as it was placed."""
+    rows = SqlEventStore(tm.home.events_db, read_only=True).events(0, 1000, job)
+    (placed,) = [row.event for row in rows if isinstance(row.event, Placed)]
+    return [asdict(rate) for rate in placed.rates]
+
+
+def test_the_best_choice_is_taken_and_what_is_held_is_what_was_given(tm: Tm) -> None:
+    """One fast GPU is as fast as two slow ones, and first in the list; by cost the slow ones are cheaper."""
+    cheap = submit(tm, "cheap", "--choose", "cost")
+    runs_on(tm, cheap, "node1")
+    first, second = submit(tm, "first"), submit(tm, "second")
+    runs_on(tm, first, "node0")
+    runs_on(tm, second, "node0")
+    deadline(lambda: "world 2 sees 0,1" in tm.ok("logs", cheap), "two ranks on two GPUs", 30.0)
+    deadline(lambda: "world 1 sees 0" in tm.ok("logs", first), "one rank on one GPU", 30.0)
+    waits = submit(tm, "waits")
+    asks = "waiting for 1 h100 GPU, 0.1 CPUs or 2 a100 GPUs, 0.1 CPUs: other jobs hold what it needs"
+    deadline(lambda: tm.show(waits)["reason"] == asks, "it does not say what it waits for", 30.0)
+    assert asks in tm.ok("why", waits)
+    assert "h100" in tm.ok("queue")
+    tm.ok("cancel", cheap)
+    runs_on(tm, waits, "node1")
+    rates = {job: [(rate["pool"], rate["gpu_milli"]) for rate in charged(tm, job)] for job in (first, waits)}
+    assert rates == {first: [("fast", 1000)], waits: [("slow", 2000)]}, "what is charged is what it was given"
+    tm.ok("cancel", first, second, waits)
+
+
+def test_every_plan_can_be_made_again(tm: Tm) -> None:
+    jobs = [submit(tm, f"j{n}", "--choose", ("cost", "finish")[n % 2]) for n in range(5)]
+    deadline(lambda: sum(tm.show(job)["state"] == "running" for job in jobs) == 3, "three fit", 30.0)
+    tm.ok("cancel", *jobs)
+    deadline(lambda: all(tm.show(job)["state"] == "cancelled" for job in jobs), "they do not end", 60.0)
+    events = SqlEventStore(tm.home.events_db, read_only=True)
+    plans = list(replan(events.events(0, 1_000_000)))
+    assert plans
+    assert [one.recorded ^ one.decided for one in plans if one.recorded != one.decided] == []
+
+
+def test_what_is_not_there_is_refused_with_every_choice(tm: Tm) -> None:
+    code, said = tm("submit", "--gpus", "b200:1,h100:4", "--", "true").refusal
+    assert code == 6
+    assert "asks for GPUs of kind b200; those here are of kind a100, h100; and asks for 4 h100 GPUs, 1 CPU on one node" in said

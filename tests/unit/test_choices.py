@@ -1,0 +1,187 @@
+"""A choice of GPUs, case by case: which is taken, what is waited for and how long, what is said meanwhile."""
+
+import pytest
+
+from trainmaster.errors import SpecError
+from trainmaster.model.cluster import Cluster, Pool, Project, Quota
+from trainmaster.model.nodes import Allocation, Device, Node, NodeShare
+from trainmaster.model.spec import Choose, GpuChoice, PlacementSpec, Resources
+from trainmaster.scheduling import nouns
+from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
+from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.cycle import cycle
+from trainmaster.scheduling.explain import why
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.snapshot import Plan, Snapshot
+from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.task import Choices, Owner, Run, Task, kind_of
+from trainmaster.scheduling.wish import Wish
+from trainmaster.spec.document import from_mapping, load_bytes, to_mapping
+from trainmaster.testing import builders
+
+NOW_S = 10_000.0
+FAST, SLOW = ask_of(1, Shape(8, kinds=("h100",))), ask_of(1, Shape(8, kinds=("a100",)))
+RULES = Cluster((Pool("fast", speed=2.0, price=6.0), Pool("slow", price=2.0)))
+SITES = tuple(
+    Site(name, Cell((kind,), (8,), (), 64 * WHOLE, pool=pool), (0,) * 8, pool=pool)
+    for name, kind, pool in (("f", "h100", "fast"), ("s", "a100", "slow"))
+)
+
+
+def job(seq: int, estimate_s: float | None = 3600.0, by_cost: bool = False, prefer_s: float = 0.0, **more: object) -> Task:
+    choices = Choices((FAST, SLOW), by_cost)
+    kind = kind_of(choices, Owner("vision", "ann"), wish=Wish(prefer_s=prefer_s))
+    return Task(seq, f"j{seq}", kind, NOW_S - 10, estimate_s=estimate_s)._replace(**more)
+
+
+def busy(node: int, left_s: float | None = None) -> Run:
+    ask = (FAST, SLOW)[node]
+    task = Task(node, f"r{node}", kind_of(ask), 0.0, estimate_s=None if left_s is None else 1000.0 + left_s)
+    return Run(task, Grant(ask, (node,), (tuple(range(8)),)), NOW_S - 1000.0)
+
+
+def decide(waiting: list[Task], running: list[Run], rules: Cluster = RULES, policy: str = "easy") -> Plan:
+    seen = Snapshot(NOW_S, SITES, {one.id: one for one in waiting}, {one.task.id: one for one in running}, rules=rules)
+    return cycle(seen, POLICIES[policy])[0]
+
+
+def nodes_of(plan: Plan) -> dict[str, str]:
+    return {one.job: SITES[one.grant.nodes[0]].name for one in plan.placements}
+
+
+@pytest.mark.parametrize(("by_cost", "first"), [(False, "f"), (True, "s")])
+def test_the_better_is_taken_and_then_the_other(by_cost: bool, first: str) -> None:
+    """By end the one that is twice as fast; by cost the other, at a third of the price."""
+    assert nodes_of(decide([job(1, by_cost=by_cost), job(2, by_cost=by_cost)], [])) == {"j1": first, "j2": "fs".replace(first, "")}
+
+
+@pytest.mark.parametrize(("left_s", "goes"), [(1700.0, {}), (1900.0, {"j1": "s"}), (None, {"j1": "s"})])
+def test_a_faster_one_is_waited_for_where_that_ends_sooner(left_s: float | None, goes: dict[str, str]) -> None:
+    """An hour on the slow one, half an hour on the fast one: waiting pays for up to half an hour."""
+    plan = decide([job(1)], [busy(0, left_s)])
+    assert nodes_of(plan) == goes
+    if not goes:
+        assert [(one.job, one.at_s) for one in plan.reservations] == [("j1", NOW_S + 1700.0)]
+        assert plan.reason(job(1), NOW_S).text == (
+            "waiting for 8 h100 GPUs, 1 CPU: it is expected to end sooner there than with 8 a100 GPUs, 1 CPU"
+        )
+
+
+def test_who_has_no_room_kept_for_it_does_not_wait() -> None:
+    """Under `fifo` there are no reservations: what fits is taken."""
+    assert nodes_of(decide([job(1)], [busy(0, 10.0)], policy="fifo")) == {"j1": "s"}
+
+
+def test_one_that_runs_on_though_it_should_be_over_is_not_waited_for() -> None:
+    assert nodes_of(decide([job(1)], [busy(0, -100.0)])) == {"j1": "s"}
+
+
+def test_the_cheapest_is_waited_for_as_long_as_the_spec_says() -> None:
+    plan = decide([job(1, by_cost=True, prefer_s=60.0)], [busy(1)])
+    assert not plan.placements
+    assert plan.reason(job(1), NOW_S).text == (
+        "waiting for 8 a100 GPUs, 1 CPU: other jobs hold what it needs; after 1 min in the queue it takes any of its choices"
+    )
+    assert nodes_of(decide([job(1, by_cost=True, prefer_s=5.0)], [busy(1)])) == {"j1": "f"}
+    assert nodes_of(decide([job(1, by_cost=True)], [busy(1)])) == {"j1": "f"}
+
+
+def test_room_is_kept_where_it_ends_first() -> None:
+    """The fast one is free later, and yet ends it sooner."""
+    assert decide([job(1)], [busy(0, 500.0), busy(1, 100.0)]).reservations[0].at_s == NOW_S + 500.0
+    assert decide([job(1)], [busy(0, 5000.0), busy(1, 100.0)]).reservations[0].at_s == NOW_S + 100.0
+
+
+def test_who_waits_names_all_choices() -> None:
+    running = [busy(0), busy(1)]
+    plan = decide([job(1)], running)
+    asks = "waiting for 8 h100 GPUs, 1 CPU or 8 a100 GPUs, 1 CPU: other jobs hold what it needs"
+    assert plan.reason(job(1), NOW_S).text == asks
+    seen = Snapshot(NOW_S, SITES, {"j1": job(1)}, {one.task.id: one for one in running})
+    assert why(job(1), seen, 1) == f"j1 is number 1 in the queue, {asks} (free now: 0 GPUs and 63 CPUs on s)"
+
+
+def test_quotas_are_held_against_each_choice() -> None:
+    """What it may not have is not taken though it is free; what it may have later is told beside what others hold."""
+    four = Cluster(RULES.pools, (Project("vision", quotas=(("h100", Quota(limit=4)),)),))
+    assert nodes_of(decide([job(1)], [], four)) == {"j1": "s"}
+    plan = decide([job(1)], [busy(1)], four)
+    assert not plan.placements
+    assert plan.reason(job(1), NOW_S).text == "waiting for 8 a100 GPUs, 1 CPU: other jobs hold what it needs"
+    eight = Cluster(RULES.pools, (Project("vision", quotas=(("h100", Quota(limit=8)),)),))
+    own = busy(0)
+    own = own._replace(task=own.task._replace(kind=kind_of(FAST, Owner("vision", "ann"))))
+    assert decide([job(1)], [own, busy(1)], eight).reason(job(1), NOW_S).text == (
+        "waiting for 8 h100 GPUs, 1 CPU: quota: project vision may hold 8 h100 GPUs at a time"
+        "; or for 8 a100 GPUs, 1 CPU: other jobs hold what it needs"
+    )
+
+
+def test_a_choice_that_there_is_not_is_left_out() -> None:
+    task = job(1)
+    choices = Choices((ask_of(1, Shape(8, kinds=("b200",))), SLOW))
+    task = task._replace(kind=kind_of(choices))
+    assert nodes_of(decide([task], [])) == {"j1": "s"}
+    plan = decide([task], [busy(1)])
+    assert plan.reason(task, NOW_S).text == "waiting for 8 a100 GPUs, 1 CPU: other jobs hold what it needs"
+
+
+def test_the_jobs_own_speed_wins_over_that_of_the_pools() -> None:
+    choices = Choices((FAST, SLOW), speeds=(("h100", 1.0), ("a100", 1.5)))
+    assert nodes_of(decide([job(1)._replace(kind=kind_of(choices))], [])) == {"j1": "s"}
+
+
+def test_fewer_of_a_faster_kind_are_as_fast_as_they_are_together() -> None:
+    choices = Choices((SLOW, ask_of(1, Shape(2, kinds=("h100",)))))
+    assert nodes_of(decide([job(1)._replace(kind=kind_of(choices))], [])) == {"j1": "s"}
+    choices = Choices((SLOW, ask_of(1, Shape(6, kinds=("h100",)))))
+    assert nodes_of(decide([job(1)._replace(kind=kind_of(choices))], [])) == {"j1": "f"}
+
+
+def test_what_an_attempt_holds_is_what_it_was_given() -> None:
+    """The choice is in the allocation: its ranks, and what the scheduler counts it as, follow from it."""
+    several = (GpuChoice("h100", 4, ranks=4), GpuChoice("a100", 2, ranks=2))
+    spec = builders.spec(resources=Resources(1, 4, "h100", ranks=4, choices=several), placement=PlacementSpec(choose=Choose.COST))
+    given = Allocation((NodeShare("n", "", 1.0, devices=(0, 1)),), 1)
+    machine = Node("n", "local", "h", "", 4.0, 2**30, (Device(0, "a100"), Device(1, "a100")))
+    grant = nouns.grant(builders.job(spec=spec), given, {"n": machine}, {"n": 0})
+    kind = nouns.kind(builders.job(spec=spec))
+    assert grant.ask is kind.asks[1]
+    assert nouns.allocation(grant, (machine,), kind.choice_of(grant.ask)).choice == 1
+    assert (spec.resources.chosen(1).ranks, spec.resources.chosen(1).gpu_kind) == (2, "a100")
+
+
+SPEC = {
+    "command": "x",
+    "resources": {"gpus": ["h100:4", "a100:8"]},
+    "placement": {"choose": "cost", "prefer_for": "30m", "speed": {"h100": 2.1}},
+}
+
+
+def test_a_spec_with_choices_is_told_back() -> None:
+    spec = from_mapping(SPEC)
+    assert [(one.gpu_kind, one.gpus, one.ranks) for one in spec.resources.choices] == [("h100", 4, 4), ("a100", 8, 8)]
+    assert from_mapping(to_mapping(spec)) == spec
+    fixed = from_mapping({**SPEC, "resources": {"gpus": ["h100:4", "a100:8"], "ranks": 2}})
+    assert {one.ranks for one in fixed.resources.choices} == {2}
+    assert from_mapping(to_mapping(fixed)) == fixed
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resources: {gpus: [h100:8, a100:0]}", "j.yaml:2:28: resources.gpus[1]: expected from 1 to 1024 GPUs of a kind per node, got 'a100:0'"),
+        ("resources: {gpus: [h100:8, 4]}", "resources.gpus[1]: expected a kind and a number such as h100:8, as each of several choices is, got the number 4"),
+        ("resources: {gpus: []}", "resources.gpus: expected 1 to 16 choices such as h100:8, got a list"),
+        ("resources: {gpus: [h100:8, h100:8]}", "resources.gpus[1]: is there already"),
+        ("resources: {gpus: 2, gpu_kind: h100}", "resources.gpu_kind: unknown field; did you mean 'gpus'?"),
+        ("placement: {choose: cost}", "placement.choose: there is nothing to choose from"),
+        ("resources: {gpus: [h100:8, a100:8]}\nplacement: {speed: {h10: 2}}", "placement.speed.h10: none of several choices in 'resources.gpus' is of this kind; did you mean 'h100'?"),
+        ("roles: {e: {command: x, resources: {gpus: [h100:1, a100:1]}}}", "roles.e.resources.gpus: a choice of GPUs (a list) is for the ranks alone"),
+        ("resources: {gpus: [h100:8, a100:8]}\nroles: {e: {command: x, resources: {gpus: h100:1}}}", "of kind h100 beside those of kind h100 or a100"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_choice_is_told_where_it_is(text: str, said: str) -> None:
+    with pytest.raises(SpecError) as told:
+        load_bytes(f"command: x\n{text}\n".encode(), "j.yaml")
+    assert said in told.value.message
