@@ -1,18 +1,21 @@
 """What the policies are worth on published traces, beside published results: completions, waits, preemptions.
 
 The traces are not ours to hand out. `TRAINMASTER_TRACES` names a directory with `muri/trace{1,3,3_pr}.csv.gz` (from
-github.com/Rivendile/Muri, SIGCOMM'22) and `swf/SDSC-SP2-1998-4.2-cln.swf.gz` (Parallel Workloads Archive); what is not there is
-left out, and said. Published: Muri's simulator, 64 GPUs; EASY on SDSC-SP2 by users' limits.
+github.com/Rivendile/Muri, SIGCOMM'22), `swf/SDSC-SP2-1998-4.2-cln.swf.gz` (Parallel Workloads Archive) and
+`philly/philly.csv.gz` (github.com/msr-fiddle/philly-traces, ATC'19: time, run time, GPUs, virtual cluster); what is not there
+is left out, and said. Published: Muri's simulator, 64 GPUs; EASY on SDSC-SP2 by users' limits. The predicted order is held
+against the same order, ageing and reservation with run times known.
 """
 
 import os
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from statistics import fmean
 
 import common
 
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.policy import POLICIES, no_reservations
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.measures import Measures, measure
 from trainmaster.simulator.replay import Replay, Settings
@@ -25,12 +28,16 @@ PUBLISHED = {  # average completion in seconds
 }
 STILL = {"trace1": 13.9e6, "trace3": 1.51e6, "trace3_pr": 7.2e6}  # strict FIFO's longest wait in seconds
 EASY_WAIT_S = 21_467.0
+SDSC, PHILLY = TRACES / "swf" / "SDSC-SP2-1998-4.2-cln.swf.gz", TRACES / "philly" / "philly.csv.gz"
+PREDICTED_MAX, WAIT_MAX_DAYS = 1.25, 10.0
+DAY_S = 86_400.0
 NOISE = 0.01
 
 
-def replayed(path: Path, policy: str, settings: Settings) -> Measures:
-    """One policy on one trace."""
-    replay = Replay(load(path), POLICIES[policy], settings)
+def replayed(path: Path, policy: str, settings: Settings, greedy: bool = False) -> Measures:
+    """One policy on one trace; `greedy`: without reservations."""
+    chosen = replace(POLICIES[policy], depth=no_reservations) if greedy else POLICIES[policy]
+    replay = Replay(load(path), chosen, settings)
     replay.run()
     return measure(replay)
 
@@ -92,12 +99,36 @@ def unknowing(report: common.Report, traces: list[str], runs: int) -> None:
 
 def backfill(report: common.Report) -> None:
     """EASY with users' limits."""
-    found = replayed(TRACES / "swf" / "SDSC-SP2-1998-4.2-cln.swf.gz", "easy", Settings())
+    found = replayed(SDSC, "easy", Settings())
     row = [f"{found.jobs:,}", f"{found.wait_mean_s:,.0f} s", f"{EASY_WAIT_S:,.0f} s", f"{found.bounded_slowdown_mean:.1f}"]
     report.table(
         ["jobs", "average wait", "published", "bounded slowdown", "simulated"], [[*row, f"{found.jobs_per_s:,.0f} jobs/s"]]
     )
     report.goal("average wait, away from the published", abs(found.wait_mean_s / EASY_WAIT_S - 1), 0.02, show="{:.1%}".format)
+
+
+def predicting(report: common.Report) -> None:
+    """The order by predicted service beside the same that knows how long each job runs."""
+    rows: list[list[str]] = []
+    goals: list[tuple[str, float, float, str]] = []
+    for name, path, greedy in (("SDSC-SP2, EASY", SDSC, False), ("Philly, 496 GPUs, greedy", PHILLY, True)):
+        if not path.is_file():
+            report.say(f"{path.name} is not in {path.parent}: left out.")
+            continue
+        knows = replayed(path, "shortest", Settings(exact=True), greedy)
+        guesses = replayed(path, "predicted", Settings(), greedy)
+        ratio = guesses.completion_mean_s / knows.completion_mean_s
+        cells = [f"{one.completion_mean_s:,.0f} s" for one in (knows, guesses)] + [f"{ratio:.3f}"]
+        cells += [f"{one.wait_max_s / DAY_S:.1f} d" for one in (knows, guesses)]
+        rows.append([name, *cells, f"{guesses.seconds:.0f} s"])
+        goals.append((f"{name}: completion, of that of the order that knows", ratio, PREDICTED_MAX, "{:.3f}"))
+        if not greedy:
+            goals.append((f"{name}: longest wait", guesses.wait_max_s / DAY_S, WAIT_MAX_DAYS, "{:.1f} days"))
+    head = ["trace", "completion, durations known", "predicted", "of it", "longest wait, known", "predicted", "simulated in"]
+    if rows:
+        report.table(head, rows)
+    for what, value, limit, words in goals:
+        report.goal(what, value, limit, show=words.format)
 
 
 def main() -> None:
@@ -111,8 +142,10 @@ def main() -> None:
         unknowing(report, traces, options.n)
     else:
         report.say(f"Muri's traces are not in {TRACES.name}/muri: left out.")
-    if (TRACES / "swf" / "SDSC-SP2-1998-4.2-cln.swf.gz").is_file() and not options.quick:
-        backfill(report)
+    if not options.quick:
+        if SDSC.is_file():
+            backfill(report)
+        predicting(report)
     report.finish()
 
 

@@ -10,7 +10,7 @@ import pytest
 from waiting import deadline
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-NAMES = ("submits", "listing", "compare", "memory", "sdk_report", "adoption", "survival", "scheduling_speed")
+NAMES = ("submits", "listing", "compare", "memory", "sdk_report", "adoption", "survival", "scheduling_speed", "scheduling_fairness")
 TRACES = Path(os.environ.get("TRAINMASTER_TRACES", Path(__file__).parents[2].parent / "shared" / "traces"))
 TRACED = ("scheduling_quality", "scheduling_eta", "scheduling_openb")  # by traces that are not ours to hand out
 ALONE = ("metric_ingest", "tracking_cost")  # what they are compared with takes longer than they do
