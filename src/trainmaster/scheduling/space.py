@@ -176,7 +176,9 @@ class Space:
     def _changed(self, grant: Grant, sign: int) -> tuple[Sequence[int], list[int]]:
         """Its nodes that are in this inventory, and the cell each goes to when its part comes back (or goes: `sign` -1)."""
         nodes, numbers = [], []
-        alike: dict[tuple[int, bool], int] = {}  # where no devices are held, nodes of one cell go the same way but for the first
+        alike: dict[
+            tuple[int, bool], int
+        ] = {}  # where no devices are held, those of one cell go the same way, but for the first
         for index, node in enumerate(grant.nodes):
             if node < 0:
                 continue
