@@ -177,16 +177,16 @@ class Space:
     def _changed(self, grant: Grant, sign: int) -> tuple[Sequence[int], list[int]]:
         """Its nodes that are in this inventory, and the cell each goes to when its part comes back (or goes: `sign` -1)."""
         nodes, numbers = [], []
-        alike: dict[tuple[int, Shape], int] = {}  # where no devices are held, nodes of one cell go the same way
+        alike: dict[
+            tuple[int, bool], int
+        ] = {}  # where no devices are held, those of one cell go the same way, but for the first
         for index, node in enumerate(grant.nodes):
             if node < 0:
                 continue
-            old, part = self.of[node], None if grant.devices else (self.of[node], grant.shape(index))
-            number = None if part is None else alike.get(part)
+            key = (self.of[node], index == 0)
+            number = None if grant.devices else alike.get(key)
             if number is None:
-                number = self.after(node, grant.part(index, sign), old, self.free[node])
-            if part is not None:
-                alike[part] = number
+                number = alike[key] = self.after(node, grant.part(index, sign), key[0], self.free[node])
             nodes.append(node)
             numbers.append(number)
         return nodes, numbers
