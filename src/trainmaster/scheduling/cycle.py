@@ -62,6 +62,7 @@ class _Decision(Tries):
             elif task.kind not in self.refused:
                 self.attempt(task)
         self._remember(keys)
+        self.grow()
         return True
 
     def _remember(self, keys: list[tuple[Key, int]]) -> None:
@@ -73,6 +74,7 @@ class _Decision(Tries):
         self._promised()
         if self.policy.sharing is not None:
             self._go_sharing(self.policy.sharing)
+            self.grow()
             return
         order, view = self.policy.order, self.view
         heads = [(order(view, queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values()]
@@ -86,6 +88,7 @@ class _Decision(Tries):
                 heapreplace(heads, (order(view, queue[at + 1][2]), queue[at + 1][1], queue, at + 1))
             else:
                 heappop(heads)
+        self.grow()
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""

@@ -23,7 +23,7 @@ from trainmaster.spec.document import from_mapping
 from trainmaster.spec.mapping import to_mapping
 
 FORM, VERSION = "trainmaster-history", 1
-DECIDING = ("project", "class", "priority", "resources", "roles", "placement", "restarts", "time_limit")
+DECIDING = ("project", "class", "priority", "resources", "elastic", "roles", "placement", "restarts", "time_limit")
 _DIGITS = 16  # of a command's digest
 
 Row = dict[str, Any]
