@@ -82,3 +82,28 @@ def test_what_is_not_there_is_refused_with_every_choice(tm: Tm) -> None:
     code, said = tm("submit", "--gpus", "b200:1,h100:4", "--", "true").refusal
     assert code == 6
     assert "asks for GPUs of kind b200; those here are of kind a100, h100; and asks for 4 h100 GPUs, 1 CPU on one node" in said
+
+
+def test_an_elastic_job_takes_both_nodes_and_one_while_another_waits(tm: Tm) -> None:
+    """What its ranks are told is of the nodes that it was given; beside another each has what it asks for at least."""
+    command = ["bash", "-c", "echo world $WORLD_SIZE; sleep 300"]
+
+    def elastic(name: str) -> str:
+        asks = ["--nodes-max", "2", "--gpus", "2", "--cpus", "0.1"]
+        return tm.ok("submit", "-q", "--name", name, *asks, "--", *command).strip()
+
+    alone = elastic("alone")
+    deadline(lambda: tm.show(alone)["state"] == "running", "it does not run", 30.0)
+    assert tm.show(alone)["nodes"] == ["node0", "node1"]
+    deadline(lambda: "world 4" in tm.ok("logs", alone), "four ranks on two nodes", 30.0)
+    assert "1 to 2 nodes" in tm.ok("show", alone)
+    pair = [elastic("pair"), elastic("pair")]
+    deadline(lambda: all("other jobs hold" in tm.show(job)["reason"] for job in pair), "they do not wait", 30.0)
+    tm.ok("cancel", alone)
+    for job in pair:
+        deadline(lambda job=job: tm.show(job)["state"] == "running", f"{job} does not run", 30.0)  # type: ignore[misc]
+    assert sorted(node for job in pair for node in tm.show(job)["nodes"]) == ["node0", "node1"]
+    tm.ok("cancel", *pair)
+    deadline(lambda: all(tm.show(job)["state"] == "cancelled" for job in pair), "they do not end", 60.0)
+    plans = list(replan(SqlEventStore(tm.home.events_db, read_only=True).events(0, 1_000_000)))
+    assert [one.recorded ^ one.decided for one in plans if one.recorded != one.decided] == []

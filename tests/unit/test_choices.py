@@ -185,3 +185,66 @@ def test_what_is_wrong_with_a_choice_is_told_where_it_is(text: str, said: str) -
     with pytest.raises(SpecError) as told:
         load_bytes(f"command: x\n{text}\n".encode(), "j.yaml")
     assert said in told.value.message
+
+
+def elastic(seq: int, low: int, most: int, cpus: int = 64, **more: object) -> Task:
+    ask = ask_of(low, Shape(cpus=cpus * WHOLE), None, None)
+    return Task(seq, f"e{seq}", kind_of(Choices((ask,), most=most), Owner("vision", "ann")), NOW_S - 10)._replace(**more)
+
+
+ROW = tuple(Site(f"n{i}", Cell(cpus=64 * WHOLE), labels=(("rack", f"r{i // 3}"),)) for i in range(5))
+
+
+def sizes(waiting: list[Task], rules: Cluster = RULES, policy: str = "fair-share") -> dict[str, int]:
+    plan = cycle(Snapshot(NOW_S, ROW, {one.id: one for one in waiting}, {}, rules=rules), POLICIES[policy])[0]
+    assert {len(one.grant.nodes) == one.grant.ask.nodes for one in plan.placements} <= {True}
+    return {one.job: len(one.grant.nodes) for one in plan.placements}
+
+
+def test_an_elastic_job_takes_what_is_free_and_no_more_than_it_wants() -> None:
+    assert sizes([elastic(1, 2, 4)]) == {"e1": 4}
+    assert sizes([elastic(1, 2, 9)]) == {"e1": 5}
+    assert sizes([elastic(1, 6, 9)]) == {}
+
+
+def test_each_gets_its_least_before_anyone_gets_more() -> None:
+    assert sizes([elastic(1, 1, 5), elastic(2, 2, 5)]) == {"e1": 3, "e2": 2}
+
+
+def test_nobody_grows_while_one_waits_who_could_have_it() -> None:
+    assert sizes([elastic(1, 2, 5), elastic(2, 4, 5)]) == {"e1": 2}
+    assert sizes([elastic(1, 2, 5), elastic(2, 1, 1, not_before_s=NOW_S + 60)]) == {"e1": 2}, "its back-off is nearly over"
+    assert sizes([elastic(1, 2, 5), elastic(2, 9, 9)]) == {"e1": 5}, "that one can never start"
+
+
+def test_it_grows_within_its_quota_and_its_rack() -> None:
+    rules = Cluster(projects=(Project("vision", quotas=(("cpus", Quota(limit=3 * 64)),)),))
+    assert sizes([elastic(1, 1, 5)], rules) == {"e1": 3}
+    there = elastic(1, 1, 5)
+    ask = ask_of(1, there.kind.ask.each, None, "rack")
+    assert sizes([there._replace(kind=kind_of(Choices((ask,), most=5)))]) == {"e1": 2}, "the fullest rack that can"
+
+
+def test_an_elastic_spec_is_told_back() -> None:
+    spec = from_mapping({"command": "x", "elastic": {"nodes_min": 2, "nodes_max": 8}})
+    assert (spec.resources.nodes, spec.resources.nodes_max) == (2, 8)
+    assert spec == from_mapping({"command": "x", "resources": {"nodes": 2}, "elastic": {"nodes_max": 8}})
+    assert from_mapping(to_mapping(spec)) == spec
+    fixed = from_mapping({"command": "x", "elastic": {"nodes_min": 3, "nodes_max": 3}})
+    assert (fixed.resources.nodes, fixed.resources.nodes_max) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("elastic: {nodes_min: 4, nodes_max: 2}", "j.yaml:2:36: elastic.nodes_max: is less than the smallest number of nodes, 4"),
+        ("elastic: {nodes_min: 4}", "j.yaml:2:22: elastic.nodes_min: says nothing without 'nodes_max'"),
+        ("resources: {nodes: 3}\nelastic: {nodes_min: 2, nodes_max: 8}", "elastic.nodes_min: is not what 'resources.nodes' says (3)"),
+        ("resources: {nodes: 3}\nelastic: {nodes_max: 0}", "elastic.nodes_max: expected a whole number from 1 to 10,000, got the number 0"),
+        ("elastic: {max: 2}", "elastic.max: unknown field"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_sizes_is_told_where_it_is(text: str, said: str) -> None:
+    with pytest.raises(SpecError) as told:
+        load_bytes(f"command: x\n{text}\n".encode(), "j.yaml")
+    assert said in told.value.message

@@ -16,7 +16,7 @@ from trainmaster.scheduling.explain import grouped
 from trainmaster.scheduling.policy import POLICIES, Policy
 from trainmaster.scheduling.predict import foresee
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Site, Space
+from trainmaster.scheduling.space import Grant, Site, Space
 from trainmaster.scheduling.task import Choices, Kind, Owner, Task, kind_of
 from trainmaster.scheduling.wish import Wish
 
@@ -30,9 +30,10 @@ def leaving(rng: Random, kind: Kind, plain: bool = False) -> Kind:
         gpus, share = rng.choice([(1, 0), (2, 0), (4, 0), (0, 500)])
         each = Shape(gpus, share, (rng.choice("ab"),), first.each.cpus, first.each.memory, first.each.counted)
         lead = None if plain or first.lead is None else each._replace(cpus=each.cpus + 100)
-        asks.append(ask_of(first.nodes, each, lead))
+        asks.append(ask_of(first.nodes, each, lead, None))
     speeds = (("a", rng.choice([0.5, 3.0])),) if rng.random() < 0.3 else ()
-    choices = Choices(tuple(dict.fromkeys(asks)), rng.random() < 0.4, speeds)
+    most = rng.choice([0, 0, first.nodes + 1, first.nodes + 3])
+    choices = Choices(tuple(dict.fromkeys(asks)), rng.random() < 0.4, speeds, most)
     wish = Wish(
         prefer=rng.choice([None, None, "host"]) if not plain else None, prefer_s=rng.choice([0.0, 0.0, 5.0, 30.0])
     )
@@ -96,8 +97,14 @@ def test_whatever_is_chosen_fits_and_is_allowed_whatever_is_remembered(name: str
         assert all(plan.reason(task, snapshot.now_s).text for task in told)
         for one in (*plan.placements, *plan.handovers):
             kind = snapshot.waiting[one.job].kind
-            assert one.grant.ask in kind.asks, "it is one of its choices"
-            assert len(set(one.grant.nodes)) == one.grant.ask.nodes, "a gang starts whole"
+            ask = kind.asks[kind.choice_of(one.grant.ask)]
+            most = kind.choices.most if kind.choices is not None else 0
+            assert shape(one.grant.ask) == shape(ask), "it is one of its choices"
+            assert one.grant.ask.nodes == len(one.grant.nodes)
+            assert ask.nodes <= len(set(one.grant.nodes)) == len(one.grant.nodes) <= max(most, ask.nodes), "a gang starts whole"
+            if len(one.grant.nodes) > ask.nodes:
+                claims = {plan.reason(task, snapshot.now_s).kind for task in told}
+                assert claims <= {"quota", "impossible"}, "somebody who could have had it waits"
         if rng.random() < 0.1:
             continue  # nobody carried it out: the disk was full
         history.act(plan)
@@ -109,6 +116,11 @@ def test_whatever_is_chosen_fits_and_is_allowed_whatever_is_remembered(name: str
             for resource, quota in project.quotas:
                 assert sum(amount(history.sites, run, resource) for run in mine) <= quota.limit * WHOLE
             assert project.running_max is None or len(mine) <= project.running_max
+
+
+def shape(ask: Ask) -> tuple[object, ...]:
+    """All of it but the number of nodes."""
+    return ask.each, ask.lead, ask.within
 
 
 def fits(space: Space, ask: Ask) -> bool:
@@ -134,18 +146,48 @@ def test_of_those_that_fit_now_the_better_choice_is_taken_and_who_can_start_does
             task = snapshot.waiting[one.job]
             if task.kind.choices is not None:
                 picky = task.kind.choices.by_cost and snapshot.now_s < task.since_s + task.kind.wish.prefer_s
-                assert not picky or one.grant.ask is ways_of(history, task)[0].kind.ask, "it has patience"
-                mine = worth(history, task, one.grant.ask)
+                assert not picky or before(task, one.grant.ask) is ways_of(history, task)[0].kind.ask, "it has patience"
+                mine = worth(history, task, before(task, one.grant.ask))
                 for other in task.kind.asks:
                     assert not fits(space, other) or worth(history, task, other) >= mine, "a better one fits now"
-            space.hold(one.grant)
+            space.hold(base(task, one.grant))  # who grows does so when all have been tried
         history.act(plan)
+        space = occupied(history.sites, history.running)
         for task in history.waiting.values():
             choices = task.kind.choices
             if choices is not None and task.not_before_s <= history.now_s:
                 patient = choices.by_cost and history.now_s < task.since_s + task.kind.wish.prefer_s
                 asks = [way.kind.ask for way in ways_of(history, task)][: 1 if patient else None]
                 assert not any(fits(space, ask) for ask in asks), "it could start"
+
+
+def base(task: Task, grant: Grant) -> Grant:
+    """What it held before it grew."""
+    ask = before(task, grant.ask)
+    return Grant(ask, grant.nodes[: ask.nodes], grant.devices[: ask.nodes])
+
+
+def before(task: Task, ask: Ask) -> Ask:
+    """What it asked for before it grew."""
+    return task.kind.asks[task.kind.choice_of(ask)]
+
+
+@settings(max_examples=150, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_who_starts_with_nobody_waiting_takes_all_that_it_would(seed: int) -> None:
+    """But for what quotas forbid: there are none here. The last to start has only what those before it left."""
+    rng = Random(seed)
+    history = Leaving(rng, POLICIES[rng.choice(["fifo", "easy", "fair-share"])])
+    for _ in range(15):
+        snapshot = history.step()
+        plan, _ = cycle(snapshot, history.policy)
+        history.act(plan)
+        space = occupied(history.sites, history.running)
+        for one in plan.placements if not history.waiting else ():
+            choices, ask = snapshot.waiting[one.job].kind.choices, one.grant.ask
+            if choices is not None and len(one.grant.nodes) < choices.most:
+                free = {node for _, nodes in space.fitting(ask.each) for node in nodes}
+                assert free <= set(one.grant.nodes), "it could have had more"
 
 
 def worth(history: Leaving, task: Task, ask: Ask) -> float:

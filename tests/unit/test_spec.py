@@ -233,10 +233,9 @@ def test_the_schema_knows_every_name() -> None:
     result = schema()
     names = result["properties"]
     assert set(to_mapping(FULL_SPEC)) <= set(names)
-    assert names["elastic"] == {
+    assert names["budget"] == {
         "not": {},
-        "description": "Not supported yet: the smallest and largest number of nodes. "
-        "Meanwhile: ask for a fixed number of nodes with 'resources.nodes'.",
+        "description": "Not supported yet: what the job may cost. Meanwhile: bound the job with 'time_limit'.",
     }
     assert all("description" in field for field in names.values())
     assert names["checkpoint"]["anyOf"][1] == {"type": "string"}

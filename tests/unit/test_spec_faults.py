@@ -50,7 +50,6 @@ TABLE = {
     "nothing like it": (C + "zzz: 1\n", [("zzz", 2, 1, None)]),
     # known, not supported
     "class": (C + "class: 7\n", [("class", 2, 8, None)]),
-    "elastic": (C + "elastic: {nodes_min: 1}\n", [("elastic", 2, 1, None)]),
     "elastic misspelt": (C + "elastc: {}\n", [("elastc", 2, 1, "elastic")]),
     "strategy": (C + "placement: {strategy: spred}\n", [("placement.strategy", 2, 23, "spread")]),
     "how long for nothing": (C + "placement: {prefer_for: 30m}\n", [("placement.prefer_for", 2, 25, None)]),
@@ -123,13 +122,13 @@ TABLE = {
     "mode": (C + "metrics: {mode: minimum}\n", [("metrics.mode", 2, 17, "min")]),
     # all at once, in the order of the file
     "many": (
-        "name: a b\nresources: {gpu: 2, cpus: x}\nelastic: {}\nname: c\n",
+        "name: a b\nresources: {gpu: 2, cpus: x}\nstages: {}\nname: c\n",
         [
             ("name", 1, 7, "a-b"),
             ("command", 1, 1, None),
             ("resources.gpu", 2, 13, "gpus"),
             ("resources.cpus", 2, 27, None),
-            ("elastic", 3, 1, None),
+            ("stages", 3, 1, None),
             ("name", 4, 1, None),
         ],
     ),
@@ -158,15 +157,15 @@ def test_faults_come_in_the_order_of_the_file() -> None:
 
 def test_the_listing_reads_like_a_compiler() -> None:
     with pytest.raises(SpecError) as caught:
-        load_bytes(b"command: x\nresources:\n    gpu: 2\nelastic: {}\n", "train.yaml")
+        load_bytes(b"command: x\nresources:\n    gpu: 2\nstages: {}\n", "train.yaml")
     assert str(caught.value) == (
         "train.yaml:3:5: resources.gpu: unknown field; did you mean 'gpus'?\n"
-        "train.yaml:4:1: elastic: 'elastic' is not supported yet; ask for a fixed number of nodes with 'resources.nodes'"
+        "train.yaml:4:1: stages: 'stages' is not supported yet; submit a short job first, with fewer steps and its own 'time_limit'"
     )
     assert caught.value.exit_code == 2
     assert caught.value.details[1] == {
-        "field": "elastic", "expected": "",
-        "message": "'elastic' is not supported yet; ask for a fixed number of nodes with 'resources.nodes'", "got": "a mapping",
+        "field": "stages", "expected": "",
+        "message": "'stages' is not supported yet; submit a short job first, with fewer steps and its own 'time_limit'", "got": "a mapping",
         "nearest": None, "file": "train.yaml", "line": 4, "column": 1,
     }  # fmt: skip
 

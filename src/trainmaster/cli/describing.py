@@ -43,6 +43,7 @@ _JOB_OPTIONS = (
     click.option("--pool", metavar="NAME", help="The pool that its nodes are in; default: any."),
     click.option("--choose", type=click.Choice(["finish", "cost"]), help="Of several kinds of GPU: by end or by cost."),
     click.option("--nodes", type=int, help="Number of nodes."),
+    click.option("--nodes-max", type=int, help="It takes so many when it starts and nobody else waits."),
     click.option("--gpus", help="GPUs per node: 2, or h100:8; h100:4,a100:8 is any of these."),
     click.option("--cpus", type=float, help="CPU cores per node."),
     click.option("--memory", help="Memory limit per node: 64GiB."),

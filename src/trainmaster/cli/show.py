@@ -76,7 +76,9 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     gpus = f"{count:g} × {need['gpu_kind'] or 'GPU'}, " if count else ""
     cpus = f"{need['cpus']:g} CPU{'s' * (need['cpus'] != 1)}"
     each = ", ".join([gpus + cpus, *words.counted(need), words.plural(need["ranks"], "rank")])
-    resources = f"{need['nodes']} nodes, each {each}" if need["nodes"] > 1 else each
+    most = need.get("nodes_max") or need["nodes"]
+    nodes = f"{need['nodes']} to {most}" if most > need["nodes"] else need["nodes"]
+    resources = f"{nodes} nodes, each {each}" if most > 1 else each
     limit = f", at most {words.duration(job['time_limit_s'])}" if job["time_limit_s"] else ""
     by = f" by {origin['user']} on {origin['host']}" if origin["user"] else ""
     commit = f", git {origin['git_commit'][:8]}" if origin.get("git_commit") else ""

@@ -33,6 +33,7 @@ class Options(TypedDict, total=False):
     work: str  # the workload class
     pool: str
     nodes: int
+    nodes_max: int
     gpus: int | str | Sequence[str]  # several: any of these
     choose: str  # finish | cost
     cpus: float

@@ -43,6 +43,7 @@ class Resources:
     custom: Counts = field(default=(), hash=False)  # whatever an administrator counts: licenses
     gpu_share: float = field(default=0.0, hash=False)  # of a single GPU, which others may have parts of too; then `gpus` is 0
     choices: tuple[GpuChoice, ...] = field(default=(), hash=False)  # any of these; the fields above are as in the first
+    nodes_max: int = field(default=0, hash=False)  # it takes so many while nobody waits for them; 0: no more than `nodes`
 
     def chosen(self, index: int) -> "Resources":
         """What an attempt holds that was given the choice of that number; without any, the same."""

@@ -71,16 +71,18 @@ def confined(ask: Ask, level: str | None) -> Ask:
     return ask_of(ask.nodes, ask.each, ask.lead, level)
 
 
-def asked(spec: JobSpec, choice: int = 0) -> Ask:
-    """The request of a spec; of several choices the one of that number."""
-    each = shape(spec.resources.chosen(choice), spec.placement.pool)
-    within = spec.placement.within if spec.resources.nodes > 1 else None
+def asked(spec: JobSpec, choice: int = 0, given: int = 0) -> Ask:
+    """The request of a spec; of several choices the one of that number; of an elastic one, for so many nodes as are `given`."""
+    resources = spec.resources
+    each, nodes = shape(resources.chosen(choice), spec.placement.pool), given if resources.nodes_max else resources.nodes
+    nodes = nodes or resources.nodes
+    within = spec.placement.within if max(resources.nodes, resources.nodes_max) > 1 else None
     if not spec.roles:
-        return ask_of(spec.resources.nodes, each, None, within)
+        return ask_of(nodes, each, None, within)
     lead = each
     for name in sorted(spec.roles):
         lead = _together(lead, shape(spec.roles[name].resources, each.pool))
-    return ask_of(spec.resources.nodes, each, lead, within)
+    return ask_of(nodes, each, lead, within)
 
 
 @lru_cache(maxsize=1 << 12)

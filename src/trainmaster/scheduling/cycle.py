@@ -65,6 +65,7 @@ class _Decision(Tries):
                 self.resting = True
             elif task.kind not in self.refused and not self._passes(task):
                 self.attempt(task)
+        self.grow()
         return True
 
     def go(self) -> None:
@@ -72,6 +73,7 @@ class _Decision(Tries):
         self._promised()
         if self.policy.sharing is not None:
             self._go_sharing(self.policy.sharing)
+            self.grow()
             return
         key: Callable[[Task], Key] = partial(self.policy.order, self.view)
         passing = self.policy.preempt is None
@@ -86,6 +88,7 @@ class _Decision(Tries):
                 continue
             if self._goes_on(task) and at + 1 < len(queue):
                 insort(heads, (key(queue[at + 1][2]), queue[at + 1][1], queue, at + 1), place + 1)
+        self.grow()
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""

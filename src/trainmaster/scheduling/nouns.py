@@ -71,11 +71,11 @@ def asks(spec: JobSpec) -> tuple[Ask, ...]:
 
 
 def choices(spec: JobSpec) -> Choices | None:
-    """Requests any of which will do; None where there is only one."""
-    several, place = spec.resources.choices, spec.placement
-    if not several:
+    """Requests any of which will do, and how far they may grow; None where nothing is left open."""
+    count, most, place = len(spec.resources.choices), spec.resources.nodes_max, spec.placement
+    if not count and not most:
         return None
-    return Choices(tuple(asked(spec, at) for at in range(len(several))), place.choose is Choose.COST, place.speed)
+    return Choices(tuple(asked(spec, at) for at in range(count or 1)), place.choose is Choose.COST, place.speed, most)
 
 
 def program(spec: JobSpec) -> str:
@@ -118,7 +118,7 @@ def past(job: Job) -> Past:
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:
     """What an allocation takes of the inventory. A share of a node that is not in it takes nothing."""
-    ask = asked(job.spec, allocation.choice)
+    ask = asked(job.spec, allocation.choice, len(allocation.shares))
     devices = []
     for share in allocation.shares:
         node = nodes.get(share.node)

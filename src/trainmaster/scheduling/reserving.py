@@ -25,11 +25,7 @@ class Reserved:
         self._booked: list[Booking] = []
         self.kept: list[Kept] = []
         self.made: list[Reservation] = []
-
-    @property
-    def full(self) -> bool:
-        """Whether there may be no more."""
-        return len(self.made) >= self._depth
+        self.full = depth <= 0  # there may be no more
 
     def soonest(self, options: Sequence[Option], walk: Walk, now_s: float, from_s: float = 0.0) -> tuple[Option, Found] | None:
         """With which of `options` a job would end first, and when it fits, `from_s` at the earliest; None: nobody knows."""
@@ -49,6 +45,7 @@ class Reserved:
         if nodes is not None:
             self._booked.append(Booking(found.at_s + holds_s, nodes))
         self.made.append(Reservation(job, found.at_s))
+        self.full = len(self.made) >= self._depth
         spare = (0, 0) if nodes is not None else (found.able - ask.nodes, found.led - 1)
         self.kept.append(Kept(job, ask.each, found.at_s, spare[0], found.then, nodes))
         if ask.lead is not None:

@@ -17,6 +17,7 @@ class Choices(NamedTuple):
     asks: tuple[Ask, ...]
     by_cost: bool = False  # the cheapest is wanted, else the one with which it ends first
     speeds: tuple[tuple[str, float], ...] = ()  # of a GPU of a kind, for this very job; else as the pools say
+    most: int = 0  # nodes that it takes while nobody waits for them; 0: no more than it asks for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,8 +41,8 @@ class Kind:
         return (self.ask,) if self.choices is None else self.choices.asks
 
     def choice_of(self, ask: Ask) -> int:
-        """The number of that choice."""
-        return 0 if self.choices is None else self.choices.asks.index(ask)
+        """The number of that choice, whatever number of nodes it has grown to."""
+        return 0 if self.choices is None else [one.each for one in self.choices.asks].index(ask.each)
 
     @property
     def urgent(self) -> bool:

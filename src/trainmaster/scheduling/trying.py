@@ -10,7 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from trainmaster.scheduling.ahead import Kept
-from trainmaster.scheduling.ask import Ask, Shape
+from trainmaster.scheduling.ask import Ask, Shape, ask_of
 from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import cheapest, joined, patience, refusal, sooner, sought
@@ -23,10 +23,14 @@ from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.quota import closed
 from trainmaster.scheduling.reserving import Option, Reserved
 from trainmaster.scheduling.snapshot import Handover, Placement, Refusal, Snapshot
-from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.task import Kind, Run, Task, alone
 from trainmaster.scheduling.timeline import End, Ends, Walk
 
 WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
+
+
+_CLAIMLESS = frozenset(("impossible", "quota"))  # who is refused for that would not start on what is free
 
 
 class _Missed(NamedTuple):
@@ -167,6 +171,37 @@ class Tries:
         """Whether one of the same request has been refused for the sake of those whom this one would harm as well."""
         return ask in self.held_off and self.now_s + self._holds_s(task) > self.held_off[ask]
 
+    def grow(self) -> None:
+        """Who leaves it open how many nodes it gets takes more, in the order of the starts, if nobody who waits has a claim."""
+        others = (one.kind for one in self.refused.values())
+        if self.resting or self.patient or self.passed or self.promises.told or not _CLAIMLESS.issuperset(others):
+            return
+        for at, one in enumerate(self.placements):
+            task = self.snapshot.waiting[one.job]
+            if task.kind.choices is not None and task.kind.choices.most > one.grant.ask.nodes:
+                self.placements[at] = Placement(one.job, self._grown(task, one.grant, task.kind.choices.most))
+
+    def _grown(self, task: Task, grant: Grant, most: int) -> Grant:
+        """As many nodes more as there are and quotas allow, in the domain in which it is if it must stay there."""
+        ask, space, found = grant.ask, self.space, grant
+        space.until_s = self._stays_s(task) if space.closing else 0.0
+        places = self._places(task._replace(kind=alone(task.kind, ask)), frozenset())
+        able = [node for _, nodes in places for node in nodes if node not in grant.nodes]
+        if ask.within is not None:
+            of = space.domains(ask.within)[0]
+            able = [node for node in able if of[node] == of[grant.nodes[0]]]
+        self.tally.enter(task.kind, grant, -1)
+        for count in range(min(most - ask.nodes, len(able)), 0, -1):
+            more = space.take(ask_of(count, ask.each), able[:count])
+            larger = ask_of(ask.nodes + count, ask.each, ask.lead, ask.within)
+            found = Grant(larger, grant.nodes + more.nodes, grant.devices + more.devices)
+            if self.tally.barrier(task.kind, found) is None:
+                break
+            space.give(more)
+            found = grant
+        self.carry.take(task, found)
+        return found
+
     def _holds_s(self, task: Task) -> float:
         """How long it will hold its nodes, as far as one thinks."""
         if task.estimate_s is not None and self.policy.trusts:
@@ -251,7 +286,7 @@ class Tries:
         else:
             self.patient[task.id] = found if barrier is not None else patience(found, task.kind.wish)
             self.resting = True  # time alone changes that
-        if barrier is None and found.kind != "impossible":
+        if barrier is None and not self.reserved.full and found.kind != "impossible":
             wanted = (Option(ask),)
             self._keep(task, wanted, wanted if ask is task.kind.ask else (Option(task.kind.ask),))
         return False

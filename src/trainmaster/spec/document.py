@@ -4,6 +4,7 @@ Faults are gathered, placed and told all at once (`SpecError.details`): unknown 
 not supported yet, wrong values, what is missing (placed at its mapping), and values that contradict each other.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from trainmaster.model.spec import (
 )
 from trainmaster.scheduling.domains import wider
 from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_error
-from trainmaster.spec.fields import JobFields, PlacementFields, ResourcesFields, RoleFields, RoleResourcesFields
+from trainmaster.spec.fields import ElasticFields, JobFields, PlacementFields, ResourcesFields, RoleFields, RoleResourcesFields
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.naming import default_name
 from trainmaster.spec.placing import at, fault_of, unspeakable
@@ -124,6 +125,7 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
         path: FieldPath = ("checkpoint", "resume_arguments")
         found.append((path, Fault(dotted(path), message, "no arguments", describe(fields.checkpoint.resume_arguments))))
     found += _choices(fields)
+    found += _sizes(fields)
     known = " or ".join(kind for _, kind in fields.resources.gpus if kind is not None) or None
     for name, role in fields.roles.items():
         kind = role.resources.gpus[1]
@@ -179,6 +181,23 @@ def _choices(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
     return found
 
 
+def _sizes(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
+    """A smallest number of nodes that is not the smallest, or is said twice."""
+    low, high, nodes = fields.elastic.nodes_min, fields.elastic.nodes_max, fields.resources.nodes
+    said = low is not None and "nodes" in fields.resources.model_fields_set and nodes != low
+    if said:
+        path: FieldPath = ("elastic", "nodes_min")
+        message = f"is not what 'resources.nodes' says ({nodes}); one of them is enough"
+        return [(path, Fault(dotted(path), message, f"{nodes}", f"{low}", f"{nodes}"))]
+    if low is not None and high is None:
+        message = "says nothing without 'nodes_max': a fixed number of nodes goes into 'resources.nodes'"
+        return [(("elastic", "nodes_min"), Fault("elastic.nodes_min", message, "nodes_max as well", f"{low}"))]
+    if high is not None and high < (low or nodes):
+        message = f"is less than the smallest number of nodes, {low or nodes}"
+        return [(("elastic", "nodes_max"), Fault("elastic.nodes_max", message, f"at least {low or nodes}", f"{high}"))]
+    return []
+
+
 def _places(place: PlacementFields, cheapest: bool) -> list[tuple[FieldPath, Fault]]:
     """A wish that says nothing beside what must be."""
     found: list[tuple[FieldPath, Fault]] = []
@@ -228,7 +247,7 @@ def _complete(fields: JobFields) -> JobSpec:
         experiment=fields.experiment or name,
         priority=fields.priority,
         workdir=fields.workdir,
-        resources=_resources(resources),
+        resources=_grown(_resources(resources), fields.elastic),
         time_limit_s=fields.time_limit,
         checkpoint=CheckpointSpec(checkpoint.path, checkpoint.keep, checkpoint.resume_arguments, checkpoint.interval),
         restarts=Restarts(fields.restarts.program, fields.restarts.infrastructure),
@@ -268,6 +287,12 @@ def _resources(fields: RoleResourcesFields) -> Resources:
         nodes, first.gpus, several[0][1], fields.cpus, fields.memory, first.ranks, fields.disk or 0, fields.network or 0.0,
         counts(fields.accelerators), counts(fields.custom), first.gpu_share, tuple(choices) if len(choices) > 1 else (),
     )  # fmt: skip
+
+
+def _grown(resources: Resources, fields: ElasticFields) -> Resources:
+    nodes = fields.nodes_min or resources.nodes
+    most = fields.nodes_max if fields.nodes_max not in (None, nodes) else 0
+    return replace(resources, nodes=nodes, nodes_max=most) if fields.nodes_max else resources
 
 
 def _choice(count: float, kind: str | None, ranks: int | None) -> GpuChoice:

@@ -15,15 +15,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
-    TypeAdapter,
     WithJsonSchema,
 )  # fmt: skip
 
 from trainmaster.model.spec import Choose, Strategy
 from trainmaster.spec import quantities, sources, values
+from trainmaster.spec.gpu_fields import Choices, Gpus
 
 RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do instead
-    "elastic": ("the smallest and largest number of nodes", "ask for a fixed number of nodes with 'resources.nodes'"),
     "budget": ("what the job may cost", "bound the job with 'time_limit'"),
     "stages": ("smoke and canary runs with their gates", "submit a short job first, with fewer steps and its own 'time_limit'"),
     "notify": ("what to be told of", "wait for the job where you need to know: tm wait JOB"),
@@ -48,14 +47,6 @@ _OUR_PREFIXES = ("TRAINMASTER_", "TORCHELASTIC_")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SIZE_SCHEMA = {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*([kMGTP]?B|[KMGTP]iB)$"}
 DURATION_SCHEMA = {"type": ["string", "number"], "exclusiveMinimum": 0, "pattern": r"^[\d. dhms]+$"}
-_GPUS_SCHEMA = {
-    "anyOf": [
-        {"type": "integer", "minimum": 0},
-        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_.\-]*:([0-9]+|0?\.[0-9]+)$"},
-    ]
-}
-_CHOICES_SCHEMA = {"anyOf": [*_GPUS_SCHEMA["anyOf"], {"type": "array", "items": _GPUS_SCHEMA["anyOf"][-1], "minItems": 1}]}
 _SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
 NAME_SCHEMA = {"type": "string", "pattern": r"^[A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9_])?$"}
 
@@ -86,15 +77,6 @@ def _interval(value: object) -> float:
     return values.duration_s(value)
 
 
-def _choices(value: object) -> tuple[tuple[float, str | None], ...]:
-    """Any of several, or the only one."""
-    if not isinstance(value, list | tuple):
-        return (values.gpus(value),)
-    if not 1 <= len(value) <= _CHOICES_MAX:
-        raise values.refusal(f"1 to {_CHOICES_MAX} choices such as h100:8", value)
-    return tuple(_EACH_CHOICE.validate_python(list(value)))
-
-
 def _inside(key: str, kinds: tuple[type, ...]) -> Callable[[object], object]:
     """A section's short form: a bare value stands for the section with that one field."""
 
@@ -115,6 +97,7 @@ Name = Annotated[str, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
 DefaultName = Annotated[str | None, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
 Priority = Annotated[int, _whole(-100, 100), _integer_schema(-100, 100)]
 Nodes = Annotated[int, _whole(1, 10_000), _integer_schema(1, 10_000)]
+NodesOrNone = Annotated[int | None, _whole(1, 10_000), _integer_schema(1, 10_000)]
 Ranks = Annotated[int | None, _whole(1, 4096), _integer_schema(1, 4096)]
 Keep = Annotated[int, _whole(1, 10_000), _integer_schema(1, 10_000)]
 RestartCount = Annotated[int, _whole(0, 1_000_000), _integer_schema(0, 1_000_000)]
@@ -132,9 +115,6 @@ Command = Annotated[
     WithJsonSchema({"type": ["string", "array"], "items": {"type": ["string", "number"]}, "minItems": 1, "minLength": 1}),
 ]
 Cpus = Annotated[float, PlainValidator(values.cpus), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
-Gpus = Annotated[tuple[float, str | None], PlainValidator(values.gpus), WithJsonSchema(_GPUS_SCHEMA)]
-GpuChoice = Annotated[tuple[float, str | None], PlainValidator(values.gpu_choice)]
-Choices = Annotated[tuple[tuple[float, str | None], ...], PlainValidator(_choices), WithJsonSchema(_CHOICES_SCHEMA)]
 Size = Annotated[int | None, PlainValidator(values.size_bytes), WithJsonSchema(_SIZE_SCHEMA)]
 Duration = Annotated[float | None, PlainValidator(values.duration_s), WithJsonSchema(DURATION_SCHEMA)]
 CheckpointPath = Annotated[str | None, PlainValidator(values.checkpoint_path), _STRING]
@@ -167,10 +147,6 @@ Speed = Annotated[
     float, PlainValidator(quantities.amount), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
 ]
 Amount = Annotated[float, PlainValidator(quantities.amount), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
-
-
-_CHOICES_MAX = 16
-_EACH_CHOICE: TypeAdapter[list[tuple[float, str | None]]] = TypeAdapter(list[GpuChoice])  # says which one is wrong
 
 
 class _Section(BaseModel):
@@ -282,6 +258,17 @@ class PlacementFields(_Section):
     )
 
 
+class ElasticFields(_Section):
+    """How many nodes it would take. Without it they are `resources.nodes`."""
+
+    nodes_min: NodesOrNone = Field(
+        default=None, description="It starts with no fewer; default: `resources.nodes`.", examples=[2]
+    )
+    nodes_max: NodesOrNone = Field(
+        default=None, description="It takes so many when it starts and nobody else waits; default: no more.", examples=[8]
+    )
+
+
 class RestartsFields(_Section):
     """How many restarts are paid for. A bare number stands for `program`."""
 
@@ -346,6 +333,7 @@ class JobFields(_Section):
     )
     workdir: Workdir = Field(default=".", description="Directory that is copied at submit.", examples=["."])
     resources: ResourcesFields = Field(default_factory=_absent(ResourcesFields), description="What the job needs.")
+    elastic: ElasticFields = Field(default_factory=_absent(ElasticFields), description="How many nodes it would take.")
     placement: PlacementFields = Field(default_factory=_absent(PlacementFields), description="Where the job may run.")
     roles: dict[RoleName, Annotated[RoleFields, BeforeValidator(_inside("command", (str,)))]] = Field(
         default_factory=dict,
@@ -387,6 +375,7 @@ SECTIONS: dict[str, type[BaseModel]] = {  # `roles.*` stands for each role
     "roles.*": RoleFields,
     "roles.*.resources": RoleResourcesFields,
     "resources": ResourcesFields,
+    "elastic": ElasticFields,
     "placement": PlacementFields,
     "checkpoint": CheckpointFields,
     "restarts": RestartsFields,

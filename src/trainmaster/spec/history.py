@@ -23,7 +23,7 @@ from trainmaster.spec.document import from_mapping
 from trainmaster.spec.mapping import to_mapping
 
 FORM, VERSION = "trainmaster-history", 1
-DECIDING = ("project", "class", "priority", "resources", "roles", "placement", "restarts", "time_limit")
+DECIDING = ("project", "class", "priority", "resources", "elastic", "roles", "placement", "restarts", "time_limit")
 _DIGITS = 16  # of a command's digest
 
 Row = dict[str, Any]
@@ -60,6 +60,7 @@ def heading(nodes: Sequence[Node], rules: Cluster, now_s: float) -> Row:
     told = [
         {
             "name": node.name,
+            "host": node.host,
             "state": node.state.value,
             "pool": node.pool,
             "cpus": node.cpus,
@@ -148,7 +149,8 @@ def _node(entry: Any) -> Node:
     state = NodeState(entry.get("state", "up"))
     pool, cpus = str(entry.get("pool", "default")), _number(entry, "cpus")
     memory = int(_number(entry, "memory_bytes"))
-    return Node(str(entry["name"]), "", "", "", cpus, memory, devices, pool, state=state, counted=amounts)
+    host = str(entry.get("host") or "")
+    return Node(str(entry["name"]), "", host, "", cpus, memory, devices, pool, state=state, counted=amounts)
 
 
 class Records:

@@ -36,6 +36,8 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         "tags": dict(spec.tags),
         "artifacts": list(spec.artifacts),
     }
+    if spec.resources.nodes_max:
+        mapping["elastic"] = {"nodes_max": spec.resources.nodes_max}
     placement = _placement(spec.placement)
     if placement:
         mapping["placement"] = placement

@@ -17,6 +17,7 @@ _PLACES: dict[str, tuple[str, ...]] = {  # option → field
     "work": ("class",),
     "pool": ("placement", "pool"),
     "choose": ("placement", "choose"),
+    "nodes_max": ("elastic", "nodes_max"),
     "checkpoint": ("checkpoint", "path"),
     "keep": ("checkpoint", "keep"),
     "checkpoint_interval": ("checkpoint", "interval"),
@@ -35,7 +36,11 @@ _PLACES: dict[str, tuple[str, ...]] = {  # option → field
     "tags": ("tags",),
     "artifacts": ("artifacts",),
 }
-_NUMBERS = frozenset(("priority", "nodes", "gpus", "cpus", "ranks", "keep", "restarts", "time_limit", "checkpoint_interval"))
+_NUMBERS = frozenset(
+    (
+        "priority", "nodes", "nodes_max", "gpus", "cpus", "ranks", "keep", "restarts", "time_limit", "checkpoint_interval",
+    )
+)  # fmt: skip
 _PAIRS = frozenset(("env", "params", "tags", "data", "accelerators", "custom"))
 _PAIRS_OF_SCALARS = frozenset(("params", "accelerators", "custom"))
 _SECTIONS = frozenset(("resources", "environment", "metrics"))  # options of these names may hold the section itself

@@ -82,7 +82,8 @@ def any_script(submission: Submission, rng: random.Random) -> Script:
 
 def _report(submission: Submission, step: int, rng: random.Random) -> dict[str, object]:
     """A checkpoint of this node alone, this node's part of one of the whole gang, or an artifact."""
-    key, gang = submission.key, submission.job.spec.resources.nodes
+    key, attempt = submission.key, submission.job.attempt
+    gang = 1 if attempt is None else len(attempt.allocation.shares)
     if rng.random() < 0.3:
         name = f"{key.attempt}-{key.node_index}-{step}.png"
         return {"kind": "kept", "path": name, "digest": _DIGEST, "bytes": 1}
