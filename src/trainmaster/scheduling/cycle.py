@@ -47,9 +47,11 @@ class _Decision(Tries):
         expected to end: whoever was refused would be refused again, for the same reason.
         """
         policy, now_s = self.policy, snapshot.now_s
-        if policy.steady is None or policy.preempt is not None or self.resting or self.told_early or snapshot.promised:
+        if policy.steady is None or policy.preempt is not None or self.resting or self.fleeting or self.told_early:
             return False
-        if any(one.at_s <= now_s for one in self.reserved.kept) or not self.tally.idle or now_s >= self.carry.turn_s(now_s):
+        if any(one.at_s <= now_s for one in self.reserved.kept) or now_s >= self.carry.turn_s(now_s):
+            return False
+        if snapshot.promised or not self.tally.idle:
             return False
         if policy.taste(snapshot, self.carry.kept) is not self.space.cells.taste:
             return False

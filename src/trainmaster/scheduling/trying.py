@@ -68,6 +68,7 @@ class Tries:
         self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
+        self.fleeting = False  # something was foreseen: time alone changes that
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
         self.kept_back = False
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
@@ -210,7 +211,7 @@ class Tries:
             return FOREVER  # nobody is waited for, so nobody asks
         if self.foresight is None:
             self.foresight = foresee(self.snapshot, self.carry.kept)
-        self.resting = True  # time alone changes what is foreseen
+        self.fleeting = True
         return self.foresight.held_s(task)
 
     def _walked(self) -> Walk:
