@@ -7,6 +7,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from test_scheduling_laws import History, seeds
 
+from trainmaster.scheduling import predict
 from trainmaster.scheduling.ask import Shape, ask_of
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.predict import TRUST, UNLIKE, Foresight, Predictor, foresee
@@ -85,9 +86,16 @@ def test_a_neighbour_that_runs_on_and_on_says_that_it_takes_long() -> None:
     assert old > 5 * nobody
 
 
+@pytest.mark.parametrize("batch", [predict._BATCH, 3])  # how much longer the past is than what is not looked at yet
 @settings(max_examples=60, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
-def test_who_followed_knows_the_same_as_who_has_just_come(seed: int) -> None:
+def test_who_followed_knows_the_same_as_who_has_just_come(batch: int, seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predict, "_BATCH", batch)
+        follows(seed)
+
+
+def follows(seed: int) -> None:
     rng = Random(seed)
     history, followed = History(rng, POLICIES["easy"], rng.choice([1.0, 1000.0])), Predictor()
     for _ in range(30):

@@ -30,7 +30,9 @@ _FADES = tuple(FADE**distance for distance in range(NEAR))
 _FORGET_ALL, _FORGET = 0.998, 0.95  # what is left of older jobs with each newer one: of all jobs, of a part of them
 _FIRST_SHARE, _FIRST_S = 0.3, 3600.0  # before anything is known: of the limit; without one
 _ROOM, _LOG_MAX = 1000, 10_000  # answers that are kept of jobs that are gone; changes that are followed
-_AGE_S, _AGES = 60.0, 2  # ages are told apart from a minute on, so many to a doubling
+_AGE_S = 240.0  # ages are told apart from here on, once they have doubled: who has just begun says nothing yet
+_LEAST_S = 60.0  # nothing is predicted to be shorter
+_BATCH, _BATCH_MAX = 64, 64  # of so many times as many that are over the last few count as still running, up to so many
 
 
 class Life(NamedTuple):
@@ -48,6 +50,7 @@ class _Crowd:
         self.over: list[Life] = []  # by submission
         self.living: list[Life] = []  # by submission
         self.changes: list[int] = []  # whose life is another now, as it came
+        self.gaps: dict[Hashable, _Near] = {}  # jobs between the same two neighbours listen to the same ones
 
     def learn(self, life: Life) -> None:
         """One is over."""
@@ -59,6 +62,17 @@ class _Crowd:
         if living != self.living:
             self.changes += {life.seq for life in set(living) ^ set(self.living)}
             self.living = living
+
+    def near(self, seq: int, kind: Kind) -> "_Near":
+        """What there is to listen to for one of them."""
+        at, beside = bisect_left(self.over, seq, key=_seq), bisect_left(self.living, seq, key=_seq)
+        itself = beside < len(self.living) and self.living[beside].seq == seq
+        before = self.over[at - 1].seq if at else -1, self.living[beside - 1].seq if beside else -1
+        gap = (before, seq if itself else -1, kind.ask, kind.limit_s, kind.command)
+        found = self.gaps.get(gap)
+        if found is None or found.touched(self):
+            found = self.gaps[gap] = _Near(self, seq, kind)
+        return found
 
 
 class Predictor:
@@ -74,14 +88,21 @@ class Predictor:
 
     def follow(self, snapshot: Snapshot) -> None:
         """Take in what has ended since, and how long those that run have run by now."""
-        for past in snapshot.ended[self.seen :]:
+        ended, now_s = snapshot.ended, snapshot.now_s
+        known = len(ended) - len(ended) % min(_BATCH_MAX, max(1, len(ended) // _BATCH))
+        for past in ended[self.seen : known]:
             self._learn(past)
-        self.seen = len(snapshot.ended)
+        self.seen = known
         running: dict[Owner, list[Life]] = {}
+        for past in ended[known:]:
+            if past.ran_s >= _AGE_S:
+                kind = past.kind
+                running.setdefault((kind.project, kind.member), []).append(Life(past.seq, _round_s(past.ran_s), kind))
         for run in snapshot.running.values():
-            kind = run.task.kind
-            age_s = _round_s(run.task.attained_s + snapshot.now_s - run.placed_s)
-            running.setdefault((kind.project, kind.member), []).append(Life(run.task.seq, age_s, kind))
+            age_s = run.task.attained_s + now_s - run.placed_s
+            if age_s >= _AGE_S:
+                kind = run.task.kind
+                running.setdefault((kind.project, kind.member), []).append(Life(run.task.seq, _round_s(age_s), kind))
         for owner in running.keys() | self._running:
             self._crowds.setdefault(owner, _Crowd()).see(sorted(running.get(owner, ()), key=_seq))
         self._running = set(running)
@@ -90,6 +111,7 @@ class Predictor:
             self._known, self._near = {}, {}  # of jobs that are gone, most of them
             for crowd in self._crowds.values():
                 crowd.changes.clear()
+                crowd.gaps.clear()
 
     def total_s(self, task: Task) -> float:
         """How long it will have run when it is over, in all its attempts; whatever it has run so far."""
@@ -101,7 +123,7 @@ class Predictor:
             return known[2]
         near = self._near.get(task.seq)
         if near is None or near.touched(crowd):
-            near = self._near[task.seq] = _Near(crowd, task.seq, kind)
+            near = self._near[task.seq] = crowd.near(task.seq, kind)
         total_s = near.mean_s(self._prior_s(kind))
         if kind.limit_s is not None:
             total_s = min(total_s, kind.limit_s)
@@ -134,6 +156,8 @@ class _Near:
         self.total = self.weight = 0.0
         self.living: list[tuple[float, float, float]] = []
         self.looked = len(crowd.changes)  # so far its changes were looked at
+        self.stale = False
+        self.told: tuple[float, float] | None = None  # the mean for a prior
         over, living = crowd.over, crowd.living
         at, beside = bisect_left(over, seq, key=_seq), bisect_left(living, seq, key=_seq)
         found = self._walk(kind, _backwards(over, living, at - 1, beside - 1))
@@ -165,20 +189,22 @@ class _Near:
     def touched(self, crowd: _Crowd) -> bool:
         """Whether anything has changed of what was listened to."""
         first, last, changes = self.first, self.last, crowd.changes
-        for at in range(self.looked, len(changes)):
-            if first <= changes[at] <= last:
-                return True
-        self.looked = len(changes)
-        return False
+        if not self.stale and self.looked < len(changes):
+            self.stale = any(first <= seq <= last for seq in changes[self.looked :])
+            self.looked = len(changes)
+        return self.stale
 
     def mean_s(self, prior_s: float) -> float:
         """Of one that runs one learns the more, the longer it has; it is thought to run at least as long as the others did."""
+        if self.told is not None and self.told[0] == prior_s:
+            return self.told[1]
         total, weight = self.total + TRUST * prior_s, self.weight + TRUST
         mean_s = total / weight
         for share, age_s, limit_s in self.living:
             share *= age_s / (age_s + mean_s)
             total += share * min(max(mean_s, LASTING * age_s), limit_s)
             weight += share
+        self.told = prior_s, total / weight
         return total / weight
 
 
@@ -219,7 +245,7 @@ def _parts(kind: Kind) -> tuple[Hashable, Hashable, Hashable]:
 
 def _round_s(age_s: float) -> float:
     """An age, rounded down: it is news only so often."""
-    return _AGE_S * exp2(int(_AGES * log2(max(age_s, _AGE_S) / _AGE_S)) / _AGES)
+    return _AGE_S * exp2(int(log2(age_s / _AGE_S)))
 
 
 def _seq(life: Life) -> int:
@@ -267,7 +293,7 @@ def shortest(snapshot: Snapshot, task: Task) -> Key:
 
 def _still_s(total_s: float, task: Task) -> float:
     """What is left of it; doubled as often as it has been passed."""
-    total_s = max(total_s, _AGE_S)
+    total_s = max(total_s, _LEAST_S)
     while total_s <= task.attained_s:
         total_s *= 2.0
     limit_s = task.kind.limit_s
