@@ -266,7 +266,8 @@ class Foresight(NamedTuple):
         """How long what one holds should be counted on to be held.
 
         Twice the prediction: a reservation that comes too early keeps others out in vain, again and again. Of one that is to
-        start the same as of one that runs, else each that is let in beside a reservation would move it on.
+        start the same as of one that runs, else each that is let in beside a reservation would move it on (`left_s` of it lets
+        more in, and gains more, until somebody has waited for long: `trying`).
         Source: doubled estimates, D. Zotkin and P. Keleher, HPDC'99.
         """
         return _still_s(2.0 * self.predictor.total_s(task), task)

@@ -27,6 +27,7 @@ from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.task import Kind, Run, Task, alone
 from trainmaster.scheduling.timeline import End, Ends, Walk
 
+STRICT_S = 3 * 86_400.0  # of a wait; from then on only who is sure to be gone by then starts beside it, whatever the order gains
 WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
 
 
@@ -68,6 +69,7 @@ class Tries:
         self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
+        self.strict = False  # room is kept for one that has waited for long
         self.fleeting = False  # something was foreseen: time alone changes that
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
         self.kept_back = False
@@ -212,7 +214,8 @@ class Tries:
         if self.foresight is None:
             self.foresight = foresee(self.snapshot, self.carry.kept)
         self.fleeting = True
-        return self.foresight.held_s(task)
+        eager = not (self.policy.trusts or self.strict or task.running)
+        return self.foresight.left_s(task) if eager else self.foresight.held_s(task)
 
     def _walked(self) -> Walk:
         """The way through the ends of those that run, and of those just started, as the policy thinks of them."""
@@ -337,3 +340,4 @@ class Tries:
             found = soonest(anyhow, walk, self.now_s, patient_s)
         if found is not None:
             self.reserved.keep(task.id, found[0].ask, found[1], self._holds_s(task))
+            self.strict = self.strict or self.now_s - task.since_s >= STRICT_S
