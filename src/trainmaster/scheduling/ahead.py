@@ -50,8 +50,11 @@ class Later:
         """The number of a node's cell then, if it gives `shape` now: from the very GPUs that it would be given."""
         space = self._space
         step = space.cells.steps(space.of[node], shape)[0][1]
-        devices = space.pick(space.free[node].copy(), node, shape, step)
-        return space.after(node, Part(shape, devices, -1), self.cell(node), self.gpus(node).copy())
+        return self.after(node, Part(shape, space.pick(space.free[node].copy(), node, shape, step), -1))
+
+    def after(self, node: int, part: Part) -> int:
+        """The number of a node's cell then, if a member's part came back, or went."""
+        return self._space.after(node, part, self.cell(node), self.gpus(node).copy())
 
     def gpus(self, node: int) -> list[int]:
         """What is free of each GPU of a node then."""

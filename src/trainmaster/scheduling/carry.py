@@ -16,7 +16,7 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
-from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.task import Kind, Run, Task, by_kind
 
 Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
 
@@ -136,9 +136,7 @@ class Carry:
 
     def _enter_all(self, snapshot: Snapshot) -> None:
         """What all `runs` hold."""
-        alike = defaultdict[Kind, list[Run]](list)
-        for run in self.runs.values():
-            alike[run.task.kind].append(run)
+        alike = by_kind(self.runs.values())
         self.tally = Tally(snapshot.rules, snapshot.sites)
         self.tally.fill(alike)
         self.holdings = self.kept["holdings"] = Holdings()

@@ -218,10 +218,7 @@ def _most_in_one(space: Space, ask: Ask, level: str) -> str:
 
 def occupied(snapshot: Snapshot) -> Space:
     """The space with everything that runs taken out."""
-    space = Space(snapshot.sites)
-    for run in snapshot.running.values():
-        space.hold(run.grant)
-    return space
+    return Space(snapshot.sites, None, (run.grant for run in snapshot.running.values()))
 
 
 def _in_use(shape: Shape, space: Space, running: Mapping[str, Run]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 They are found by trying the whole gain before anyone is touched.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from trainmaster.scheduling.quota import Tally, asked
 from trainmaster.scheduling.room import Room
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Run, Task
+from trainmaster.scheduling.task import Run, Task, by_kind
 
 EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
 
@@ -52,8 +53,13 @@ class Stage:
     def softest(self) -> list[Run]:
         """Those that may be stopped: the lowest class first, then the least work lost, then the youngest."""
         if self._softest is None:
-            now_s = self.snapshot.now_s
-            able = [run for run in self.runs.values() if not run.stopping and self._may_stop(run)]
+            now_s, rules = self.snapshot.now_s, self.snapshot.rules
+            undisturbed_s = [rules.min_run_s * 2.0**evictions for evictions in range(EVICTIONS_MAX + 1)]
+            able = []
+            for work, runs in self._by_work().items():
+                if rules.work(work).preemptible:
+                    ran = ((run, now_s - run.placed_s) for run in runs)
+                    able += [one for one, s in ran if s > 0 and s >= undisturbed_s[min(one.task.evictions, EVICTIONS_MAX)]]
             ranked = [
                 (run.task.kind.tier, (now_s - run.kept_s) * run.grant.ask.gpu_milli, -run.placed_s, -run.task.seq, run)
                 for run in able
@@ -61,11 +67,13 @@ class Stage:
             self._softest = [one[-1] for one in sorted(ranked)]
         return self._softest
 
-    def _may_stop(self, run: Run) -> bool:
-        rules = self.snapshot.rules
-        undisturbed_s = rules.min_run_s * 2.0 ** min(run.task.evictions, EVICTIONS_MAX)
-        ran_s = self.snapshot.now_s - run.placed_s
-        return rules.work(run.task.kind.work).preemptible and ran_s > 0 and ran_s >= undisturbed_s
+    def _by_work(self) -> Mapping[str, list[Run]]:
+        """Those that may be told to stop, by their workload class."""
+        found = defaultdict[str, list[Run]](list)
+        for run in self.runs.values():
+            if not run.stopping:
+                found[run.task.kind.work].append(run)
+        return found
 
 
 Candidates = Callable[[Stage, Task], Sequence[Run]]
@@ -139,26 +147,23 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
     def enough() -> bool:
         return room.enough and (not barred or tally.barrier(kind) is None)
 
-    def go(run: Run, sign: int) -> None:
-        room.come_back(later, run, sign)
+    def quota(run: Run, sign: int) -> None:
         if barred:
-            tally.enter(run.task.kind, run.grant, -sign)
+            tally.enter(run.task.kind, run.grant, sign)
 
     for run in candidates:
         if enough():
             break
         chosen.append(run)
-        go(run, 1)
+        room.come_back(later, run)
+        quota(run, -1)
     found = enough()
     needed = []
     for run in reversed(chosen):  # the last to be taken in is the dearest: try without it first
-        if found and not barred and not room.counts(later, run):
-            continue
-        go(run, -1)
-        if found and not enough():
-            go(run, 1)
+        quota(run, 1)
+        if found and ((barred and tally.barrier(kind) is not None) or not room.can_spare(later, run)):
+            quota(run, -1)
             needed.append(run)
     if barred:
-        for run in needed:
-            tally.enter(run.task.kind, run.grant)
+        tally.fill(by_kind(needed))
     return needed[::-1] or None

@@ -3,10 +3,12 @@
 This is what stops thrash when those who make way leave at different times: what has become free waits for whom it was freed.
 """
 
+from collections.abc import Collection, Sequence
+
 from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.task import Run, Task, alone
+from trainmaster.scheduling.task import Run, Task, alone, by_kind
 
 
 class Promises:
@@ -40,9 +42,8 @@ class Promises:
                 coming.append((task, grant))
         for task, grant in coming:
             barred = tally.barrier(task.kind, grant) is not None
-            for run in stopping:
-                if run.task.id not in self._gone and (barred or not set(run.grant.nodes).isdisjoint(grant.nodes)):
-                    self.let_go(run)
+            theirs = [run for run in stopping if barred or not set(run.grant.nodes).isdisjoint(grant.nodes)]
+            self.let_go([run for run in theirs if run.task.id not in self._gone])
             if not space.has(grant) or tally.barrier(task.kind, grant) is not None:
                 self.broken.append(task.id)
                 continue
@@ -68,47 +69,51 @@ class Promises:
     def _barred(self, task: Task, grant: Grant) -> bool:
         """Whether quota stands in its way as long as those that make way are there."""
         tally = self._carry.tally
-        for run in self._gone.values():
-            tally.enter(run.task.kind, run.grant)
+        alike = by_kind(self._gone.values())
+        tally.fill(alike)
         barred = tally.barrier(task.kind, grant) is not None
-        for run in self._gone.values():
-            tally.enter(run.task.kind, run.grant, -1)
+        tally.fill(alike, -1)
         return barred
 
     def _beside(self, node: int, runs: list[Run]) -> bool:
         """Whether a node has enough for those that make way and for all that is given of it besides."""
         space = self._carry.space
         parts = [run.grant.part(index, -1) for run in runs for index in _members(run.grant, node)]
+        if space.cells.left[space.of[node]][0] < sum([part.shape.gpu_milli for part in parts]):
+            return False  # most questions end here
         number, free = space.of[node], space.free[node].copy()
         for part in parts:
             number = space.after(node, part, number, free)
         cell = space.cells.values[number]
         return min((cell.cpus, cell.memory, *(amount for _, amount in cell.counted), *free)) >= 0
 
-    def let_go(self, run: Run) -> None:
-        """It makes way: what it has is there to be given."""
-        self._gone[run.task.id] = run
-        self._carry.space.give(run.grant)
-        self._carry.tally.enter(run.task.kind, run.grant, -1)
-        for node in run.grant.nodes:
-            self._leaving.setdefault(node, []).append(run)
+    def let_go(self, runs: Sequence[Run]) -> None:
+        """They make way: what they have is there to be given."""
+        for run in runs:
+            self._gone[run.task.id] = run
+            for node in run.grant.nodes:
+                self._leaving.setdefault(node, []).append(run)
+        self._carry.space.give(*(run.grant for run in runs))
+        self._carry.tally.fill(by_kind(runs), -1)
 
-    def keep(self, run: Run) -> None:
-        """It does not make way after all."""
-        del self._gone[run.task.id]
-        self._carry.space.hold(run.grant)
-        self._carry.tally.enter(run.task.kind, run.grant)
-        for node in run.grant.nodes:
-            self._leaving[node].remove(run)
+    def keep(self, runs: Sequence[Run]) -> None:
+        """They do not make way after all."""
+        for run in runs:
+            del self._gone[run.task.id]
+            for node in run.grant.nodes:
+                self._leaving[node].remove(run)
+        self._hold(runs)
 
     def end(self) -> None:
         """Put the space back as those that run have it."""
         for task, grant in self._held:
             self._carry.space.give(grant)
             self._carry.tally.enter(task.kind, grant, -1)
-        for run in self._gone.values():
-            self._carry.space.hold(run.grant)
-            self._carry.tally.enter(run.task.kind, run.grant)
+        self._hold(self._gone.values())
+
+    def _hold(self, runs: Collection[Run]) -> None:
+        self._carry.space.hold(*(run.grant for run in runs))
+        self._carry.tally.fill(by_kind(runs))
 
 
 def _members(grant: Grant, node: int) -> list[int]:

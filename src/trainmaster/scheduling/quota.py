@@ -45,16 +45,18 @@ class Tally:
         self._owing = {resource: sum(owed.values()) for resource, owed in self._owed.items()}
         self._nested = any(self._inside(one.name, owed) for owed in self._owed.values() for one in rules.projects)
 
-    def fill(self, alike: Mapping[Kind, Sequence[Run]]) -> None:
-        """All that these hold. What jobs of one kind hold is the same, unless any kind of GPU is welcome to them."""
+    def fill(self, alike: Mapping[Kind, Sequence[Run]], sign: int = 1) -> None:
+        """All that these hold (or no longer do: `sign` -1). What jobs of one kind hold is the same, unless any kind of GPU is
+        welcome to them.
+        """
         if self.idle:
             return
         for kind, runs in alike.items():
             if kind.choices is None and (len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli):
-                self._enter(kind, kind.ask, asked(kind.ask), len(runs))
+                self._enter(kind, kind.ask, asked(kind.ask), sign * len(runs))
             else:
                 for run in runs:
-                    self.enter(kind, run.grant)
+                    self.enter(kind, run.grant, sign)
 
     def enter(self, kind: Kind, grant: Grant, sign: int = 1) -> None:
         """A job of this kind holds this (or no longer does: `sign` -1)."""

@@ -3,7 +3,7 @@
 from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.domains import NOWHERE
-from trainmaster.scheduling.space import Space
+from trainmaster.scheduling.space import Part, Space
 from trainmaster.scheduling.task import Run
 
 
@@ -20,6 +20,7 @@ class Room:
         self._of = space.domains(ask.within)[0] if ask.within is not None else None
         self._counts: dict[int, list[int]] = {}  # of each domain: able, led
         self._good: set[int] = set()  # domains with room
+        self._few: dict[int, tuple[int, list[Part]]] = {}  # of nodes with too few GPUs: how many, and what has come back
         if self._of is None:
             self.able = space.count(ask.each)
             self.led = self.able if ask.lead is None else space.count(ask.lead)
@@ -61,19 +62,57 @@ class Room:
         counts[1] += led
         (self._good.add if counts[0] >= self.ask.nodes and counts[1] > 0 else self._good.discard)(domain)
 
-    def counts(self, later: Later, run: Run) -> bool:
-        """Whether any of a run's nodes can give a part in `later`: else it makes no difference that it has gone from them."""
-        return any(node >= 0 and self.space.gives(later.cell(node), self.ask.each) for node in run.grant.nodes)
-
-    def come_back(self, later: Later, run: Run, sign: int = 1) -> None:
-        """A run's nodes come back in `later` (or go again: `sign` -1)."""
-        space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
+    def can_spare(self, later: Later, run: Run) -> bool:
+        """Whether there is enough without a run whose nodes have come back in `later`: they go again then."""
+        gives, each, lead = self.space.gives, self.ask.each, self.ask.lead
+        missed, gone, sites = list[tuple[int, int, int]](), list[tuple[int, Part]](), self.space.sites
         for index, node in enumerate(run.grant.nodes):
-            if node >= 0 and space.sites[node].open:
-                before = later.cell(node)
-                later.give(node, run.grant.part(index, sign))
-                after = later.cell(node)
-                if before != after:
-                    able = gives(after, each) - gives(before, each)
-                    led = able if lead is None else gives(after, lead) - gives(before, lead)
-                    self.change(node, able, led)
+            if node < 0 or not sites[node].open or not gives(before := later.cell(node), each):
+                continue  # it makes no difference that it has gone from this one
+            part = run.grant.part(index, -1)
+            after = later.after(node, part)
+            able = gives(after, each) - 1
+            missed.append((node, able, able if lead is None else gives(after, lead) - gives(before, lead)))
+            gone.append((node, part))
+        for node, able, led in missed:
+            self.change(node, able, led)
+        if self.enough:
+            for node, part in gone:
+                later.give(node, part)
+            return True
+        for node, able, led in missed:
+            self.change(node, -able, -led)
+        return False
+
+    def come_back(self, later: Later, run: Run) -> None:
+        """A run's nodes come back in `later`: each as soon as it has GPUs enough for a member's part, else at `settle`."""
+        space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
+        left, few, needs = space.cells.left, self._few, each.gpu_milli
+        for index, node in enumerate(run.grant.nodes):
+            if node < 0 or not space.sites[node].open:
+                continue
+            part, before = run.grant.part(index), later.cell(node)
+            if needs:
+                has, parts = few.get(node) or (left[before][0], [])
+                has += part.shape.gpu_milli
+                parts.append(part)
+                if has < needs:
+                    few[node] = has, parts
+                    continue
+                few.pop(node, None)
+                for one in parts:
+                    later.give(node, one)
+            else:
+                later.give(node, part)
+            after = later.cell(node)
+            if before != after:
+                able = gives(after, each) - gives(before, each)
+                led = able if lead is None else gives(after, lead) - gives(before, lead)
+                self.change(node, able, led)
+
+    def settle(self, later: Later) -> None:
+        """What has come back of nodes that cannot give a part even so."""
+        for node, (_, parts) in self._few.items():
+            for part in parts:
+                later.give(node, part)
+        self._few = {}

@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import Labels
@@ -11,7 +12,6 @@ from trainmaster.scheduling.cells import FOREVER, Cell, Cells, Step
 from trainmaster.scheduling.domains import Domain, domain_of, numbered
 
 GONE = "gone"  # why a site does not count any more
-_Held = tuple[Ask, bool, tuple[int, ...]]  # of whose request, whether as its first node, devices
 FEW = 8  # of so many times as many it is quicker to look for each by itself
 
 
@@ -46,6 +46,10 @@ class Grant(NamedTuple):
         return Part(self.ask.first if index == 0 else self.ask.each, self.devices[index] if self.devices else (), sign)
 
 
+_Held = tuple[Ask, bool, tuple[int, ...]]  # of whose request, whether as its first node, devices
+_DEVICES = itemgetter(2)
+
+
 class Site(NamedTuple):
     """A node as it is when nothing runs on it. `open` says whether new work may be placed on it."""
 
@@ -76,34 +80,13 @@ class Space:
         self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
         self.until_s = 0.0  # nodes that close before are left out of every count
         self._domains: dict[str, tuple[list[int], list[Domain]]] = {}
-        self._fill(grants)
         for node, site in enumerate(self.sites):
             if site.open:
                 self.nodes.setdefault(self.of[node], []).append(node)
         self._by_gpus: dict[int, set[int]] = {}  # cells of `nodes` by the GPUs that they have left, in thousandths
         for number in self.nodes:
             self._by_gpus.setdefault(self.cells.left[number][0], set()).add(number)
-
-    def _fill(self, grants: Iterable[Grant]) -> None:
-        """As `hold` for each of them, but that nodes of which the same is held are looked at once."""
-        taken: dict[int, list[_Held]] = {}
-        for grant in grants:
-            ask, devices = grant.ask, grant.devices
-            for index, node in enumerate(grant.nodes):
-                if node >= 0:
-                    taken.setdefault(node, []).append((ask, index == 0, devices[index] if devices else ()))
-        known: dict[tuple[Any, ...], tuple[int, list[int]]] = {}
-        for node, held in taken.items():
-            self.tenants[node] = len(held)
-            self.shared += len(held) - 1
-            key = (self.of[node], self.sites[node].devices, *held)
-            found = known.get(key)
-            if found is None:
-                number, free = self.of[node], self.free[node].copy()
-                for asked, first, gpus in held:
-                    number = self.after(node, Part(asked.first if first else asked.each, gpus, -1), number, free)
-                found = known[key] = number, free
-            self.of[node], self.free[node] = found[0], found[1].copy()
+        self._shift(list(grants), -1)
 
     def fitting(self, shape: Shape) -> list[tuple[int, list[int]]]:
         """Cells that can give `shape`, with their open nodes."""
@@ -166,13 +149,43 @@ class Space:
         self._settle(chosen, numbers, 1)
         return Grant(ask, tuple(chosen), tuple(devices))
 
-    def give(self, grant: Grant) -> None:
-        """Take a gang's nodes back."""
-        self._settle(*self._changed(grant, 1), -1)
+    def give(self, *grants: Grant) -> None:
+        """Take gangs' nodes back."""
+        self._shift(grants, 1)
 
-    def hold(self, grant: Grant) -> None:
-        """Take out what an attempt holds already, on those very devices. What is more than there is goes below zero."""
-        self._settle(*self._changed(grant, -1), 1)
+    def hold(self, *grants: Grant) -> None:
+        """Take out what attempts hold already, on those very devices. What is more than there is goes below zero."""
+        self._shift(grants, -1)
+
+    def _shift(self, grants: Sequence[Grant], sign: int) -> None:
+        nodes, numbers = self._changed(grants[0], sign) if len(grants) == 1 else self._changed_by_all(grants, sign)
+        self._settle(nodes, numbers, -sign)
+
+    def _changed_by_all(self, grants: Iterable[Grant], sign: int) -> tuple[Sequence[int], list[int]]:
+        """As `_changed` for several: nodes to which the same happens are looked at once. One of each is left to enter."""
+        parts: dict[int, list[_Held]] = {}
+        for ask, where, devices in grants:
+            for index, node in enumerate(where):
+                if node >= 0:
+                    parts.setdefault(node, []).append((ask, index == 0, devices[index] if devices else ()))
+        known: dict[tuple[Any, ...], tuple[int, list[int]]] = {}
+        of, tenants, numbers = self.of, self.tenants, []
+        for node, some in parts.items():
+            if len(some) > 1:
+                some.sort(key=_DEVICES)
+                there = tenants[node]
+                tenants[node] = rest = there - sign * (len(some) - 1)
+                self.shared += max(0, rest - 1) - max(0, there - 1)
+            key = (of[node], self.sites[node].devices, *self.free[node], *some)
+            found = known.get(key)
+            if found is None:
+                number, free = of[node], self.free[node].copy()
+                for asked, first, gpus in some:
+                    number = self.after(node, Part(asked.first if first else asked.each, gpus, sign), number, free)
+                found = known[key] = number, free
+            numbers.append(found[0])
+            self.free[node] = found[1].copy()
+        return list(parts), numbers
 
     def _changed(self, grant: Grant, sign: int) -> tuple[Sequence[int], list[int]]:
         """Its nodes that are in this inventory, and the cell each goes to when its part comes back (or goes: `sign` -1)."""

@@ -1,5 +1,7 @@
 """A job as the scheduler sees it. What many jobs have in common is one object, their kind: they are planned together."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -124,6 +126,14 @@ class Run(NamedTuple):
         task, ran_s = self.task, now_s - self.placed_s
         left_s = None if task.estimate_s is None else max(0.0, task.estimate_s - ran_s)
         return task._replace(attained_s=task.attained_s + ran_s, estimate_s=left_s, running=True)
+
+
+def by_kind(runs: Iterable[Run]) -> Mapping[Kind, list[Run]]:
+    """Those of each kind."""
+    found = defaultdict[Kind, list[Run]](list)
+    for run in runs:
+        found[run.task.kind].append(run)
+    return found
 
 
 class Past(NamedTuple):

@@ -159,6 +159,7 @@ def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
         room.led = room.able
         if at_s is None and room.enough:
             at_s = max(end_s, now_s)
+    room.settle(later)
     return None if at_s is None else Found(at_s, room.able, room.led, later, [])
 
 

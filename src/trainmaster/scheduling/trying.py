@@ -317,12 +317,10 @@ class Tries:
             self.vain.add(vain)  # nor for those behind it: what is free only becomes less
             return False
         self.walk = None
-        for run in chosen:
-            self.promises.let_go(run)
+        self.promises.let_go(chosen)
         nodes = given(self.space, ask, self._places(task, self.tally.shut(task.kind)), kept, task.kind.wish)
         if nodes is None:  # what comes back is kept for one ahead of it
-            for run in chosen:
-                self.promises.keep(run)
+            self.promises.keep(chosen)
             return False
         self.lost.clear()
         self.held_off.clear()
