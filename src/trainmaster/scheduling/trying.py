@@ -27,7 +27,7 @@ from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.task import Kind, Run, Task, alone
 from trainmaster.scheduling.timeline import End, Ends, Walk
 
-STRICT_S = 3 * 86_400.0  # of a wait; from then on only who is sure to be gone by then starts beside it, whatever the order gains
+STRICT_S = 3 * 86_400.0  # of a wait; from then on only who is sure to be gone in time starts beside it
 WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
 
 
