@@ -37,7 +37,7 @@ def submit(tm: Tm, name: str, nodes: int, placement: str) -> str:
 
 
 def test_a_gang_waits_for_its_rack_and_another_for_a_while(tm: Tm) -> None:
-    strict, patient = submit(tm, "strict", 2, "{within: rack}"), submit(tm, "patient", 2, "{prefer: rack, prefer_for: 10s}")
+    patient, strict = submit(tm, "patient", 2, "{prefer: rack, prefer_for: 10s}"), submit(tm, "strict", 2, "{within: rack}")
     asks = "waiting for 2 nodes with 1 GPU, 0.1 CPUs each, in one rack, all at once: other jobs hold what it needs"
     told = {strict: asks, patient: f"{asks}; after 10 s in the queue it takes any place"}
     deadline(lambda: {job: tm.show(job)["reason"] for job in told} == told, "they do not say what they wait for", 30.0)
