@@ -103,22 +103,24 @@ class _Decision(Tries):
         """Whether it need not even be looked at: it does not fit or what is free is kept for others, nobody may be stopped for
         it, no room is kept for more.
         """
-        ask = task.kind.ask
+        if not self.reserved.full:
+            return False
+        kind = task.kind
+        ask, settled, preempt = kind.ask, self.promises.settled, self.policy.preempt
         lost = ask in self.lost
         if (
-            task.kind.choices is not None
-            or (not lost and not self.is_held_off(task, ask))
-            or not self.reserved.full
+            kind.choices is not None
+            or (not lost and (ask not in self.held_off or not self.is_held_off(task, ask)))
             or task.not_before_s > self.now_s
-            or (task.kind.wish.prefer is not None and sought(task, self.now_s, self.busy) is not ask)
-            or task.id in self.promises.settled
-            or (self.policy.preempt is not None and self.policy.preempt(self.stage, task))
+            or (kind.wish.prefer is not None and sought(task, self.now_s, self.busy) is not ask)
+            or (settled and task.id in settled)
+            or (preempt is not None and preempt(self.stage, task))
         ):
             return False
-        if lost:
+        if not lost:
+            self.refused[kind], self.kept_back = self.carry.kept_back(ask), True
+        elif ask not in self.passed:
             self.passed[ask] = self.carry.busy[ask]
-        else:
-            self.refused[task.kind], self.kept_back = self.carry.kept_back(ask), True
         return True
 
     def _goes_on(self, task: Task) -> bool:

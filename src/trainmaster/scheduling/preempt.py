@@ -6,6 +6,7 @@ They are found by trying the whole gain before anyone is touched.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.ask import Ask
@@ -17,6 +18,7 @@ from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Run, Task, by_kind
 
 EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
+_TIER = attrgetter("task.kind.tier")
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class Stage:
     def lowest(self) -> int:
         """The lowest class of those that run."""
         if self._lowest is None:
-            self._lowest = min((run.task.kind.tier for run in self.runs.values()), default=0)
+            self._lowest = min(map(_TIER, self.runs.values()), default=0)
         return self._lowest
 
     @property

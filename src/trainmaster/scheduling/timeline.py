@@ -1,7 +1,9 @@
 """When a gang will fit: the ends of those that run, and the reservations of those ahead, walked through in their order."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from trainmaster.scheduling.ahead import Later
@@ -17,7 +19,7 @@ Ends = Sequence[End]  # sorted
 
 
 class Booking(NamedTuple):
-    """Nodes that are somebody else's until then."""
+    """Nodes, open ones, that are somebody else's until then."""
 
     until_s: float
     nodes: frozenset[int]
@@ -39,6 +41,7 @@ class Found(NamedTuple):
 
 
 _Change = tuple[int, int, int, list[int]]  # a node, its cell before and after, what is free of its GPUs then
+_UNTIL_S, _END_S = attrgetter("until_s"), itemgetter(0)
 
 
 class Walk:
@@ -49,42 +52,47 @@ class Walk:
 
     def __init__(self, space: Space, ends: Ends, counts: bool = False) -> None:
         self.space, self.ends, self.counts = space, ends, counts
-        self._changes: list[list[_Change]] = []
+        self.known: list[list[_Change]] = []  # what `changes` has found out so far
         self._later = Later(space)
+        self._over, self._of, self._free = 0, dict[int, int](), dict[int, list[int]]()  # `later` was last asked for so many
 
     def changes(self, at: int) -> list[_Change]:
         """What becomes of the nodes of the one whose end is at this place."""
         sites, later = self.space.sites, self._later
-        while len(self._changes) <= at:
-            grant, found = self.ends[len(self._changes)][2].grant, list[_Change]()
+        while len(self.known) <= at:
+            grant, found = self.ends[len(self.known)][2].grant, list[_Change]()
             for index, node in enumerate(grant.nodes):
                 if node >= 0 and sites[node].open:
                     before = later.cell(node)
                     later.give(node, grant.part(index))
                     found.append((node, before, later.cell(node), later.gpus(node).copy()))
-            self._changes.append(found)
-        return self._changes[at]
+            self.known.append(found)
+        return self.known[at]
 
     def later(self, count: int) -> Later:
         """The space when the first `count` are over."""
-        over = [change for found in self._changes[:count] for change in found]
-        return Later(self.space, {node: after for node, _, after, _ in over}, {node: free for node, _, _, free in over})
+        if count < self._over:
+            self._over, self._of, self._free = 0, {}, {}
+        for found in self.known[self._over : count]:
+            for node, _, after, free in found:
+                self._of[node], self._free[node] = after, free
+        self._over = count
+        return Later(self.space, self._of.copy(), self._free.copy())
 
 
 class _Count:
     """How much room there is for `ask` as time goes on."""
 
     def __init__(self, walk: Walk, ask: Ask, booked: Sequence[Booking]) -> None:
+        """`booked`: the first to be over first."""
         space = walk.space
         self.walk, self.room, self.ended = walk, Room(space, ask), 0
         self.back: list[int] = []  # nodes that have come back
         self._each, self._first = space.giving(ask.each), space.giving(ask.first)
         self._taken: dict[int, float] = {}  # nodes that are somebody else's, and until when
         for one in booked:
-            for node in one.nodes:
-                if one.until_s > self._taken.get(node, 0.0) and space.sites[node].open:
-                    self._taken[node] = one.until_s
-        self._cells = {node: space.of[node] for node in self._taken}
+            self._taken.update(dict.fromkeys(one.nodes, one.until_s))
+        self._cells = dict(zip(self._taken, map(space.of.__getitem__, self._taken), strict=True))
         if ask.within is None:  # it does not matter then which nodes these are
             for number, nodes in Counter(self._cells.values()).items():
                 self._change(NOWHERE, number, -nodes)
@@ -92,15 +100,32 @@ class _Count:
             for node, number in self._cells.items():
                 self._change(node, number, -1)
 
-    def end(self) -> None:
-        """The nodes of the next one come back."""
-        for node, before, after, _ in self.walk.changes(self.ended):
-            if node in self._taken:
-                self._cells[node] = after
-            elif (self._first(after) and not self._first(before)) or (self._each(after) and not self._each(before)):
-                self._change(node, before, -1)
-                self._change(node, after, 1)
-        self.ended += 1
+    def fits(self, now_s: float, booked: Sequence[Booking]) -> float | None:
+        """When there is enough, and everything that comes back by then is; None: nobody knows.
+
+        One loop without calls where nothing comes of an end: this is where a decision with many reservations spends its time.
+        """
+        walk, room, taken, cells, each, first = self.walk, self.room, self._taken, self._cells, self._each, self._first
+        known, at, at_s = walk.known, 0, FOREVER
+        for end_s in chain(map(_END_S, walk.ends), (FOREVER,)):
+            while at < len(booked) and booked[at].until_s <= end_s and booked[at].until_s <= at_s:
+                self.over(booked[at])
+                if at_s == FOREVER and room.enough:
+                    at_s = max(booked[at].until_s, now_s)
+                at += 1
+            if end_s > at_s or end_s == FOREVER:
+                break
+            place = self.ended
+            for node, before, after, _ in known[place] if place < len(known) else walk.changes(place):
+                if node in taken:
+                    cells[node] = after
+                elif (first(after) and not first(before)) or (each(after) and not each(before)):
+                    self._change(node, before, -1)
+                    self._change(node, after, 1)
+                    if at_s == FOREVER and room.enough:
+                        at_s = max(end_s, now_s)
+            self.ended += 1
+        return None if at_s == FOREVER else at_s
 
     def over(self, booking: Booking) -> None:
         """A reservation's nodes come back."""
@@ -127,22 +152,14 @@ def earliest(walk: Walk, ask: Ask, now_s: float, booked: Sequence[Booking] = ())
     `booked` are reservations of those ahead. What is theirs counts as taken from now on, which it is not before they start:
     never too early an answer, sometimes too late a one.
     """
+    booked = sorted(booked, key=_UNTIL_S)
     space, count = walk.space, _Count(walk, ask, booked)
     if count.room.enough:
         return count.found(now_s)
     even = space.even is not None and not space.shared and space.gives(space.even, ask.each)
     if even and walk.counts and ask.lead is None and ask.within is None and not booked:
         return _counted(walk, count.room, now_s)
-    at_s = None
-    for end_s, one in _in_turn(walk.ends, sorted(booked, key=lambda one: one.until_s)):
-        if end_s == FOREVER or (at_s is not None and end_s > at_s):
-            break
-        if one is None:
-            count.end()
-        else:
-            count.over(one)
-        if at_s is None and count.room.enough:
-            at_s = max(end_s, now_s)
+    at_s = count.fits(now_s, booked)
     return None if at_s is None else count.found(at_s)
 
 
@@ -161,18 +178,6 @@ def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
             at_s = max(end_s, now_s)
     room.settle(later)
     return None if at_s is None else Found(at_s, room.able, room.led, later, [])
-
-
-def _in_turn(ends: Ends, booked: Sequence[Booking]) -> Iterator[tuple[float, Booking | None]]:
-    """When something comes back; None: the next of `ends`."""
-    at = 0
-    for end in ends:
-        while at < len(booked) and booked[at].until_s <= end[0]:
-            yield booked[at].until_s, booked[at]
-            at += 1
-        yield end[0], None
-    for one in booked[at:]:
-        yield one.until_s, one
 
 
 def named(space: Space, ask: Ask, found: Found, booked: Sequence[Booking]) -> frozenset[int]:

@@ -45,7 +45,10 @@ class Turns:
                 head = heads.popleft()
                 if not passes(head[2][head[3]][2]):
                     return head
-                while heads and passes(heads[0][2][heads[0][3]][2]):
+                while heads:
+                    _, _, queue, at = heads[0]
+                    if not passes(queue[at][2]):
+                        break
                     heads.popleft()
         return None
 
