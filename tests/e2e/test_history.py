@@ -48,6 +48,16 @@ def test_a_history_is_exported_replayed_and_asked_what_if(tmp_path: Path) -> Non
         )  # fmt: skip
 
 
+def test_a_history_of_pools_with_policies_of_their_own_is_replayed_by_those(tmp_path: Path) -> None:
+    with server(tmp_path, "--nodes", "2", "--gpus-per-node", "4") as tm:
+        tm.file("cluster.yaml", "pools: {a: {nodes: [node0], policy: easy}, b: {nodes: [node1], policy: learned}}\n")
+        tm.ok("apply", "cluster.yaml")
+        tm.state(submit(tm, "a", "vision"), "succeeded", timeout_s=60)
+        assert [one["policy"] for one in tm.json("simulate", "--history", "--policy", "fifo")] == ["by pool", "fifo"]
+        told = [line for line in tm.ok("policy").splitlines() if line.startswith(("order", "  easy", "  learned"))]
+        assert [line.partition(":")[0] for line in told] == ["order in pool a", "  easy", "order in pool b", "  learned"]
+
+
 def test_a_server_that_ran_nothing_says_so(tmp_path: Path) -> None:
     with server(tmp_path) as tm:
         said = tm("simulate", "--history")

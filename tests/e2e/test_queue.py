@@ -71,3 +71,23 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     assert tm.ended(gang)["state"] == "succeeded"
     assert tm.ok("why", gang) == f"{gang} has succeeded: every rank exited 0\n"
     assert tm("queue").refusal == (0, "nothing waits\n")
+
+
+def test_what_waits_for_somebody_to_act_says_so_and_not_that_many_are_ahead(tm: Tm) -> None:
+    tm.file("rules.yaml", "projects: {small: {quota: {gpus: 1}}}\n")
+    tm.ok("apply", "rules.yaml")
+    asks = ("--nodes", "2", "--gpus", "1", "--cpus", "0.1")
+    never = tm.submit("--name", "never", "--project", "small", *asks, "--", "true")
+    assert tm.ok("why", never) == (
+        f"{never} is number 1 in the queue, and cannot start under these rules: it asks for 2 GPUs; project small may hold 1 GPU. "
+        "It starts once more is allowed to small.\n"
+    )
+    tm.ok("cancel", never)
+    for node in ("node0", "node1"):
+        tm.ok("nodes", "drain", node)
+    gang = tm.submit("--name", "drained", *asks, "--", "true")
+    said = tm.ok("why", gang)
+    assert said.endswith("It starts once node0 and node1 take work again.\nNobody can say when that will be.\n")
+    for node in ("node0", "node1"):
+        tm.ok("nodes", "resume", node)
+    tm.state(gang, "succeeded", timeout_s=30)

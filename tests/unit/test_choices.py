@@ -1,7 +1,10 @@
 """A choice of GPUs, case by case: which is taken, what is waited for and how long, what is said meanwhile."""
 
+from dataclasses import asdict
+
 import pytest
 
+from trainmaster.cli.stream import rank_count
 from trainmaster.errors import SpecError
 from trainmaster.model.cluster import Cluster, Pool, Project, Quota
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare
@@ -172,7 +175,8 @@ def test_a_spec_with_choices_is_told_back() -> None:
     [
         ("resources: {gpus: [h100:8, a100:0]}", "j.yaml:2:28: resources.gpus[1]: expected from 1 to 1024 GPUs of a kind per node, got 'a100:0'"),
         ("resources: {gpus: [h100:8, 4]}", "resources.gpus[1]: expected a kind and a number such as h100:8, as each of several choices is, got the number 4"),
-        ("resources: {gpus: []}", "resources.gpus: expected 1 to 16 choices such as h100:8, got a list"),
+        ("resources: {gpus: [h100:8, '4']}", "resources.gpus[1]: expected a kind and a number such as h100:8, as each of several choices is, got '4'"),
+        ("resources: {gpus: []}", "resources.gpus: expected 1 to 16 choices such as h100:8, got none"),
         ("resources: {gpus: [h100:8, h100:8]}", "resources.gpus[1]: is there already"),
         ("resources: {gpus: 2, gpu_kind: h100}", "resources.gpu_kind: unknown field; did you mean 'gpus'?"),
         ("placement: {choose: cost}", "placement.choose: there is nothing to choose from"),
@@ -223,6 +227,14 @@ def test_it_grows_within_its_quota_and_its_rack() -> None:
     there = elastic(1, 1, 5)
     ask = ask_of(1, there.kind.ask.each, None, "rack")
     assert sizes([there._replace(kind=kind_of(Choices((ask,), most=5)))]) == {"e1": 2}, "the fullest rack that can"
+
+
+def test_all_ranks_are_shown_whichever_choice_and_however_many_nodes_an_attempt_had() -> None:
+    wide = {"spec": {"resources": asdict(from_mapping({"command": "x", "elastic": {"nodes_min": 2, "nodes_max": 8}}).resources)}}
+    assert rank_count({**wide, "attempts": []}) == 8
+    assert rank_count({**wide, "attempts": [{"nodes": ["n0", "n1", "n2", "n3"]}, {"nodes": ["n0", "n1"]}]}) == 4
+    either = {"spec": {"resources": asdict(from_mapping(SPEC).resources)}, "attempts": [{"nodes": ["n0"]}]}
+    assert rank_count(either) == 8
 
 
 def test_an_elastic_spec_is_told_back() -> None:

@@ -170,7 +170,7 @@ def test_nodes_are_added_as_their_like_are_and_taken_from_the_end() -> None:
     [
         (["a100"], [], "--add 'a100' is not understood"),
         (["h100: 2 nodes"], [], "--add 'h100: 2 nodes': there is no node of that kind to take as a pattern"),
-        ([], ["a100: 9 nodes"], "--remove 'a100: 9 nodes': there are 8 of a100 nodes"),
+        ([], ["a100: 9 nodes"], "--remove 'a100: 9 nodes': there are 8 a100 nodes"),
         ([], ["a100: 8 nodes"], "no node is left"),
         ([], ["a100: 0 nodes"], "--remove 'a100: 0 nodes' is not understood"),
     ],

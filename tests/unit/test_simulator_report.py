@@ -91,6 +91,11 @@ def test_charts_are_of_what_there_is_to_show() -> None:
     assert names(alone, "fifo", "srtf") == [*always, "slowdown", "preemptions", "lost"]
 
 
+def test_who_made_no_estimates_has_no_bar_of_those_that_held() -> None:
+    held = next(chart for chart in charts([result(crowd(), policy) for policy in ("srtf", "fifo")], True) if chart.name == "held")
+    assert [(label, len(points)) for label, points in held.curves] == [("srtf", 0), ("fifo", 1)]
+
+
 def test_distributions_rise_to_one_and_begin_at_a_second() -> None:
     found = result(crowd()).data
     for name in ("wait", "completion"):

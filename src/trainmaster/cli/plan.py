@@ -65,7 +65,7 @@ def _told(found: Row) -> list[str]:
         lines.append(f"code     {copied}, from {found['directory']}")
     else:
         lines.append(f"code     none copied: it runs in {found['directory']}")
-    asked = spec["resources"]
+    asked = _asked(spec)
     lines.append(f"asks for {', '.join(f'{name} {value}' for name, value in asked.items())}")
     lines.append(f"limits   {_limits(spec)}")
     if placement is None:
@@ -78,6 +78,17 @@ def _told(found: Row) -> list[str]:
     if found["cost"] is not None:
         lines.append(f"costs    {_cost(found['cost'])}")
     return [*lines, *_delays(found["delays"])]
+
+
+def _asked(spec: Row) -> Row:
+    """What it asks for, as a person says it."""
+    asked = dict(spec["resources"])
+    if isinstance(asked["gpus"], list):
+        asked["gpus"] = " or ".join(asked["gpus"])
+    most = (spec.get("elastic") or {}).get("nodes_max", 0)
+    if most > asked["nodes"]:
+        asked["nodes"] = f"{asked['nodes']} to {most}"
+    return asked
 
 
 def _cost(cost: Row) -> str:

@@ -72,7 +72,7 @@ def declared_nodes(home: Home) -> str:
     if not nodes and gpus is None:
         return ""
     count = nodes or 1
-    devices = f" with {gpus} stand-in GPUs each" if gpus else ""
+    devices = f" with {gpus} stand-in GPU{'s' * (gpus != 1)} each" if gpus else ""
     declared = f"{count} virtual node{'s' * (count != 1)}{devices}, declared for trying things out"
     return f"{declared}; for this machine as it is: tm down, then tm up --nodes 0"
 

@@ -72,10 +72,11 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     lines = [f"{job['id']}  {job['state']}{_since(job, now_s)}"]
     if job["reason"] not in ("", job["state"]) and job["state"] not in ("running", "succeeded", "failed"):
         lines += _wrapped(str(job["reason"]), "  ", width=width)
-    count = need["gpu_share"] or need["gpus"]
-    gpus = f"{count:g} × {need['gpu_kind'] or 'GPU'}, " if count else ""
+    ways = need.get("choices") or (need,)
+    gpus = " or ".join(f"{count:g} × {one['gpu_kind'] or 'GPU'}" for one in ways if (count := one["gpu_share"] or one["gpus"]))
     cpus = f"{need['cpus']:g} CPU{'s' * (need['cpus'] != 1)}"
-    each = ", ".join([gpus + cpus, *words.counted(need), words.plural(need["ranks"], "rank")])
+    ranks = " or ".join(words.plural(count, "rank") for count in dict.fromkeys(one["ranks"] for one in ways))
+    each = ", ".join([*([gpus] if gpus else []), cpus, *words.counted(need), ranks])
     most = need.get("nodes_max") or need["nodes"]
     nodes = f"{need['nodes']} to {most}" if most > need["nodes"] else need["nodes"]
     resources = f"{nodes} nodes, each {each}" if most > 1 else each

@@ -23,7 +23,7 @@ _NOW, _THEN = "now", "then"
 @click.command()
 @click.argument("trace", type=click.Path(), required=False)
 @click.option("--history", is_flag=True, help="This server's own jobs, in place of a file.")
-@click.option("--policy", metavar="NAME", help="One policy; default: of a history the one that decides now, else fifo.")
+@click.option("--policy", metavar="NAME", help="One policy; default: of a history the one that decides now, else fair-share.")
 @click.option("--compare", metavar="NAMES", help="Several, side by side: fifo,easy,least-attained.")
 @click.option("--cluster", metavar="NODES", help="Other nodes than the trace's own: '8x8:a100, 4x4:h100', or a YAML file.")
 @click.option("--add", multiple=True, metavar="NODES", help="What if there were more: 'a100: 4 nodes', 'h100: 2x8'.")
@@ -90,8 +90,11 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     if options["policy"] and options["compare"]:
         raise UsageError("--policy and --compare say the same thing", "give one of them")
     whole = _history(session) if path is None else _loaded(Path(path))
-    present = chosen(whole.rules).name
-    names = _policies(options["compare"] or options["policy"] or present)
+    decides = chosen(whole.rules)
+    present = decides.name
+    known = {**POLICIES, present: decides}  # pools may have policies of their own, which together have no name in the table
+    asked = options["compare"] or options["policy"]
+    names = _policies(asked) if asked else [present]
     if options["cluster"]:
         whole = replace(whole, sites=cluster(options["cluster"]))
     sites = changed(whole.sites, options["add"], options["remove"])
@@ -102,10 +105,10 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     if whole.passed:
         session.out.note(f"{words.plural(whole.passed, 'job')} passed over: never ran, or not over yet")
     count = options["eta"]
-    now = [Case(_NOW, _possible(session, whole), POLICIES[before], settings, count)] if what_if else []
+    now = [Case(_NOW, _possible(session, whole), known[before], settings, count)] if what_if else []
     then = _possible(session, replace(whole, sites=sites)) if sites != whole.sites or not now else now[0].trace
     under = replace(settings, rules=with_quotas(settings.rules, bounds))
-    return now + [Case(_THEN if what_if and len(names) == 1 else name, then, POLICIES[name], under, count) for name in names]
+    return now + [Case(_THEN if what_if and len(names) == 1 else name, then, known[name], under, count) for name in names]
 
 
 def _policies(text: str) -> list[str]:

@@ -9,9 +9,11 @@ _LINE_MAX = 4096  # characters kept back of a line without an end
 
 
 def rank_count(job: Mapping[str, Any]) -> int:
-    """How many ranks a job has in all."""
+    """How many ranks a job has in all, at most: attempts differ where it left a choice of GPUs or may take more nodes."""
     need = job["spec"]["resources"]
-    return int(need["nodes"]) * int(need["ranks"])
+    had = [len(attempt["nodes"]) for attempt in job.get("attempts", ())]
+    nodes = max(had or (need["nodes"], need.get("nodes_max", 0)))
+    return int(nodes) * max(int(one["ranks"]) for one in need.get("choices") or (need,))
 
 
 def voices(job: Mapping[str, Any]) -> int:

@@ -21,7 +21,7 @@ def why(session: Session, job: str) -> None:
         return
     out.data(sentence(answer))
     if answer["position"] is not None and answer["kind"] not in ("impossible", "starting", None):
-        out.data(expected(answer["eta_s"]))
+        out.data(expected(answer["eta_s"]) if answer["eta_s"] is not None else _unforeseen(answer))
 
 
 def sentence(answer: Row) -> str:
@@ -35,9 +35,14 @@ def sentence(answer: Row) -> str:
     return f"{id} {verb} {state}: {reason}"
 
 
-def expected(eta_s: Row | None) -> str:
+def _unforeseen(answer: Row) -> str:
+    """Why there is no estimate: nodes that are away and quotas change when somebody changes them."""
+    if any(need["what"] in ("opens", "quota") for need in answer["needs"]):
+        return "Nobody can say when that will be."
+    return "Nobody can say yet when it will start" + (": too many jobs are ahead of it." if answer["ahead"] else ".")
+
+
+def expected(eta_s: Row) -> str:
     """A start estimate with its bounds."""
-    if eta_s is None:
-        return "Nobody can say yet when it will start: too many jobs are ahead of it."
     half, most = (words.between(eta_s[f"low{share}"], eta_s[f"high{share}"]) for share in (50, 90))
     return f"It will start in about {words.about(eta_s['p50'])} (50 %: {half}; 90 %: {most})."

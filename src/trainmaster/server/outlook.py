@@ -77,7 +77,7 @@ def needs(seen: Snapshot, policy: Policy, id: str) -> tuple[list[View], str]:
 def sentence(changes: Sequence[Change], seen: Snapshot) -> str:
     """`It starts once a-1 has ended and b-2, ahead of it, has had its turn.`"""
     of = {what: [change.name for change in changes if change.what == what] for what in (*_CLAUSES, remedies.TURN)}
-    clauses = [one.format(names=_listed(of[what]), verb=_verb(of[what])) for what, one in _CLAUSES.items() if of[what]]
+    clauses = [one.format(names=_listed(of[what]), **_verbs(of[what])) for what, one in _CLAUSES.items() if of[what]]
     if of[remedies.TURN]:
         clauses.append(f"the {len(seen.waiting) - 1:,} others in the queue have had their turns")
     return f"It starts once {_together(clauses)}." if clauses else ""
@@ -85,14 +85,14 @@ def sentence(changes: Sequence[Change], seen: Snapshot) -> str:
 
 _CLAUSES = {
     remedies.ENDS: "{names} {verb} ended",
-    remedies.OPENS: "{names} takes work again",
+    remedies.OPENS: "{names} {takes} work again",
     remedies.QUOTA: "more is allowed to {names}",
     remedies.LEAVES: "{names}, ahead of it, {verb} had a turn",
 }
 
 
-def _verb(names: Sequence[str]) -> str:
-    return "has" if len(names) == 1 else "have"
+def _verbs(names: Sequence[str]) -> dict[str, str]:
+    return {"verb": "has", "takes": "takes"} if len(names) == 1 else {"verb": "have", "takes": "take"}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -61,8 +61,11 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
     plan, _ = cycle(seen, policy, Carry())
     starting = job.id in {one.job for one in plan.placements} | {one.job for one in plan.handovers}
     refused = None if starting else plan.reason(mine, seen.now_s)
+    changes, once = outlook.needs(seen, policy, job.id)
     if refused is None:
         reason = f"{job.id} is number {place} in the queue and starts with the next decision"
+    elif refused.kind == "impossible" and changes:  # the nodes could hold it, its project may not
+        reason = f"{job.id} is number {place} in the queue, and cannot start under these rules: it {refused.text}"
     elif refused.kind in ("quota", "handover", "reserved", "choice"):
         reason = f"{job.id} is number {place} in the queue, {refused.text}"
     else:
@@ -71,7 +74,6 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
     parts = terms(seen, policy, job.id)
     if parts is not None:
         reason += f" (it counts {summed(parts)})"
-    changes, once = outlook.needs(seen, policy, job.id)
     waits = outlook.estimates(seen, policy, outlook.history(desk), (job.id,)).get(job.id)
     return {
         "kind": "starting" if refused is None else refused.kind,

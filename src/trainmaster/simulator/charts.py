@@ -110,8 +110,8 @@ def _of(results: Sequence[Result], name: str, scale: float = 1.0) -> tuple[tuple
     return tuple((one.label, tuple((x / scale, y) for x, y in one.data.get(name, ()))) for one in results)
 
 
-def _held(one: Measures) -> float:
-    return one.eta.held90 if one.eta is not None and one.eta.telling else 0.0
+def _held(one: Measures) -> float | None:
+    return one.eta.held90 if one.eta is not None and one.eta.telling else None
 
 
 def _distributed(results: Sequence[Result], name: str, title: str, across: str, up: str = "share of jobs") -> Chart:
@@ -140,8 +140,9 @@ def _size(power: int) -> str:
     return str(2**power) if power < 2 else f"{2 ** (power - 1) + 1}–{2**power}"
 
 
-def _bars(results: Sequence[Result], name: str, title: str, up: str, value: Callable[[Measures], float]) -> Chart:
-    """A bar for each; none where it is 0 for all."""
+def _bars(results: Sequence[Result], name: str, title: str, up: str, value: Callable[[Measures], float | None]) -> Chart:
+    """A bar for each of which there is a value; none where it is 0 for all."""
     values = [value(one.measures) for one in results]
-    placed = tuple((one.label, ((float(at), values[at]),) if any(values) else ()) for at, one in enumerate(results))
+    shown = [() if value is None or not any(values) else ((float(at), value),) for at, value in enumerate(values)]
+    placed = tuple((one.label, bar) for one, bar in zip(results, shown, strict=True))
     return Chart(name, title, "", up, placed, names=tuple(one.label for one in results), bars=True)

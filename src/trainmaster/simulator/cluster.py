@@ -142,13 +142,15 @@ def changed(sites: tuple[Site, ...], add: Sequence[str], remove: Sequence[str]) 
         gone = {site.name for site in going}
         sites = tuple(site for site in sites if site.name not in gone)
     if not sites:
+        if not remove:
+            raise UsageError("no node is up to replay it on", "tm nodes lists them; or name others: --cluster '8x8:a100'")
         raise UsageError("no node is left", "remove fewer")
     return sites
 
 
 def _such(count: int, kind: str, gpus: int) -> str:
     of = f"{kind} nodes" + (f" with {gpus} GPUs" if gpus else "")
-    return f"is 1 of {of}" if count == 1 else f"are {count} of {of}"
+    return "is 1 such node" if count == 1 else f"are {count} {of}"
 
 
 def _change(option: str, text: str) -> tuple[str, int, int]:

@@ -25,7 +25,8 @@ def _choices(value: object) -> tuple[tuple[float, str | None], ...]:
     if not isinstance(value, list | tuple):
         return (values.gpus(value),)
     if not 1 <= len(value) <= _CHOICES_MAX:
-        raise values.refusal(f"1 to {_CHOICES_MAX} choices such as h100:8", value)
+        expected = f"1 to {_CHOICES_MAX} choices such as h100:8"
+        raise values.refusal(expected, value, message=f"expected {expected}, got {len(value) or 'none'}")
     return tuple(_EACH_CHOICE.validate_python(list(value)))
 
 

@@ -20,15 +20,20 @@ class Paragraph(NamedTuple):
 
 def told(rules: Cluster) -> list[Paragraph]:
     """All of it, in the order of the file."""
-    found = [Paragraph("order", tuple(_order(chosen(rules), rules)))]
+    orders = [(_where(pools), policy) for pools, policy in chosen(rules).parts] or [("order", chosen(rules))]
+    found = [Paragraph(where, tuple(_order(policy, rules))) for where, policy in orders]
     found += [Paragraph(f"pool {pool.name}", tuple(_pool(pool, rules))) for pool in rules.pools]
     found += [Paragraph(f"project {project.name}", tuple(_project(project, rules))) for project in rules.projects]
     if not rules.projects:
         found.append(Paragraph("projects", ("none is named: no project has a quota, and nobody may call a job urgent",)))
     classes = sorted(rules.classes, key=lambda work: (-work.priority, work.name))
-    stops = chosen(rules).preempt is not None
+    stops = any(policy.preempt is not None for _, policy in orders)
     found += [Paragraph(f"class {work.name}", tuple(_class(work, stops))) for work in classes]
     return found
+
+
+def _where(pools: frozenset[str]) -> str:
+    return f"order in pool{'s' * (len(pools) > 1)} {', '.join(sorted(pools))}"
 
 
 def _order(policy: Policy, rules: Cluster) -> Iterator[str]:

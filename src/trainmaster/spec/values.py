@@ -92,7 +92,7 @@ def gpus(value: object) -> tuple[float, str | None]:
 
 def gpu_choice(value: object) -> tuple[float, str | None]:
     """One of several: a kind and a number."""
-    found = gpus(value) if isinstance(value, str) else (0, None)
+    found = gpus(value) if isinstance(value, str) and not re.fullmatch(r"[\d.\s]*", value) else (0, None)
     if found[1] is None:
         raise refusal("a kind and a number such as h100:8, as each of several choices is", value)
     return found
