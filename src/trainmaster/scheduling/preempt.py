@@ -3,7 +3,7 @@
 They are found by trying the whole gain before anyone is touched.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.scheduling.ahead import Later
@@ -26,11 +26,13 @@ class Stage:
     runs: Mapping[str, Run]
     tally: Tally
     key: Callable[[Task], Key]
+    wide: Collection[str] = ()  # those of them that have more than their least
     stopped: set[str] = field(default_factory=set)  # they make way already
     barren: set[tuple[int, str]] = field(default_factory=set)  # classes for which nobody makes way who does not borrow
     _weakest: list[tuple[Key, Run]] | None = None
     _softest: list[Run] | None = None
     _lowest: int | None = None
+    _swollen: list[Run] | None = None
 
     @property
     def weakest(self) -> list[tuple[Key, Run]]:
@@ -52,20 +54,35 @@ class Stage:
     def softest(self) -> list[Run]:
         """Those that may be stopped: the lowest class first, then the least work lost, then the youngest."""
         if self._softest is None:
-            now_s = self.snapshot.now_s
-            able = [run for run in self.runs.values() if not run.stopping and self._may_stop(run)]
-            ranked = [
-                (run.task.kind.tier, (now_s - run.kept_s) * run.grant.ask.gpu_milli, -run.placed_s, -run.task.seq, run)
-                for run in able
-            ]
-            self._softest = [one[-1] for one in sorted(ranked)]
+            preemptible = self.snapshot.rules.work
+            able = [run for run in self.runs.values() if not run.stopping and preemptible(run.task.kind.work).preemptible]
+            self._softest = sorted((run for run in able if self._has_run(run, run.task.evictions)), key=self._loss)
         return self._softest
 
-    def _may_stop(self, run: Run) -> bool:
-        rules = self.snapshot.rules
-        undisturbed_s = rules.min_run_s * 2.0 ** min(run.task.evictions, EVICTIONS_MAX)
-        ran_s = self.snapshot.now_s - run.placed_s
-        return rules.work(run.task.kind.work).preemptible and ran_s > 0 and ran_s >= undisturbed_s
+    @property
+    def swollen(self) -> list[Run]:
+        """Those that may be told to give back what they have beyond their least, in the same order."""
+        if self._swollen is None:
+            able = [self.runs[id] for id in self.wide if not self.runs[id].stopping]
+            self._swollen = sorted((run for run in able if self._has_run(run, run.task.shrinks)), key=self._loss)
+        return self._swollen
+
+    def _loss(self, run: Run) -> tuple[float, ...]:
+        lost_s = self.snapshot.now_s - run.kept_s
+        return run.task.kind.tier, lost_s * run.grant.ask.gpu_milli, -run.placed_s, -run.task.seq
+
+    def _has_run(self, run: Run, times: int) -> bool:
+        """Whether it has run undisturbed for as long as one may that was disturbed so many times before."""
+        undisturbed_s = self.snapshot.rules.min_run_s * 2.0 ** min(times, EVICTIONS_MAX)
+        return 0 < self.snapshot.now_s - run.placed_s >= undisturbed_s
+
+
+def shrinkable(stage: Stage, task: Task) -> Sequence[Run]:
+    """Those of its class or a lower one that have more than their least: under every policy, for they asked for no more."""
+    if not stage.wide:
+        return ()
+    able = (run for run in stage.swollen if run.task.kind.tier <= task.kind.tier and run.task.id not in stage.stopped)
+    return [run._replace(shrinking=True) for run in able]
 
 
 Candidates = Callable[[Stage, Task], Sequence[Run]]
@@ -140,9 +157,9 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
         return room.enough and (not barred or tally.barrier(kind) is None)
 
     def go(run: Run, sign: int) -> None:
-        room.come_back(later, run, sign)
+        room.come_back(later, run.freed, sign)
         if barred:
-            tally.enter(run.task.kind, run.grant, -sign)
+            tally.leave(run, sign)
 
     for run in candidates:
         if enough():
@@ -152,7 +169,7 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
     found = enough()
     needed = []
     for run in reversed(chosen):  # the last to be taken in is the dearest: try without it first
-        if found and not barred and not room.counts(later, run):
+        if found and not barred and not room.counts(later, run.freed):
             continue
         go(run, -1)
         if found and not enough():
@@ -160,5 +177,5 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
             needed.append(run)
     if barred:
         for run in needed:
-            tally.enter(run.task.kind, run.grant)
+            tally.leave(run, -1)
     return needed[::-1] or None

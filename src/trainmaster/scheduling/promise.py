@@ -31,7 +31,7 @@ class Promises:
         ready, coming = [], []
         for task in tasks:
             grant = snapshot.promised[task.id]
-            if space.has(grant) and task.not_before_s <= snapshot.now_s and tally.barrier(task.kind, grant) is None:
+            if space.has(grant) and task.not_before_s <= snapshot.now_s and not self._shut(task, grant):
                 space.hold(grant)
                 self._carry.take(task, grant)
                 self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
@@ -39,20 +39,24 @@ class Promises:
             else:
                 coming.append((task, grant))
         for task, grant in coming:
-            barred = tally.barrier(task.kind, grant) is not None
+            barred = self._shut(task, grant)
             for run in stopping:
-                if run.task.id not in self._gone and (barred or not set(run.grant.nodes).isdisjoint(grant.nodes)):
+                if run.task.id not in self._gone and (barred or not set(run.freed.nodes).isdisjoint(grant.nodes)):
                     self.let_go(run)
-            if not space.has(grant) or tally.barrier(task.kind, grant) is not None:
+            if not space.has(grant) or self._shut(task, grant):
                 self.broken.append(task.id)
                 continue
             space.hold(grant)
             tally.enter(task.kind, grant)
             self._held.append((task, grant))
             self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
-            names = sorted(run.task.id for run in self._gone.values() if barred or set(run.grant.nodes) & set(grant.nodes))
+            names = sorted(run.task.id for run in self._gone.values() if barred or set(run.freed.nodes) & set(grant.nodes))
             self.told[task.id] = Refusal("handover", f"waiting for {', '.join(names)} to make way for it")
         return ready
+
+    def _shut(self, task: Task, grant: Grant) -> bool:
+        """Whether quota stands in its way: of what it has held all the while it does not."""
+        return not task.keeps and self._carry.tally.barrier(task.kind, grant) is not None
 
     def before(self, task: Task, grant: Grant) -> set[str]:
         """Who must be gone before this can be had; it is taken out of the space already. Nobody: it is free now."""
@@ -65,20 +69,24 @@ class Promises:
             found = set(self._gone)
         return found
 
+    def shrunk(self, ids: set[str]) -> tuple[str, ...]:
+        """Those of them, all of whom make way, who go on with less."""
+        return tuple(sorted(id for id in ids if self._gone[id].shrinking))
+
     def _barred(self, task: Task, grant: Grant) -> bool:
         """Whether quota stands in its way as long as those that make way are there."""
         tally = self._carry.tally
         for run in self._gone.values():
-            tally.enter(run.task.kind, run.grant)
+            tally.leave(run, -1)
         barred = tally.barrier(task.kind, grant) is not None
         for run in self._gone.values():
-            tally.enter(run.task.kind, run.grant, -1)
+            tally.leave(run)
         return barred
 
     def _beside(self, node: int, runs: list[Run]) -> bool:
         """Whether a node has enough for those that make way and for all that is given of it besides."""
         space = self._carry.space
-        parts = [run.grant.part(index, -1) for run in runs for index in _members(run.grant, node)]
+        parts = [run.freed.part(index, -1) for run in runs for index in _members(run.freed, node)]
         number, free = space.of[node], space.free[node].copy()
         for part in parts:
             number = space.after(node, part, number, free)
@@ -86,19 +94,19 @@ class Promises:
         return min((cell.cpus, cell.memory, *(amount for _, amount in cell.counted), *free)) >= 0
 
     def let_go(self, run: Run) -> None:
-        """It makes way: what it has is there to be given."""
+        """It makes way: what it gives back is there to be given."""
         self._gone[run.task.id] = run
-        self._carry.space.give(run.grant)
-        self._carry.tally.enter(run.task.kind, run.grant, -1)
-        for node in run.grant.nodes:
+        self._carry.space.give(run.freed)
+        self._carry.tally.leave(run)
+        for node in run.freed.nodes:
             self._leaving.setdefault(node, []).append(run)
 
     def keep(self, run: Run) -> None:
         """It does not make way after all."""
         del self._gone[run.task.id]
-        self._carry.space.hold(run.grant)
-        self._carry.tally.enter(run.task.kind, run.grant)
-        for node in run.grant.nodes:
+        self._carry.space.hold(run.freed)
+        self._carry.tally.leave(run, -1)
+        for node in run.freed.nodes:
             self._leaving[node].remove(run)
 
     def end(self) -> None:
@@ -107,8 +115,8 @@ class Promises:
             self._carry.space.give(grant)
             self._carry.tally.enter(task.kind, grant, -1)
         for run in self._gone.values():
-            self._carry.space.hold(run.grant)
-            self._carry.tally.enter(run.task.kind, run.grant)
+            self._carry.space.hold(run.freed)
+            self._carry.tally.leave(run, -1)
 
 
 def _members(grant: Grant, node: int) -> list[int]:

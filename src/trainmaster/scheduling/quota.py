@@ -61,6 +61,12 @@ class Tally:
         if not self.idle:
             self._enter(kind, grant.ask, self.amounts(grant), sign)
 
+    def leave(self, run: Run, sign: int = 1) -> None:
+        """A run gives back what it does when it stops (or does not after all: `sign` -1)."""
+        self.enter(run.task.kind, run.grant, -sign)
+        if run.shrinking:
+            self.enter(run.task.kind, run.least, sign)
+
     def _enter(self, kind: Kind, ask: Ask, amounts: Held, sign: int) -> None:
         for name, held, quotas in (self._bounds.get(kind.project) or self._bound(kind.project)).own:
             for resource, milli in amounts.items():

@@ -3,8 +3,7 @@
 from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.domains import NOWHERE
-from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Run
+from trainmaster.scheduling.space import Grant, Space
 
 
 class Room:
@@ -61,17 +60,17 @@ class Room:
         counts[1] += led
         (self._good.add if counts[0] >= self.ask.nodes and counts[1] > 0 else self._good.discard)(domain)
 
-    def counts(self, later: Later, run: Run) -> bool:
-        """Whether any of a run's nodes can give a part in `later`: else it makes no difference that it has gone from them."""
-        return any(node >= 0 and self.space.gives(later.cell(node), self.ask.each) for node in run.grant.nodes)
+    def counts(self, later: Later, grant: Grant) -> bool:
+        """Whether any of these nodes can give a part in `later`: else it makes no difference that they come back."""
+        return any(node >= 0 and self.space.gives(later.cell(node), self.ask.each) for node in grant.nodes)
 
-    def come_back(self, later: Later, run: Run, sign: int = 1) -> None:
-        """A run's nodes come back in `later` (or go again: `sign` -1)."""
+    def come_back(self, later: Later, grant: Grant, sign: int = 1) -> None:
+        """What a run holds comes back in `later` (or goes again: `sign` -1)."""
         space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
-        for index, node in enumerate(run.grant.nodes):
+        for index, node in enumerate(grant.nodes):
             if node >= 0 and space.sites[node].open:
                 before = later.cell(node)
-                later.give(node, run.grant.part(index, sign))
+                later.give(node, grant.part(index, sign))
                 after = later.cell(node)
                 if before != after:
                     able = gives(after, each) - gives(before, each)
