@@ -260,3 +260,47 @@ def test_what_is_wrong_with_sizes_is_told_where_it_is(text: str, said: str) -> N
     with pytest.raises(SpecError) as told:
         load_bytes(f"command: x\n{text}\n".encode(), "j.yaml")
     assert said in told.value.message
+
+
+def wide(nodes: int, least: int, ran_s: float = 1000.0, **more: object) -> Run:
+    """An elastic job on the first nodes of the row."""
+    task = elastic(9, least, 5, **more)
+    return Run(task, Grant(ask_of(nodes, task.kind.ask.each), tuple(range(nodes))), NOW_S - ran_s)
+
+
+def taken(waiting: list[Task], running: Run, policy: str = "fifo") -> list[tuple[str, tuple[int, ...], tuple[str, ...]]]:
+    """Who starts on what is given back: on which nodes, and who goes on with less."""
+    seen = Snapshot(NOW_S, ROW, {one.id: one for one in waiting}, {running.task.id: running}, rules=RULES)
+    plan, _ = cycle(seen, POLICIES[policy])
+    assert {one.victims for one in plan.handovers} == {one.shrunk for one in plan.handovers}
+    return [(one.job, one.grant.nodes, one.shrunk) for one in plan.handovers]
+
+
+def test_what_is_beyond_the_least_is_given_back_for_the_least_of_others() -> None:
+    assert taken([elastic(1, 3, 5)], wide(5, 2)) == [("e1", (2, 3, 4), ("e9",))]
+    assert taken([elastic(1, 4, 5)], wide(5, 2)) == [], "that would not be enough"
+    assert taken([elastic(1, 1, 5)], wide(4, 2)) == [], "it starts on the node that is free, and wants no more"
+    both = [("e1", (1, 2), ("e9",)), ("e2", (3, 4), ("e9",))]
+    assert taken([elastic(1, 2, 0), elastic(2, 2, 0)], wide(5, 1)) == both, "what one leaves the next one has"
+
+
+def test_who_has_hardly_run_keeps_all_and_longer_after_each_time() -> None:
+    assert taken([elastic(1, 3, 0)], wide(5, 2, ran_s=299.0)) == []
+    assert taken([elastic(1, 3, 0)], wide(5, 2, ran_s=599.0, shrinks=1)) == []
+    assert taken([elastic(1, 3, 0)], wide(5, 2, ran_s=601.0, shrinks=1))
+
+
+def test_a_lower_class_takes_nothing_back() -> None:
+    waits = elastic(1, 3, 0)
+    lower = waits._replace(kind=kind_of(Choices(waits.kind.asks), Owner("vision", "ann", tier=-1)))
+    assert taken([lower], wide(5, 2)) == []
+
+
+def test_who_gives_back_goes_on_where_it_was_whatever_its_quota_says() -> None:
+    """It has held that all the while: what others are guaranteed meanwhile is theirs when it ends."""
+    run = wide(5, 2)
+    task = run.task._replace(keeps=True)
+    rules = Cluster(projects=(Project("vision"), Project("speech", quotas=(("cpus", Quota(guarantee=4 * 64, nominal=4 * 64)),))))
+    seen = Snapshot(NOW_S, ROW, {"e9": task}, {}, rules=rules, promised={"e9": run.least})
+    plan, _ = cycle(seen, POLICIES["fair-share"])
+    assert [(one.job, one.grant.nodes[:2]) for one in plan.placements] == [("e9", (0, 1))]

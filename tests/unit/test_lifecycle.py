@@ -14,7 +14,7 @@ from trainmaster.lifecycle.table import TABLE
 from trainmaster.model import events as ev
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Action, Job, Ledger, NodePhase, Outcome, RankEnd, State, StopFor, Verdict
+from trainmaster.model.job import Action, Cause, Failure, Job, Ledger, NodePhase, Outcome, RankEnd, State, StopFor, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources
 
@@ -24,6 +24,10 @@ CLEAN = Outcome(ranks=(RankEnd(0, exit_code=0),))
 KILLED = Outcome(ranks=(RankEnd(0, signal=9),))
 SUCCESS = Verdict(Action.FINISH, State.SUCCEEDED, "every rank exited 0")
 RESTART = Verdict(Action.RESTART, State.QUEUED, "restarting", 3.0, Ledger.INFRASTRUCTURE)
+GIVES_BACK = ev.StopOrdered(StopFor.SHRINK, "gives back nodes for y-2")
+SHRUNK = Verdict(Action.REQUEUE, State.QUEUED, "goes on with fewer nodes", failure=Failure(Cause.SHRUNK, "gives back"))
+ELASTIC = replace(SUBMITTED, spec=JobSpec("true", resources=Resources(nodes=1, nodes_max=2)))
+OVER = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, SHRUNK))
 
 
 def history(*events: ev.JobEvent) -> tuple[Job, list[Effect]]:
@@ -70,6 +74,33 @@ def test_a_bad_end_stops_the_rest_of_the_gang_and_waits_for_it() -> None:
 def test_a_lost_agent_is_ended_at_once_its_gang_soon() -> None:
     job, effects = history(*running(ev.NodeLost(1, 1, "gone")))
     assert (job.state, effects) == (State.STOPPING, [Stop(key(0), FAILURE_GRACE_S), Stop(key(1), 0.0)])
+
+
+def test_who_gives_nodes_back_keeps_the_first_of_them_for_its_next_attempt() -> None:
+    """It is neither an eviction nor a restart that anybody pays for."""
+    job, effects = history(ELASTIC, *running(GIVES_BACK)[1:])
+    assert (job.state, job.stopping_for, job.promised) == (State.STOPPING, StopFor.SHRINK, None)
+    assert effects == [Stop(key(0), GRACE_S), Stop(key(1), GRACE_S)]
+    job, _ = history(ELASTIC, *running(GIVES_BACK, *OVER)[1:])
+    assert (job.state, job.shrinks, job.evictions, job.keeps) == (State.QUEUED, 1, 0, True)
+    assert job.promised == Allocation(SHARES.shares[:1])
+    assert (job.restarts_program, job.restarts_infrastructure, job.not_before_s) == (0, 0, job.queued_s)
+    placed, _ = history(ELASTIC, *running(GIVES_BACK, *OVER, ev.Placed(2, Allocation(SHARES.shares[:1])))[1:])
+    assert (placed.promised, placed.keeps) == (None, False)
+
+
+@pytest.mark.parametrize("event", [ev.Held("ann", ""), ev.CancelRequested("ann"), ev.PromiseBroken("its node is gone")])
+def test_what_is_kept_is_let_go_with_the_promise(event: ev.JobEvent) -> None:
+    job, _ = history(ELASTIC, *running(GIVES_BACK, *OVER, event)[1:])
+    assert (job.promised, job.keeps) == (None, False)
+
+
+def test_a_cancel_an_eviction_and_a_limit_outrank_giving_back() -> None:
+    for outranks in (ev.CancelRequested("ann"), ev.StopOrdered(StopFor.EVICT, "away"), ev.StopOrdered(StopFor.LIMIT, "late")):
+        job, _ = history(*running(GIVES_BACK, outranks))
+        assert job.stopping_for is not StopFor.SHRINK
+    job, _ = history(*running(ev.StopOrdered(StopFor.EVICT, "away"), GIVES_BACK))
+    assert job.stopping_for is StopFor.EVICT
 
 
 def test_cancel_outranks_every_other_stop_and_is_not_outranked() -> None:
@@ -187,13 +218,13 @@ def _candidates(attempt: int, index: int, n: int) -> list[ev.JobEvent]:
         ev.Held("ann", ""), ev.Released("ann"), ev.CancelRequested("ann"), ev.Waited("busy"), ev.Placed(attempt + 1, SHARES),
         ev.RendezvousChosen(attempt, "h", 1), ev.NodeStarted(attempt, index), ev.NodeLost(attempt, index, "gone"),
         ev.NodeEnded(attempt, index, KILLED if n % 2 else CLEAN), ev.CheckpointDeleted(f"c{n - 1}"),
-        ev.CheckpointStaged(attempt, f"c{n}", n, Part(0, "d", 1, 1)), ev.StopOrdered(StopFor.EVICT, "away"),
+        ev.CheckpointStaged(attempt, f"c{n}", n, Part(0, "d", 1, 1)), ev.StopOrdered(StopFor.EVICT, "away"), GIVES_BACK,
         ev.ArtifactKept(attempt, index, Artifact("a", "d", 1, attempt)), ev.Foreseen(1.0, (2.0, float(n))),
     ]  # fmt: skip
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 13), st.integers(0, 1), st.booleans()), max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 1), st.booleans()), max_size=60))
 def test_any_history_keeps_the_invariants_and_loses_no_effect(choices: list[tuple[int, int, bool]]) -> None:
     """Law: `pending` of the state after any history holds every effect given and not done yet."""
     job, _ = apply(None, "x-1", SUBMITTED, 0.0)

@@ -64,6 +64,8 @@ RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, Ledger.INFRASTRUCTURE)
         (ended(of(OK)), FINISHED),
         (ended(of(OK), stopping_for=StopFor.EVICT, state=State.STOPPING), FINISHED),
         (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.EVICT), (Action.REQUEUE, State.QUEUED, Cause.EVICTED, Ledger.NONE)),
+        (ended(of(OK), stopping_for=StopFor.SHRINK, state=State.STOPPING), FINISHED),
+        (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.SHRINK), (Action.REQUEUE, State.QUEUED, Cause.SHRUNK, Ledger.NONE)),
         (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.LIMIT), (Action.STOP, State.FAILED, Cause.TIME_LIMIT, Ledger.NONE)),
         (ended(of(OK), stopping_for=StopFor.CANCEL), (Action.FINISH, State.CANCELLED, Cause.CANCELLED, Ledger.NONE)),
         (ended(of(KILLED)), RESTARTED),

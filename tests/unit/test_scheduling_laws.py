@@ -96,7 +96,10 @@ class History:
         for handover in plan.handovers:
             for id in handover.victims:
                 if id in self.running:
-                    self.queue(self.end(id).at(self.now_s)._replace(since_s=self.now_s, running=False))
+                    run = self.end(id)
+                    self.queue(run.at(self.now_s)._replace(since_s=self.now_s, running=False))
+                    if id in handover.shrunk:  # it goes on with what is left to it
+                        self.start(id, run.least)
             self.start(handover.job, handover.grant)
         for placement in plan.placements:
             self.start(placement.job, placement.grant)

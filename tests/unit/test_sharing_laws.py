@@ -37,7 +37,12 @@ class Shared(History):
         super().step()
         for id in [id for id, run in self.running.items() if run.stopping and self.rng.random() < 0.5]:
             run = self.end(id)
-            self.queue(run.at(self.now_s)._replace(since_s=self.now_s, running=False, evictions=run.task.evictions + 1))
+            task = run.at(self.now_s)._replace(since_s=self.now_s, running=False, keeps=run.shrinking)
+            if run.shrinking:
+                self.promised[id] = run.least
+                self.queue(task._replace(shrinks=task.shrinks + 1))
+            else:
+                self.queue(task._replace(evictions=task.evictions + 1))
         for id in [id for id in self.promised if id not in self.waiting]:
             del self.promised[id]
         return self.here()
@@ -59,7 +64,7 @@ class Shared(History):
             for id in handover.victims:
                 if not self.running[id].stopping:
                     run = self.end(id)
-                    self.running[id] = run._replace(stopping=True)
+                    self.running[id] = run._replace(stopping=True, shrinking=id in handover.shrunk)
                     self.changes = self.changes.note(STARTED, id)
                     self.victims[id] = handover.job
         for placement in plan.placements:

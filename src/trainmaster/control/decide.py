@@ -14,7 +14,7 @@ from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
 
-MAKES_WAY = "makes way for "  # and then for whom
+MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # and then for whom
 RESUME_TRIES = 3  # checkpoints an attempt may fall back through before it starts from the beginning
 
 
@@ -88,6 +88,13 @@ def clear_windows(batch: Batch) -> None:
             batch.record(id, StopOrdered(StopFor.EVICT, f"maintenance of {', '.join(left)}"))
 
 
+def stop_of(handover: Handover, victim: str) -> StopOrdered:
+    """What one is told who makes way, or gives back what it has beyond its least."""
+    if victim in handover.shrunk:
+        return StopOrdered(StopFor.SHRINK, GIVES_BACK + handover.job)
+    return StopOrdered(StopFor.EVICT, MAKES_WAY + handover.job)
+
+
 def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, ...]) -> dict[str, str]:
     """Stop those who make way, and keep what they give back; why each job for which that is done waits meanwhile."""
     reasons = {}
@@ -96,6 +103,6 @@ def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, .
         batch.record(one.job, Promised(allocation(one.grant, nodes, choice), one.victims))
         for victim in one.victims:
             if not batch.world.running[victim].stopping:
-                batch.record(victim, StopOrdered(StopFor.EVICT, MAKES_WAY + one.job))
+                batch.record(victim, stop_of(one, victim))
         reasons[one.job] = f"waiting for {', '.join(one.victims)} to make way for it"
     return reasons

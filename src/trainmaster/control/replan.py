@@ -6,7 +6,7 @@ What a plan saw is all that was recorded before it in its tick; what came of it 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from trainmaster.control.decide import MAKES_WAY
+from trainmaster.control.decide import MAKES_WAY, stop_of
 from trainmaster.control.world import Batch, World
 from trainmaster.model import events as ev
 from trainmaster.model.cluster import Cluster
@@ -81,8 +81,8 @@ class _Fold:
 
         found: set[object] = {("starts", one.job, given(one.job, one.grant)) for one in plan.placements}
         found |= {("promised", one.job, given(one.job, one.grant), one.victims) for one in plan.handovers}
-        victims = {id: one.job for one in reversed(plan.handovers) for id in one.victims if not running[id].stopping}
-        found |= {("stops", id, MAKES_WAY + job) for id, job in victims.items()}
+        stops = {id: stop_of(one, id) for one in reversed(plan.handovers) for id in one.victims if not running[id].stopping}
+        found |= {("stops", id, stop) for id, stop in stops.items()}
         found |= {("broken", id) for id in plan.broken}
         return frozenset(found | reasons)
 
@@ -105,7 +105,7 @@ def _reason(plan: Plan, id: str, world: World, now_s: float) -> str:
 
 def _is_outcome(event: ev.Event) -> bool:
     if isinstance(event, ev.StopOrdered):
-        return event.stop_for is StopFor.EVICT and event.reason.startswith(MAKES_WAY)
+        return event.stop_for is StopFor.SHRINK or (event.stop_for is StopFor.EVICT and event.reason.startswith(MAKES_WAY))
     return isinstance(event, _OUTCOMES)
 
 
@@ -117,8 +117,8 @@ def _outcomes(rows: list[Recorded]) -> frozenset[object]:
                 found.add(("starts", row.job, allocated))
             case ev.Promised(allocated, victims):
                 found.add(("promised", row.job, allocated, victims))
-            case ev.StopOrdered(_, reason):
-                found.add(("stops", row.job, reason))
+            case ev.StopOrdered() as stop:
+                found.add(("stops", row.job, stop))
             case ev.PromiseBroken():
                 found.add(("broken", row.job))
             case ev.Waited(reason):

@@ -24,6 +24,8 @@ def violations(job: Job) -> list[str]:
             found.append("has another number of agents than of nodes")
     if job.promised is not None and job.state is not State.QUEUED:
         found.append(f"is {job.state} and others make way for it")
+    if job.keeps and job.promised is None:
+        found.append("keeps nodes that nobody holds for it")
     if job.restarts_program > job.spec.restarts.program or job.restarts_infrastructure > job.spec.restarts.infrastructure:
         found.append("was restarted more often than its ledgers allow")
     if {c.id for c in job.checkpoints} & set(job.deleting):

@@ -24,11 +24,12 @@ from trainmaster.model.events import (
     Waited,
 )
 from trainmaster.model.job import Attempt, Cause, Forecast, Job, Ledger, NodePhase, NodeRun, State, StopFor
+from trainmaster.model.nodes import Allocation
 
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
 
-_RANK = {StopFor.FAILURE: 0, StopFor.EVICT: 1, StopFor.LIMIT: 2, StopFor.CANCEL: 3}
+_RANK = {StopFor.FAILURE: 0, StopFor.SHRINK: 1, StopFor.EVICT: 2, StopFor.LIMIT: 3, StopFor.CANCEL: 4}
 
 
 def live_attempt(job: Job) -> Attempt:
@@ -47,7 +48,7 @@ def hold(job: Job, event: JobEvent, now_s: float) -> Change:
     """Waiting work waits on."""
     assert isinstance(event, Held)
     reason = f"held by {event.by}" + (f": {event.reason}" if event.reason else "")
-    return replace(job, state=State.HELD, reason=reason, promised=None), ()
+    return replace(job, state=State.HELD, reason=reason, promised=None, keeps=False), ()
 
 
 def release(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -59,7 +60,7 @@ def release(job: Job, event: JobEvent, now_s: float) -> Change:
 def cancel_waiting(job: Job, event: JobEvent, now_s: float) -> Change:
     """Nothing runs: the job is over at once."""
     assert isinstance(event, CancelRequested)
-    return replace(job, state=State.CANCELLED, reason=_cancelled_by(event), ended_s=now_s, promised=None), ()
+    return replace(job, state=State.CANCELLED, reason=_cancelled_by(event), ended_s=now_s, promised=None, keeps=False), ()
 
 
 def cancel_live(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -114,13 +115,13 @@ def foresee(job: Job, event: JobEvent, now_s: float) -> Change:
 def promise(job: Job, event: JobEvent, now_s: float) -> Change:
     """Others make way for it."""
     assert isinstance(event, Promised)
-    return replace(job, promised=event.allocation), ()
+    return replace(job, promised=event.allocation, keeps=False), ()
 
 
 def break_promise(job: Job, event: JobEvent, now_s: float) -> Change:
     """It waits like all others."""
     assert isinstance(event, PromiseBroken)
-    return replace(job, promised=None, reason=event.reason), ()
+    return replace(job, promised=None, keeps=False, reason=event.reason), ()
 
 
 def place(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -128,7 +129,9 @@ def place(job: Job, event: JobEvent, now_s: float) -> Change:
     assert isinstance(event, Placed)
     count = len(event.allocation.shares)
     attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume, rates=event.rates)
-    placed = replace(job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None, promised=None)
+    placed = replace(
+        job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None, promised=None, keeps=False
+    )
     return placed, tuple(Launch(attempt.key(job.id, i)) for i in range(count))
 
 
@@ -209,9 +212,15 @@ def end_node(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def order_stop(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Time limit or eviction."""
+    """Time limit, eviction, or nodes to be given back."""
     assert isinstance(event, StopOrdered)
     return stop_all(job, event.stop_for, event.reason, now_s)
+
+
+def _least(job: Job, attempt: Attempt) -> Allocation:
+    """The nodes that a shrunk job keeps, and goes on with: the first of those it had (`scheduling.task.Run.least`)."""
+    had = attempt.allocation
+    return Allocation(had.shares[: job.spec.resources.nodes], had.choice)
 
 
 def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -229,8 +238,10 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     )  # fmt: skip
     if verdict.state.ended:
         return replace(job, ended_s=now_s), deletes
-    evicted = verdict.failure is not None and verdict.failure.cause is Cause.EVICTED
-    job = replace(job, queued_s=now_s, not_before_s=now_s + verdict.delay_s, evictions=job.evictions + evicted)
+    cause = verdict.failure.cause if verdict.failure is not None else None
+    job = replace(job, queued_s=now_s, not_before_s=now_s + verdict.delay_s, evictions=job.evictions + (cause is Cause.EVICTED))
+    if cause is Cause.SHRUNK:
+        job = replace(job, shrinks=job.shrinks + 1, promised=_least(job, attempt), keeps=True)
     if verdict.ledger is Ledger.NONE:
         return job, deletes
     furthest = -1 if job.progress_step is None else job.progress_step

@@ -239,7 +239,7 @@ class CommandRun:
 
 @dataclass(frozen=True, slots=True)
 class StopOrdered:
-    """The control plane itself stops the attempt: time limit, eviction."""
+    """The control plane itself stops the attempt: time limit, eviction, nodes to be given back."""
 
     stop_for: StopFor
     reason: str

@@ -40,6 +40,7 @@ class StopFor(StrEnum):
     CANCEL = "cancel"
     LIMIT = "limit"
     EVICT = "evict"
+    SHRINK = "shrink"  # what it has beyond its least is given back: it goes on at once with that
     FAILURE = "failure"  # one member of the gang ended badly: the others are stopped, then recovery judges
 
 
@@ -56,6 +57,7 @@ class Cause(StrEnum):
     RENDEZVOUS = "rendezvous"  # the rendezvous port was taken before the first step
     TIME_LIMIT = "time_limit"
     EVICTED = "evicted"
+    SHRUNK = "shrunk"  # it gave back nodes, and goes on with fewer
     CANCELLED = "cancelled"
 
 
@@ -215,7 +217,9 @@ class Job:
     stopping_for: StopFor | None = None
     attempt: Attempt | None = None  # the live one, else the last one
     promised: Allocation | None = None  # what others give back for it while it waits
+    keeps: bool = False  # what it is promised it has kept itself: it goes on there with fewer nodes
     evictions: int = 0  # so many times it has made way for others
+    shrinks: int = 0  # so many times it has given back nodes
     checkpoints: tuple[Checkpoint, ...] = ()  # kept, oldest first
     staged: tuple[Checkpoint, ...] = ()  # parts of a checkpoint that is not whole yet
     deleting: tuple[str, ...] = ()  # checkpoints whose bytes are still to be removed

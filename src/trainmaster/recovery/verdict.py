@@ -29,6 +29,9 @@ def judge(job: Job, rng: Random) -> Verdict:
     if job.stopping_for is StopFor.EVICT:
         failure = Failure(Cause.EVICTED, job.reason)
         return Verdict(Action.REQUEUE, State.QUEUED, f"requeued: {job.reason}", failure=failure)
+    if job.stopping_for is StopFor.SHRINK:
+        failure = Failure(Cause.SHRUNK, job.reason)
+        return Verdict(Action.REQUEUE, State.QUEUED, f"goes on with fewer nodes: {job.reason}", failure=failure)
     failure = classify(attempt) or Failure(Cause.AGENT_LOST, job.reason)
     match failure.cause:
         case Cause.OUT_OF_MEMORY:

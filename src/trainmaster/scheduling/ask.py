@@ -60,9 +60,13 @@ class Ask:
         return self.each.gpu_milli * (self.nodes - 1) + self.first.gpu_milli
 
 
-@lru_cache(maxsize=1 << 17)
 def ask_of(nodes: int, each: Shape, lead: Shape | None = None, within: str | None = None) -> Ask:
     """The one `Ask` of these values."""
+    return _one(nodes, each, lead, within)  # the cache tells defaults that are said from those that are not
+
+
+@lru_cache(maxsize=1 << 17)
+def _one(nodes: int, each: Shape, lead: Shape | None, within: str | None) -> Ask:
     return Ask(nodes, each, lead, within)
 
 

@@ -37,6 +37,7 @@ class Carry:
         self.tasks: dict[str, Task] = {}
         self.runs: dict[str, Run] = {}
         self.ends: list[tuple[float, int, Run]] = []
+        self.wide: set[str] = set()  # those that have more nodes than their least
         self.changes: Changes | None = None
         self.policy: Policy | None = None
         self.seen = 0
@@ -108,6 +109,7 @@ class Carry:
         self._line_up(policy)
         self.runs = dict(snapshot.running)
         self.ends = sorted((run.end_s, run.task.seq, run) for run in self.runs.values())
+        self.wide = {id for id, run in self.runs.items() if run.surplus > 0}
         self._enter_all(snapshot)
 
     def _line_up(self, policy: Policy) -> None:
@@ -204,6 +206,8 @@ class Carry:
         self.runs[id] = run
         insort(self.ends, (run.end_s, run.task.seq, run))
         self.holdings.enter(run)
+        if run.surplus > 0:
+            self.wide.add(id)
         task, taken = self.expected.pop(id, (None, None))
         if task is not None and task.kind is run.task.kind and taken == run.grant:
             return self.last is not None and bool(run.placed_s == self.last.now_s)
@@ -229,4 +233,5 @@ class Carry:
         self.space.give(run.grant)
         self.tally.enter(run.task.kind, run.grant, -1)
         self.holdings.enter(run, -1)
+        self.wide.discard(id)
         del self.ends[bisect_left(self.ends, (run.end_s, run.task.seq))]

@@ -116,6 +116,8 @@ def counts(snapshot: Snapshot, policy: Policy) -> bool:
     tasks, runs = snapshot.waiting.values(), snapshot.running.values()
     if any(task.not_before_s > snapshot.now_s for task in tasks) or any(run.grant.nodes[:1] < (0,) for run in runs):
         return False
+    if any(run.surplus > 0 for run in runs):
+        return False  # it may give that back
     jobs = [*tasks, *(run.task for run in runs)]
     if any(task.kind.wish.prefer_s or task.kind.choices for task in tasks):
         return False  # it may wait though it could start

@@ -10,6 +10,7 @@ from trainmaster.scheduling.explain import sought
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
+from trainmaster.scheduling.preempt import shrinkable
 from trainmaster.scheduling.snapshot import Placement, Plan, Snapshot
 from trainmaster.scheduling.task import Task
 from trainmaster.scheduling.trying import Tries
@@ -51,7 +52,7 @@ class _Decision(Tries):
             return False
         if any(one.at_s <= now_s for one in self.reserved.kept) or now_s >= self.carry.turn_s(now_s):
             return False
-        if snapshot.promised or not self.tally.idle:
+        if snapshot.promised or not self.tally.idle or self.carry.wide:
             return False
         if policy.taste(snapshot, self.carry.kept) is not self.space.cells.taste:
             return False
@@ -115,6 +116,7 @@ class _Decision(Tries):
             or (kind.wish.prefer is not None and sought(task, self.now_s, self.busy) is not ask)
             or (settled and task.id in settled)
             or (preempt is not None and preempt(self.stage, task))
+            or shrinkable(self.stage, task)
         ):
             return False
         if not lost:

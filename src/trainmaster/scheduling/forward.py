@@ -65,13 +65,14 @@ class _World:
             promised=self.promised,
         )
         plan, self.carry = cycle(now, self.policy, self.carry)
-        return self._carry_out(plan)
+        started = self._carry_out(plan)
+        return started | self.decide() if any(one.shrunk for one in plan.handovers) else started  # they go on at once
 
     def _carry_out(self, plan: Plan) -> set[str]:
         for handover in plan.handovers:
             for victim in handover.victims:
                 if victim in self.running:
-                    self._evict(victim)
+                    self._evict(victim, victim in handover.shrunk)
             self._start(handover.job, handover.grant)
         for placement in plan.placements:
             self._start(placement.job, placement.grant)
@@ -107,10 +108,12 @@ class _World:
         owner, account = settled(self.usage, run, self.now_s, self.snapshot.rules.half_life_s)
         self.usage[owner] = account
 
-    def _evict(self, id: str) -> None:
-        """Back into the queue with what is left of it."""
+    def _evict(self, id: str, shrunk: bool) -> None:
+        """Back into the queue with what is left of it; what it keeps is its own."""
         run = self.running[id]
         self._leave(id, run)
         self.left_s[id] = max(0.0, self.left_s[id] - (self.now_s - max(run.placed_s, self.snapshot.now_s)))
-        self.waiting[id] = run.at(self.now_s)._replace(since_s=self.now_s, running=False)
+        self.waiting[id] = run.at(self.now_s)._replace(since_s=self.now_s, running=False, keeps=shrunk)
+        if shrunk:
+            self.promised[id] = run.least
         self.changes = self.changes.note(ARRIVED, id)

@@ -5,7 +5,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from trainmaster.model.cluster import URGENT, Cluster, Pool
-from trainmaster.model.job import Job, State
+from trainmaster.model.job import Job, State, StopFor
 from trainmaster.model.ledger import Balance
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.model.spec import Choose, JobSpec
@@ -99,7 +99,7 @@ def task(job: Job, rules: Cluster = DEFAULT) -> Task:
     if job.attempt is not None and job.spec.placement.near == CHECKPOINT:
         homes = tuple(share.node for share in job.attempt.allocation.shares)
     found = Task(job.seq, job.id, kind(job, rules), job.queued_s, job.not_before_s, left_s, job.ran_s)
-    return found._replace(evictions=job.evictions, homes=homes)
+    return found._replace(evictions=job.evictions, shrinks=job.shrinks, keeps=job.keeps, homes=homes)
 
 
 def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: Cluster = DEFAULT) -> Run:
@@ -108,7 +108,8 @@ def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: C
     attempt = job.attempt
     granted = grant(job, attempt.allocation, nodes, places)
     saved_s = max((one.committed_s for one in job.checkpoints if one.attempt == attempt.number), default=None)
-    return Run(task(job, rules), granted, attempt.started_s or attempt.placed_s, attempt.stopping_s is not None, saved_s)
+    began_s, stopping = attempt.started_s or attempt.placed_s, attempt.stopping_s is not None
+    return Run(task(job, rules), granted, began_s, stopping, saved_s, job.stopping_for is StopFor.SHRINK)
 
 
 def past(job: Job) -> Past:

@@ -56,6 +56,9 @@ class Parts:
         started = [(one.job, one.grant) for one in plan.placements] + [(one.job, one.grant) for one in plan.handovers]
         for id, grant in started:
             self._running[id] = Run(self._waiting.pop(id), grant, self._snapshot.now_s)
+        for one in plan.handovers:
+            for id in one.victims:
+                self._running[id] = self._running[id]._replace(stopping=True, shrinking=id in one.shrunk)
         for id in plan.promised:
             del self._waiting[id]
 

@@ -4,7 +4,7 @@ They are found by trying the whole gain before anyone is touched.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -15,7 +15,7 @@ from trainmaster.scheduling.quota import Tally, asked
 from trainmaster.scheduling.room import Room
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Run, Task, by_kind
+from trainmaster.scheduling.task import Run, Task
 
 EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
 _TIER = attrgetter("task.kind.tier")
@@ -29,11 +29,13 @@ class Stage:
     runs: Mapping[str, Run]
     tally: Tally
     key: Callable[[Task], Key]
+    wide: Collection[str] = ()  # those of them that have more than their least
     stopped: set[str] = field(default_factory=set)  # they make way already
     barren: set[tuple[int, str]] = field(default_factory=set)  # classes for which nobody makes way who does not borrow
     _weakest: list[tuple[Key, Run]] | None = None
     _softest: list[Run] | None = None
     _lowest: int | None = None
+    _swollen: list[Run] | None = None
 
     @property
     def weakest(self) -> list[tuple[Key, Run]]:
@@ -62,11 +64,7 @@ class Stage:
                 if rules.work(work).preemptible:
                     ran = ((run, now_s - run.placed_s) for run in runs)
                     able += [one for one, s in ran if s > 0 and s >= undisturbed_s[min(one.task.evictions, EVICTIONS_MAX)]]
-            ranked = [
-                (run.task.kind.tier, (now_s - run.kept_s) * run.grant.ask.gpu_milli, -run.placed_s, -run.task.seq, run)
-                for run in able
-            ]
-            self._softest = [one[-1] for one in sorted(ranked)]
+            self._softest = self._ranked(able)
         return self._softest
 
     def _by_work(self) -> Mapping[str, list[Run]]:
@@ -76,6 +74,35 @@ class Stage:
             if not run.stopping:
                 found[run.task.kind.work].append(run)
         return found
+
+    @property
+    def swollen(self) -> list[Run]:
+        """Those that may be told to give back what they have beyond their least, in the same order."""
+        if self._swollen is None:
+            able = [self.runs[id] for id in self.wide if not self.runs[id].stopping]
+            self._swollen = self._ranked([run for run in able if self._has_run(run, run.task.shrinks)])
+        return self._swollen
+
+    def _ranked(self, runs: Sequence[Run]) -> list[Run]:
+        now_s = self.snapshot.now_s
+        ranked = [
+            (run.task.kind.tier, (now_s - run.kept_s) * run.grant.ask.gpu_milli, -run.placed_s, -run.task.seq, run)
+            for run in runs
+        ]
+        return [one[-1] for one in sorted(ranked)]
+
+    def _has_run(self, run: Run, times: int) -> bool:
+        """Whether it has run undisturbed for as long as one may that was disturbed so many times before."""
+        undisturbed_s = self.snapshot.rules.min_run_s * 2.0 ** min(times, EVICTIONS_MAX)
+        return 0 < self.snapshot.now_s - run.placed_s >= undisturbed_s
+
+
+def shrinkable(stage: Stage, task: Task) -> Sequence[Run]:
+    """Those of its class or a lower one that have more than their least: under every policy, for they asked for no more."""
+    if not stage.wide:
+        return ()
+    able = (run for run in stage.swollen if run.task.kind.tier <= task.kind.tier and run.task.id not in stage.stopped)
+    return [run._replace(shrinking=True) for run in able]
 
 
 Candidates = Callable[[Stage, Task], Sequence[Run]]
@@ -151,21 +178,21 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
 
     def quota(run: Run, sign: int) -> None:
         if barred:
-            tally.enter(run.task.kind, run.grant, sign)
+            tally.leave([run], -sign)
 
     for run in candidates:
         if enough():
             break
         chosen.append(run)
-        room.come_back(later, run)
+        room.come_back(later, run.freed)
         quota(run, -1)
     found = enough()
     needed = []
     for run in reversed(chosen):  # the last to be taken in is the dearest: try without it first
         quota(run, 1)
-        if found and ((barred and tally.barrier(kind) is not None) or not room.can_spare(later, run)):
+        if found and ((barred and tally.barrier(kind) is not None) or not room.can_spare(later, run.freed)):
             quota(run, -1)
             needed.append(run)
     if barred:
-        tally.fill(by_kind(needed))
+        tally.leave(needed, -1)
     return needed[::-1] or None

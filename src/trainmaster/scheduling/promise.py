@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.task import Run, Task, alone, by_kind
+from trainmaster.scheduling.task import Run, Task, alone
 
 
 class Promises:
@@ -33,7 +33,7 @@ class Promises:
         ready, coming = [], []
         for task in tasks:
             grant = snapshot.promised[task.id]
-            if space.has(grant) and task.not_before_s <= snapshot.now_s and tally.barrier(task.kind, grant) is None:
+            if space.has(grant) and task.not_before_s <= snapshot.now_s and not self._shut(task, grant):
                 space.hold(grant)
                 self._carry.take(task, grant)
                 self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
@@ -41,19 +41,23 @@ class Promises:
             else:
                 coming.append((task, grant))
         for task, grant in coming:
-            barred = tally.barrier(task.kind, grant) is not None
-            theirs = [run for run in stopping if barred or not set(run.grant.nodes).isdisjoint(grant.nodes)]
+            barred = self._shut(task, grant)
+            theirs = [run for run in stopping if barred or not set(run.freed.nodes).isdisjoint(grant.nodes)]
             self.let_go([run for run in theirs if run.task.id not in self._gone])
-            if not space.has(grant) or tally.barrier(task.kind, grant) is not None:
+            if not space.has(grant) or self._shut(task, grant):
                 self.broken.append(task.id)
                 continue
             space.hold(grant)
             tally.enter(task.kind, grant)
             self._held.append((task, grant))
             self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
-            names = sorted(run.task.id for run in self._gone.values() if barred or set(run.grant.nodes) & set(grant.nodes))
+            names = sorted(run.task.id for run in self._gone.values() if barred or set(run.freed.nodes) & set(grant.nodes))
             self.told[task.id] = Refusal("handover", f"waiting for {', '.join(names)} to make way for it")
         return ready
+
+    def _shut(self, task: Task, grant: Grant) -> bool:
+        """Whether quota stands in its way: of what it has held all the while it does not."""
+        return not task.keeps and self._carry.tally.barrier(task.kind, grant) is not None
 
     def before(self, task: Task, grant: Grant) -> set[str]:
         """Who must be gone before this can be had; it is taken out of the space already. Nobody: it is free now."""
@@ -66,19 +70,23 @@ class Promises:
             found = set(self._gone)
         return found
 
+    def shrunk(self, ids: set[str]) -> tuple[str, ...]:
+        """Those of them, all of whom make way, who go on with less."""
+        return tuple(sorted(id for id in ids if self._gone[id].shrinking))
+
     def _barred(self, task: Task, grant: Grant) -> bool:
         """Whether quota stands in its way as long as those that make way are there."""
         tally = self._carry.tally
-        alike = by_kind(self._gone.values())
-        tally.fill(alike)
+        gone = self._gone.values()
+        tally.leave(gone, -1)
         barred = tally.barrier(task.kind, grant) is not None
-        tally.fill(alike, -1)
+        tally.leave(gone)
         return barred
 
     def _beside(self, node: int, runs: list[Run]) -> bool:
         """Whether a node has enough for those that make way and for all that is given of it besides."""
         space = self._carry.space
-        parts = [run.grant.part(index, -1) for run in runs for index in _members(run.grant, node)]
+        parts = [run.freed.part(index, -1) for run in runs for index in _members(run.freed, node)]
         if space.cells.left[space.of[node]][0] < sum([part.shape.gpu_milli for part in parts]):
             return False  # most questions end here
         number, free = space.of[node], space.free[node].copy()
@@ -88,19 +96,19 @@ class Promises:
         return min((cell.cpus, cell.memory, *(amount for _, amount in cell.counted), *free)) >= 0
 
     def let_go(self, runs: Sequence[Run]) -> None:
-        """They make way: what they have is there to be given."""
+        """They make way: what they give back is there to be given."""
         for run in runs:
             self._gone[run.task.id] = run
-            for node in run.grant.nodes:
+            for node in run.freed.nodes:
                 self._leaving.setdefault(node, []).append(run)
-        self._carry.space.give(*(run.grant for run in runs))
-        self._carry.tally.fill(by_kind(runs), -1)
+        self._carry.space.give(*(run.freed for run in runs))
+        self._carry.tally.leave(runs)
 
     def keep(self, runs: Sequence[Run]) -> None:
         """They do not make way after all."""
         for run in runs:
             del self._gone[run.task.id]
-            for node in run.grant.nodes:
+            for node in run.freed.nodes:
                 self._leaving[node].remove(run)
         self._hold(runs)
 
@@ -112,8 +120,8 @@ class Promises:
         self._hold(self._gone.values())
 
     def _hold(self, runs: Collection[Run]) -> None:
-        self._carry.space.hold(*(run.grant for run in runs))
-        self._carry.tally.fill(by_kind(runs))
+        self._carry.space.hold(*(run.freed for run in runs))
+        self._carry.tally.leave(runs, -1)
 
 
 def _members(grant: Grant, node: int) -> list[int]:

@@ -6,7 +6,7 @@ cohorts, Volcano's capacity plugin.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from trainmaster.scheduling.ask import WHOLE, Ask
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.snapshot import Refusal
 from trainmaster.scheduling.space import GONE, Grant, Site
-from trainmaster.scheduling.task import Kind, Run
+from trainmaster.scheduling.task import Kind, Run, by_kind
 
 Held = dict[str, int]  # thousandths by resource
 GPUS, CPUS = "gpus", "cpus"
@@ -62,6 +62,13 @@ class Tally:
         """A job of this kind holds this (or no longer does: `sign` -1)."""
         if not self.idle:
             self._enter(kind, grant.ask, self.amounts(grant), sign)
+
+    def leave(self, runs: Collection[Run], sign: int = 1) -> None:
+        """They give back what they do when they stop (or do not after all: `sign` -1)."""
+        self.fill(by_kind(runs), -sign)
+        for run in runs:
+            if run.shrinking:
+                self.enter(run.task.kind, run.least, sign)
 
     def _enter(self, kind: Kind, ask: Ask, amounts: Held, sign: int) -> None:
         for name, held, quotas in (self._bounds.get(kind.project) or self._bound(kind.project)).own:

@@ -3,8 +3,7 @@
 from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.domains import NOWHERE
-from trainmaster.scheduling.space import Part, Space
-from trainmaster.scheduling.task import Run
+from trainmaster.scheduling.space import Grant, Part, Space
 
 
 class Room:
@@ -62,14 +61,14 @@ class Room:
         counts[1] += led
         (self._good.add if counts[0] >= self.ask.nodes and counts[1] > 0 else self._good.discard)(domain)
 
-    def can_spare(self, later: Later, run: Run) -> bool:
-        """Whether there is enough without a run whose nodes have come back in `later`: they go again then."""
+    def can_spare(self, later: Later, grant: Grant) -> bool:
+        """Whether there is enough without these, which have come back in `later`: they go again then."""
         gives, each, lead = self.space.gives, self.ask.each, self.ask.lead
         missed, gone, sites = list[tuple[int, int, int]](), list[tuple[int, Part]](), self.space.sites
-        for index, node in enumerate(run.grant.nodes):
+        for index, node in enumerate(grant.nodes):
             if node < 0 or not sites[node].open or not gives(before := later.cell(node), each):
                 continue  # it makes no difference that it has gone from this one
-            part = run.grant.part(index, -1)
+            part = grant.part(index, -1)
             after = later.after(node, part)
             able = gives(after, each) - 1
             missed.append((node, able, able if lead is None else gives(after, lead) - gives(before, lead)))
@@ -84,14 +83,14 @@ class Room:
             self.change(node, -able, -led)
         return False
 
-    def come_back(self, later: Later, run: Run) -> None:
-        """A run's nodes come back in `later`: each as soon as it has GPUs enough for a member's part, else at `settle`."""
+    def come_back(self, later: Later, grant: Grant) -> None:
+        """What a run holds comes back in `later`: each as soon as it has GPUs enough for a member's part, else at `settle`."""
         space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
         left, few, needs = space.cells.left, self._few, each.gpu_milli
-        for index, node in enumerate(run.grant.nodes):
+        for index, node in enumerate(grant.nodes):
             if node < 0 or not space.sites[node].open:
                 continue
-            part, before = run.grant.part(index), later.cell(node)
+            part, before = grant.part(index), later.cell(node)
             if needs:
                 has, parts = few.get(node) or (left[before][0], [])
                 has += part.shape.gpu_milli

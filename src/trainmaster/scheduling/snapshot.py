@@ -34,7 +34,8 @@ class Changes:
 class Snapshot:
     """The world at `now_s`. `waiting` are the queued jobs by id, `running` the live attempts by job.
 
-    `promised` are nodes that others are giving back for a job in `waiting`: it starts there as soon as they are free.
+    `promised` are nodes that others are giving back for a job in `waiting`, or that it keeps itself while it shrinks: it starts
+    there as soon as they are free.
     """
 
     now_s: float
@@ -68,11 +69,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A job that starts on what others give back: `victims` are to be stopped first, and what they free is for it."""
+    """A job that starts on what others give back: `victims` are to be stopped first, and what they free is for it.
+
+    Those that are `shrunk` give back only what they have beyond their least, and go on with that.
+    """
 
     job: str
     grant: Grant
     victims: tuple[str, ...]
+    shrunk: tuple[str, ...] = ()  # of the victims
 
 
 @dataclass(frozen=True, slots=True)

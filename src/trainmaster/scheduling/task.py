@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trainmaster.model.cluster import URGENT
-from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.ask import Ask, ask_of
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.wish import ANYWHERE, Wish
@@ -94,6 +94,8 @@ class Task(NamedTuple):
     attained_s: float = 0.0  # running time it has had
     running: bool = False
     evictions: int = 0  # so many times it has made way for others
+    shrinks: int = 0  # so many times it has given back nodes
+    keeps: bool = False  # what it is promised it has held all the while
     homes: tuple[str, ...] = ()  # nodes on which its last attempt ran, by name, if it would be near to what it left there
 
     @property
@@ -110,6 +112,27 @@ class Run(NamedTuple):
     placed_s: float
     stopping: bool = False  # its end has been ordered; its nodes come back when it is gone
     saved_s: float | None = None  # when its last checkpoint was; None: it has none of this attempt
+    shrinking: bool = False  # it is stopped to give back what it has beyond its least, and goes on with that
+
+    @property
+    def surplus(self) -> int:
+        """How many nodes it has beyond its least."""
+        choices = self.task.kind.choices
+        return len(self.grant.nodes) - choices.asks[0].nodes if choices is not None and choices.most else 0
+
+    @property
+    def least(self) -> Grant:
+        """What it keeps when it shrinks: the first of its nodes, as many as it asks for."""
+        ask, count = self.grant.ask, len(self.grant.nodes) - self.surplus
+        return Grant(ask_of(count, ask.each, ask.lead, ask.within), self.grant.nodes[:count], self.grant.devices[:count])
+
+    @property
+    def freed(self) -> Grant:
+        """What comes back when it has stopped."""
+        if not self.shrinking:
+            return self.grant
+        ask, count = self.grant.ask, len(self.grant.nodes) - self.surplus
+        return Grant(ask_of(self.surplus, ask.each), self.grant.nodes[count:], self.grant.devices[count:])
 
     @property
     def kept_s(self) -> float:

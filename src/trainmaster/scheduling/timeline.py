@@ -172,7 +172,7 @@ def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
         if run.grant.ask.lead is None and space.cells.used_up(space.of[run.grant.nodes[0]]):
             room.able += len(run.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
         else:
-            room.come_back(later, run)
+            room.come_back(later, run.grant)
         room.led = room.able
         if at_s is None and room.enough:
             at_s = max(end_s, now_s)

@@ -18,7 +18,7 @@ from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.predict import Foresight, foresee
-from trainmaster.scheduling.preempt import Stage, victims
+from trainmaster.scheduling.preempt import Stage, shrinkable, victims
 from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.quota import closed
 from trainmaster.scheduling.reserving import Option, Reserved
@@ -61,7 +61,7 @@ class Tries:
         self.begun: list[End] = []  # those that are not among `ends` yet
         self.walk: Walk | None = None  # through the ends, as long as the space is the same
         self.space.cells.prefer(policy.taste(snapshot, carry.kept))
-        self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view))
+        self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view), carry.wide)
         self.promises = Promises(snapshot, carry)
         self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
         self.lost: set[Ask] = set()  # what does not fit any more
@@ -140,6 +140,8 @@ class Tries:
                 return True
             else:
                 return False
+        if any(not picky and self._shrink(one.task, one.option.ask, one.kept) for one in missed):
+            return True
         if self.policy.preempt is not None and any(self._hand_over(one.task, one.option.ask, one.kept) for one in missed):
             return True
         told = [(one.option.ask, self._reason(one.option.ask, one.kept, one.barrier)) for one in missed]
@@ -177,7 +179,9 @@ class Tries:
     def grow(self) -> None:
         """Who leaves it open how many nodes it gets takes more, in the order of the starts, if nobody who waits has a claim."""
         others = (one.kind for one in self.refused.values())
-        if self.resting or self.patient or self.passed or self.promises.told or not _CLAIMLESS.issuperset(others):
+        if self.handovers or self.promises.told:
+            return  # what is on its way to others is not there to be taken
+        if self.resting or self.patient or self.passed or not _CLAIMLESS.issuperset(others):
             return
         for at, one in enumerate(self.placements):
             task = self.snapshot.waiting[one.job]
@@ -272,7 +276,7 @@ class Tries:
         before = self.promises.before(task, grant) | {run.task.id for run in stopped}
         if before:
             self.tally.enter(task.kind, grant)
-            self.handovers.append(Handover(task.id, grant, tuple(sorted(before))))
+            self.handovers.append(Handover(task.id, grant, tuple(sorted(before)), self.promises.shrunk(before)))
         else:
             self.told_early = self.told_early or self.kept_back
             self.placements.append(Placement(task.id, grant))
@@ -282,7 +286,7 @@ class Tries:
 
     def _refuse(self, task: Task, ask: Ask, kept: Sequence[Kept], barrier: Refusal | None = None) -> bool:
         """It waits, unless others make way for it; whether it starts after all."""
-        if self.policy.preempt is not None and self._hand_over(task, ask, kept):
+        if self._shrink(task, ask, kept) or (self.policy.preempt is not None and self._hand_over(task, ask, kept)):
             return True
         found = self._reason(ask, kept, barrier)
         if ask is task.kind.ask:
@@ -305,13 +309,23 @@ class Tries:
             self.lost.add(ask)
         return self.busy(ask)
 
+    def _shrink(self, task: Task, ask: Ask, kept: Sequence[Kept]) -> bool:
+        """Have those give back what they have beyond their least who may be told to, if that is enough to start it.
+
+        Not for one that waits for a better place by its own wish.
+        """
+        return ask is task.kind.ask and self._take_back(task, ask, kept, shrinkable(self.stage, task))
+
     def _hand_over(self, task: Task, ask: Ask, kept: Sequence[Kept]) -> bool:
         """Stop those who may be stopped for it and whose nodes it needs, if that is enough to start it."""
         assert self.policy.preempt is not None
-        candidates = self.policy.preempt(self.stage, task)
+        return self._take_back(task, ask, kept, self.policy.preempt(self.stage, task))
+
+    def _take_back(self, task: Task, ask: Ask, kept: Sequence[Kept], candidates: Sequence[Run]) -> bool:
         if not candidates:
             return False
-        vain = (ask, task.kind.tier, task.kind.project, task.kind.member, len(candidates))
+        whole = not candidates[0].shrinking
+        vain = (ask, whole, task.kind.tier, task.kind.project, task.kind.member, len(candidates))
         chosen = victims(self.space, task, ask, candidates, self.tally) if vain not in self.vain else None
         if chosen is None:
             self.vain.add(vain)  # nor for those behind it: what is free only becomes less

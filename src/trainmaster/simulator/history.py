@@ -60,7 +60,7 @@ def joined(attempts: Sequence[Ran]) -> tuple[Try, ...]:
     found: list[Try] = []
     before_s = 0.0
     for attempt in attempts:
-        if attempt.cause is Cause.EVICTED:
+        if attempt.cause in (Cause.EVICTED, Cause.SHRUNK):
             before_s += attempt.ran_s
             continue
         ran_s, before_s = before_s + attempt.ran_s, 0.0

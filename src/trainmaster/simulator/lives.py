@@ -98,7 +98,7 @@ def outcome(attempt: Try, furthest: int) -> Outcome:
             return Outcome((RankEnd(0, signal=attempt.signal or _KILL),), last_step=step)
         case Cause.PROGRAM:
             return Outcome((RankEnd(0, exit_code=attempt.exit_code or 1),), last_step=step)
-        case Cause.TIME_LIMIT | Cause.EVICTED | Cause.CANCELLED:
+        case Cause.TIME_LIMIT | Cause.EVICTED | Cause.SHRUNK | Cause.CANCELLED:
             return Outcome((RankEnd(0, signal=_TERM, stopped_by_us=True),), last_step=step)
 
 

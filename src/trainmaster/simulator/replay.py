@@ -69,6 +69,7 @@ class Replay:
     foresight: Foresight | None = None  # says when jobs will start
     _lives: dict[str, Life] = field(default_factory=dict)
     _waiting: dict[str, Task] = field(default_factory=dict)
+    _promised: dict[str, Grant] = field(default_factory=dict)  # what those keep who give back the rest
     _running: dict[str, Run] = field(default_factory=dict)
     _left_s: dict[str, float] = field(default_factory=dict)
     _ends: list[tuple[float, int, str, float]] = field(default_factory=list)
@@ -116,25 +117,30 @@ class Replay:
     def _decide(self) -> None:
         if not self._waiting:
             return
-        rules, usage = self.settings.rules, self._usage
-        snapshot = Snapshot(self.now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over, rules, usage)
+        rules, usage, now_s, kept = self.settings.rules, self._usage, self.now_s, self._promised
+        snapshot = Snapshot(now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over, rules, usage, kept)
         plan, self._carry = cycle(snapshot, self.policy, self._carry)
         self.cycles += 1
         self._act(plan)
-        if self.foresight is not None:
+        if self._promised:
+            self._decide()  # those go on at once
+        elif self.foresight is not None:
             self.foresight.look(snapshot)
 
     def _act(self, plan: Plan) -> None:
+        for id in plan.broken:
+            del self._promised[id]
         for handover in plan.handovers:
             for victim in handover.victims:
                 if victim in self._running:  # else it has made way for another already
-                    self._evict(victim)
+                    self._evict(victim, victim in handover.shrunk)
             self._start(handover.job, handover.grant)
         for placement in plan.placements:
             self._start(placement.job, placement.grant)
 
     def _start(self, id: str, grant: Grant) -> None:
         task = self._waiting.pop(id)
+        self._promised.pop(id, None)
         self._running[id] = Run(task, grant, self.now_s)
         self._changes = self._changes.note(STARTED, id)
         history = self.histories[id]
@@ -145,7 +151,7 @@ class Replay:
         if id in self._lives:
             self._lives[id].placed(self.sites[grant.nodes[0]].name, self.now_s)
 
-    def _evict(self, id: str) -> None:
+    def _evict(self, id: str, shrunk: bool) -> None:
         """Back into the queue, with what it has had; what it must do again is added to what is left."""
         run = self._running.pop(id)
         self._changes = self._changes.note(ENDED, id)
@@ -160,8 +166,12 @@ class Replay:
             self._lives[id].evicted(self.now_s)
         task = run.at(self.now_s)
         estimate_s = None if task.estimate_s is None else task.estimate_s + again_s
-        evictions = task.evictions + 1
-        self._queue(task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s, evictions=evictions))
+        task = task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s, keeps=False)
+        if shrunk:
+            self._promised[id] = run.least
+            self._queue(task._replace(shrinks=task.shrinks + 1, keeps=True))
+        else:
+            self._queue(task._replace(evictions=task.evictions + 1))
 
     def _end(self) -> None:
         _, _, id, began_s = heappop(self._ends)
@@ -190,7 +200,7 @@ class Replay:
         trace_s = sum(one.ran_s for one in life.tries)
         self._left_s[task.id] = next_s * history.run_s / (trace_s or 1.0)
         rests_until_s = life.job.not_before_s
-        self._queue(task._replace(since_s=self.now_s, not_before_s=rests_until_s, running=False))
+        self._queue(task._replace(since_s=self.now_s, not_before_s=rests_until_s, running=False, keeps=False))
         if rests_until_s > self.now_s:
             heappush(self._ends, (rests_until_s, task.seq, task.id, -1.0))  # of no run: only to look again then
         return True

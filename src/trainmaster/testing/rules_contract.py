@@ -8,7 +8,7 @@ from trainmaster.ports.store import EventStore, NewEvent
 
 OpenEvents = Callable[..., EventStore]
 SOME_RULES = (
-    Cluster(currency="EUR"),
+    Cluster(currency="EUR", min_run_s=2.0),
     Cluster(
         (Pool("some", ("n*",), (("zone", "eu"),), price=2.5, speed=2.0),),
         (Project("vision", 2.0, quotas=(("gpus", Quota(0.0, 2.0)),), urgent=("ann",)),),

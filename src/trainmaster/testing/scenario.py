@@ -128,6 +128,8 @@ class Scenario:
 
     def play(self, jobs: int) -> None:
         """Both phases: `jobs` submitted and disturbed over time, then calm until all have ended."""
+        if self.seed % 4 < 2:
+            self._ask(ConfigureCluster(SOME_RULES[0], "ann"))  # nobody is left undisturbed for long
         while len(self.submitted) < jobs or self.rng.random() < 0.95:
             self._disturb(jobs)
             self._step(self.rng.expovariate(1.0))
@@ -180,8 +182,8 @@ class Scenario:
             first = GpuChoice("h100", ask.gpus, ranks=ask.ranks)
             ask = replace(ask, gpu_kind="h100", choices=(first, GpuChoice("a100", self.rng.choice([1, 2, 8]), ranks=1)))
         spec = JobSpec("work", experiment="sim", priority=self.rng.randint(-1, 1), resources=ask, restarts=Restarts(2, 50))
-        if self.rng.random() < 0.3:
-            ask = replace(ask, nodes=1, nodes_max=2)
+        if self.rng.random() < 0.5:
+            ask = replace(ask, nodes=1, nodes_max=3)
         place = PlacementSpec(choose=self.rng.choice(list(Choose)), prefer_s=self.rng.choice([0.0, 20.0]))
         spec = replace(spec, resources=ask, placement=place if ask.choices else spec.placement)
         spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2])), project=f"p{len(self.submitted) % 3}")

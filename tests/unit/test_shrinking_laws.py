@@ -1,0 +1,166 @@
+"""Laws of giving nodes back: who is shrunk was needed, and goes on at once with its least. Random histories of elastic jobs."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import Phase, given, settings
+from test_choices_laws import POOLS, Leaving, fits
+from test_scheduling_laws import History, occupied, seeds
+from test_sharing_laws import Shared
+
+from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
+from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.policy import POLICIES, Policy
+from trainmaster.scheduling.snapshot import Plan
+from trainmaster.scheduling.space import Grant, Site, Space
+from trainmaster.scheduling.task import Choices, Kind, Owner, Run, Task, kind_of
+
+
+def row(rng: Random) -> tuple[Site, ...]:
+    """Nodes of which nothing is closed, some with GPUs."""
+    gpus = [rng.choice([0, 2]) for _ in range(rng.randint(3, 8))]
+    return tuple(Site(f"n{i}", Cell(("a",) * bool(n), (n,) * bool(n), (), 4 * WHOLE), (0,) * n) for i, n in enumerate(gpus))
+
+
+def elastic(rng: Random, kind: Kind) -> Kind:
+    """The same for one or two nodes, or parts of them, and mostly as many as eight if they are to be had."""
+    each = Shape(rng.choice([0, 0, 1, 2]), cpus=rng.choice([1, 2, 4]) * WHOLE)
+    lead = each._replace(cpus=4 * WHOLE) if rng.random() < 0.2 else None
+    ask = ask_of(rng.randint(1, 2), each, lead)
+    owner = Owner(kind.project, kind.member, kind.work, kind.priority, kind.tier)
+    return kind_of(Choices((ask,), most=rng.choice([0, 4, 8, 8])), owner, kind.limit_s)
+
+
+class Wide(Leaving):
+    """A quiet cluster of elastic jobs: hardly anybody waits, so they grow; a hand-over takes effect at once."""
+
+    def __init__(self, rng: Random, policy: Policy) -> None:
+        super().__init__(rng, policy)
+        self.sites, self.rules = row(rng), Cluster(POOLS, min_run_s=rng.choice([0.0, 3.0]))
+
+    def queue(self, task: Task) -> None:
+        if task.attained_s == 0 and self.rng.random() < 0.3:
+            return  # few arrive
+        History.queue(self, task._replace(kind=elastic(self.rng, task.kind)) if task.attained_s == 0 else task)
+
+
+class SharedWide(Shared):
+    """The same with projects and classes; who gives back takes its time."""
+
+    def __init__(self, rng: Random, policy: Policy) -> None:
+        super().__init__(rng, policy)
+        self.sites = row(rng)
+        self.turns: set[tuple[str, str]] = set()  # who gave back, for whom, and has not been disturbed since
+
+    def queue(self, task: Task) -> None:
+        fresh = task.kind.project == "default"
+        if fresh and self.rng.random() < 0.3:
+            return
+        super().queue(task)
+        if fresh:
+            queued = self.waiting[task.id]
+            self.waiting[task.id] = queued._replace(kind=elastic(self.rng, queued.kind))
+
+    def act(self, plan: Plan) -> None:
+        for handover in plan.handovers:
+            for id in handover.victims:
+                if id in handover.shrunk:
+                    self.turns.add((id, handover.job))
+                else:
+                    self.turns = {pair for pair in self.turns if id not in pair}
+        super().act(plan)
+
+
+def room(history: Wide, plan: Plan, gone: dict[str, Run]) -> Space:
+    """What is free besides all that starts at once, when those have given back what they do."""
+    space = occupied(history.sites, history.running)
+    for one in plan.placements:
+        space.hold(one.grant)
+    for run in gone.values():
+        space.give(run.freed)
+    return space
+
+
+@pytest.mark.parametrize("name", ["fifo", "easy", "fair-share", "srtf", "least-attained"])
+@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_nobody_gives_back_in_vain_and_nobody_is_preempted_where_that_was_enough(name: str, seed: int) -> None:
+    rng = Random(seed)
+    policy = replace(POLICIES[name], depth=lambda snapshot: 0)
+    history, carry = Wide(rng, policy), Carry()
+    for _ in range(25):
+        snapshot = history.step()
+        plan, carry = cycle(snapshot, policy, carry)
+        assert plan == cycle(snapshot, policy)[0], "the plan of an empty carry"
+        for one in plan.handovers[:1]:  # alone: later ones also count on what the first frees
+            ask = snapshot.waiting[one.job].kind.ask
+            assert len(one.grant.nodes) == ask.nodes, "nobody gives back for another's more"
+            gone = {id: history.running[id]._replace(shrinking=id in one.shrunk) for id in one.victims}
+            assert fits(room(history, plan, gone), ask)
+            for id in one.shrunk:
+                assert history.running[id].surplus > 0
+                others = {other: run for other, run in gone.items() if other != id}
+                assert not fits(room(history, plan, others), ask), "it could have done without"
+            if set(one.victims) != set(one.shrunk):
+                wide = {id: run._replace(shrinking=True) for id, run in history.running.items() if may_shrink(history, run)}
+                assert not fits(room(history, plan, wide), ask), "nobody need have been preempted"
+        history.act(plan)
+        space = occupied(history.sites, history.running)
+        assert all(space.cells.values[number].cpus >= 0 for number in space.of)
+        assert all(0 <= free <= WHOLE for node in space.free for free in node), "a device was given twice"
+
+
+def may_shrink(history: Wide, run: Run) -> bool:
+    ran_s = history.now_s - run.placed_s
+    return run.surplus > 0 and not run.stopping and 0 < ran_s >= history.rules.min_run_s * 2**run.task.shrinks
+
+
+@pytest.mark.parametrize("name", ["fifo", "fair-share", "multifactor", "least-attained"])
+@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_who_could_start_were_more_than_the_least_given_back_does(name: str, seed: int) -> None:
+    """Under a policy that preempts nobody too; of those that wait the first, with nobody's room kept."""
+    rng = Random(seed)
+    policy = replace(POLICIES[name], depth=lambda snapshot: 0)
+    history = Wide(rng, policy)
+    for _ in range(25):
+        snapshot = history.step()
+        plan, _ = cycle(snapshot, policy)
+        history.act(plan)
+        for task in history.waiting.values():
+            if task.not_before_s <= history.now_s:
+                wide = {id: run._replace(shrinking=True) for id, run in history.running.items() if may_shrink(history, run)}
+                assert not fits(room(history, Plan(), wide), task.kind.ask), "it has a right to that"
+
+
+@pytest.mark.parametrize("name", ["fifo", "easy", "conservative", "fair-share", "srtf"])
+@settings(max_examples=80, deadline=None, phases=[Phase.generate])
+@given(seed=seeds)
+def test_who_gives_back_goes_on_at_once_and_two_never_do_so_in_turn(name: str, seed: int) -> None:
+    history, carry = SharedWide(Random(seed), POLICIES[name]), Carry()
+    for _ in range(30):
+        before = {id: run for id, run in history.running.items() if run.shrinking}
+        snapshot = history.step()
+        back = {id: run for id, run in before.items() if id in snapshot.waiting}
+        plan, carry = cycle(snapshot, history.policy, carry)
+        assert plan == cycle(snapshot, history.policy)[0], "the plan of an empty carry"
+        starts: dict[str, Grant] = {one.job: one.grant for one in plan.placements}
+        for id, run in back.items():
+            assert starts[id].nodes[: len(run.least.nodes)] == run.least.nodes, "it goes on where it was"
+            assert starts[id].devices[: len(run.least.devices)] == run.least.devices
+        told = {id for id, run in snapshot.running.items() if run.stopping}
+        for one in plan.handovers:
+            for id in set(one.shrunk) - told:  # else this is of what the first could not use
+                told.add(id)
+                other, own = snapshot.running[id], snapshot.waiting[one.job]
+                assert other.task.kind.tier <= own.kind.tier, "a lower class takes nothing from a higher one"
+                assert (one.job, id) not in history.turns, "they take from each other in turn"
+                undisturbed_s = history.rules.min_run_s * 2 ** min(other.task.shrinks, 6)
+                assert snapshot.now_s - other.placed_s >= undisturbed_s, "it has hardly run"
+        history.act(plan)
+        space = occupied(history.sites, history.running)
+        assert all(space.cells.values[number].cpus >= 0 for number in space.of)
+        assert all(0 <= free <= WHOLE for node in space.free for free in node), "a device was given twice"
