@@ -103,8 +103,7 @@ def test_whatever_is_chosen_fits_and_is_allowed_whatever_is_remembered(name: str
             assert one.grant.ask.nodes == len(one.grant.nodes)
             assert ask.nodes <= len(set(one.grant.nodes)) == len(one.grant.nodes) <= max(most, ask.nodes), "a gang starts whole"
             if len(one.grant.nodes) > ask.nodes:
-                whys = (plan.refused.get(task.kind) or plan.reason(task, snapshot.now_s) for task in told)  # of all of its kind
-                claims = {why.kind for why in whys}
+                claims = {(plan.refused.get(task.kind) or plan.reason(task, snapshot.now_s)).kind for task in told}
                 assert claims <= {"quota", "impossible"}, "somebody who could have had it waits"
         if rng.random() < 0.1:
             continue  # nobody carried it out: the disk was full

@@ -26,12 +26,12 @@ def row(rng: Random) -> tuple[Site, ...]:
 
 
 def elastic(rng: Random, kind: Kind) -> Kind:
-    """The same for one or two nodes, or parts of them, and mostly as many as eight if they are to be had."""
+    """The same for one or two nodes, or parts of them; of most as many as eight if they are to be had, of others no more."""
     each = Shape(rng.choice([0, 0, 1, 2]), cpus=rng.choice([1, 2, 4]) * WHOLE)
     lead = each._replace(cpus=4 * WHOLE) if rng.random() < 0.2 else None
     ask = ask_of(rng.randint(1, 2), each, lead)
     owner = Owner(kind.project, kind.member, kind.work, kind.priority, kind.tier)
-    return kind_of(Choices((ask,), most=rng.choice([0, 4, 8, 8])), owner, kind.limit_s)
+    return kind_of(rng.choice([ask, Choices((ask,), most=4), Choices((ask,), most=8)]), owner, kind.limit_s)
 
 
 class Wide(Leaving):

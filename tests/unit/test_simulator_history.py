@@ -90,7 +90,7 @@ def test_nodes_come_back_but_for_those_that_are_gone() -> None:
 
 def test_a_history_is_a_trace(tmp_path: Path) -> None:
     done = replace(job(), state=State.SUCCEEDED, ended_s=200.0)
-    evicted = [over(1, 10.0, Cause.EVICTED), over(2, 20.0, Cause.KILLED), over(3, 5.0, None)]
+    evicted = [over(1, 6.0, Cause.EVICTED), over(2, 4.0, Cause.SHRUNK), over(3, 20.0, Cause.KILLED), over(4, 5.0, None)]
     jobs = [
         (replace(done, id="c-1", seq=3, created_s=95.0), [over(1, 60.0, None)]),
         (replace(done, id="b-1", seq=2, created_s=95.0), evicted),

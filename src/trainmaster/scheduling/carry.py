@@ -109,7 +109,7 @@ class Carry:
         self._line_up(policy)
         self.runs = dict(snapshot.running)
         self.ends = sorted((run.end_s, run.task.seq, run) for run in self.runs.values())
-        self.wide = {id for id, run in self.runs.items() if run.surplus > 0}
+        self.wide = {id for id, run in self.runs.items() if run.task.kind.choices is not None and run.surplus > 0}
         self._enter_all(snapshot)
 
     def _line_up(self, policy: Policy) -> None:
