@@ -159,3 +159,10 @@ def test_what_is_guaranteed_within_a_guarantee_counts_once() -> None:
     plan = decide([task(3, "sound", 2)], [run(task(1, "sound", 4), 0)], rules, gpu_nodes(1, 8))
     assert not plan.placements, "they are vision's"
     assert len(decide([task(3, "vision", 4)], [run(task(1, "sound", 4), 0)], rules, gpu_nodes(1, 8)).placements) == 1
+
+
+def test_a_reservation_behind_a_hand_over_does_not_count_on_what_was_handed_over() -> None:
+    trial, own = run(task(1, "vision", 8, "trial", 2000.0), 0), run(task(2, "vision", 8, limit_s=5000.0), 1)
+    plan = decide([task(3, "speech", 8, "production", 9000.0), task(4, "vision", 8, limit_s=100.0)], [trial, own], Cluster())
+    assert [(one.job, one.victims) for one in plan.handovers] == [("speech-3", ("vision-1",))]
+    assert [(one.job, one.at_s) for one in plan.reservations] == [("vision-4", own.end_s)], "that of the other ends sooner"

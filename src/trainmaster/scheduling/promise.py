@@ -9,6 +9,7 @@ from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.task import Run, Task, alone
+from trainmaster.scheduling.timeline import End, Ends
 
 
 class Promises:
@@ -94,6 +95,19 @@ class Promises:
             number = space.after(node, part, number, free)
         cell = space.cells.values[number]
         return min((cell.cpus, cell.memory, *(amount for _, amount in cell.counted), *free)) >= 0
+
+    def staying(self, ends: Ends) -> Ends:
+        """These without those that make way, who have given back already; of one that shrinks, what it keeps."""
+        if not self._gone:
+            return ends
+        found: list[End] = []
+        for end_s, seq, run in ends:
+            going = self._gone.get(run.task.id)
+            if going is None:
+                found.append((end_s, seq, run))
+            elif going.shrinking:
+                found.append((end_s, seq, run._replace(grant=going.least)))
+        return found
 
     def let_go(self, runs: Sequence[Run]) -> None:
         """They make way: what they give back is there to be given."""

@@ -232,7 +232,7 @@ class Tries:
             self.ends = sorted([*ends[:said], *rest]) if rest else ends
         if self.begun:
             self.ends, self.begun = sorted([*self.ends, *self.begun]), []
-        self.walk = Walk(self.space, self.ends, self.depth == 1)
+        self.walk = Walk(self.space, self.promises.staying(self.ends), self.depth == 1)
         return self.walk
 
     def forget_ends(self) -> None:
