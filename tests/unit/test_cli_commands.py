@@ -98,6 +98,12 @@ def test_a_directory_in_place_of_a_spec(tm: Tm, tmp_path: Path) -> None:
     assert tm("run", "exp/") == (2, "", "error: 'exp/' is a directory\n  name the spec file in it: tm run exp/own.yml\n")
 
 
+def test_an_empty_file_of_rules_takes_none_away(tm: Tm, tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("# pools: {}\n")
+    said = "error: empty.yaml: nothing is in it\n  the rules without any file, every default, are said by {}\n"
+    assert tm("apply", "empty.yaml") == (2, "", said)
+
+
 def test_an_empty_name_among_several(tm: Tm) -> None:
     said = "error: the job's name is empty\n  name an id, a unique prefix of one, a name, @last or @last-failed\n"
     assert tm("compare", "digits-1", "") == (2, "", said)

@@ -59,8 +59,11 @@ class Written(NamedTuple):
 
 
 def load_file(path: Path) -> Cluster:
-    """The cluster in a file. Raises: SpecError, UsageError (it cannot be read)."""
-    return load_bytes(read(path), str(path))
+    """The cluster in a file. Raises: SpecError, UsageError (it cannot be read, or nothing is in it: not what anybody means)."""
+    document = parse(read(path), str(path))
+    if document.value is None and not document.faults:
+        raise UsageError(f"{path}: nothing is in it", "the rules without any file, every default, are said by {}")
+    return _load(document.value, document)
 
 
 def read(path: Path) -> bytes:
