@@ -185,17 +185,17 @@ def main() -> None:
     report = common.Report("scheduling_speed", "How long a decision takes", options)
     gc.disable()
     quick = options.quick
-    sizes = [(1000, 10_000, 15.0)] if quick else [(1000, 10_000, 15.0), (10_000, 100_000, 150.0)]
+    sizes = [(100, 1000, 15.0)] if quick else [(1000, 10_000, 15.0), (10_000, 100_000, 150.0)]
     rows, goals = [], []
     for nodes, pending, limit_ms in sizes:
         for distinct in (False, True):
-            samples = cold(nodes, pending, options.n if nodes == 1000 else max(3, options.n // 5), distinct)
+            samples = cold(nodes, pending, options.n if nodes <= 1000 else max(3, options.n // 5), distinct)
             what = f"{pending:,} pending × {nodes:,} nodes" + (", all requests distinct" if distinct else "")
             report.keep(f"cold {what}", samples)
             rows.append([f"cold, {what}", common.ms(common.median(samples)), common.ms(max(samples))])
             if not distinct:
                 goals.append((f"cold cycle, {what}", common.median(samples), limit_ms / 1000))
-    found, never = incremental(1000, 10_000, options.n * 3)
+    found, never = incremental(*sizes[0][:2], options.n * 3)
     rows.append(["one arrival, one end, 32 reservations", common.ms(common.median(found)), common.ms(max(found))])
     rows.append(["a gang that can never start", common.ms(common.median(never)), common.ms(max(never))])
     victims = making_way(max(1, options.n // 6))
@@ -218,7 +218,7 @@ def main() -> None:
         report.goal("SDSC-SP2, EASY, simulated jobs/s", common.median(replays), 30_000, at_least=True, show="{:,.0f}".format)
     elif not quick:
         report.say("SDSC-SP2 is not there: left out.")
-    seconds, gib, _ = apart(10_000, 125) if quick else apart(1_000_000, 12_500)
+    seconds, gib, _ = apart(2_000, 25) if quick else apart(1_000_000, 12_500)
     report.goal("the simulation of a million jobs, minutes", seconds / 60, 5.0, show="{:.1f}".format)
     report.goal("its memory, GiB", gib, 4.0, show="{:.2f}".format)
     report.finish()

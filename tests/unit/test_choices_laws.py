@@ -84,7 +84,7 @@ class SharedLeaving(Shared):
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_whatever_is_chosen_fits_and_is_allowed_whatever_is_remembered(name: str, seed: int) -> None:
     rng = Random(seed)
@@ -132,7 +132,7 @@ def ways_of(history: Leaving, task: Task) -> tuple[Way, ...]:
 
 
 @pytest.mark.parametrize("name", ["fifo", "sjf", "fragmentation"])
-@settings(max_examples=100, deadline=None, phases=[Phase.generate])
+@settings(max_examples=40, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_of_those_that_fit_now_the_better_choice_is_taken_and_who_can_start_does(name: str, seed: int) -> None:
     """Worth is told here from the pools themselves: time, or price times time. With patience nothing but the best is taken."""
@@ -172,7 +172,7 @@ def before(task: Task, ask: Ask) -> Ask:
     return task.kind.asks[task.kind.choice_of(ask)]
 
 
-@settings(max_examples=150, deadline=None, phases=[Phase.generate])
+@settings(max_examples=50, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_starts_with_nobody_waiting_takes_all_that_it_would(seed: int) -> None:
     """But for what quotas forbid: there are none here. The last to start has only what those before it left."""
@@ -203,7 +203,7 @@ def worth(history: Leaving, task: Task, ask: Ask) -> float:
     return max(pool.price for pool in pools) * gpus / speed if choices.by_cost else 1 / speed
 
 
-@settings(max_examples=150, deadline=None, phases=[Phase.generate])
+@settings(max_examples=60, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_waits_for_a_better_choice_has_room_kept_there_and_would_end_sooner(seed: int) -> None:
     rng = Random(seed)
@@ -230,7 +230,7 @@ def test_who_waits_for_a_better_choice_has_room_kept_there_and_would_end_sooner(
 
 
 @pytest.mark.parametrize("depth", [1, 3, 100])
-@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_no_reservation_is_delayed_by_who_starts(depth: int, seed: int) -> None:
     history = Leaving(Random(seed), replace(POLICIES["conservative"], depth=lambda snapshot: depth))

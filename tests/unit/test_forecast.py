@@ -46,7 +46,7 @@ def whole_nodes(rng: Random, gpus: int, estimates: tuple[float | None, ...] = (2
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=seeds, gpus=st.sampled_from([0, 2]))
 def test_counting_nodes_gives_the_starts_of_the_cycle(policy: str, seed: int, gpus: int) -> None:
     rng = Random(seed)

@@ -80,7 +80,7 @@ def in_one(snapshot: Snapshot, nodes: tuple[int, ...], level: str) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=10, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_a_gang_is_in_one_domain_whatever_is_remembered(name: str, seed: int) -> None:
     """Of the level that it must be in; while it waits for a better place, of the one that it would be in."""
@@ -106,7 +106,7 @@ def test_a_gang_is_in_one_domain_whatever_is_remembered(name: str, seed: int) ->
 
 
 @pytest.mark.parametrize("name", ["fifo", "sjf"])
-@settings(max_examples=100, deadline=None, phases=[Phase.generate])
+@settings(max_examples=50, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_can_start_where_its_spec_permits_does(name: str, seed: int) -> None:
     """Every choice of nodes is tried for everybody who was left waiting."""
@@ -129,7 +129,7 @@ def test_who_can_start_where_its_spec_permits_does(name: str, seed: int) -> None
                 assert not led or (ask.within is not None and not in_one(snapshot, nodes, ask.within)), "it could start"
 
 
-@settings(max_examples=100, deadline=None, phases=[Phase.generate])
+@settings(max_examples=50, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_has_a_reservation_starts_then(seed: int) -> None:
     """When those that run end as is thought and nobody comes, the first in order starts no later than it was told."""
@@ -149,7 +149,7 @@ def test_who_has_a_reservation_starts_then(seed: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 3, 100])
-@settings(max_examples=50, deadline=None, phases=[Phase.generate])
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_no_reservation_is_delayed_by_who_starts(depth: int, seed: int) -> None:
     history = Wishing(Random(seed), replace(POLICIES["conservative"], depth=lambda snapshot: depth))

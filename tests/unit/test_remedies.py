@@ -42,7 +42,7 @@ def starts(snapshot: Snapshot, policy: str, id: str, changes: tuple[remedies.Cha
 
 @pytest.mark.parametrize("ahead_max", [remedies.AHEAD_MAX, 1])
 @pytest.mark.parametrize("policy", ["fifo", "easy", "fair-share"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=seeds)
 def test_the_changes_let_it_start_and_none_of_them_can_be_done_without(policy: str, ahead_max: int, seed: int) -> None:
     snapshot = lived(seed, policy)

@@ -113,7 +113,7 @@ def occupied(sites: tuple[Site, ...], running: dict[str, Run]) -> Space:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=15, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_a_carry_is_only_a_cache_and_capacity_is_never_exceeded(name: str, seed: int) -> None:
     rng = Random(seed)
@@ -147,7 +147,7 @@ def started(plan: Plan) -> set[str]:
     return {one.job for one in plan.placements} | {one.job for one in plan.handovers}
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@settings(max_examples=40, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed: int) -> None:
     rng = Random(seed)
@@ -183,7 +183,7 @@ def thought(snapshot: Snapshot, running: dict[str, Run]) -> list[End]:
 
 
 @pytest.mark.parametrize("depth", [2, 3, 100])
-@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@settings(max_examples=30, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_no_reservation_is_delayed_by_who_starts_however_many_there_are(depth: int, seed: int) -> None:
     """Looked at again in the same moment, with those that start in their places, everybody's time is the same or earlier."""
@@ -227,7 +227,7 @@ def could_start(snapshot: Snapshot, history: History, both: tuple[Task, Task], a
     return False
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@settings(max_examples=40, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_nobody_makes_way_who_was_not_needed_or_is_ahead(seed: int) -> None:
     rng = Random(seed)

@@ -109,7 +109,7 @@ def amount(sites: tuple[Site, ...], run: Run, resource: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["fair-share", "multifactor", "srtf", "least-attained", "easy"])
-@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@settings(max_examples=20, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_quotas_hold_and_what_is_promised_comes(name: str, seed: int) -> None:
     rng = Random(seed)
@@ -137,7 +137,7 @@ def test_quotas_hold_and_what_is_promised_comes(name: str, seed: int) -> None:
                 assert project.running_per_member_max is None or len(own) <= project.running_per_member_max
 
 
-@settings(max_examples=120, deadline=None, phases=[Phase.generate])
+@settings(max_examples=60, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_nobody_is_stopped_without_right_and_no_two_stop_each_other_in_turn(seed: int) -> None:
     rng = Random(seed)
@@ -166,7 +166,7 @@ def test_nobody_is_stopped_without_right_and_no_two_stop_each_other_in_turn(seed
         history.act(plan)
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@settings(max_examples=30, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_pools_of_different_policies_are_planned_beside_each_other(seed: int) -> None:
     """The laws of capacity and quota hold over all of them; every job that waits is told why; who could never start, too."""

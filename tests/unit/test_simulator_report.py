@@ -224,7 +224,7 @@ def test_a_quota_bounds_a_project_by_name() -> None:
 def test_who_may_never_start_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = with_quotas(Cluster(), {("vision", "gpus"): 0.0})
     for policy in ("fifo", "least-attained", "fair-share"):  # the second looks again every now and then, whatever happens
-        found = run(Case(policy, crowd(), POLICIES[policy], Settings(rules=rules))).measures
+        found = run(Case(policy, crowd(), POLICIES[policy], Settings(rules=rules), 0)).measures
         assert (found.never, found.jobs, list(found.projects)) == (60, 20, ["speech"])
     assert tm(["simulate", "small.swf", "--quota", "g3=0"]) == 2
     assert "projects here: g1" in capsys.readouterr().err
