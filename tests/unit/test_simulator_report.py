@@ -36,7 +36,7 @@ def crowd(nodes: int = 1) -> Trace:
 
 
 def result(of: Trace, policy: str = "fifo", label: str = "") -> Result:
-    return run(Case(label or policy, of, POLICIES[policy], Settings()))
+    return run(Case(label or policy, of, POLICIES[policy], Settings(), 15))
 
 
 def test_samples_say_what_was_between_events() -> None:
