@@ -13,12 +13,11 @@ def test_a_report_has_a_picture_of_every_chart(tmp_path: Path) -> None:
     assert simulation_plots.available()
     (tmp_path / "small.swf").write_text("; MaxProcs: 4\n" + LINES)
     report = tmp_path / "report"
-    assert tm(["simulate", str(tmp_path / "small.swf"), "--compare", "fifo,srtf,fair-share", "--report", str(report)]) == 0
+    assert tm(["simulate", str(tmp_path / "small.swf"), "--compare", "fifo,srtf,fair-share", "--eta", "30", "--report", str(report)]) == 0
     page = (report / "index.html").read_text()
     pictures = {name for name in os.listdir(report) if name.endswith(".png")}
-    assert pictures == {
-        f"{name}.png" for name in ("wait", "completion", "queue", "utilisation", "fairness", "slowdown", "preemptions", "lost")
-    }
+    usual = ("wait", "completion", "queue", "utilisation", "fairness", "slowdown", "preemptions", "lost")
+    assert pictures == {f"{name}.png" for name in (*usual, "eta", "held")}
     assert page.count("<section>") == len(pictures)
     assert all(
         (report / name).read_bytes().startswith(b"\x89PNG") and (report / name).stat().st_size > 10_000 for name in pictures
