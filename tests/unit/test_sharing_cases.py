@@ -166,3 +166,16 @@ def test_a_reservation_behind_a_hand_over_does_not_count_on_what_was_handed_over
     plan = decide([task(3, "speech", 8, "production", 9000.0), task(4, "vision", 8, limit_s=100.0)], [trial, own], Cluster())
     assert [(one.job, one.victims) for one in plan.handovers] == [("speech-3", ("vision-1",))]
     assert [(one.job, one.at_s) for one in plan.reservations] == [("vision-4", own.end_s)], "that of the other ends sooner"
+
+
+def test_predicted_lets_in_who_is_probably_gone_in_time_until_somebody_has_waited_for_days() -> None:
+    over = tuple(Past(seq, task(seq, "speech", 8).kind, 3600.0, NOW_S) for seq in range(100, 130))
+    busy = run(task(20, "speech", 8), 0)  # thought to hold its node for 6,200 s more: twice the 3,600, less what it has run
+    small = task(30, "speech", 8)
+    for waited_s, starts in ((600.0, ["speech-30"]), (4 * 86_400.0, [])):
+        large = Task(1, "large", kind_of(ask_of(2, Shape(8)), Owner("speech", "ann")), NOW_S - waited_s)
+        waiting = {one.id: one for one in (large, small)}
+        seen = Snapshot(NOW_S, gpu_nodes(2, 8), waiting, {busy.task.id: busy}, ended=over)
+        plan, _ = cycle(seen, POLICIES["predicted"])
+        assert [one.job for one in plan.reservations] == ["large"]
+        assert [one.job for one in plan.placements] == starts
