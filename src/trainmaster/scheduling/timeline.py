@@ -3,6 +3,7 @@
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -249,12 +250,13 @@ def named(space: Space, ask: Ask, found: Found, booked: Bookings) -> frozenset[i
     """
     taken = booked.then(found.at_s)
     gives, cell = space.giving(ask.each), found.then.cell
-    able = {node for node in found.back if gives(cell(node))}
-    able.update(*(nodes for _, nodes in space.fitting(ask.each)))
-    if ask.within is not None:
-        of = space.domains(ask.within)[0]
-        able = {node for node in able if of[node] == found.domain}
-    each = sorted(able - taken, reverse=True)
+    of = None if ask.within is None else space.domains(ask.within)[0]
+    most = ask.nodes if ask.lead is None else len(space.sites)  # of each cell the last ones are enough
+    able = set[int]()
+    for nodes in (sorted({node for node in found.back if gives(cell(node))}), *(nodes for _, nodes in space.fitting(ask.each))):
+        last = (node for node in reversed(nodes) if node not in taken and (of is None or of[node] == found.domain))
+        able.update(islice(last, most))
+    each = sorted(able, reverse=True)
     if ask.lead is not None:
         head = next((node for node in each if space.gives(found.then.cell(node), ask.first)), None)
         each = each if head is None else [head, *(node for node in each if node != head)]
