@@ -5,7 +5,6 @@ that can give the gang its part then; a job that would still run at that moment 
 Source: A. Mu'alem and D. Feitelson, IEEE TPDS 12(6), 2001.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -108,11 +107,13 @@ class _Claims:
     """Reservations; where all name their nodes, those of each node."""
 
     def __init__(self, kept: Sequence[Kept]) -> None:
-        self.kept, self.of = kept, defaultdict[int, list[Kept]](list)
-        self.named = all(one.nodes is not None for one in kept)
-        for one in kept if self.named else ():
-            for node in one.nodes or ():
-                self.of[node].append(one)
+        self.kept, self.named, self.of = kept, True, dict[int, list[Kept]]()
+        for one in kept:
+            if one.nodes is None:
+                self.named = False
+                break
+            for node in one.nodes:
+                self.of.setdefault(node, []).append(one)
 
 
 def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: Sequence[Kept]) -> list[int] | None:
