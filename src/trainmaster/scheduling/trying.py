@@ -110,8 +110,8 @@ class Tries:
         if barrier is not None:
             return None, (), barrier
         known = self.carry.busy.get(ask)
-        if known is not None and known.kind == "impossible":
-            return None, (), None
+        if known is not None and known.kind == "impossible" and ask.lead is None and ask.within is None:
+            return None, (), None  # there are fewer such nodes than it asks for
         able = None if space.closing else self.able.get(ask.each)
         if able is None:
             able = self.able[ask.each] = space.count(ask.each)
