@@ -104,16 +104,15 @@ Share = tuple[Sequence[int], tuple[Kept, ...]]  # nodes, and the reservations th
 
 
 class _Claims:
-    """Reservations; where all name their nodes, those of each node."""
+    """Reservations, and the nodes of them all where each names its own."""
 
     def __init__(self, kept: Sequence[Kept]) -> None:
-        self.kept, self.named, self.of = kept, True, dict[int, list[Kept]]()
-        for one in kept:
-            if one.nodes is None:
-                self.named = False
-                break
-            for node in one.nodes:
-                self.of.setdefault(node, []).append(one)
+        nodes = [one.nodes for one in kept if one.nodes is not None]
+        self.kept, self.named = kept, frozenset[int]().union(*nodes) if len(nodes) == len(kept) else None
+
+    def of(self, node: int) -> list[Kept]:
+        """Those that name it."""
+        return [one for one in self.kept if one.nodes is not None and node in one.nodes]
 
 
 def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: Sequence[Kept]) -> list[int] | None:
@@ -142,11 +141,12 @@ def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept:
 
 def _parts(space: Space, number: int, nodes: list[int], shape: Shape, claims: _Claims) -> list[Share]:
     """Nodes of one cell by the reservations that they would spoil: all alike, unless some will be different by then."""
-    kept, of = claims.kept, claims.of
-    if claims.named:
-        several = [node for node in nodes if node in of]
-        rest: Share = ([node for node in nodes if node not in of] if several else nodes, ())
-        return [rest, *(([node], tuple([one for one in of[node] if one.spoils_on(space, node, shape)])) for node in several)]
+    kept, named = claims.kept, claims.named
+    if named is not None:
+        theirs = [node for node in nodes if node in named]
+        rest: Share = ([node for node in nodes if node not in named] if theirs else nodes, ())
+        spoilt = (tuple([one for one in claims.of(node) if one.spoils_on(space, node, shape)]) for node in theirs)
+        return [rest, *(([node], some) for node, some in zip(theirs, spoilt, strict=True))]
     if not any(one.then.changed(nodes) for one in kept):
         return [(nodes, tuple([one for one in kept if one.spoils(space, number, shape)]))]
     return [([node], tuple([one for one in kept if one.spoils_on(space, node, shape)])) for node in nodes]
