@@ -152,13 +152,15 @@ def earliest(walk: Walk, ask: Ask, now_s: float, booked: Sequence[Booking] = ())
     `booked` are reservations of those ahead. What is theirs counts as taken from now on, which it is not before they start:
     never too early an answer, sometimes too late a one.
     """
+    space = walk.space
+    if walk.counts and not booked and ask.lead is None and ask.within is None and space.even is not None:
+        room = Room(space, ask)
+        if not room.enough and not space.shared and space.gives(space.even, ask.each):
+            return _counted(walk, room, now_s)
     booked = sorted(booked, key=_UNTIL_S)
-    space, count = walk.space, _Count(walk, ask, booked)
+    count = _Count(walk, ask, booked)
     if count.room.enough:
         return count.found(now_s)
-    even = space.even is not None and not space.shared and space.gives(space.even, ask.each)
-    if even and walk.counts and ask.lead is None and ask.within is None and not booked:
-        return _counted(walk, count.room, now_s)
     at_s = count.fits(now_s, booked)
     return None if at_s is None else count.found(at_s)
 
