@@ -199,7 +199,7 @@ def test_tm_simulate_openb_prints_what_it_was_asked_for(tmp_path: Path, capsys: 
     assert all(0 < one["allocated_percent_mean"] <= 100 and one["jobs"] and "fragmented_percent_mean" in one for one in found)
     assert tm([*command, "--policy", "pack"]) == 0
     assert "GPUS ALLOCATED" in capsys.readouterr().out
-    for wrong in (["--policy", "best"], ["--seeds", "9-1"], ["--seeds", "all"], ["--demand", "0"]):
+    for wrong in (["--policy", "best"], ["--policy", ""], ["--compare", ""], ["--seeds", "9-1"], ["--seeds", "all"], ["--demand", "0"]):
         assert tm([*command, *wrong]) == 2, wrong
     assert tm(["simulate", "openb", "--nodes", nodes, "--pods", str(tmp_path / "missing.csv")]) == 2
 

@@ -18,6 +18,7 @@ from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.scheduling.snapshot import Plan
 from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.words import given_up
 
 _OUTCOMES = (ev.PromiseBroken, ev.Placed, ev.Promised, ev.Waited, ev.StopOrdered)
 
@@ -80,7 +81,7 @@ class _Fold:
             return allocation(grant, nodes, waiting[job].kind.choice_of(grant.ask))
 
         found: set[object] = {("starts", one.job, given(one.job, one.grant)) for one in plan.placements}
-        found |= {("promised", one.job, given(one.job, one.grant), one.victims) for one in plan.handovers}
+        found |= {("promised", one.job, given(one.job, one.grant), one.victims, one.shrunk) for one in plan.handovers}
         stops = {id: stop_of(one, id) for one in reversed(plan.handovers) for id in one.victims if not running[id].stopping}
         found |= {("stops", id, stop) for id, stop in stops.items()}
         found |= {("broken", id) for id in plan.broken}
@@ -99,7 +100,7 @@ def replan(rows: Iterable[Recorded], choose: Callable[[Cluster], Policy] = chose
 def _reason(plan: Plan, id: str, world: World, now_s: float) -> str:
     handed = next((one for one in plan.handovers if one.job == id), None)
     if handed is not None:
-        return f"waiting for {', '.join(handed.victims)} to make way for it"
+        return given_up(handed.victims, handed.shrunk)
     return plan.reason(world.waiting[id], now_s).text
 
 
@@ -115,8 +116,8 @@ def _outcomes(rows: list[Recorded]) -> frozenset[object]:
         match row.event:
             case ev.Placed(_, allocated):
                 found.add(("starts", row.job, allocated))
-            case ev.Promised(allocated, victims):
-                found.add(("promised", row.job, allocated, victims))
+            case ev.Promised(allocated, victims, shrunk):
+                found.add(("promised", row.job, allocated, victims, shrunk))
             case ev.StopOrdered() as stop:
                 found.add(("stops", row.job, stop))
             case ev.PromiseBroken():

@@ -10,6 +10,7 @@ from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.task import Run, Task, alone
 from trainmaster.scheduling.timeline import End, Ends
+from trainmaster.scheduling.words import given_up
 
 
 class Promises:
@@ -52,8 +53,9 @@ class Promises:
             tally.enter(task.kind, grant)
             self._held.append((task, grant))
             self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
-            names = sorted(run.task.id for run in self._gone.values() if barred or set(run.freed.nodes) & set(grant.nodes))
-            self.told[task.id] = Refusal("handover", f"waiting for {', '.join(names)} to make way for it")
+            theirs = [run for run in self._gone.values() if barred or set(run.freed.nodes) & set(grant.nodes)]
+            ids = {run.task.id for run in theirs}
+            self.told[task.id] = Refusal("handover", given_up(ids, self.shrunk(ids)))
         return ready
 
     def _shut(self, task: Task, grant: Grant) -> bool:

@@ -13,8 +13,7 @@ from trainmaster.model.commands import ConfigureCluster
 from trainmaster.ports.store import NewRow
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.policy import chosen
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Snapshot
 from trainmaster.scheduling.standing import ordered
 from trainmaster.server import bodies, cluster_schemas, queue, runtime, schemas
 from trainmaster.server.rules import present, unkept
@@ -97,13 +96,16 @@ def _standings(seen: Snapshot) -> dict[str, View]:
     """Each waiting job's place in the order, and where it starts now or why it does not."""
     decided, _ = cycle(seen, chosen(seen.rules), Carry())
     places = {task.id: place for place, task in enumerate(ordered(seen, chosen(seen.rules)), 1)}
-    starts: dict[str, tuple[Grant, tuple[str, ...]]] = {placed.job: (placed.grant, ()) for placed in decided.placements}
-    starts |= {handed.job: (handed.grant, handed.victims) for handed in decided.handovers}
+    starts: dict[str, Placement | Handover] = {placed.job: placed for placed in decided.placements}
+    starts |= {handed.job: handed for handed in decided.handovers}
     return {id: _standing(seen, decided, id, starts.get(id)) | {"position": place} for id, place in places.items()}
 
 
-def _standing(seen: Snapshot, decided: Plan, id: str, start: tuple[Grant, tuple[str, ...]] | None) -> View:
+def _standing(seen: Snapshot, decided: Plan, id: str, start: Placement | Handover | None) -> View:
     if start is None:
-        return {"starts": None, "stops": [], "reason": decided.reason(seen.waiting[id], seen.now_s).text}
-    grant, victims = start
-    return {"starts": [seen.sites[node].name for node in grant.nodes], "stops": list(victims), "reason": None}
+        reason = decided.reason(seen.waiting[id], seen.now_s).text
+        return {"starts": None, "stops": [], "gives_back": [], "reason": reason}
+    victims, shrunk = (start.victims, start.shrunk) if isinstance(start, Handover) else ((), ())
+    stops = [id for id in victims if id not in shrunk]
+    starts = [seen.sites[node].name for node in start.grant.nodes]
+    return {"starts": starts, "stops": stops, "gives_back": list(shrunk), "reason": None}
