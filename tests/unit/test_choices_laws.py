@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from hypothesis import Phase, given, settings
-from test_scheduling_laws import History, occupied, seeds, started
+from test_scheduling_laws import History, assert_nobody_is_delayed, occupied, seeds, started
 from test_sharing_laws import Shared, amount, holds
 
 from trainmaster.model.cluster import Cluster, Pool
@@ -233,17 +233,4 @@ def test_who_waits_for_a_better_choice_has_room_kept_there_and_would_end_sooner(
 @settings(max_examples=25, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_no_reservation_is_delayed_by_who_starts(depth: int, seed: int) -> None:
-    history = Leaving(Random(seed), replace(POLICIES["conservative"], depth=lambda snapshot: depth))
-    history.known = True  # what is foreseen of one changes a little with each start
-    for _ in range(15):
-        history.step()
-        plan, _ = cycle(history.here(), history.policy)
-        history.act(plan)
-        again, _ = cycle(history.here(), history.policy)
-        assert not again.placements, "who could start has"
-        times = {one.job: one.at_s for one in again.reservations}
-        for one in plan.reservations:
-            kind = history.waiting[one.job].kind
-            headed = one.job not in times and (kind in again.refused or kind.ask in again.lost)  # by another of its kind
-            assert headed or times[one.job] <= one.at_s, "somebody behind it delays it"
-
+    assert_nobody_is_delayed(Leaving(Random(seed), POLICIES["conservative"]), depth)
