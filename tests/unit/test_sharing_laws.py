@@ -6,10 +6,11 @@ from random import Random
 
 import pytest
 from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from test_scheduling_laws import History, occupied, seeds, started
 
 from trainmaster.model.cluster import Cluster, Pool, Project, Quota
-from trainmaster.scheduling.ask import WHOLE
+from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.policy import POLICIES, Policy, chosen
 from trainmaster.scheduling.snapshot import STARTED, Plan, Snapshot
@@ -192,3 +193,36 @@ def test_pools_of_different_policies_are_planned_beside_each_other(seed: int) ->
         for run in history.running.values():
             served = {history.sites[node].pool for node in run.grant.nodes}
             assert len(served - {"x", "unnamed"}) == 0 or len(served) == 1, "no gang spans pools of two policies"
+
+
+class Alike(Shared):
+    """Many who ask for few different things; some of them rest, or say nothing of how long they will run."""
+
+    def queue(self, task: Task) -> None:
+        if task.kind.project == "default":
+            nodes, cpus = self.rng.choice([(1, 500), (1, 1000), (2, 500), (3, 1000)])
+            estimate_s = None if self.rng.random() < 0.02 else self.rng.uniform(50.0, 70.0)
+            task = task._replace(kind=kind_of(ask_of(nodes, Shape(cpus=cpus))), estimate_s=estimate_s)
+        super().queue(task)
+
+
+def test_those_who_are_passed_over_together_would_have_been_one_by_one() -> None:
+    together = 0
+
+    @settings(max_examples=20, deadline=None, phases=[Phase.generate])
+    @given(seed=seeds, depth=st.integers(1, 4))
+    def law(seed: int, depth: int) -> None:
+        nonlocal together
+        rng = Random(seed)
+        history, carry = Alike(rng, replace(POLICIES["fair-share"], depth=lambda snapshot: depth)), Carry()
+        for _ in range(25):
+            snapshot = history.step()
+            plan, carry = cycle(snapshot, history.policy, carry)
+            assert plan == cycle(snapshot, history.policy)[0], "the plan of an empty carry"
+            told = [task for task in snapshot.waiting.values() if task.id not in started(plan)]
+            assert all(plan.reason(task, snapshot.now_s).text for task in told)
+            together += bool(carry.last.held_back)
+            history.act(plan)
+
+    law()
+    assert together, "the law is about them"

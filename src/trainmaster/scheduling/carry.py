@@ -16,7 +16,7 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
-from trainmaster.scheduling.task import Kind, Run, Task, by_kind
+from trainmaster.scheduling.task import Herd, Kind, Run, Task, by_kind
 
 Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
 
@@ -34,6 +34,9 @@ class Carry:
         self.space = Space(())
         self.queues: dict[Kind | str, Queue] = {}  # by kind, or by job
         self.owned: dict[Hashable, list[Head]] = {}  # heads of the queues by whose they are (all one's: steady), in their order
+        self.herds: dict[Herd | None, dict[Kind | str, Queue]] | None = None  # the queues by herd: once a cycle follows another
+        self._rest_s = 0.0  # then every back-off is over
+        self._least: dict[Herd | None, float] = {}  # of the run times that they say: where that was asked for
         self.tasks: dict[str, Task] = {}
         self.runs: dict[str, Run] = {}
         self.ends: list[tuple[float, int, Run]] = []
@@ -70,6 +73,10 @@ class Carry:
             self.policy = policy
             self._begin(snapshot, policy)
             return None
+        if self.herds is None and policy.sharing is not None:
+            self.herds, self._rest_s = {}, max((task.not_before_s for task in self.tasks.values()), default=0.0)
+            for name, queue in self.queues.items():
+                self.herds.setdefault(queue[0][2].kind.herd, {})[name] = queue
         log, calm, fresh = changes.log, True, []
         self.latest = max(self.latest, self._newest)
         for at in range(self.seen, len(log)):
@@ -125,7 +132,7 @@ class Carry:
             for queue in by_kind.values():
                 queue.sort()
             self.queues = dict(by_kind)
-        self.owned, queues = {}, self.queues
+        self.owned, queues, self.herds, self._least = {}, self.queues, None, {}
         self._oldest_s = self._oldest()
         if self._rank is not None:
             for queue in queues.values():
@@ -147,6 +154,11 @@ class Carry:
     def _arrive(self, task: Task) -> None:
         self.tasks[task.id] = task
         queue, entry = self.queues.setdefault(self._queue(task), []), (self._within(task), task.seq, task)
+        if self.herds is not None:
+            herd, self._rest_s = task.kind.herd, max(self._rest_s, task.not_before_s)
+            self.herds.setdefault(herd, {})[self._queue(task)] = queue
+            if herd in self._least:
+                self._least[herd] = min(self._least[herd], task.estimate_s or 0.0)
         first = not queue or entry < queue[0]
         if first:
             self._show(queue, task, False)
@@ -180,6 +192,30 @@ class Carry:
             self._show(queue, task, True)
         if not queue:
             del self.queues[self._queue(task)]
+        if self.herds is not None:
+            self._leave_herd(task, not queue)
+
+    def _leave_herd(self, task: Task, last: bool) -> None:
+        """`last`: there are no more of its kind."""
+        assert self.herds is not None
+        herd = task.kind.herd
+        if (task.estimate_s or 0.0) <= self._least.get(herd, -1.0):
+            del self._least[herd]
+        if last:
+            del self.herds[herd][self._queue(task)]
+            if not self.herds[herd]:
+                del self.herds[herd]
+
+    def together(self, now_s: float) -> list[Herd | None] | None:
+        """The herds; None where they are not known, or somebody's back-off is not over."""
+        return None if self.herds is None or self._rest_s > now_s else list(self.herds)
+
+    def least_s(self, herd: Herd) -> float:
+        """No job of a herd says that it will run for less; 0: one says nothing."""
+        assert self.herds is not None
+        if herd not in self._least:
+            self._least[herd] = min(task.estimate_s or 0.0 for queue in self.herds[herd].values() for _, _, task in queue)
+        return self._least[herd]
 
     def _show(self, queue: Queue, task: Task, there: bool) -> None:
         """Take a queue's head away from its owner's, or put it there."""

@@ -7,13 +7,14 @@ from itertools import chain
 
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.carry import Carry
+from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import sought
 from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.policy import Policy, Sharing
 from trainmaster.scheduling.pools import Parts
 from trainmaster.scheduling.preempt import shrinkable
-from trainmaster.scheduling.snapshot import Placement, Plan, Snapshot
-from trainmaster.scheduling.task import Task
+from trainmaster.scheduling.snapshot import Placement, Plan, Refusal, Snapshot
+from trainmaster.scheduling.task import Herd, Kind, Task
 from trainmaster.scheduling.trying import Tries
 from trainmaster.scheduling.turns import Turns
 
@@ -97,9 +98,36 @@ class _Decision(Tries):
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""
         turns = Turns(sharing, self.view, self.carry.owned, self.now_s >= self.carry.turn_s(self.now_s))
-        while (head := turns.next(self._passes)) is not None:
-            if self._goes_on(head[2][head[3]][2]):
-                turns.behind(head)
+        while not self._all_pass() and (head := turns.next(self._passes)) is not None:
+            task = head[2][head[3]][2]
+            if not (self._goes_on(task) and turns.behind(head)):
+                self.over.add(task.kind)
+        if self._all_pass():
+            self._pass_all()
+
+    def _all_pass(self) -> bool:
+        """Whether everybody who is left would be passed over: then they are, and nobody is looked at."""
+        if self.herds is None or not self.reserved.full or self.promises.settled or self.stage.wide:
+            return False
+        while self.herds and self._passes_all(self.herds[-1]):
+            self.herds.pop()
+        return not self.herds and (self.policy.preempt is None or not self.tally.borrowers)
+
+    def _pass_all(self) -> None:
+        """Say of those who have not had a turn why they wait."""
+        for herd, queues in (self.carry.herds or {}).items():
+            if herd is not None and not self.over.issuperset(queues):
+                if herd.ask in self.lost:
+                    self.passed[herd.ask] = self.busy(herd.ask)
+                else:
+                    self.held_back[herd.ask] = self.carry.kept_back(herd.ask)
+
+    def _passes_all(self, herd: Herd | None) -> bool:
+        """Whether everybody of them would be passed over from now on, as long as nobody borrows."""
+        if herd is None or not (self.policy.preempt is None or self.stage.spares(herd.tier, herd.work)):
+            return False
+        until_s = self.held_off.get(herd.ask, FOREVER)
+        return herd.ask in self.lost or (self.policy.trusts and self.now_s + self.carry.least_s(herd) > until_s)
 
     def _passes(self, task: Task) -> bool:
         """Whether it need not even be looked at: it does not fit or what is free is kept for others, nobody may be stopped for
@@ -111,7 +139,7 @@ class _Decision(Tries):
         if self.plain and ask in self.passed and kind.plain and task.not_before_s <= self.now_s:
             return True  # the same again: most questions end here
         settled, preempt = self.promises.settled, self.policy.preempt
-        lost = ask in self.lost or self._too_many(ask)
+        lost = ask in self.lost or (ask not in self.held_off and self._too_many(ask))
         if (
             kind.choices is not None
             or (not lost and (ask not in self.held_off or not self.is_held_off(task, ask)))
@@ -122,6 +150,7 @@ class _Decision(Tries):
             or shrinkable(self.stage, task)
         ):
             return False
+        self.over.add(kind)
         if not lost:
             self.refused[kind], self.kept_back = self.carry.kept_back(ask), True
         elif ask not in self.passed:
@@ -162,10 +191,13 @@ class _Decision(Tries):
         placements, handovers, reservations = tuple(self.placements), tuple(self.handovers), tuple(self.reserved.made)
         told, broken = self.promises.told, tuple(self.promises.broken)
         name, patient, terms, busy = self.policy.name, self.patient, self.terms, self.carry.busy
-        lost, refused = dict(self.passed), {}
-        for kind, found in self.refused.items():
-            if busy.get(kind.ask) is found:  # whether that was found out by trying or by counting
-                lost[kind.ask] = found
+        lost, back, refused = dict(self.passed), self.held_back, dict[Kind, Refusal]()
+        for kind, found in self.refused.items():  # whether that was found out by trying, by counting or for all of a herd
+            ask = kind.ask
+            if busy.get(ask) is found:
+                lost[ask] = found
+            elif self.carry.kept_back(ask) is found:
+                back[ask] = found
             else:
                 refused[kind] = found
-        return Plan(placements, handovers, reservations, refused, self.depth, name, told, broken, lost, patient, terms)
+        return Plan(placements, handovers, reservations, refused, self.depth, name, told, broken, back | lost, patient, terms)

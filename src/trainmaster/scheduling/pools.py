@@ -75,7 +75,7 @@ class Parts:
             refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
             promised |= plan.promised
             patient |= plan.patient
-            lost |= plan.lost
+            lost |= {ask: one for ask, one in plan.lost.items() if ask not in lost or one.kind != "impossible"}
         return Plan(
             tuple(one for plan in plans for one in plan.placements),
             tuple(one for plan in plans for one in plan.handovers),

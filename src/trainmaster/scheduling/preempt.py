@@ -37,6 +37,10 @@ class Stage:
     _lowest: int | None = None
     _swollen: list[Run] | None = None
 
+    def spares(self, tier: int, work: str) -> bool:
+        """Whether it is known that nobody makes way by right for any job of this class."""
+        return (tier, work) in self.barren and not self.tally.borrowers
+
     @property
     def weakest(self) -> list[tuple[Key, Run]]:
         """The last in order first."""
@@ -130,7 +134,7 @@ def by_right(stage: Stage, task: Task) -> Sequence[Run]:
     than that, and only who holds more can be made to give, to its own class or a higher one.
     """
     kind = task.kind
-    if (kind.tier, kind.work) in stage.barren and not stage.tally.borrowers:
+    if stage.spares(kind.tier, kind.work):
         return ()
     reclaims = bool(stage.tally.borrowers) and stage.tally.within(kind)
     sliced = stage.snapshot.rules.work(kind.work).slice_s is not None

@@ -106,7 +106,7 @@ class Plan:
     policy: str = ""
     promised: Mapping[str, Refusal] = field(default_factory=dict)  # jobs whose nodes are still being given back
     broken: tuple[str, ...] = ()
-    lost: Mapping[Ask, Refusal] = field(default_factory=dict)  # what fits nowhere now
+    lost: Mapping[Ask, Refusal] = field(default_factory=dict)  # what fits nowhere now, or where it is kept for others
     patient: Mapping[str, Refusal] = field(default_factory=dict)  # jobs that wait for a better place, as their specs say
     terms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # of those that start, where the order is a sum
 

@@ -67,12 +67,15 @@ class Tries:
         self.lost: set[Ask] = set()  # what does not fit any more
         self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
         self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
+        self.over: set[Kind] = set()  # of which nobody else is to be looked at
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
         self.resting = False  # somebody's back-off is not over
         self.strict = False  # room is kept for one that has waited for long
         self.fleeting = False  # something was foreseen: time alone changes that
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
         self.kept_back = False
+        self.held_back: dict[Ask, Refusal] = {}  # of those that were passed over together: for whom what is free is kept
+        self.herds = carry.together(snapshot.now_s)  # of whom somebody may have to be looked at by himself
         # Nobody may be stopped for anybody, and nobody has been promised anything.
         self.plain = policy.preempt is None and not carry.wide and not snapshot.promised
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
@@ -183,7 +186,7 @@ class Tries:
         others = (one.kind for one in self.refused.values())
         if self.handovers or self.promises.told:
             return  # what is on its way to others is not there to be taken
-        if self.resting or self.patient or self.passed or not _CLAIMLESS.issuperset(others):
+        if self.resting or self.patient or self.passed or self.held_back or not _CLAIMLESS.issuperset(others):
             return
         for at, one in enumerate(self.placements):
             task = self.snapshot.waiting[one.job]
@@ -340,6 +343,7 @@ class Tries:
             return False
         self.lost.clear()
         self.held_off.clear()
+        self.herds = None
         self.stage.stopped.update(run.task.id for run in chosen)
         self._start(task, nodes, self.now_s + self._holds_s(task), chosen)
         return True

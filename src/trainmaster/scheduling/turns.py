@@ -52,17 +52,18 @@ class Turns:
                     heads.popleft()
         return None
 
-    def behind(self, head: Head) -> None:
-        """Who is behind it in its queue is to have a turn too."""
+    def behind(self, head: Head) -> bool:
+        """Who is behind it in its queue is to have a turn too; whether there is anybody."""
         _, _, queue, at = head
         if at + 1 == len(queue):
-            return
+            return False
         task = queue[at + 1][2]
         group = (task.since_s <= self._early_s, self._group[1])
         heads = self._groups.setdefault(group, deque())
         insort(heads, (self._sharing.rank(task), task.seq, queue, at + 1))
         if group != self._group:
             heappush(self._claims, self._claim(heads[0], group))
+        return True
 
     def _claim(self, head: Head, group: _Group) -> tuple[Key, Key, int, int, _Group]:
         rank, seq, queue, at = head
