@@ -101,7 +101,7 @@ def test_who_waits_names_all_choices() -> None:
     asks = "waiting for 8 h100 GPUs, 1 CPU or 8 a100 GPUs, 1 CPU: other jobs hold what it needs"
     assert plan.reason(job(1), NOW_S).text == asks
     seen = Snapshot(NOW_S, SITES, {"j1": job(1)}, {one.task.id: one for one in running})
-    assert why(job(1), seen, 1) == f"j1 is number 1 in the queue, {asks} (free now: 0 GPUs and 63 CPUs on s)"
+    assert why(job(1), seen, 1, plan.reason(job(1), NOW_S)) == f"j1 is number 1 in the queue, {asks} (free now: 0 GPUs and 63 CPUs on s)"
 
 
 def test_quotas_are_held_against_each_choice() -> None:

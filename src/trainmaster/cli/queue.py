@@ -11,7 +11,6 @@ from trainmaster.client.api import QueueFilter, Row
 _HEADERS = ("#", "ID", "PROJECT", "MEMBER", "CLASS", "ASKS FOR", "WAITED", "STARTS IN", "90 %", "WHY")
 _SPARE = tuple(_HEADERS.index(name) for name in ("CLASS", "MEMBER", "PROJECT", "ASKS FOR"))  # left out of a narrow terminal
 _PAGE = 1000
-_WAITING = "waiting for "
 
 
 @click.command()
@@ -48,9 +47,7 @@ def queue(session: Session, everything: bool, project: str | None, limit: int) -
 
 def row(job: dict[str, Any], now_s: float) -> list[str]:
     """A job's cells."""
-    eta_s, reason = job["eta_s"], str(job["reason"])
-    if reason.startswith(_WAITING) and ": " in reason:  # what it asks for has a column of its own
-        reason = reason.partition(": ")[2]
+    eta_s, asks = job["eta_s"], f"waiting for {job['asks']}: "  # that has a column of its own
     return [
         str(job["position"]),
         job["id"],
@@ -61,5 +58,5 @@ def row(job: dict[str, Any], now_s: float) -> list[str]:
         words.short(max(0.0, now_s - job["queued_s"])),
         "-" if eta_s is None else words.about(eta_s["p50"]),
         "-" if eta_s is None else words.between(eta_s["low90"], eta_s["high90"]),
-        reason,
+        str(job["reason"]).removeprefix(asks),
     ]

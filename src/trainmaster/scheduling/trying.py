@@ -147,7 +147,7 @@ class Tries:
         told = [(one.option.ask, self._reason(one.option.ask, one.kept, one.barrier)) for one in missed]
         found = joined(told)
         if picky or any(one.option.ask is not one.task.kind.ask for one in missed):
-            self.patient[task.id] = cheapest(found, kind.wish) if picky else patience(found, kind.wish)
+            self.patient[task.id] = cheapest(found, kind.wish) if picky else patience(found, kind)
             self.resting = True
         else:
             self.refused[kind] = found
@@ -292,7 +292,7 @@ class Tries:
         if ask is task.kind.ask:
             self.refused[task.kind] = found
         else:
-            self.patient[task.id] = found if barrier is not None else patience(found, task.kind.wish)
+            self.patient[task.id] = found if barrier is not None else patience(found, task.kind)
             self.resting = True  # time alone changes that
         if barrier is None and not self.reserved.full and found.kind != "impossible":
             wanted = (Option(ask),)

@@ -16,9 +16,10 @@ from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import accounts, allocation, pasts
 from trainmaster.scheduling.nouns import snapshot as world
 from trainmaster.scheduling.policy import chosen
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
 from trainmaster.scheduling.standing import ordered, terms
-from trainmaster.scheduling.words import describe, summed
+from trainmaster.scheduling.task import Task
+from trainmaster.scheduling.words import describe, given_up, summed
 from trainmaster.server import bodies, outlook, runtime, schemas
 from trainmaster.server.lookup import Found, find_each, page
 from trainmaster.server.queue_schemas import Planned, Queue
@@ -66,10 +67,8 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
         reason = f"{job.id} is number {place} in the queue and starts with the next decision"
     elif refused.kind == "impossible" and changes:  # the nodes could hold it, its project may not
         reason = f"{job.id} is number {place} in the queue, and cannot start under these rules: it {refused.text}"
-    elif refused.kind in ("quota", "handover", "reserved", "choice"):
-        reason = f"{job.id} is number {place} in the queue, {refused.text}"
     else:
-        reason = why(mine, seen, place, job.reason)
+        reason = why(mine, seen, place, refused, job.reason)
     reason += delayed_by(desk, seen, job.id)
     parts = terms(seen, policy, job.id)
     if parts is not None:
@@ -170,10 +169,16 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
                  "gpus": share.gpus}
                 for share in shares
             ],
-            "reason": None if shares is not None else why(mine, seen, place or 1),
+            "reason": None if shares is not None else why(mine, seen, place or 1, _refused(decided, mine, seen.now_s)),
             "position": place,
             "eta_s": outlook.waits_view(waits),
             "cost": outlook.cost(seen, policy, known.lifetimes, mine),
             "delays": outlook.delays(seen, policy, known.lifetimes, mine),
         }  # fmt: skip
     return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}
+
+
+def _refused(decided: Plan, mine: Task, now_s: float) -> Refusal:
+    """Why it would not start at once; others may have to go first."""
+    handed = next((one for one in decided.handovers if one.job == mine.id), None)
+    return decided.reason(mine, now_s) if handed is None else Refusal("handover", given_up(handed.victims, handed.shrunk))
