@@ -125,6 +125,7 @@ class Tries:
     def _try_any(self, task: Task) -> bool:
         """One that leaves a choice: each is tried as if it were all that it asks for, the best first."""
         holds_s, kind = self._holds_s(task), task.kind
+        self.carry.market.ended = self.snapshot.ended
         ways = self.carry.market.ways(kind)
         picky = len(ways) > 1 and kind.choices is not None and kind.choices.by_cost
         picky = picky and self.now_s < task.since_s + kind.wish.prefer_s

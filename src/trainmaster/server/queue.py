@@ -17,8 +17,9 @@ from trainmaster.scheduling.nouns import accounts, allocation, pasts
 from trainmaster.scheduling.nouns import snapshot as world
 from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.speeds import told
 from trainmaster.scheduling.standing import ordered, terms
-from trainmaster.scheduling.task import Task
+from trainmaster.scheduling.task import Past, Task
 from trainmaster.scheduling.words import describe, given_up, summed
 from trainmaster.server import bodies, outlook, runtime, schemas
 from trainmaster.server.lookup import Found, find_each, page
@@ -42,8 +43,12 @@ def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster 
     waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
     seen = world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
-    over = events.jobs(JobQuery(states=_ENDED, limit=OVER_MAX))
-    return replace(seen, usage=accounts(events.balances()), ended=pasts(over))
+    return replace(seen, usage=accounts(events.balances()), ended=over(desk))
+
+
+def over(desk: runtime.Runtime) -> list[Past]:
+    """The jobs that are over, as the scheduler remembers them."""
+    return pasts(desk.services.events.jobs(JobQuery(states=_ENDED, limit=OVER_MAX)))
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
@@ -70,6 +75,9 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
     else:
         reason = why(mine, seen, place, refused, job.reason)
     reason += delayed_by(desk, seen, job.id)
+    known = outlook.measured(seen, mine.kind)
+    if known:
+        reason += f"; measured: {told(known)}"
     parts = terms(seen, policy, job.id)
     if parts is not None:
         reason += f" (it counts {summed(parts)})"
@@ -83,10 +91,13 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
         "text": f"{reason}. {once}".strip() if once else reason,
         "eta_s": outlook.waits_view(waits),
         "terms": parts,
+        "speeds": {gpu: one._asdict() for gpu, one in known.items()} or None,
     }
 
 
-NOT_WAITING: View = {"kind": None, "position": None, "ahead": None, "needs": [], "eta_s": None, "terms": None}
+NOT_WAITING: View = {
+    "kind": None, "position": None, "ahead": None, "needs": [], "eta_s": None, "terms": None, "speeds": None,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -106,10 +117,10 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
     policy = chosen(seen.rules)
     queue = enumerate(ordered(seen, policy), 1)
     mine = [(place, task) for place, task in queue if query.project in (None, task.kind.project)]
-    told = [(place, task) for place, task in mine if place > query.after][: query.limit]
-    named = zip(told, find_each(desk, [task.id for _, task in told]), strict=True)
+    shown = [(place, task) for place, task in mine if place > query.after][: query.limit]
+    named = zip(shown, find_each(desk, [task.id for _, task in shown]), strict=True)
     listed = [(place, task, one) for (place, task), one in named if isinstance(one, Found)]
-    etas = outlook.estimates(seen, policy, outlook.history(desk), {task.id for _, task in told})
+    etas = outlook.estimates(seen, policy, outlook.history(desk), {task.id for _, task in shown})
     rows = [
         {
             "id": task.id,

@@ -88,3 +88,6 @@ class Why(BaseModel):
     needs: list[Need] = Field(description="a smallest set of changes that would let it start; empty: nothing would")
     eta_s: Eta | None = Field(description="how long it will still wait")
     terms: dict[str, float] | None = Field(description="what its place is the sum of; null: the order is no sum")
+    speeds: dict[str, Any] | None = Field(
+        description="measured, by kind of GPU it may have: {times (the slowest is 1), runs}; null: not known, or its own word"
+    )
