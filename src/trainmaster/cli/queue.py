@@ -1,5 +1,6 @@
 """`tm queue`: all that wait for their turn, in order, with what they wait for and when they will start."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from trainmaster.client.api import QueueFilter, Row
 _HEADERS = ("#", "ID", "PROJECT", "MEMBER", "CLASS", "ASKS FOR", "WAITED", "STARTS IN", "90 %", "WHY")
 _SPARE = tuple(_HEADERS.index(name) for name in ("CLASS", "MEMBER", "PROJECT", "ASKS FOR"))  # left out of a narrow terminal
 _PAGE = 1000
+_HELD_MAX = 5
 
 
 @click.command()
@@ -20,12 +22,16 @@ _PAGE = 1000
 @quiet_option
 @remote
 def queue(session: Session, everything: bool, project: str | None, limit: int) -> None:
-    """Show the queue: who waits for what, since when, and in what time each will start, with the 90 % bound."""
+    """Show the queue: who waits for what, since when, and in what time each will start, with the 90 % bound.
+
+    Held jobs have no place in it: they are named below it, with who holds them. With --json it is the queue alone.
+    """
     query = QueueFilter(limit=_PAGE if everything else limit)
     if project:
         query["project"] = project
     client, out = session.client(start=False), session.out
     found = client.queue(**query)
+    held = found["held"]
     jobs: list[Row] = list(found["jobs"])
     while everything and len(jobs) < found["total"] and found["jobs"]:
         query["after"] = jobs[-1]["position"]
@@ -36,13 +42,26 @@ def queue(session: Session, everything: bool, project: str | None, limit: int) -
     elif out.quiet:
         for job in jobs:
             out.data(job["id"])
-    elif not jobs:
+    elif not jobs and not held:
         out.note("nothing waits" if project is None else f"nothing of project {project} waits; the whole queue: tm queue")
+    elif not jobs:
+        out.note("nothing waits for its turn")
     else:
         out.table(_HEADERS, [row(job, found["now_s"]) for job in jobs], spare=_SPARE)
         if len(jobs) < found["total"]:
             out.note(f"the first {len(jobs)} of {found['total']:,}; all of them: tm queue --all")
         out.note(f"why one of them waits: tm why {jobs[0]['id']}")
+    if not out.quiet:
+        for line in _held(held):
+            out.note(line)
+
+
+def _held(jobs: list[Row]) -> Iterator[str]:
+    """Those that are not in the queue until somebody lets them go."""
+    for job in jobs[:_HELD_MAX]:
+        yield f"held, and not in the queue: {job['id']} ({job['reason']}); let it go: tm release {job['id']}"
+    if len(jobs) > _HELD_MAX:
+        yield "and more that are held: tm ps --state held"
 
 
 def row(job: dict[str, Any], now_s: float) -> list[str]:

@@ -111,7 +111,10 @@ class Page:
 
 @router.get("/queue", summary="The queue", response_model=None, responses=schemas.answers(Queue))
 def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Json:
-    """Every job that waits for its turn, in order, with what it waits for and when it will start: seconds from `now_s`."""
+    """Every job that waits for its turn, in order, with what it waits for and when it will start: seconds from `now_s`.
+
+    Those that are held have no turn: they are `held`, as many of them as there are in a page, the newest first.
+    """
     desk = runtime.of(request)
     seen = snapshot(desk)
     policy = chosen(seen.rules)
@@ -136,7 +139,9 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
         }
         for place, task, one in listed
     ]
-    return bodies.Json({"jobs": rows, "total": len(mine), "now_s": seen.now_s})
+    kept = page(desk, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
+    held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
+    return bodies.Json({"jobs": rows, "total": len(mine), "held": held, "now_s": seen.now_s})
 
 
 @router.post(

@@ -30,11 +30,20 @@ class QueuedJob(BaseModel):
     eta_s: Eta | None = Field(description="null: it can never start, or too many are ahead of it")
 
 
+class HeldJob(BaseModel):
+    """A job that is not in the queue until it is released."""
+
+    id: str
+    project: str
+    reason: str = Field(examples=["held by ann: until the data is there"])
+
+
 class Queue(BaseModel):
-    """Those that wait for their turn, in order."""
+    """Those that wait for their turn, in order, and those that are held."""
 
     jobs: list[QueuedJob]
     total: int
+    held: list[HeldJob]
     now_s: float
 
 
