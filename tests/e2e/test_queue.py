@@ -91,3 +91,15 @@ def test_what_waits_for_somebody_to_act_says_so_and_not_that_many_are_ahead(tm: 
     for node in ("node0", "node1"):
         tm.ok("nodes", "resume", node)
     tm.state(gang, "succeeded", timeout_s=30)
+
+
+def test_who_is_held_is_said_with_the_way_out(tm: Tm) -> None:
+    kept = tm.submit("--name", "kept", "--project", "apart", "--hold", "--", "true")
+    said = f"held, and not in the queue: {kept} (held at submit); let it go: tm release {kept}\n"
+    deadline(lambda: tm.show(kept)["state"] == "held", "control to have looked")
+    found = tm("queue", "--project", "apart")
+    assert (found.code, found.out, found.err) == (0, "", f"nothing waits for its turn\n{said}")
+    assert said in tm("queue").err
+    assert tm.json("queue", "--project", "apart") == []
+    tm.ok("cancel", kept)
+    assert tm("queue", "--project", "apart").err == "nothing of project apart waits; the whole queue: tm queue\n"

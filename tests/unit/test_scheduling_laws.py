@@ -69,9 +69,10 @@ class History:
             self.queue(task)
         if rng.random() < 0.5:  # else nothing but arrivals
             for id in [id for id in self.running if rng.random() < 0.2]:
-                task = self.end(id).at(self.now_s)
+                run = self.end(id)
+                task = run.at(self.now_s)
                 if rng.random() < 0.9:  # else it was cancelled before it had run
-                    self.ended.append(Past(task.seq, task.kind, task.attained_s, self.now_s))
+                    self.ended.append(Past(task.seq, task.kind, task.attained_s, self.now_s, on=run.grant.ask))
             for id in [id for id in self.waiting if rng.random() < 0.05]:
                 del self.waiting[id]
                 self.changes = self.changes.note(LEFT, id)

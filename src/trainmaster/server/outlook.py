@@ -1,6 +1,6 @@
 """What will become of those that wait, as the api tells it: start estimates, what would let a job start, costs and delays."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from random import Random
@@ -9,7 +9,7 @@ from trainmaster.model.job import Job, State
 from trainmaster.ports.store import JobQuery
 from trainmaster.scheduling import remedies
 from trainmaster.scheduling.ask import WHOLE
-from trainmaster.scheduling.choices import Market
+from trainmaster.scheduling.choices import Market, gpu_of
 from trainmaster.scheduling.explain import grouped
 from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
@@ -18,7 +18,8 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.remedies import Change
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Task
+from trainmaster.scheduling.speeds import Speed, Speeds, work_of
+from trainmaster.scheduling.task import Kind, Task
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.views import View
 
@@ -115,12 +116,23 @@ def delays(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> li
     return [{"job": id, "by_s": -by_s} for by_s, id in told]
 
 
+def measured(seen: Snapshot, kind: Kind) -> Mapping[str, Speed]:
+    """What is known of the speed of its choices by what their like took, where the job itself says nothing."""
+    if kind.choices is None:
+        return {}
+    speeds, own = Speeds(), dict(kind.choices.speeds)
+    speeds.follow(seen.ended)
+    asked = {gpu_of(ask) for ask in kind.asks} - own.keys()
+    found = {gpu: one for gpu, one in speeds.of(work_of(kind)).items() if gpu in asked}
+    return found if len(found) > 1 else {}
+
+
 def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View | None:
     """What a job will cost, by the price of the nodes that it would be given were they all free; None where nothing has one.
 
     `expected` is for the time that its like ran, `at_most` for its whole time limit (null without one).
     """
-    way = Market(seen.rules, grouped(seen.sites)).ways(it.kind)[0]
+    way = Market(seen.rules, grouped(seen.sites), seen.ended).ways(it.kind)[0]
     space, ask = Space(seen.sites), way.kind.ask
     nodes = [node for _, nodes in policy.place(space, ask) for node in nodes][: ask.nodes]
     rate = 0.0
