@@ -71,7 +71,7 @@ class Fragmentation:
         return sum(self.of(space.cells.values[number]) * len(nodes) for number, nodes in space.nodes.items())
 
     def worth(self, cell: Cell, shape: Shape, step: Step) -> tuple[int, ...]:
-        """How bad a step is: by how much it adds to the fragments of its node, then what it leaves free there: GPUs, how much."""
+        """How bad a step is: by how much it adds to the fragments of its node, then by the GPUs that it leaves free there."""
         change, left = self._expected(step.cell) - self._expected(cell), step.cell
         return round(change / self._grain), sum(left.whole) + len(left.parts), left.gpu_milli
 
