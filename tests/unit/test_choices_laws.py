@@ -111,7 +111,7 @@ def lives(name: str, seed: int) -> None:
             assert one.grant.ask.nodes == len(one.grant.nodes)
             assert ask.nodes <= len(set(one.grant.nodes)) == len(one.grant.nodes) <= max(most, ask.nodes), "a gang starts whole"
             if len(one.grant.nodes) > ask.nodes:
-                claims = {(plan.refused.get(task.kind) or plan.reason(task, snapshot.now_s)).kind for task in told}
+                claims = {plan.reason(task, snapshot.now_s).kind for task in told}
                 assert claims <= {"quota", "impossible"}, "somebody who could have had it waits"
         if rng.random() < 0.1:
             continue  # nobody carried it out: the disk was full
@@ -251,6 +251,7 @@ def test_no_reservation_is_delayed_by_who_starts(depth: int, seed: int) -> None:
         assert not again.placements, "who could start has"
         times = {one.job: one.at_s for one in again.reservations}
         for one in plan.reservations:
-            headed = one.job not in times and history.waiting[one.job].kind in again.refused  # by another of its kind
+            kind = history.waiting[one.job].kind
+            headed = one.job not in times and (kind in again.refused or kind.ask in again.lost)  # by another of its kind
             assert headed or times[one.job] <= one.at_s, "somebody behind it delays it"
 

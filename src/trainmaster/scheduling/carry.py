@@ -146,10 +146,13 @@ class Carry:
 
     def _arrive(self, task: Task) -> None:
         self.tasks[task.id] = task
-        queue = self.queues.setdefault(self._queue(task), [])
-        self._show(queue, task, False)
-        insort(queue, (self._within(task), task.seq, task))
-        self._show(queue, task, True)
+        queue, entry = self.queues.setdefault(self._queue(task), []), (self._within(task), task.seq, task)
+        first = not queue or entry < queue[0]
+        if first:
+            self._show(queue, task, False)
+        insort(queue, entry)
+        if first:
+            self._show(queue, task, True)
         self._oldest_s = min(self._oldest_s, task.since_s)
         if self.policy is not None and self.policy.steady is not None:
             self._newest = max(self._newest, (self.policy.steady(task), task.seq))
@@ -169,9 +172,12 @@ class Carry:
         if task is None:
             return
         queue = self.queues[self._queue(task)]
-        self._show(queue, task, False)
-        del queue[bisect_left(queue, (self._within(task), task.seq))]
-        self._show(queue, task, True)
+        at = bisect_left(queue, (self._within(task), task.seq))
+        if not at:
+            self._show(queue, task, False)
+        del queue[at]
+        if not at:
+            self._show(queue, task, True)
         if not queue:
             del self.queues[self._queue(task)]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain
 
+from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.explain import sought
 from trainmaster.scheduling.order import Key
@@ -106,9 +107,11 @@ class _Decision(Tries):
         """
         if not self.reserved.full:
             return False
-        kind = task.kind
-        ask, settled, preempt = kind.ask, self.promises.settled, self.policy.preempt
-        lost = ask in self.lost
+        kind, ask = task.kind, task.kind.ask
+        if self.plain and ask in self.passed and kind.plain and task.not_before_s <= self.now_s:
+            return True  # the same again: most questions end here
+        settled, preempt = self.promises.settled, self.policy.preempt
+        lost = ask in self.lost or self._too_many(ask)
         if (
             kind.choices is not None
             or (not lost and (ask not in self.held_off or not self.is_held_off(task, ask)))
@@ -122,8 +125,19 @@ class _Decision(Tries):
         if not lost:
             self.refused[kind], self.kept_back = self.carry.kept_back(ask), True
         elif ask not in self.passed:
-            self.passed[ask] = self.carry.busy[ask]
+            self.passed[ask] = self.busy(ask)
         return True
+
+    def _too_many(self, ask: Ask) -> bool:
+        """Whether it asks for more nodes than can give a member's part, where that is all there is to say."""
+        if self.space.closing or not self.tally.idle:
+            return False
+        able = self.able.get(ask.each)
+        if able is None:
+            able = self.able[ask.each] = self.space.count(ask.each)
+        if able < ask.nodes:
+            self.lost.add(ask)
+        return able < ask.nodes
 
     def _goes_on(self, task: Task) -> bool:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""
@@ -147,6 +161,11 @@ class _Decision(Tries):
         self.promises.end()
         placements, handovers, reservations = tuple(self.placements), tuple(self.handovers), tuple(self.reserved.made)
         told, broken = self.promises.told, tuple(self.promises.broken)
-        name, lost, patient = self.policy.name, self.passed, self.patient
-        terms = self.terms
-        return Plan(placements, handovers, reservations, self.refused, self.depth, name, told, broken, lost, patient, terms)
+        name, patient, terms, busy = self.policy.name, self.patient, self.terms, self.carry.busy
+        lost, refused = dict(self.passed), {}
+        for kind, found in self.refused.items():
+            if busy.get(kind.ask) is found:  # whether that was found out by trying or by counting
+                lost[kind.ask] = found
+            else:
+                refused[kind] = found
+        return Plan(placements, handovers, reservations, refused, self.depth, name, told, broken, lost, patient, terms)

@@ -65,7 +65,7 @@ class Promises:
     def before(self, task: Task, grant: Grant) -> set[str]:
         """Who must be gone before this can be had; it is taken out of the space already. Nobody: it is free now."""
         found = set[str]()
-        for node in grant.nodes:
+        for node in grant.nodes if self._leaving else ():
             runs = self._leaving.get(node, ())
             if runs and not self._beside(node, runs):
                 found |= {run.task.id for run in runs}
@@ -136,6 +136,8 @@ class Promises:
         self._hold(self._gone.values())
 
     def _hold(self, runs: Collection[Run]) -> None:
+        if not runs:
+            return
         self._carry.space.hold(*(run.freed for run in runs))
         self._carry.tally.leave(runs, -1)
 

@@ -38,6 +38,11 @@ class Kind:
     choices: Choices | None = None  # the first of them is `ask`
 
     @property
+    def plain(self) -> bool:
+        """Whether nothing but what it asks for is welcome to it, at once and anywhere."""
+        return self.choices is None and self.wish.prefer is None
+
+    @property
     def asks(self) -> tuple[Ask, ...]:
         """All requests that will do."""
         return (self.ask,) if self.choices is None else self.choices.asks

@@ -73,6 +73,8 @@ class Tries:
         self.fleeting = False  # something was foreseen: time alone changes that
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
         self.kept_back = False
+        # Nobody may be stopped for anybody, and nobody has been promised anything.
+        self.plain = policy.preempt is None and not carry.wide and not snapshot.promised
         self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
 
     def charge(self, task: Task) -> None:
