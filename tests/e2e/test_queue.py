@@ -44,6 +44,8 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     first, second = tm.ok("why", small).splitlines()
     assert first.startswith(f"{small} is number 1 in the queue, waiting for 1 GPU, 0.1 CPUs: other jobs hold what it needs")
     assert second.startswith("It will start in about ")
+    assert ((eta_s["jobs"], eta_s["few"]), second.endswith("), a guess: no job that ran is over yet.")) == ((0, True), True)
+    assert "start estimates: a guess: no job that ran is over yet\n" in tm("queue").err
 
     deadline(lambda: foreseen(tm, gang) and foreseen(tm, small), "forecasts to be on record", timeout_s=40.0)
 
@@ -63,6 +65,7 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     told = tm.ok("plan", *more, "--", "true")
     assert f"delays   {gang} by about " in told
     assert "It will start in about " in told
+    assert "), a guess: no job that ran is over yet." in told
 
     tm.ok("cancel", long[0], "--grace", "0")
     assert tm.ended(small)["state"] == "succeeded", "it needed one of them"

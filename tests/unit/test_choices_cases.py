@@ -16,7 +16,7 @@ from trainmaster.scheduling.choices import Market
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explain import grouped, why
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
+from trainmaster.scheduling.snapshot import ENDED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Choices, Kind, Owner, Past, Run, Task, kind_of
 from trainmaster.scheduling.wish import Wish
@@ -367,3 +367,17 @@ def test_a_job_that_is_over_tells_what_it_held() -> None:
     over = replace(builders.job(spec=spec), attempt=replace(builders.attempt(1), allocation=given), ran_s=9.0)
     assert nouns.past(over).on is nouns.asks(spec)[1]
     assert nouns.past(replace(over, attempt=replace(over.attempt, number=2))).on is None
+
+
+def test_who_waits_while_its_like_is_measured_goes_where_it_is_faster() -> None:
+    """What was thought of its choices before is not remembered once more is known."""
+    one, ended, changes = job(1)._replace(kind=TRAIN), [past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(5)], Changes()
+    running = {"r0": busy(0), "r1": busy(1)}
+    plan, carry = cycle(Snapshot(NOW_S, SITES, {"j1": one}, running, 0, changes, ended, RULES), POLICIES["easy"])
+    assert not plan.placements
+    ended.append(past(5, 1, 1.0, TRAIN))
+    for id in running:
+        changes.note(ENDED, id)
+    seen = Snapshot(NOW_S + 1.0, SITES, {"j1": one}, {}, 0, changes, ended, RULES)
+    plan, _ = cycle(seen, POLICIES["easy"], carry)
+    assert nodes_of(plan) == {"j1": "s"} == nodes_of(cycle(seen, POLICIES["easy"])[0])

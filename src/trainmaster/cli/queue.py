@@ -7,6 +7,7 @@ import click
 
 from trainmaster.cli import words
 from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.cli.why import drawn
 from trainmaster.client.api import QueueFilter, Row
 
 _HEADERS = ("#", "ID", "PROJECT", "MEMBER", "CLASS", "ASKS FOR", "WAITED", "STARTS IN", "90 %", "WHY")
@@ -50,6 +51,9 @@ def queue(session: Session, everything: bool, project: str | None, limit: int) -
         out.table(_HEADERS, [row(job, found["now_s"]) for job in jobs], spare=_SPARE)
         if len(jobs) < found["total"]:
             out.note(f"the first {len(jobs)} of {found['total']:,}; all of them: tm queue --all")
+        etas = [job["eta_s"] for job in jobs if job["eta_s"] is not None]
+        if etas and etas[0]["few"]:
+            out.note(f"start estimates: {drawn(etas[0])}")
         out.note(f"why one of them waits: tm why {jobs[0]['id']}")
     if not out.quiet:
         for line in _held(held):

@@ -26,9 +26,9 @@ class Promises:
         self.broken: list[str] = []
 
     def begin(self) -> list[tuple[Task, Grant]]:
-        """Those that find free what was promised to them, in the order of submission: it is taken. For others it is held."""
+        """Those that find free what was promised to them, in their turn: it is taken. For others it is held."""
         snapshot, space, tally = self._snapshot, self._carry.space, self._carry.tally
-        tasks = sorted((snapshot.waiting[id] for id in snapshot.promised if id in snapshot.waiting), key=lambda task: task.seq)
+        tasks = sorted((snapshot.waiting[id] for id in snapshot.promised if id in snapshot.waiting), key=_turn)
         if not tasks:
             return []
         stopping = [run for run in self._carry.runs.values() if run.stopping]
@@ -140,6 +140,11 @@ class Promises:
             return
         self._carry.space.hold(*(run.freed for run in runs))
         self._carry.tally.leave(runs, -1)
+
+
+def _turn(task: Task) -> tuple[bool, int]:
+    """Who goes on with what it kept is first: else one to whom others are still to give might take that meanwhile."""
+    return not task.keeps, task.seq
 
 
 def _members(grant: Grant, node: int) -> list[int]:

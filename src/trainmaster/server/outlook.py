@@ -11,7 +11,7 @@ from trainmaster.scheduling import remedies
 from trainmaster.scheduling.ask import WHOLE
 from trainmaster.scheduling.choices import Market, gpu_of
 from trainmaster.scheduling.explain import grouped
-from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
+from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
 from trainmaster.scheduling.nouns import pasts
 from trainmaster.scheduling.policy import Policy
@@ -64,9 +64,13 @@ def estimates(seen: Snapshot, policy: Policy, known: History, wanted: Collection
     return {id: known.calibration.corrected(waits) for id, waits in drawn.items()}
 
 
-def waits_view(waits: Waits | None) -> View | None:
-    """Seconds from now; a bound that is open upwards is null."""
-    return None if waits is None else {name.removesuffix("_s"): s if s < inf else None for name, s in waits._asdict().items()}
+def waits_view(waits: Waits | None, known: History) -> View | None:
+    """Seconds from now, a bound that is open upwards is null; and from how many finished jobs, whether those are few."""
+    if waits is None:
+        return None
+    jobs = known.lifetimes.learned
+    bounds = {name.removesuffix("_s"): s if s < inf else None for name, s in waits._asdict().items()}
+    return {**bounds, "jobs": jobs, "few": jobs < TELLING}
 
 
 def needs(seen: Snapshot, policy: Policy, id: str) -> tuple[list[View], str]:

@@ -81,7 +81,8 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
     parts = terms(seen, policy, job.id)
     if parts is not None:
         reason += f" (it counts {summed(parts)})"
-    waits = outlook.estimates(seen, policy, outlook.history(desk), (job.id,)).get(job.id)
+    past = outlook.history(desk)
+    waits = outlook.estimates(seen, policy, past, (job.id,)).get(job.id)
     return {
         "kind": "starting" if refused is None else refused.kind,
         "reason": reason,
@@ -89,7 +90,7 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
         "ahead": place - 1,
         "needs": changes,
         "text": f"{reason}. {once}".strip() if once else reason,
-        "eta_s": outlook.waits_view(waits),
+        "eta_s": outlook.waits_view(waits, past),
         "terms": parts,
         "speeds": {gpu: one._asdict() for gpu, one in known.items()} or None,
     }
@@ -123,7 +124,8 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
     shown = [(place, task) for place, task in mine if place > query.after][: query.limit]
     named = zip(shown, find_each(desk, [task.id for _, task in shown]), strict=True)
     listed = [(place, task, one) for (place, task), one in named if isinstance(one, Found)]
-    etas = outlook.estimates(seen, policy, outlook.history(desk), {task.id for _, task in shown})
+    past = outlook.history(desk)
+    etas = outlook.estimates(seen, policy, past, {task.id for _, task in shown})
     rows = [
         {
             "id": task.id,
@@ -135,7 +137,7 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
             "asks": " or ".join(map(describe, task.kind.asks)),
             "queued_s": task.since_s,
             "reason": one.reason,
-            "eta_s": outlook.waits_view(etas.get(task.id)),
+            "eta_s": outlook.waits_view(etas.get(task.id), past),
         }
         for place, task, one in listed
     ]
@@ -187,7 +189,7 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
             ],
             "reason": None if shares is not None else why(mine, seen, place or 1, _refused(decided, mine, seen.now_s)),
             "position": place,
-            "eta_s": outlook.waits_view(waits),
+            "eta_s": outlook.waits_view(waits, known),
             "cost": outlook.cost(seen, policy, known.lifetimes, mine),
             "delays": outlook.delays(seen, policy, known.lifetimes, mine),
         }  # fmt: skip

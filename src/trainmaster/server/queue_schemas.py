@@ -13,6 +13,8 @@ class Eta(BaseModel):
     p50: float | None
     high50: float | None
     high90: float | None
+    jobs: int = Field(description="finished jobs from which run times were drawn")
+    few: bool = Field(description="so few that the bounds say little")
 
 
 class QueuedJob(BaseModel):
