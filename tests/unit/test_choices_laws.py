@@ -111,7 +111,7 @@ def lives(name: str, seed: int) -> None:
             assert one.grant.ask.nodes == len(one.grant.nodes)
             assert ask.nodes <= len(set(one.grant.nodes)) == len(one.grant.nodes) <= max(most, ask.nodes), "a gang starts whole"
             if len(one.grant.nodes) > ask.nodes:
-                claims = {plan.reason(task, snapshot.now_s).kind for task in told}
+                claims = {(plan.refused.get(one.kind) or plan.lost.get(one.kind.ask) or plan.reason(one, snapshot.now_s)).kind for one in told}
                 assert claims <= {"quota", "impossible"}, "somebody who could have had it waits"
         if rng.random() < 0.1:
             continue  # nobody carried it out: the disk was full

@@ -103,6 +103,19 @@ class Kept:
 Share = tuple[Sequence[int], tuple[Kept, ...]]  # nodes, and the reservations that each of them would spoil
 
 
+class _Claims:
+    """Reservations; where all name their nodes, those of each node."""
+
+    def __init__(self, kept: Sequence[Kept]) -> None:
+        self.kept, self.named, self.of = kept, True, dict[int, list[Kept]]()
+        for one in kept:
+            if one.nodes is None:
+                self.named = False
+                break
+            for node in one.nodes:
+                self.of.setdefault(node, []).append(one)
+
+
 def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: Sequence[Kept]) -> list[int] | None:
     """Nodes for a gang that spoil no reservation in `kept`, in the `order` of cells given; None when there are not enough.
 
@@ -112,12 +125,12 @@ def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept:
         return _led(space, ask, order, kept)
     chosen: list[int] = []
     need = ask.nodes
-    harmful: list[Share] = []
+    harmful, claims = list[Share](), _Claims(kept)
     for number, nodes in order:
         if not kept:
             chosen += nodes[: need - len(chosen)]
         else:
-            for part in _parts(space, number, nodes, ask.each, kept):
+            for part in _parts(space, number, nodes, ask.each, claims):
                 if part[1]:
                     harmful.append(part)
                 else:
@@ -127,14 +140,13 @@ def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept:
     return _spend(chosen, harmful, need)
 
 
-def _parts(space: Space, number: int, nodes: list[int], shape: Shape, kept: Sequence[Kept]) -> list[Share]:
+def _parts(space: Space, number: int, nodes: list[int], shape: Shape, claims: _Claims) -> list[Share]:
     """Nodes of one cell by the reservations that they would spoil: all alike, unless some will be different by then."""
-    if kept and all(one.nodes is not None for one in kept):
-        ours = [one for one in kept if one.nodes is not None and not one.nodes.isdisjoint(nodes)]
-        named = frozenset[int]().union(*(one.nodes or () for one in ours))
-        rest: list[Share] = [([node for node in nodes if node not in named], ())] if named else [(nodes, ())]
-        several = [node for node in nodes if node in named]
-        return [*rest, *(([node], tuple([one for one in ours if one.spoils_on(space, node, shape)])) for node in several)]
+    kept, of = claims.kept, claims.of
+    if claims.named:
+        several = [node for node in nodes if node in of]
+        rest: Share = ([node for node in nodes if node not in of] if several else nodes, ())
+        return [rest, *(([node], tuple([one for one in of[node] if one.spoils_on(space, node, shape)])) for node in several)]
     if not any(one.then.changed(nodes) for one in kept):
         return [(nodes, tuple([one for one in kept if one.spoils(space, number, shape)]))]
     return [([node], tuple([one for one in kept if one.spoils_on(space, node, shape)])) for node in nodes]
@@ -156,10 +168,10 @@ def _led(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: S
     """As `choose`, where the first node gives more than the others: it could have been any other's place too."""
     assert ask.lead is not None
     cells = [(number, nodes) for number, nodes in order]
-    head = None
+    head, claims = None, _Claims(kept)
     for number, nodes in cells:
         if space.cells.steps(number, ask.lead):
-            parts = _parts(space, number, nodes, ask.lead, kept)
+            parts = _parts(space, number, nodes, ask.lead, claims)
             head = next((part[0][0] for part in parts if part[0] and not part[1]), None)
         if head is not None:
             break

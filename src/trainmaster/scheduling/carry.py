@@ -134,9 +134,11 @@ class Carry:
             self.queues = dict(by_kind)
         self.owned, queues, self.herds, self._least = {}, self.queues, None, {}
         self._oldest_s = self._oldest()
-        if self._rank is not None:
+        rank, owner = self._rank, self._owner
+        if rank is not None:
             for queue in queues.values():
-                self.owned.setdefault(self._owner(queue[0][2]), []).append((self._rank(queue[0][2]), queue[0][1], queue, 0))
+                head = queue[0][2]
+                self.owned.setdefault(owner(head), []).append((rank(head), head.seq, queue, 0))
             for heads in self.owned.values():
                 heads.sort()
         if policy.steady is not None:

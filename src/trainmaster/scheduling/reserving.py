@@ -7,7 +7,7 @@ from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.snapshot import Reservation
 from trainmaster.scheduling.space import Grant, Space
-from trainmaster.scheduling.timeline import Booking, Found, Walk, earliest, named
+from trainmaster.scheduling.timeline import Booking, Bookings, Found, Walk, earliest, named
 
 
 class Option(NamedTuple):
@@ -22,7 +22,7 @@ class Reserved:
 
     def __init__(self, space: Space, depth: int) -> None:
         self._space, self._depth = space, depth
-        self._booked: list[Booking] = []
+        self._booked = Bookings()
         self.kept: list[Kept] = []
         self.made: list[Reservation] = []
         self.full = depth <= 0  # there may be no more
@@ -43,7 +43,7 @@ class Reserved:
         several = self._depth > 1 or ask.within is not None
         nodes = named(self._space, ask, found, self._booked) if several else None
         if nodes is not None:
-            self._booked.append(Booking(found.at_s + holds_s, nodes))
+            self._booked.add(Booking(found.at_s + holds_s, nodes))
         self.made.append(Reservation(job, found.at_s))
         self.full = len(self.made) >= self._depth
         spare = (0, 0) if nodes is not None else (found.able - ask.nodes, found.led - 1)

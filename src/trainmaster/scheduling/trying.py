@@ -3,7 +3,7 @@
 In which order they are tried is the cycle's to say.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -109,6 +109,9 @@ class Tries:
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
             return None, (), barrier
+        known = self.carry.busy.get(ask)
+        if known is not None and known.kind == "impossible" and ask.lead is None and ask.within is None:
+            return None, (), None  # there are fewer such nodes than it asks for
         able = None if space.closing else self.able.get(ask.each)
         if able is None:
             able = self.able[ask.each] = space.count(ask.each)
@@ -237,7 +240,10 @@ class Tries:
             rest = [(now_s + self._holds_s(run.at(now_s)), seq, run) for _, seq, run in ends[said:]]
             self.ends = sorted([*ends[:said], *rest]) if rest else ends
         if self.begun:
-            self.ends, self.begun = sorted([*self.ends, *self.begun]), []
+            self.ends = [*self.ends]
+            for one in self.begun:
+                insort(self.ends, one)
+            self.begun = []
         self.walk = Walk(self.space, self.promises.staying(self.ends), self.depth == 1)
         return self.walk
 
