@@ -23,7 +23,6 @@ from trainmaster.model.events import EVENTS, Event, Released, Submitted, Waited
 from trainmaster.model.job import Attempt, Job, NodeRun, State
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
-from trainmaster.ports import store as port
 from trainmaster.ports.store import EventStore, Inbox, InboxRow, JobQuery, Live, NewEvent, NewRow, Recorded
 
 KILLS = 4
@@ -155,21 +154,6 @@ class EventStoreContract:
         assert store.load_live().jobs == (*(job for job in jobs if not job.state.ended), deleting)
         store.append(2.0, [], {deleting.id: replace(deleting, deleting=())}, [], 0)
         assert store.load_live().jobs == tuple(job for job in jobs if not job.state.ended)
-
-    def test_those_that_are_over_are_in_the_order_of_the_log(self, open_events: OpenEvents) -> None:
-        """However they came; what is forgotten is forgotten at fixed numbers of them."""
-        jobs = {job.id: job for job in (some_job(seq, State.SUCCEEDED, ended_s=9.0) for seq in range(1, 5))}
-        last, *others = jobs
-        store = open_events()
-        submit_all(store, list(jobs.values()))
-        for ids in (others[::-1], [last]):
-            store.append(9.0, [NewEvent(id, None, Waited("so"), over=True) for id in ids], {id: jobs[id] for id in ids}, [], 0)
-        live, again = store.load_live(), open_events()
-        assert [job.id for job in live.over] == [*others[::-1], last]
-        assert (live.ended, again.over(), again.load_live()) == (4, list(live.over), live)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(port, "OVER_MAX", 2)
-            assert [job.id for job in again.over()] == [others[0], last]
 
     def test_every_attempt_stays(self, store: EventStore) -> None:
         first, second = some_attempt(1), some_attempt(2)
