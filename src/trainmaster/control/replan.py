@@ -52,15 +52,16 @@ class _Fold:
             self.pending.append(row)
         else:
             self._apply()
-            self._record(row)
+            self.note(row)
         return found
 
     def _apply(self) -> None:
         for row in self.pending:
-            self._record(row)
+            self.note(row)
         self.pending = []
 
-    def _record(self, row: Recorded) -> None:
+    def note(self, row: Recorded) -> None:
+        """What an event changes."""
         batch = Batch(self.world, row.now_s)
         if row.job is None:
             if not isinstance(row.event, ev.Noted):
@@ -95,6 +96,14 @@ def replan(rows: Iterable[Recorded], choose: Callable[[Cluster], Policy] = chose
         found = fold.take(row)
         if found is not None:
             yield found
+
+
+def folded(rows: Iterable[Recorded]) -> World:
+    """The world as all events, from the first, say it is: of one control process that never ended."""
+    fold = _Fold(chosen)
+    for row in rows:
+        fold.note(row)
+    return fold.world
 
 
 def _reason(plan: Plan, id: str, world: World, now_s: float) -> str:

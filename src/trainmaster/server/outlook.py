@@ -45,7 +45,8 @@ def history(desk: Runtime) -> History:
     events = desk.services.events
     ended = events.jobs(JobQuery(states=_ENDED, limit=HISTORY))
     live = events.jobs(JobQuery(states=_LIVE, limit=HISTORY))
-    return History(Lifetimes(pasts(ended)), calibrated((*ended, *live)))
+    over = sorted(ended, key=lambda job: (job.ended_s or 0.0, job.seq))
+    return History(Lifetimes(pasts(over)), calibrated((*ended, *live)))
 
 
 def calibrated(jobs: Iterable[Job]) -> Calibration:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
-from trainmaster.ports.store import OVER_MAX, InboxRow, JobQuery, NewRow
+from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import accounts, allocation, pasts
@@ -34,7 +34,6 @@ router = APIRouter(tags=["jobs"])
 QUEUE_MAX = 20_000  # jobs that are looked at
 _LISTED_MAX = 1000
 _LIVE = tuple(state for state in State if state.live)
-_ENDED = tuple(state for state in State if state.ended)
 
 
 def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
@@ -48,7 +47,7 @@ def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster 
 
 def over(desk: runtime.Runtime) -> list[Past]:
     """The jobs that are over, as the scheduler remembers them."""
-    return pasts(desk.services.events.jobs(JobQuery(states=_ENDED, limit=OVER_MAX)))
+    return pasts(desk.services.events.over())
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
