@@ -22,6 +22,7 @@ from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.replay import verify_chain
 from trainmaster.testing.ledger_contract import LedgerContract
 from trainmaster.testing.metric_store_contract import MetricStoreContract
+from trainmaster.testing.over_contract import OverContract
 from trainmaster.testing.rules_contract import RulesContract
 from trainmaster.testing.store_contract import EventStoreContract, InboxContract, some_job, submission
 
@@ -74,7 +75,7 @@ def open_metrics(tmp_path: Path) -> Iterator[Callable[..., Store]]:
     yield from _opener(SqlMetricStore, tmp_path / "metrics.db")
 
 
-class TestEvents(EventStoreContract, RulesContract):
+class TestEvents(EventStoreContract, RulesContract, OverContract):
     pass
 
 

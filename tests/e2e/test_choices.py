@@ -1,5 +1,6 @@
 """Choices of GPUs on a real server: the faster kind, then the other, then a wait that names both; the ranks follow, so do bills."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -106,5 +107,28 @@ def test_an_elastic_job_takes_both_nodes_and_one_while_another_waits(tm: Tm) -> 
     assert sorted(node for job in pair for node in tm.show(job)["nodes"]) == ["node0", "node1"]
     tm.ok("cancel", *pair)
     deadline(lambda: all(tm.show(job)["state"] == "cancelled" for job in pair), "they do not end", 60.0)
+    plans = list(replan(SqlEventStore(tm.home.events_db, read_only=True).events(0, 1_000_000)))
+    assert [one.recorded ^ one.decided for one in plans if one.recorded != one.decided] == []
+
+
+def test_what_is_measured_is_said_and_decides(tm: Tm) -> None:
+    """What is declared twice as fast takes three times as long for this program: the other is taken, and the log says why."""
+    tm.file("probe.sh", "sleep $1\n")
+    jobs = []
+    for _ in range(3):
+        for gpus, time_s in (("h100:1", "2.4"), ("a100:1", "0.8")):
+            asks = ["--name", "probe", "--gpus", gpus, "--cpus", "0.1"]
+            jobs.append(tm.ok("submit", "-q", *asks, "--", "bash", "probe.sh", time_s).strip())
+    for job in jobs:
+        tm.state(job, "succeeded", timeout_s=60.0)
+    (told,) = [line.strip() for line in tm.ok("policy").splitlines() if line.strip().startswith("probe.sh of ")]
+    assert re.search(r" \(default\): one of a100 as much as (2\.[5-9]|3) of h100 \(3 and 3 runs\)$", told), told
+    either = ["--gpus", "h100:1,a100:1", "--cpus", "0.1", "--", "bash", "probe.sh", "300"]
+    for node in ("node1", "node1", "node0", "node0"):
+        runs_on(tm, tm.ok("submit", "-q", "--name", "either", *either).strip(), node)
+    waits = tm.ok("submit", "-q", "--name", "either", *either).strip()
+    said = tm.json("why", waits)
+    assert "; measured: one of a100 as much as " in said["reason"]
+    assert {gpu: one["runs"] for gpu, one in said["speeds"].items()} == {"a100": 3, "h100": 3}
     plans = list(replan(SqlEventStore(tm.home.events_db, read_only=True).events(0, 1_000_000)))
     assert [one.recorded ^ one.decided for one in plans if one.recorded != one.decided] == []

@@ -56,11 +56,15 @@ def test_a_history_of_pools_with_policies_of_their_own_is_replayed_by_those(tmp_
         assert [one["policy"] for one in tm.json("simulate", "--history", "--policy", "fifo")] == ["by pool", "fifo"]
         told = [line for line in tm.ok("policy").splitlines() if line.startswith(("order", "  easy", "  learned"))]
         assert [line.partition(":")[0] for line in told] == ["order in pool a", "  easy", "order in pool b", "  learned"]
+        for node in ("node0", "node1"):
+            tm.ok("nodes", "drain", node)
+        said = tm("simulate", "--history", "--no-report")
+        assert (said.code, "no node is up: replayed on what there was last, 2 nodes of 4 stand-in; " in said.err) == (0, True)
 
 
 def test_a_server_that_ran_nothing_says_so(tmp_path: Path) -> None:
     with server(tmp_path) as tm:
         said = tm("simulate", "--history")
         assert said.code == 2
-        assert "there is no job in it that ran" in said.err
+        assert "error: this server's history: there is no job in it that ran\n" in said.err
         assert tm.ok("export").count("\n") == 1

@@ -13,6 +13,7 @@ from trainmaster.home import Home
 from trainmaster.lifecycle import machine
 from trainmaster.model.events import Submitted
 from trainmaster.model.job import Job
+from trainmaster.ports import store
 from trainmaster.testing.scenario import Scenario
 
 SEEDS = 200
@@ -37,6 +38,13 @@ def test_every_law_holds_in_every_history(first: int) -> None:
     played = {seed: play(seed) for seed in range(first, first + CHUNK)}
     assert {seed: problems for seed, (problems, _) in played.items() if problems} == {}
     assert sum(crashes for _, crashes in played.values()) > 0, "control never died: the histories are too tame"
+
+
+def test_what_is_remembered_of_jobs_that_are_over_comes_from_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same whenever control died: `OVER_MAX` of them are more than a history has, so here they are two."""
+    monkeypatch.setattr(store, "OVER_MAX", 2)
+    played = {seed: play(seed)[0] for seed in range(2 * CHUNK)}
+    assert {seed: problems for seed, problems in played.items() if problems} == {}
 
 
 def parents_first(world: World, begun: bool = False) -> set[tuple[str, str]]:

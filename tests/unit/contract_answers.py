@@ -15,7 +15,7 @@ KEPT: dict[str, Any] = {"id": "digits-14", "artifacts": [ARTIFACT], "total": 1, 
 WHY: dict[str, Any] = {
     "id": "digits-14", "state": "queued", "kind": "busy", "position": 3, "ahead": 2, "needs": [{"what": "ends", "name": "digits-12"}],
     "reason": "waiting for 2 GPUs", "text": "waiting for 2 GPUs. It starts once digits-12 has ended.",
-    "eta_s": {"low90": 60.0, "low50": 480.0, "p50": 720.0, "high50": 1200.0, "high90": 5400.0},
+    "eta_s": {"low90": 60.0, "low50": 480.0, "p50": 720.0, "high50": 1200.0, "high90": 5400.0, "jobs": 3, "few": True},
 }  # fmt: skip
 DETAIL: dict[str, Any] = {
     **JOB,

@@ -1,6 +1,6 @@
 """A choice of GPUs, case by case: which is taken, what is waited for and how long, what is said meanwhile."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -10,14 +10,15 @@ from trainmaster.model.cluster import Cluster, Pool, Project, Quota
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare
 from trainmaster.model.spec import Choose, GpuChoice, PlacementSpec, Resources
 from trainmaster.scheduling import nouns
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
+from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.choices import Market
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import why
+from trainmaster.scheduling.explain import grouped, why
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
+from trainmaster.scheduling.snapshot import ENDED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Choices, Owner, Run, Task, kind_of
+from trainmaster.scheduling.task import Choices, Kind, Owner, Past, Run, Task, kind_of
 from trainmaster.scheduling.wish import Wish
 from trainmaster.spec.document import from_mapping, load_bytes, to_mapping
 from trainmaster.testing import builders
@@ -101,7 +102,7 @@ def test_who_waits_names_all_choices() -> None:
     asks = "waiting for 8 h100 GPUs, 1 CPU or 8 a100 GPUs, 1 CPU: other jobs hold what it needs"
     assert plan.reason(job(1), NOW_S).text == asks
     seen = Snapshot(NOW_S, SITES, {"j1": job(1)}, {one.task.id: one for one in running})
-    assert why(job(1), seen, 1) == f"j1 is number 1 in the queue, {asks} (free now: 0 GPUs and 63 CPUs on s)"
+    assert why(job(1), seen, 1, plan.reason(job(1), NOW_S)) == f"j1 is number 1 in the queue, {asks} (free now: 0 GPUs and 63 CPUs on s)"
 
 
 def test_quotas_are_held_against_each_choice() -> None:
@@ -304,3 +305,79 @@ def test_who_gives_back_goes_on_where_it_was_whatever_its_quota_says() -> None:
     seen = Snapshot(NOW_S, ROW, {"e9": task}, {}, rules=rules, promised={"e9": run.least})
     plan, _ = cycle(seen, POLICIES["fair-share"])
     assert [(one.job, one.grant.nodes[:2]) for one in plan.placements] == [("e9", (0, 1))]
+
+
+def past(seq: int, gpu: int, hours: float, kind: Kind, on: Ask | None = None, **more: object) -> Past:
+    return Past(seq, kind, 3600.0 * hours, float(seq), on=on or (FAST, SLOW)[gpu])._replace(**more)
+
+
+TRAIN = kind_of(Choices((FAST, SLOW)), Owner("vision", "ann"), 9000.0, "train.py")
+FOUR = ask_of(1, Shape(4, kinds=("a100",)))
+
+
+@pytest.mark.parametrize(
+    ("ended", "first"),
+    [
+        ([], "f"),  # declared: twice as fast
+        ([past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(6)], "s"),  # measured: a third
+        ([past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(5)], "f"),  # two runs on one of them say nothing
+        ([*(past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(6)), past(6, 1, 99.0, TRAIN)], "s"),  # one odd run
+        ([past(n, n % 2, [3.0, 9.0**n][n % 2], TRAIN) for n in range(10)], "f"),  # all over the place
+        ([past(n, n % 2, [3.0, 1.0][n % 2], kind_of(SLOW, Owner("vision", "ann"), 9000.0, "train.py")) for n in range(6)], "s"),
+        ([past(n, n % 2, [3.0, 1.0][n % 2], kind_of(SLOW, Owner("vision", "bob"), 9000.0, "train.py")) for n in range(6)], "f"),
+        ([past(n, n % 2, [3.0, 1.0][n % 2], kind_of(SLOW, Owner("vision", "ann"), 99.0, "train.py")) for n in range(6)], "f"),
+        ([past(n, n % 2, [3.0, 1.0][n % 2], kind_of(SLOW, Owner("vision", "ann"), 9000.0, "eval.py")) for n in range(6)], "f"),
+        ([past(n, n % 2, [3.0, 1.0][n % 2], TRAIN, well=False) for n in range(6)], "f"),
+        ([past(n, n % 2, [3.0, 1.0][n % 2], TRAIN)._replace(on=None) for n in range(6)], "f"),  # of several attempts
+        ([past(n, n % 2, [3.0, 3.5][n % 2], TRAIN, FOUR if n % 2 else None) for n in range(6)], "s"),  # on half as many
+    ],
+)
+def test_what_was_measured_says_more_than_the_pools(ended: list[Past], first: str) -> None:
+    """Of the same owner, program and time limit, from three runs on each kind, by all of their GPUs together."""
+    one = job(1)._replace(kind=TRAIN)
+    seen = Snapshot(NOW_S, SITES, {one.id: one}, {}, rules=RULES, ended=ended)
+    assert nodes_of(cycle(seen, POLICIES["easy"])[0]) == {"j1": first}
+
+
+def test_the_jobs_own_word_says_more_than_what_was_measured() -> None:
+    said = kind_of(Choices((FAST, SLOW), speeds=(("h100", 3.0), ("a100", 1.0))), Owner("vision", "ann"), 9000.0, "train.py")
+    one, ended = job(1)._replace(kind=said), [past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(6)]
+    seen = Snapshot(NOW_S, SITES, {one.id: one}, {}, rules=RULES, ended=ended)
+    assert nodes_of(cycle(seen, POLICIES["easy"])[0]) == {"j1": "f"}
+
+
+def test_what_was_measured_is_known_at_once_and_beside_what_was_not() -> None:
+    """A market that has been asked before finds the better one after the third run; a third kind stands as its pool says."""
+    third = ask_of(1, Shape(8, kinds=("v100",)))
+    kind = kind_of(Choices((FAST, SLOW, third)), Owner("vision", "ann"), 9000.0, "train.py")
+    pools = (*RULES.pools, Pool("old", speed=1.5))
+    sites = (*SITES, Site("o", Cell(("v100",), (8,), (), 64 * WHOLE, pool="old"), (0,) * 8, pool="old"))
+    ended = [past(n, n % 2, [3.0, 1.0][n % 2], kind) for n in range(5)]
+    market = Market(Cluster(pools), grouped(sites), ended)
+    assert [(way.kind.ask, way.share) for way in market.ways(kind)] == [(FAST, 0.5), (third, 1 / 1.5), (SLOW, 1.0)]
+    ended.append(past(5, 1, 1.0, kind))
+    ways = [(way.kind.ask, round(way.share, 3)) for way in market.ways(kind)]
+    assert ways == [(third, 0.222), (SLOW, 0.333), (FAST, 1.0)]  # the a100 as its pool says, the h100 a third of that
+
+
+def test_a_job_that_is_over_tells_what_it_held() -> None:
+    several = (GpuChoice("h100", 4, ranks=4), GpuChoice("a100", 2, ranks=2))
+    spec = builders.spec(resources=Resources(1, 4, "h100", ranks=4, choices=several))
+    given = Allocation((NodeShare("n", "", 1.0, devices=(0, 1)),), 1)
+    over = replace(builders.job(spec=spec), attempt=replace(builders.attempt(1), allocation=given), ran_s=9.0)
+    assert nouns.past(over).on is nouns.asks(spec)[1]
+    assert nouns.past(replace(over, attempt=replace(over.attempt, number=2))).on is None
+
+
+def test_who_waits_while_its_like_is_measured_goes_where_it_is_faster() -> None:
+    """What was thought of its choices before is not remembered once more is known."""
+    one, ended, changes = job(1)._replace(kind=TRAIN), [past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(5)], Changes()
+    running = {"r0": busy(0), "r1": busy(1)}
+    plan, carry = cycle(Snapshot(NOW_S, SITES, {"j1": one}, running, 0, changes, ended, RULES), POLICIES["easy"])
+    assert not plan.placements
+    ended.append(past(5, 1, 1.0, TRAIN))
+    for id in running:
+        changes.note(ENDED, id)
+    seen = Snapshot(NOW_S + 1.0, SITES, {"j1": one}, {}, 0, changes, ended, RULES)
+    plan, _ = cycle(seen, POLICIES["easy"], carry)
+    assert nodes_of(plan) == {"j1": "s"} == nodes_of(cycle(seen, POLICIES["easy"])[0])

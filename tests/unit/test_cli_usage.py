@@ -10,6 +10,7 @@ from contract_server import Answer, Asked, ContractServer, serving
 
 from trainmaster.cli import times
 from trainmaster.cli.app import run
+from trainmaster.cli.app import run as tm
 from trainmaster.errors import UsageError
 
 NOW_S = datetime(2026, 11, 22, 12, 30).timestamp()
@@ -101,6 +102,7 @@ def test_two_forms_at_once_are_refused(told: Any) -> None:
     ("text", "expected_s"),
     [
         ("all", 0.0),
+        ("now", NOW_S),
         ("7d", NOW_S - 7 * 86_400),
         ("1h30m", NOW_S - 5400),
         ("today", datetime(2026, 11, 22).timestamp()),
@@ -117,12 +119,11 @@ def test_times_are_understood(text: str, expected_s: float) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("30", "--since: 30 of what?"),
+        ("30", "--since: 30 of what?; did you mean '30d'?"),
+        ("", "--since: '' is no time, and not how long ago"),
+        ("tomorrow", "--since: 'tomorrow' is no time, and not how long ago"),
         ("2026-13-01", "--since: there is no day or time '2026-13-01'"),
-        (
-            "7 days",
-            "--since: expected a duration such as 12h, 30m, 90s, 1h30m or 1d, or a number of seconds, got '7 days'; did you mean '7d'?",
-        ),
+        ("7 days", "--since: '7 days' is no time, and not how long ago; did you mean '7d'?"),
     ],
 )
 def test_times_that_are_none_are_refused(text: str, message: str) -> None:
@@ -135,3 +136,10 @@ def test_times_that_are_none_are_refused(text: str, message: str) -> None:
 def test_the_zone_is_this_machine_s(variable: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", variable)
     assert times.zone() == expected
+
+
+def test_an_end_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tm(["usage", "--until", "all"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --until all: that is no end\n  leave --until out for all until now; from the beginning: --since all\n"
+    )

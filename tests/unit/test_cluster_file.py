@@ -13,6 +13,7 @@ from trainmaster.model.cluster import CLASSES, UNBOUNDED, Cluster, Pool, Project
 from trainmaster.spec.cluster import from_mapping, is_cluster, load_bytes
 from trainmaster.spec.cluster_mapping import differences, to_mapping, to_yaml
 from trainmaster.spec.document import load_bytes as load_spec
+from trainmaster.spec.fields import JobFields
 from trainmaster.spec.told import told
 from trainmaster.store.codec import dump, load
 
@@ -180,6 +181,26 @@ def test_a_file_is_told_from_a_job_by_its_names() -> None:
     assert is_cluster(RIGHT.encode(), "cluster.yaml")
     assert not is_cluster(b"command: x\nclasses: {}\n", "train.yaml")
     assert not is_cluster(b"nam: x\n", "train.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("pool: {a: {}}\n", "pools"), ("polls: {a: {}}\n", "pools"), ("project: {vision: {}}\n", "projects"),
+        ("class: {x: {}}\n", "classes"), ("queues: {vision: {}}\n", "projects"), ("preemtion: {min_run: 5m}\n", "preemption"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_name_at_the_top_is_still_one_of_a_cluster(text: str, meant: str) -> None:
+    assert is_cluster(text.encode(), "cluster.yaml")
+    with pytest.raises(SpecError) as caught:
+        load_bytes(text.encode(), "cluster.yaml")
+    assert caught.value.message == f"cluster.yaml:1:1: {text.partition(':')[0]}: unknown field; did you mean {meant!r}?"
+
+
+@pytest.mark.parametrize("name", [field.alias or name for name, field in JobFields.model_fields.items()])
+def test_a_job_s_fields_are_none_of_a_cluster(name: str) -> None:
+    assert not is_cluster(f"{name}: x\n".encode(), "train.yaml")
+    assert name in ("project", "class") or not is_cluster(f"{name}: {{}}\n".encode(), "train.yaml")
     with pytest.raises(SpecError, match=r"this is a cluster\.yaml, not a job"):
         load_spec(RIGHT.encode(), "cluster.yaml")
 

@@ -1,6 +1,7 @@
 """Laws of playing the queue forward, of what run times are drawn, and of the correction by what came true."""
 
 from dataclasses import replace
+from math import inf
 from random import Random
 
 import pytest
@@ -20,7 +21,7 @@ from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
-from trainmaster.server.outlook import calibrated
+from trainmaster.server.outlook import History, calibrated, waits_view
 from trainmaster.testing.builders import job as some_job
 
 seeds = st.integers(0, 2**32 - 1)
@@ -132,3 +133,12 @@ def test_what_is_on_record_of_jobs_corrects_what_is_said_of_others() -> None:
     assert calibration.outcomes == 200
     said = calibration.corrected(Waits(*(10_000.0,) * 5))
     assert 15_000.0 < said.p50_s < said.high90_s
+
+
+@pytest.mark.parametrize(("ended", "few"), [(0, True), (9, True), (10, False)])
+def test_an_estimate_says_whether_it_is_from_few_jobs(ended: int, few: bool) -> None:
+    known = History(Lifetimes(past(seq, 60.0) for seq in range(ended)), Calibration())
+    assert waits_view(Waits(0.0, 1.0, 2.0, 3.0, inf), known) == {
+        "low90": 0.0, "low50": 1.0, "p50": 2.0, "high50": 3.0, "high90": None, "jobs": ended, "few": few,
+    }  # fmt: skip
+    assert waits_view(None, known) is None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from trainmaster.cli.queue import row
 from trainmaster.model.nodes import Allocation, Node, NodeShare
 from trainmaster.model.spec import PlacementSpec, Resources, Strategy
 from trainmaster.scheduling import nouns, words
@@ -10,7 +11,7 @@ from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explain import grouped, impossible, why
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import ARRIVED, Changes, Plan, Snapshot
+from trainmaster.scheduling.snapshot import ARRIVED, Changes, Plan, Refusal, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
 from trainmaster.scheduling.task import Past, Run, Task, kind_of
 from trainmaster.scheduling.wish import Wish
@@ -100,7 +101,7 @@ def test_a_better_place_is_waited_for_and_no_longer_than_was_said() -> None:
         "waiting for 2 nodes with 1 CPU each, in one rack, all at once: other jobs hold what it needs; "
         "after 1 min in the queue it takes any place",
     )
-    assert why(one, Snapshot(159.0, RACKS, {one.id: one}, running), 1).endswith("any place (most free now: 1 of 2 in rack r1)")
+    assert why(one, Snapshot(159.0, RACKS, {one.id: one}, running), 1, told).endswith("any place (most free now: 1 of 2 in rack r1)")
     plan, _ = cycle(Snapshot(160.0, RACKS, {one.id: one}, running, changes=changes), FIFO, carry)
     assert nodes(plan) == (1, 3)
     nowhere = task(ask_of(3, Shape()), one.kind.wish, since_s=100.0)
@@ -161,8 +162,9 @@ def test_why_it_waits() -> None:
     one = task(confined(PAIR, "rack"))
     snapshot = Snapshot(0.0, RACKS, {one.id: one}, runs(RACKS, 0, 2, 3))
     expected = "waiting for 2 nodes with 1 CPU each, in one rack, all at once: other jobs hold what it needs"
-    assert decided(RACKS, one, runs(RACKS, 0, 2, 3)).reason(one, 0.0).text == expected
-    assert why(one, snapshot, 1) == f"j-9 is number 1 in the queue, {expected} (most free now: 1 of 2 in rack r1)"
+    refused = decided(RACKS, one, runs(RACKS, 0, 2, 3)).reason(one, 0.0)
+    assert refused.text == expected
+    assert why(one, snapshot, 1, refused) == f"j-9 is number 1 in the queue, {expected} (most free now: 1 of 2 in rack r1)"
     away = tuple(one._replace(open=False, why="drained") if one.name == "n3" else one for one in RACKS[2:])
     assert decided(away, one).reason(one, 0.0).text == expected.replace("other jobs hold what it needs", "n3 is drained")
 
@@ -186,3 +188,22 @@ def test_a_spec_becomes_a_request_and_a_wish() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(90.0, "90 s"), (0.5, "0.5 s"), (1800.0, "30 min"), (7200.0, "2 h")])
 def test_durations_in_words(seconds: float, text: str) -> None:
     assert words.duration(seconds) == text
+
+
+def test_the_queue_and_why_say_the_same_of_what_is_preferred_within_what_must_be() -> None:
+    """Of the narrower level, for as long as it waits for that; the queue leaves out only what its own column says."""
+    sites = tuple(one._replace(labels=(*one.labels, ("zone", "eu"))) for one in RACKS)
+    wide, running = confined(PAIR, "zone"), runs(sites, 0, 2)
+    one = task(wide, Wish(prefer="rack", prefer_s=60.0))
+    snapshot = Snapshot(0.0, sites, {one.id: one}, running)
+    refused = decided(sites, one, running).reason(one, 0.0)
+    assert refused.text == (
+        "waiting for 2 nodes with 1 CPU each, in one rack, all at once: other jobs hold what it needs; "
+        "after 1 min in the queue it takes any place in one zone"
+    )
+    assert refused.text in why(one, snapshot, 1, refused)
+    listed = {"position": 1, "id": "j-9", "project": "p", "member": "", "class": "training", "queued_s": 0.0, "eta_s": None}
+    for asks, said in ((words.describe(wide), refused.text), (words.describe(confined(PAIR, "rack")), refused.text.partition(": ")[2])):
+        assert row({**listed, "asks": asks, "reason": refused.text}, 0.0)[-1] == said
+    kept = Refusal("reserved", "waiting for 1 CPU: what is free is kept for a job ahead of it")
+    assert why(one, snapshot, 1, kept) == f"j-9 is number 1 in the queue, {kept.text}"

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from hypothesis import Phase, given, settings
-from test_scheduling_laws import History, occupied, seeds, started, thought
+from test_scheduling_laws import History, assert_nobody_is_delayed, occupied, seeds, started, thought
 from test_sharing_laws import Shared
 
 from trainmaster.scheduling.ask import confined
@@ -152,14 +152,4 @@ def test_who_has_a_reservation_starts_then(seed: int) -> None:
 @settings(max_examples=25, deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_no_reservation_is_delayed_by_who_starts(depth: int, seed: int) -> None:
-    history = Wishing(Random(seed), replace(POLICIES["conservative"], depth=lambda snapshot: depth))
-    history.known = True  # what is foreseen of one changes a little with each start
-    for _ in range(15):
-        history.step()
-        plan, _ = cycle(history.here(), history.policy)
-        history.act(plan)
-        again, _ = cycle(history.here(), history.policy)
-        assert not again.placements, "who could start has"
-        times = {one.job: one.at_s for one in again.reservations}
-        for one in plan.reservations:
-            assert times[one.job] <= one.at_s, "somebody behind it delays it"
+    assert_nobody_is_delayed(Wishing(Random(seed), POLICIES["conservative"]), depth)

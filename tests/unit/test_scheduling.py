@@ -14,7 +14,7 @@ from trainmaster.scheduling.ask import asked as request_of
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
+from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
 
 FIFO = POLICIES["fifo"]
 
@@ -145,7 +145,11 @@ def test_what_live_attempts_hold_is_not_given_again() -> None:
 
 
 def words(asked: Job, *machines: Node, held: Job | None = None) -> str:
-    return decide(machines, (asked,), *([held] if held else [])).reason(nouns.task(asked), 100.0).text
+    return reason(asked, *machines, held=held).text
+
+
+def reason(asked: Job, *machines: Node, held: Job | None = None) -> Refusal:
+    return decide(machines, (asked,), *([held] if held else [])).reason(nouns.task(asked), 100.0)
 
 
 def test_every_refusal_says_what_is_asked_and_what_stands_against_it() -> None:
@@ -173,7 +177,7 @@ def test_every_refusal_says_what_is_asked_and_what_stands_against_it() -> None:
 def test_why_adds_position_and_what_is_free() -> None:
     held = running("y-1", NodeShare("a", "127.0.0.1", 3.0))
     asked = job(1, cpus=2.0)
-    text = why(nouns.task(asked), world((node("a"),), (asked,), held), 1)
+    text = why(nouns.task(asked), world((node("a"),), (asked,), held), 1, reason(asked, node("a"), held=held))
     assert text == "x-1 is number 1 in the queue, waiting for 2 CPUs: other jobs hold what it needs (free now: 1 CPU on a)"
 
 
@@ -185,7 +189,8 @@ def test_what_is_counted_is_asked_for_held_and_told_like_any_other_resource() ->
     third = nouns.task(waiting[2])
     assert plan.reason(third, 100.0).text == "waiting for 0.1 CPUs, 1 license: other jobs hold what it needs"
     held = [running(id, *shares) for id, shares in shares_of(plan, (two,)).items()]
-    assert why(third, world((two,), waiting[2:], *held), 1) == (
+    refused = plan.reason(third, 100.0)
+    assert why(third, world((two,), waiting[2:], *held), 1, refused) == (
         "x-3 is number 1 in the queue, waiting for 0.1 CPUs, 1 license: other jobs hold what it needs "
         "(free now: 3.8 CPUs on a; all 2 license in use by x-1, x-2)"
     )

@@ -1,12 +1,15 @@
 """Sharing a cluster, case by case: quotas lent and taken back, classes, the express lane, time slices, windows, urgency."""
 
 from trainmaster.model.cluster import CLASSES, URGENT, Cluster, Project, Quota, Work
+from trainmaster.model.events import Promised
+from trainmaster.model.nodes import Allocation
 from trainmaster.scheduling.ask import Shape, ask_of
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.task import Choices, Owner, Past, Run, Task, kind_of
+from trainmaster.server.sentences import sentence
 from trainmaster.simulator.trace import gpu_nodes
 
 NOW_S = 10_000.0
@@ -179,3 +182,21 @@ def test_predicted_lets_in_who_is_probably_gone_in_time_until_somebody_has_waite
         plan, _ = cycle(seen, POLICIES["predicted"])
         assert [one.job for one in plan.reservations] == ["large"]
         assert [one.job for one in plan.placements] == starts
+
+
+def test_who_gives_back_nodes_is_not_said_to_make_way() -> None:
+    """Of one that goes on with fewer, and of one that goes: while they are at it, and in the events before."""
+    ask, one = ask_of(1, Shape(8)), task(3, "speech", 8)
+    wide = task(1, "vision", 8)._replace(kind=kind_of(Choices((ask,), most=2)))
+    whole = Run(wide, Grant(ask_of(2, ask.each), (0, 1), (tuple(range(8)),) * 2), NOW_S - 1000.0)
+    found = decide([one], [whole], Cluster()).handovers[0]
+    assert (found.victims, found.shrunk) == (("vision-1",), ("vision-1",))
+    gang = task(4, "speech", 8)._replace(kind=kind_of(ask_of(2, ask.each)))
+    going = [whole._replace(stopping=True, shrinking=True), run(task(2, "vision", 8), 2)._replace(stopping=True)]
+    runs, promised = {each.task.id: each for each in going}, {gang.id: Grant(gang.kind.ask, (1, 2), (tuple(range(8)),) * 2)}
+    seen = Snapshot(NOW_S, gpu_nodes(3, 8), {gang.id: gang}, runs, promised=promised)
+    said = "vision-2 to make way for it, and for vision-1 to give back nodes for it and go on with fewer"
+    assert cycle(seen, FAIR)[0].reason(gang, NOW_S).text == f"waiting for {said}"
+    fewer = Promised(Allocation(()), ("vision-1", "vision-2"), ("vision-1",))
+    assert sentence(fewer) == "vision-2 makes way for it and vision-1 gives back nodes for it and goes on with fewer"
+    assert sentence(Promised(Allocation(()), ("a-1", "a-2"))) == "a-1, a-2 make way for it"

@@ -1,8 +1,13 @@
 """Traces: how they are read, what a replay comes to, and how it stands beside published results."""
 
+import contextlib
 import gzip
 import json
 import os
+import pty
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,6 +133,26 @@ def test_the_command_prints_a_table_or_json(
     assert capsys.readouterr().out.splitlines()[1].startswith("fair-share")
     assert tm(["simulate", trace, "--policy", "fiffo"]) == 2
     assert "there is no policy 'fiffo'" in capsys.readouterr().err
+    for empty in ("--policy", "--compare"):
+        assert tm(["simulate", trace, empty, ""]) == 2
+        assert "there is no policy ''\n  known: fifo, " in capsys.readouterr().err
+
+
+def test_a_terminal_sees_how_far_it_is(tmp_path: Path) -> None:
+    """One line: jobs that are over, of all, and the day; nothing where standard error goes elsewhere."""
+    trace = write(tmp_path / "small.swf", SWF)
+    command = [sys.executable, "-m", "trainmaster", "simulate", str(trace), "--policy", "fifo", "--no-report"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is gone with the process
+            while data := os.read(ours, 4096):
+                shown += data
+    os.close(ours)
+    assert process.returncode == 0
+    assert re.search(rb"fifo .*[1-3]/3 .*day 1", shown), shown
+    assert subprocess.run(command, capture_output=True, check=True).stderr.splitlines()[1:] == [b"fifo: 3 jobs in 0.0 s"]
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the published traces are not here (TRAINMASTER_TRACES names their directory)")

@@ -82,10 +82,28 @@ def test_what_decides_about_a_job_comes_back_and_its_command_does_not(
     assert record.spec.restarts == one.spec.restarts
 
 
-def test_nodes_come_back_but_for_those_that_are_gone() -> None:
+def test_nodes_come_back() -> None:
     gone = replace(NODES[0], name="c", state=NodeState.GONE)
     back, rules = head(encode(heading([*NODES, gone], RULES, 1.0)).decode())
-    assert (sites_of(back), rules) == (sites_of(NODES), RULES)
+    assert (sites_of(back), rules) == (sites_of([*NODES, gone]), RULES)
+
+
+@pytest.mark.parametrize(
+    ("states", "names", "down"),
+    [
+        ([NodeState.UP, NodeState.DRAINED, NodeState.GONE], ["n0"], False),
+        ([NodeState.DRAINED, NodeState.LOST, NodeState.GONE], ["n0", "n1"], True),
+        ([NodeState.GONE, NodeState.GONE], ["n0", "n1"], True),
+    ],
+)
+def test_where_no_node_is_up_those_are_taken_that_there_were_last(
+    tmp_path: Path, states: list[NodeState], names: list[str], down: bool
+) -> None:
+    done = replace(job(), state=State.SUCCEEDED, ended_s=200.0)
+    machines = [replace(NODES[0], name=f"n{at}", state=state) for at, state in enumerate(states)]
+    trace = load(history(tmp_path / "own.jsonl", (done, [over(1, 60.0, None)]), machines=machines))
+    assert ([site.name for site in trace.sites], trace.down) == (names, down)
+    assert [one.ended_s for one in Replay(trace, POLICIES["fifo"]).run().values()] == [60.0]
 
 
 def test_a_history_is_a_trace(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ TABLE = {
     # known, not supported
     "class": (C + "class: 7\n", [("class", 2, 8, None)]),
     "elastic misspelt": (C + "elastc: {}\n", [("elastc", 2, 1, "elastic")]),
+    "elastic by habit": (C + "elastic: {min: 2, max: 8}\n", [("elastic", 2, 10, None)]),
+    "elastic by half a habit": (C + "elastic: {min: 2, nodes_max: 8}\n", [("elastic.min", 2, 11, "nodes_min")]),
     "strategy": (C + "placement: {strategy: spred}\n", [("placement.strategy", 2, 23, "spread")]),
     "how long for nothing": (C + "placement: {prefer_for: 30m}\n", [("placement.prefer_for", 2, 25, None)]),
     "wider than it must be": (C + "placement: {prefer: zone, within: rack}\n", [("placement.prefer", 2, 21, None)]),
@@ -148,6 +150,22 @@ def faults(text: str) -> list[tuple[str, int, int, str | None]]:
 def test_each_fault_has_its_place(name: str) -> None:
     text, expected = TABLE[name]
     assert sorted(faults(text), key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("elastic: {min: 2, max: 8}", "elastic"), ("elastic: 2-8", "elastic"), ("elastic: [2, 8]", "elastic"),
+        ("resources: {nodes: 2..8}", "resources.nodes"), ("resources: {nodes: '2-8'}", "resources.nodes"),
+        ("resources: {nodes: [2, 8]}", "resources.nodes"), ("resources: {nodes: {min: 2, max: 8}}", "resources.nodes"),
+    ],
+)  # fmt: skip
+def test_a_range_of_nodes_is_told_where_it_goes(text: str, place: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_bytes((C + text + "\n").encode(), "job.yaml")
+    column = 10 if place == "elastic" else 20
+    form = "from 2 to 8 nodes is written 'elastic: {nodes_min: 2, nodes_max: 8}'"
+    assert caught.value.message == f"job.yaml:2:{column}: {place}: {form}"
 
 
 def test_faults_come_in_the_order_of_the_file() -> None:

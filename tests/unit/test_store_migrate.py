@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
 from trainmaster.model.checkpoints import Artifact
+from trainmaster.model.job import State
 from trainmaster.ports.store import ArtifactTotals
 from trainmaster.store import migrations, schema
 from trainmaster.store.codec import dump
@@ -130,6 +131,27 @@ def test_artifacts_leave_their_jobs(tmp_path: Path) -> None:
     assert store.artifacts("job-1", 10) == [Artifact("é.png", "ab", 3, 1)]
     assert (store.artifacts("job-2", 10), store.job("job-1")) == ([], some_job(1))
     assert store.artifact_totals("job-1") == ArtifactTotals(1, 3)
+    store.close()
+
+
+def test_ends_are_numbered_as_they_are_in_the_log(tmp_path: Path) -> None:
+    """Those that never ran are not among them, nor are those that are not over."""
+    path = tmp_path / "events.db"
+    engine = open_engine(path)
+    upgrade("events", engine, "0004")
+    ran = {"ended_s": 9.0, "ran_s": 5.0}
+    jobs = [some_job(1, State.CANCELLED, **ran), some_job(2, State.FAILED, **ran), some_job(3, State.CANCELLED, ended_s=9.0)]
+    columns = "seq, id, number, project, experiment, name, state, live, data"
+    for job in (*jobs, some_job(4, ran_s=2.0)):
+        values = f"{job.seq}, '{job.id}', {job.seq}, 'p', 'job', 'job', '{job.state.value}', 0, '{dump(job)}'"
+        _run(path, f"INSERT INTO job ({columns}) VALUES ({values})")
+    log = [("job-1", "AttemptEnded"), ("job-2", "CancelRequested"), ("job-2", "AttemptEnded"), ("job-1", "CancelRequested")]
+    for seq, (job_id, kind) in enumerate([*log, ("job-2", "Waited")], 1):
+        _run(path, f"INSERT INTO event (seq, now_s, job, type, data, hash) VALUES ({seq}, 9.0, '{job_id}', '{kind}', '', '')")
+    upgrade("events", engine)
+    engine.dispose()
+    store = SqlEventStore(path, read_only=True)
+    assert [job.id for job in store.over()] == ["job-2", "job-1"]
     store.close()
 
 

@@ -76,9 +76,8 @@ def test_one_job(tmp_path: Path, ask: Callable[[SqlEventStore], object]) -> None
 
 def test_start_up(tmp_path: Path) -> None:
     store = SqlEventStore(tmp_path / "events.db")
-    sorted_pages = ["USE TEMP B-TREE FOR ORDER BY"] * 3  # of at most `OVER_MAX` jobs of each state in which a job is over
     scans = ["SCAN node USING INDEX sqlite_autoindex_node_1", "SCAN balance"]
-    assert plans(store._database, store.load_live) == [*scans, *sorted_pages]
+    assert plans(store._database, store.load_live) == scans
     store.close()
 
 

@@ -135,6 +135,16 @@ def test_differences_are_named(store: SqlEventStore) -> None:
     assert len(differences) == 3
 
 
+def test_the_order_of_ends_is_compared_too(store: SqlEventStore) -> None:
+    """None of these jobs ran: nobody is to remember one."""
+    _live(store)
+    store.append(10.0, [NewEvent("job-9", None, Noted("ada", "words", 1.0, "p"), over=True)], {}, [], 0)
+    assert replay(store, _apply) == []  # no such job: nothing is remembered
+    store.append(11.0, [NewEvent("job-2", None, Noted("ada", "words", 2.0, "p"), over=True)], {}, [], 0)
+    (problem,) = replay(store, _apply)
+    assert problem == "jobs that are over is [] by the log, ['job-2'] in the projection"
+
+
 def test_a_job_without_projection(store: SqlEventStore, tmp_path: Path) -> None:
     _live(store)
     _damage(tmp_path / "events.db", "DELETE FROM job WHERE id = 'job-2'")

@@ -112,5 +112,6 @@ def _change(now: Row, then: Row) -> str:
 def _standing(one: Row) -> str:
     if one["starts"] is None:
         return f"number {one['position']}, {one['reason']}"
-    stopped = f" once {', '.join(one['stops'])} made way" if one["stops"] else ""
-    return f"starts on {', '.join(one['starts'])}{stopped}"
+    ways = ((one["stops"], "made way"), (one["gives_back"], "gave back nodes"))
+    once = " and ".join(f"{', '.join(ids)} {did}" for ids, did in ways if ids)
+    return f"starts on {', '.join(one['starts'])}{f' once {once}' if once else ''}"

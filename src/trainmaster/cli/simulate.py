@@ -82,21 +82,24 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     """What to replay, in order."""
     from trainmaster.scheduling.policy import POLICIES, chosen  # noqa: PLC0415
     from trainmaster.simulator.cases import Case, quotas, with_quotas  # noqa: PLC0415
-    from trainmaster.simulator.cluster import changed, cluster  # noqa: PLC0415
+    from trainmaster.simulator.cluster import changed, cluster, described  # noqa: PLC0415
     from trainmaster.simulator.replay import Settings  # noqa: PLC0415
 
     if (path is None) != bool(options["history"]):
         raise UsageError("name a trace, or give --history: one of the two", "tm simulate FILE, or tm simulate --history")
-    if options["policy"] and options["compare"]:
+    if options["policy"] is not None and options["compare"] is not None:
         raise UsageError("--policy and --compare say the same thing", "give one of them")
     whole = _history(session) if path is None else _loaded(Path(path))
     decides = chosen(whole.rules)
     present = decides.name
     known = {**POLICIES, present: decides}  # pools may have policies of their own, which together have no name in the table
-    asked = options["compare"] or options["policy"]
-    names = _policies(asked) if asked else [present]
+    asked = options["policy"] if options["compare"] is None else options["compare"]
+    names = [present] if asked is None else _policies(asked)
     if options["cluster"]:
         whole = replace(whole, sites=cluster(options["cluster"]))
+    elif whole.down:
+        last = described(whole.sites)
+        session.out.note(f"no node is up: replayed on what there was last, {last}; others: --cluster '8x8:a100'")
     sites = changed(whole.sites, options["add"], options["remove"])
     settings = Settings(options["preemption_cost"], options["exact"], options["noise"], options["seed"], whole.rules)
     bounds = quotas(options["quota"], whole)
@@ -137,7 +140,10 @@ def _history(session: Session) -> "Trace":
         path = Path(directory) / "history.jsonl"
         with path.open("wb") as file:
             session.client().history(file)
-        return _loaded(path)
+        try:
+            return _loaded(path)
+        except UsageError as error:  # nobody named that file
+            raise UsageError(error.message.replace(str(path), "this server's history"), error.hint) from None
 
 
 def _possible(session: Session, trace: "Trace") -> "Trace":
@@ -176,14 +182,24 @@ def _run(session: Session, case: "Case") -> "Result":
 
     from trainmaster.simulator.cases import run  # noqa: PLC0415
 
-    total, hidden = len(case.trace.arrivals), session.out.json or not sys.stderr.isatty()
-    with click.progressbar(length=total, label=case.label, file=sys.stderr, hidden=hidden) as bar:
-        found = run(case, lambda over: bar.update(over - bar.pos))
+    total, hidden, label = len(case.trace.arrivals), session.out.json or not sys.stderr.isatty(), case.label
+    label += "" if label == case.policy.name else f", {case.policy.name}"
+    with click.progressbar(
+        length=total, label=label, file=sys.stderr, hidden=hidden, show_pos=True, item_show_func=_day
+    ) as bar:
+        found = run(case, lambda over, now_s: bar.update(over - bar.pos, now_s))
         bar.update(total - bar.pos)
     one = found.measures
     left = f"; {words.plural(one.never, 'job')} never started" if one.never else ""
     session.out.note(f"{case.label}: {one.jobs:,} jobs in {one.seconds:.1f} s{left}")
     return found
+
+
+def _day(now_s: float | None) -> str | None:
+    """How far the simulated clock is."""
+    from trainmaster.model.cluster import DAY_S  # noqa: PLC0415
+
+    return None if now_s is None else f"day {1 + int(now_s // DAY_S):,}"
 
 
 def _differences(results: "Sequence[Result]") -> list[str]:

@@ -1,6 +1,7 @@
 """`tm simulate openb`: how much of a cluster's GPUs a placement gets to give away."""
 
 import re
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,14 +36,17 @@ def openb(session: Session, /, nodes: Path, pods: Path, demand: float, **options
     """
     from trainmaster.simulator import openb as simulator  # noqa: PLC0415  # only here
 
-    words, known = options["compare"] or options["policy"] or "fragmentation", simulator.names()
+    said, known = options["policy"] if options["compare"] is None else options["compare"], simulator.names()
+    words = "fragmentation" if said is None else said
     names = [name.strip() for name in words.split(",")]
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(f"there is no placement {unknown[0]!r}", f"known: {', '.join(known)}")
+    hidden = session.out.json or not sys.stderr.isatty()
     wanted, workload, found = _seeds(options["seeds"] or ""), simulator.load(nodes, pods), []
     for name in names:
-        found.append(simulator.fill(workload, name, demand, wanted))
+        with click.progressbar(wanted, label=name, file=sys.stderr, hidden=hidden, show_pos=True) as seeds:
+            found.append(simulator.fill(workload, name, demand, seeds))
         session.out.note(f"{name}: {found[-1].jobs:,} pods in {found[-1].seconds:.1f} s")
     if session.out.json:
         session.out.value([asdict(one) for one in found])

@@ -23,22 +23,27 @@ def seconds(text: str, option: str, hint: str) -> float:
 
 
 def moment(text: str, option: str, now_s: float) -> float:
-    """`7d` (ago), `today`, `2026-11-30`, `2026-11-30T14:00` (by the clocks here), `all`: seconds since the epoch.
+    """`7d` (ago), `now`, `today`, `2026-11-30`, `2026-11-30T14:00` (by the clocks here), `all`: seconds since the epoch.
 
     Raises: UsageError.
     """
     hint = "write how long ago (90m, 24h, 7d), a day (2026-11-30), a time (2026-11-30T14:00), today, or all"
-    if text == "all":
-        return 0.0
+    if text in ("all", "now"):
+        return 0.0 if text == "all" else now_s
     day = datetime.fromtimestamp(now_s).date().isoformat() if text == "today" else text
     try:
         return max(0.0, datetime.fromisoformat(day).timestamp())
     except (ValueError, OverflowError, OSError):
         if text.isdigit():
-            raise UsageError(f"{option}: {text} of what?", hint) from None
+            raise UsageError(f"{option}: {text} of what?; did you mean '{text}d'?", hint) from None
         if "-" in text:
             raise UsageError(f"{option}: there is no day or time {text[:40]!r}", hint) from None
-    return max(0.0, now_s - seconds(text, option, hint))
+    try:
+        return max(0.0, now_s - seconds(text, option, hint))
+    except UsageError as error:
+        near = error.message.partition("; did you mean ")[2]
+        meant = f"; did you mean {near}" if near else ""
+        raise UsageError(f"{option}: {text[:40]!r} is no time, and not how long ago{meant}", hint) from None
 
 
 def zone() -> str:

@@ -26,7 +26,7 @@ _HEADERS = {"gpu_hours": "gpu h", "cpu_hours": "cpu h", "lost_gpu_hours": "lost 
     help="One or more, comma-separated, of project, member, class, experiment, pool, day, job.",
 )  # fmt: skip
 @click.option("--since", default="7d", show_default=True, metavar="WHEN", help="7d (ago), today, 2026-11-30, or all.")
-@click.option("--until", metavar="WHEN", help="Likewise; now, where it is left out.")
+@click.option("--until", metavar="WHEN", help="Likewise, but all; now, where it is left out.")
 @click.option("--project", help="Only of this project.")
 @click.option("--zone", help="Whose days: UTC, Europe/Berlin, +02:00; this machine's, where it is left out.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Lines.")
@@ -40,6 +40,8 @@ def usage(session: Session, by: str, since: str, until: str | None, project: str
     out, now_s = session.out, time.time()
     if form["as_csv"] and out.json:
         raise UsageError("--csv and --json say different things", "give one of them")
+    if until == "all":
+        raise UsageError("--until all: that is no end", "leave --until out for all until now; from the beginning: --since all")
     query = {"by": by, "since_s": times.moment(since, "--since", now_s), "project": project, "limit": form["limit"]}
     query |= {"zone": form["zone"] or times.zone(), "until_s": None if until is None else times.moment(until, "--until", now_s)}
     found = session.client(start=False).usage(**query)

@@ -6,6 +6,8 @@ from trainmaster.cli import words
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import Row
 
+_GUESS = "a guess: no job that ran is over yet"
+
 
 @click.command()
 @click.argument("job", type=JOB)
@@ -45,4 +47,10 @@ def _unforeseen(answer: Row) -> str:
 def expected(eta_s: Row) -> str:
     """A start estimate with its bounds."""
     half, most = (words.between(eta_s[f"low{share}"], eta_s[f"high{share}"]) for share in (50, 90))
-    return f"It will start in about {words.about(eta_s['p50'])} (50 %: {half}; 90 %: {most})."
+    said = f"It will start in about {words.about(eta_s['p50'])} (50 %: {half}; 90 %: {most})"
+    return f"{said}{f', {drawn(eta_s)}' if eta_s['few'] else ''}."
+
+
+def drawn(eta_s: Row) -> str:
+    """What an estimate of which `few` is true is worth."""
+    return f"from few finished jobs ({eta_s['jobs']}): its bounds may be far off" if eta_s["jobs"] else _GUESS

@@ -185,7 +185,7 @@ class Client:
         return self._get(_job(ref, "why"))
 
     def queue(self, **query: Unpack[QueueFilter]) -> Row:
-        """`{"jobs", "total", "now_s"}`: a page of the queue, in order."""
+        """`{"jobs", "total", "held", "now_s"}`: a page of the queue, in order."""
         return self._get("/queue", **query)
 
     def metrics(self, ref: str, name: str | None = None) -> dict[str, list[list[float]]]:

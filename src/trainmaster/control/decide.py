@@ -13,6 +13,7 @@ from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
+from trainmaster.scheduling.words import given_up
 
 MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # and then for whom
 RESUME_TRIES = 3  # checkpoints an attempt may fall back through before it starts from the beginning
@@ -100,9 +101,9 @@ def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, .
     reasons = {}
     for one in handovers:
         choice = batch.world.waiting[one.job].kind.choice_of(one.grant.ask)
-        batch.record(one.job, Promised(allocation(one.grant, nodes, choice), one.victims))
+        batch.record(one.job, Promised(allocation(one.grant, nodes, choice), one.victims, one.shrunk))
         for victim in one.victims:
             if not batch.world.running[victim].stopping:
                 batch.record(victim, stop_of(one, victim))
-        reasons[one.job] = f"waiting for {', '.join(one.victims)} to make way for it"
+        reasons[one.job] = given_up(one.victims, one.shrunk)
     return reasons

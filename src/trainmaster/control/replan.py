@@ -18,6 +18,7 @@ from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.scheduling.snapshot import Plan
 from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.words import given_up
 
 _OUTCOMES = (ev.PromiseBroken, ev.Placed, ev.Promised, ev.Waited, ev.StopOrdered)
 
@@ -51,15 +52,16 @@ class _Fold:
             self.pending.append(row)
         else:
             self._apply()
-            self._record(row)
+            self.note(row)
         return found
 
     def _apply(self) -> None:
         for row in self.pending:
-            self._record(row)
+            self.note(row)
         self.pending = []
 
-    def _record(self, row: Recorded) -> None:
+    def note(self, row: Recorded) -> None:
+        """What an event changes."""
         batch = Batch(self.world, row.now_s)
         if row.job is None:
             if not isinstance(row.event, ev.Noted):
@@ -80,7 +82,7 @@ class _Fold:
             return allocation(grant, nodes, waiting[job].kind.choice_of(grant.ask))
 
         found: set[object] = {("starts", one.job, given(one.job, one.grant)) for one in plan.placements}
-        found |= {("promised", one.job, given(one.job, one.grant), one.victims) for one in plan.handovers}
+        found |= {("promised", one.job, given(one.job, one.grant), one.victims, one.shrunk) for one in plan.handovers}
         stops = {id: stop_of(one, id) for one in reversed(plan.handovers) for id in one.victims if not running[id].stopping}
         found |= {("stops", id, stop) for id, stop in stops.items()}
         found |= {("broken", id) for id in plan.broken}
@@ -96,10 +98,18 @@ def replan(rows: Iterable[Recorded], choose: Callable[[Cluster], Policy] = chose
             yield found
 
 
+def folded(rows: Iterable[Recorded]) -> World:
+    """The world as all events, from the first, say it is: of one control process that never ended."""
+    fold = _Fold(chosen)
+    for row in rows:
+        fold.note(row)
+    return fold.world
+
+
 def _reason(plan: Plan, id: str, world: World, now_s: float) -> str:
     handed = next((one for one in plan.handovers if one.job == id), None)
     if handed is not None:
-        return f"waiting for {', '.join(handed.victims)} to make way for it"
+        return given_up(handed.victims, handed.shrunk)
     return plan.reason(world.waiting[id], now_s).text
 
 
@@ -115,8 +125,8 @@ def _outcomes(rows: list[Recorded]) -> frozenset[object]:
         match row.event:
             case ev.Placed(_, allocated):
                 found.add(("starts", row.job, allocated))
-            case ev.Promised(allocated, victims):
-                found.add(("promised", row.job, allocated, victims))
+            case ev.Promised(allocated, victims, shrunk):
+                found.add(("promised", row.job, allocated, victims, shrunk))
             case ev.StopOrdered() as stop:
                 found.add(("stops", row.job, stop))
             case ev.PromiseBroken():

@@ -1,6 +1,5 @@
 """The world as control holds it in memory, advanced by events; equal, after every tick, to a fresh load."""
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,7 +21,7 @@ from trainmaster.model.events import (
 from trainmaster.model.job import Job, State
 from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Allocation, Node
-from trainmaster.ports.store import OVER_MAX, Live, NewEvent
+from trainmaster.ports.store import Live, NewEvent, forgotten
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.share import Account, Member
@@ -50,7 +49,8 @@ class World:
     rules: Cluster = DEFAULT
     changes: Changes = field(default_factory=Changes, compare=False)
     usage: dict[Member, Account] = field(default_factory=dict)  # of attempts that are over
-    ended: list[Past] = field(default_factory=list)  # jobs that ran and are over, the newest of them
+    ended: list[Past] = field(default_factory=list)  # jobs that ran and are over, as far as they are not `forgotten`
+    ended_ever: int = 0  # how many ran and are over
     sites_hold_s: float = field(default=FOREVER, compare=False)  # until when `sites` are right: then a window is over
     last_seq: int = 0
     inbox_cursor: int = 0
@@ -60,7 +60,7 @@ class World:
         """The world as the store has it."""
         world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor, rules=live.rules)
         world.usage = nouns.accounts(live.balances)
-        world.ended = nouns.pasts(live.over)
+        world.ended, world.ended_ever = nouns.pasts(live.over), live.ended
         for node in live.nodes:
             world.nodes[node.name] = node
         world.survey(live.last_now_s)
@@ -68,14 +68,16 @@ class World:
             world.put(job)
         return world
 
-    def put(self, job: Job) -> None:
-        """Take a job's new value."""
+    def put(self, job: Job) -> bool:
+        """Take a job's new value; whether it is over by that, and had run."""
         before = self.jobs.get(job.id)
         self.jobs[job.id] = job
-        if job.state.ended and before is not None and not before.state.ended and job.ran_s > 0:
+        over = job.state.ended and before is not None and not before.state.ended and job.ran_s > 0
+        if over:
             self._remember(nouns.past(job))
         self._queue(job)
         self._run(job)
+        return over
 
     def _queue(self, job: Job) -> None:
         """Its place among those that wait."""
@@ -108,12 +110,11 @@ class World:
 
     def _remember(self, past: Past) -> None:
         """One more is over. The list is only added to, and now and then cut: then it is a new one, which is told."""
-        at = bisect_left(self.ended, (past.ended_s, past.seq), key=lambda one: (one.ended_s, one.seq))
-        if at < len(self.ended) or len(self.ended) >= 2 * OVER_MAX:
-            kept = self.ended if len(self.ended) < 2 * OVER_MAX else self.ended[-OVER_MAX:]
-            self.ended, self.changes = sorted([*kept, past], key=lambda one: (one.ended_s, one.seq)), Changes()
-        else:
-            self.ended.append(past)
+        self.ended.append(past)
+        self.ended_ever += 1
+        kept = self.ended_ever - forgotten(self.ended_ever)
+        if kept < len(self.ended):
+            self.ended, self.changes = self.ended[-kept:], Changes()
 
     def survey(self, now_s: float) -> None:
         """The nodes have changed, or what is said of them: what runs on them is entered anew."""
@@ -196,12 +197,12 @@ class Batch:
         if job is not None and not accepts(job, event):
             return False
         job, effects = apply(job, job_id, event, self.now_s)
-        self.world.put(job)
+        over = self.world.put(job)
         self.jobs.add(job_id)
         self.effects.extend(effects)
         ended = job.attempt if isinstance(event, AttemptEnded) else None
         entries = charging.entries(self.world.usage, self.world.rules.half_life_s, job, event, self.now_s)
-        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended, entries))
+        self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended, entries, over))
         return True
 
     def note(self, job_id: str | None, event: Noted) -> None:

@@ -86,6 +86,7 @@ class Promised:
 
     allocation: Allocation
     victims: tuple[str, ...]  # jobs
+    shrunk: tuple[str, ...] = ()  # those of them that give back nodes, and go on with fewer
 
 
 @dataclass(frozen=True, slots=True)

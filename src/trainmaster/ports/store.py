@@ -35,7 +35,7 @@ class Recorded:
 class NewEvent:
     """An event about to be appended. `ended` is the attempt it ended: the job may be in its next one by the commit.
 
-    `entries` are what it writes into the ledger.
+    `entries` are what it writes into the ledger. `over`: its job, which has run, is over by it; each job is so once.
     """
 
     job: str | None
@@ -43,9 +43,18 @@ class NewEvent:
     event: Event
     ended: Attempt | None = None
     entries: tuple[Entry, ...] = ()
+    over: bool = False
 
 
-OVER_MAX = 500  # what run times are predicted from at a start; a whole job takes a fraction of a millisecond to load
+OVER_MAX = 500  # jobs that are over, from so many to twice as many: run times are predicted from them
+
+
+def forgotten(ended: int) -> int:
+    """How many of the first jobs that ran and are over are not looked at any more, once there are so many of them.
+
+    It changes at fixed numbers of them only: whoever starts now remembers what one remembers who was there all the time.
+    """
+    return max(0, ended // OVER_MAX - 1) * OVER_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,8 @@ class Live:
     inbox_cursor: int
     rules: Cluster = field(default_factory=Cluster)  # as last laid down
     balances: tuple[Balance, ...] = ()  # of all who have had anything
-    over: tuple[Job, ...] = ()  # the newest `OVER_MAX` that have ended, in the order of their ends
+    over: tuple[Job, ...] = ()  # that ran, in the order in which their ends were recorded, but for those `forgotten`
+    ended: int = 0  # how many ran and are over
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,10 @@ class EventStore(Protocol):
 
     def load_live(self) -> Live:
         """What start-up needs."""
+        ...
+
+    def over(self) -> list[Job]:
+        """`Live.over`."""
         ...
 
     def job(self, job_id: str) -> Job | None:

@@ -38,13 +38,13 @@ class Later:
 
     def placed(self, grant: Grant, gone: bool) -> None:
         """`grant` has just been taken; `gone`: it will be back by then."""
+        known, used_up, now = self._of, self._space.cells.used_up, self._space.of
         for index, node in enumerate(grant.nodes):
-            part = grant.part(index)
-            if node in self._of:
+            if node in known:
                 if not gone:
-                    self.give(node, part._replace(sign=-1))  # what was foreseen of this node did not know of it
-            elif gone and not self._space.cells.used_up(self._space.of[node]):  # else nobody gets anything of it meanwhile
-                self.give(node, part)
+                    self.give(node, grant.part(index, -1))  # what was foreseen of this node did not know of it
+            elif gone and not used_up(now[node]):  # else nobody gets anything of it meanwhile
+                self.give(node, grant.part(index))
 
     def without(self, node: int, shape: Shape) -> int:
         """The number of a node's cell then, if it gives `shape` now: from the very GPUs that it would be given."""

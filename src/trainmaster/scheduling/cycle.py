@@ -1,12 +1,12 @@
 """One decision. `carry` is a cache that may be thrown away: any reachable one gives the plan of an empty one."""
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.carry import Carry
+from trainmaster.scheduling.carry import Carry, Queue
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import sought
 from trainmaster.scheduling.order import Key
@@ -86,7 +86,7 @@ class _Decision(Tries):
             key = self.policy.steady
             heads = [*chain(*self.carry.owned.values())]
         else:
-            heads = sorted((key(queue[0][2]), queue[0][1], queue, 0) for queue in self.carry.queues.values())
+            heads = sorted((key(queue[0][2]), queue[0][1], queue, 0) for queue in self._hopeful())
         for place, (_, _, queue, at) in enumerate(heads):
             task = queue[at][2]
             if passing and self._passes(task):
@@ -94,6 +94,19 @@ class _Decision(Tries):
             if self._goes_on(task) and at + 1 < len(queue):
                 insort(heads, (key(queue[at + 1][2]), queue[at + 1][1], queue, at + 1), place + 1)
         self.grow()
+
+    def _hopeful(self) -> Iterable[Queue]:
+        """The queues to put in order: where no room is kept for anybody, not those of whom it is clear that they do not fit.
+
+        Their place in an order that is costly to find out would come to nothing.
+        """
+        queues = self.carry.queues.values()
+        if self.policy.preempt is not None or not self.reserved.full or self.space.closing or not self.tally.idle:
+            return queues
+        for ask in {queue[0][2].kind.ask for queue in queues}:
+            if self.space.count(ask.each) < ask.nodes and self.busy(ask).kind != "impossible":
+                self.lost.add(ask)
+        return [queue for queue in queues if not self._passes(queue[0][2])]
 
     def _go_sharing(self, sharing: Sharing) -> None:
         """The same, owner by owner: after each start they are held against each other anew."""

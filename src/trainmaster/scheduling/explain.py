@@ -9,7 +9,7 @@ from trainmaster.scheduling.cells import Cell, steps
 from trainmaster.scheduling.domains import BOTH, Domain, domain_of
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import GONE, Site, Space
-from trainmaster.scheduling.task import Run, Task, alone
+from trainmaster.scheduling.task import Kind, Run, Task, alone
 from trainmaster.scheduling.wish import Wish
 
 _HOLDERS_MAX = 5  # jobs named
@@ -46,9 +46,10 @@ def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
     return Refusal("busy", f"waiting for {words.describe(ask)}: other jobs hold what it needs")
 
 
-def patience(found: Refusal, wish: Wish) -> Refusal:
+def patience(found: Refusal, kind: Kind) -> Refusal:
     """Why one waits that would take less than it wants, but not yet."""
-    return Refusal("place", f"{found.text}; after {words.duration(wish.prefer_s)} in the queue it takes any place")
+    within = f" in one {kind.ask.within}" if kind.ask.within is not None else ""
+    return Refusal("place", f"{found.text}; after {words.duration(kind.wish.prefer_s)} in the queue it takes any place{within}")
 
 
 def joined(found: Sequence[tuple[Ask, Refusal]]) -> Refusal:
@@ -174,25 +175,26 @@ def _too_much(shape: Shape, cells: Sequence[Cell]) -> str:
     return f"no node has more than {', '.join(most)}" if most else "no node has all of it"
 
 
-def why(task: Task, snapshot: Snapshot, position: int, reason: str = "") -> str:
-    """One sentence: what a job waits for, what is free now, and where it stands (`position` counts from 1).
+def why(task: Task, snapshot: Snapshot, position: int, refused: Refusal, reason: str = "") -> str:
+    """One sentence: what a job waits for, as a plan `refused` it, what is free now, and where it stands (`position`, from 1).
 
     `reason` is what is on record of one that waits for its back-off to end.
     """
     if task.not_before_s > snapshot.now_s:
         return f"{task.id} restarts in {task.not_before_s - snapshot.now_s:.0f} s (back-off after: {reason})"
+    if refused.kind == "impossible":
+        return f"{task.id} can never start here: it {refused.text}"
+    told = f"{task.id} is number {position} in the queue, {refused.text}"
+    if refused.kind not in ("busy", "place"):
+        return told  # what is free is not what it waits for
     groups = grouped(snapshot.sites)
     any_of = [task._replace(kind=alone(task.kind, ask)) for ask in task.kind.asks]
     asks = [sought(one, snapshot.now_s, lambda one: refusal(one, groups)) for one in any_of]
-    space, found = occupied(snapshot), joined([(ask, refusal(ask, groups)) for ask in asks])
-    if found.kind == "impossible":
-        return f"{task.id} can never start here: it {found.text}"
-    if any(ask is not one.kind.ask for ask, one in zip(asks, any_of, strict=True)):
-        found = patience(found, task.kind.wish)
+    space = occupied(snapshot)
     asks = [ask for ask in asks if impossible(ask, groups) is None]
     now = "; ".join(dict.fromkeys(_now(space, ask) for ask in asks))
     scarce = "".join(dict.fromkeys(f"; {text}" for ask in asks for text in _in_use(ask.first, space, snapshot.running)))
-    return f"{task.id} is number {position} in the queue, {found.text} ({now}{scarce})"
+    return f"{told} ({now}{scarce})"
 
 
 def _now(space: Space, ask: Ask) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 AHEAD_MAX = 400  # so many in front of the queue are played forward; who stands further back has no forecast
 SAMPLES, SAMPLES_MIN = 50, 10
+TELLING = 10  # fewer finished jobs, or fewer estimates, say little
 _DECISIONS_MAX = 3_000  # in one forecast where each is a whole cycle: of a long queue there are fewer samples
 _DRAWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the draws
 _TRUE = (0.03, 0.25, 0.5, 0.75, 0.935)  # which quantiles of the truth they are to become

@@ -2,10 +2,11 @@
 
 A free GPU is a fragment for a typical request when its node cannot give the request anything, or when not enough of this very
 GPU is left; what is expected over the mix of typical requests is the fragmentation of a node. A request goes to the node, and a
-share to the device, for which that grows least. What is counted besides CPUs and memory is not looked at.
+share to the device, for which that grows least. What is asked for besides GPUs and CPUs is not looked at: requests that differ
+in nothing else are one.
 
-Source: Weng et al., Beware of Fragmentation (USENIX ATC'23). Ours: memory counts too; changes are told apart by `GRAIN` only,
-since smaller ones say less than how full a node is; of equal ones the node with the least GPU left is taken.
+Source: Weng et al., Beware of Fragmentation (USENIX ATC'23). Ours: changes are told apart by `GRAIN` only, since smaller ones
+say less than how full a node is; of equal ones the node is taken that has the fewest GPUs with anything left, then the least.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ GRAIN = 200  # thousandths of a GPU
 ENOUGH = 100  # jobs that are over, to learn from them alone what is typical
 
 Mix = tuple[tuple[Shape, int], ...]  # requests and how many there were of each, the most frequent first
-_Use = tuple[tuple[int, int, int], ...]  # with so many CPUs and so much memory, so much of the GPUs is of use
+_Use = tuple[tuple[int, int], ...]  # with so many CPUs, so much of the GPUs is of use
 
 
 def mix(counts: Mapping[Shape, int]) -> Mix:
@@ -36,15 +37,15 @@ def mix(counts: Mapping[Shape, int]) -> Mix:
     return tuple(found)
 
 
-def _size(shape: Shape) -> tuple[int, int, int, int, tuple[str, ...], str]:
-    return shape.gpu_milli, shape.gpus, shape.cpus, shape.memory, shape.kinds, shape.pool or ""
+def _size(shape: Shape) -> tuple[int, int, int, tuple[str, ...], str]:
+    return shape.gpu_milli, shape.gpus, shape.cpus, shape.kinds, shape.pool or ""
 
 
 def counted(asks: Iterable[Ask]) -> Counter[Shape]:
     """How often a node is asked for each shape, as far as fragmentation looks at it."""
     counts: Counter[Shape] = Counter()
     for ask, number in Counter(asks).items():  # a queue of thousands has a few dozen
-        counts[ask.each._replace(counted=())] += ask.nodes * number
+        counts[ask.each._replace(memory=0, counted=())] += ask.nodes * number
     return counts
 
 
@@ -55,9 +56,9 @@ class Fragmentation:
         self.mix = typical
         self._total = sum(count for _, count in typical)
         self._grain = GRAIN * max(self._total, 1)
-        self._needs: dict[Shape, list[tuple[int, int, int]]] = {}  # by what is asked of GPUs: CPUs, memory, how many
+        self._needs: dict[Shape, list[tuple[int, int]]] = {}  # by what is asked of GPUs: CPUs, how many
         for shape, count in typical:
-            self._needs.setdefault(shape._replace(cpus=0, memory=0), []).append((shape.cpus, shape.memory, count))
+            self._needs.setdefault(shape._replace(cpus=0), []).append((shape.cpus, count))
         self._uses: dict[tuple[object, ...], _Use] = {}  # by the state of a node's GPUs
         self._known: dict[Cell, int] = {}
 
@@ -70,9 +71,9 @@ class Fragmentation:
         return sum(self.of(space.cells.values[number]) * len(nodes) for number, nodes in space.nodes.items())
 
     def worth(self, cell: Cell, shape: Shape, step: Step) -> tuple[int, ...]:
-        """How bad a step is: by how much it adds to the fragments of its node, then how much GPU it leaves free there."""
-        change = self._expected(step.cell) - self._expected(cell)
-        return round(change / self._grain), step.cell.gpu_milli
+        """How bad a step is: by how much it adds to the fragments of its node, then by the GPUs that it leaves free there."""
+        change, left = self._expected(step.cell) - self._expected(cell), step.cell
+        return round(change / self._grain), sum(left.whole) + len(left.parts), left.gpu_milli
 
     def _expected(self, cell: Cell) -> int:
         """Summed over the mix."""
@@ -82,19 +83,19 @@ class Fragmentation:
             uses = self._uses.get(gpus)
             if uses is None:
                 uses = self._uses[gpus] = self._use(cell)
-            have, memory = cell.cpus, cell.memory
-            found = cell.gpu_milli * self._total - sum(use for cpus, size, use in uses if cpus <= have and size <= memory)
+            have = cell.cpus
+            found = cell.gpu_milli * self._total - sum(use for cpus, use in uses if cpus <= have)
             self._known[cell] = found
         return found
 
     def _use(self, cell: Cell) -> _Use:
-        found: Counter[tuple[int, int]] = Counter()
+        found: Counter[int] = Counter()
         for gpus, needs in self._needs.items():
             use = cell.gpu_milli - fragments(cell, gpus)
             if use:
-                for cpus, memory, count in needs:
-                    found[cpus, memory] += count * use
-        return tuple((cpus, memory, use) for (cpus, memory), use in found.items())
+                for cpus, count in needs:
+                    found[cpus] += count * use
+        return tuple(found.items())
 
 
 def fragments(cell: Cell, shape: Shape) -> int:

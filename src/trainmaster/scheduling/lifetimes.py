@@ -26,11 +26,13 @@ class Lifetimes:
 
     def __init__(self, ended: Iterable[Past] = ()) -> None:
         self._rings: dict[Hashable, deque[float]] = {}
+        self.learned = 0  # jobs
         for past in ended:
             self.learn(past)
 
     def learn(self, past: Past) -> None:
         """Take in a job that is over."""
+        self.learned += 1
         kind = past.kind
         value = past.ran_s / kind.limit_s if kind.limit_s else past.ran_s
         for ring in _rings(kind):

@@ -114,7 +114,11 @@ def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: C
 
 def past(job: Job) -> Past:
     """A job that is over."""
-    return Past(job.seq, kind(job), job.ran_s, job.ended_s or 0.0, job.state is State.SUCCEEDED)
+    on = None
+    if job.attempt is not None and job.attempt.number == 1:
+        given = job.attempt.allocation
+        on = asked(job.spec, given.choice, len(given.shares))
+    return Past(job.seq, kind(job), job.ran_s, job.ended_s or 0.0, job.state is State.SUCCEEDED, on)
 
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:
@@ -159,5 +163,5 @@ def snapshot(
 
 
 def pasts(jobs: Iterable[Job]) -> list[Past]:
-    """Those of them that ran, all of which are over, in the order of their ends."""
-    return sorted((past(job) for job in jobs if job.ran_s > 0), key=lambda one: (one.ended_s, one.seq))
+    """Those of them that ran, all of which are over, in the same order."""
+    return [past(job) for job in jobs if job.ran_s > 0]

@@ -252,15 +252,16 @@ def _seq(life: Life) -> int:
     return life.seq
 
 
-class Foresight(NamedTuple):
-    """What the predicted order looks at."""
+class Foresight:
+    """What the predicted order looks at: a moment, within which nothing changes. Nothing is followed before somebody asks."""
 
-    predictor: Predictor
-    now_s: float
+    def __init__(self, predictor: Predictor, snapshot: Snapshot) -> None:
+        self.now_s = snapshot.now_s
+        self._predictor, self._snapshot, self._asked = predictor, snapshot, False
 
     def left_s(self, task: Task) -> float:
         """How long a job will still run once it does."""
-        return _still_s(self.predictor.total_s(task), task)
+        return _still_s(self._total_s(task), task)
 
     def held_s(self, task: Task) -> float:
         """How long what one holds should be counted on to be held.
@@ -270,7 +271,13 @@ class Foresight(NamedTuple):
         more in, and gains more, until somebody has waited for long: `trying`).
         Source: doubled estimates, D. Zotkin and P. Keleher, HPDC'99.
         """
-        return _still_s(2.0 * self.predictor.total_s(task), task)
+        return _still_s(2.0 * self._total_s(task), task)
+
+    def _total_s(self, task: Task) -> float:
+        if not self._asked:
+            self._predictor.follow(self._snapshot)
+            self._asked = True
+        return self._predictor.total_s(task)
 
 
 def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:
@@ -278,8 +285,7 @@ def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:
     predictor = kept.get("predictor")
     if predictor is None:
         predictor = kept["predictor"] = Predictor()
-    predictor.follow(snapshot)
-    return Foresight(predictor, snapshot.now_s)
+    return Foresight(predictor, snapshot)
 
 
 def predicted(view: Foresight, task: Task) -> Key:

@@ -10,6 +10,7 @@ from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.task import Run, Task, alone
 from trainmaster.scheduling.timeline import End, Ends
+from trainmaster.scheduling.words import given_up
 
 
 class Promises:
@@ -25,9 +26,9 @@ class Promises:
         self.broken: list[str] = []
 
     def begin(self) -> list[tuple[Task, Grant]]:
-        """Those that find free what was promised to them, in the order of submission: it is taken. For others it is held."""
+        """Those that find free what was promised to them, in their turn: it is taken. For others it is held."""
         snapshot, space, tally = self._snapshot, self._carry.space, self._carry.tally
-        tasks = sorted((snapshot.waiting[id] for id in snapshot.promised if id in snapshot.waiting), key=lambda task: task.seq)
+        tasks = sorted((snapshot.waiting[id] for id in snapshot.promised if id in snapshot.waiting), key=_turn)
         if not tasks:
             return []
         stopping = [run for run in self._carry.runs.values() if run.stopping]
@@ -52,8 +53,9 @@ class Promises:
             tally.enter(task.kind, grant)
             self._held.append((task, grant))
             self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
-            names = sorted(run.task.id for run in self._gone.values() if barred or set(run.freed.nodes) & set(grant.nodes))
-            self.told[task.id] = Refusal("handover", f"waiting for {', '.join(names)} to make way for it")
+            theirs = [run for run in self._gone.values() if barred or set(run.freed.nodes) & set(grant.nodes)]
+            ids = {run.task.id for run in theirs}
+            self.told[task.id] = Refusal("handover", given_up(ids, self.shrunk(ids)))
         return ready
 
     def _shut(self, task: Task, grant: Grant) -> bool:
@@ -138,6 +140,11 @@ class Promises:
             return
         self._carry.space.hold(*(run.freed for run in runs))
         self._carry.tally.leave(runs, -1)
+
+
+def _turn(task: Task) -> tuple[bool, int]:
+    """Who goes on with what it kept is first: else one to whom others are still to give might take that meanwhile."""
+    return not task.keeps, task.seq
 
 
 def _members(grant: Grant, node: int) -> list[int]:

@@ -2,12 +2,14 @@
 
 A change is a job that runs and ends, a node that takes work again, a project whose quota does not count, or a job ahead in the
 queue that is not there. First is found what the job needs were it alone in the queue, by the order in which one hopes for it;
-then who ahead of it must start or leave besides. Laws: the changes let it start, and none of them can be done without.
+then who ahead of it must start or leave besides; then whether fewer would do, one size after another, as long as there is time
+for it (`TRIES_MAX`). Laws: the changes let it start, none of them can be done without, and no smaller set does.
 Source: QuickXplain, U. Junker, AAAI 2004.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import comb
 from typing import NamedTuple, TypeVar
 
 from trainmaster.model.cluster import UNBOUNDED, Project
@@ -20,6 +22,8 @@ from trainmaster.scheduling.standing import ordered
 
 ENDS, OPENS, QUOTA, LEAVES, TURN = "ends", "opens", "quota", "leaves", "turn"
 AHEAD_MAX = 64  # jobs ahead that are told apart; more are one change: all of them
+TRIES_MAX = 1_000  # decisions for sets that are smaller; sizes of which there are more sets than are left are not begun
+_LOOKED_MAX = 100_000  # jobs that those decisions look at in all
 T = TypeVar("T")
 
 
@@ -31,9 +35,11 @@ class Change(NamedTuple):
 
 
 def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | None:
-    """Changes that together let `id` start at once, none of which can be left out; None where nothing does.
+    """A smallest set of changes that lets `id` start at once; None where nothing does.
 
-    () for one that the next decision starts. Its back-off is taken to be over.
+    Of several as small it has what comes first in the order of hope. Where there are too many to try (`TRIES_MAX`) it may not
+    be the smallest; none of it can be left out even so. () for one that the next decision starts. Its back-off is taken to be
+    over.
     """
     queue = ordered(snapshot, policy)
     place = next(at for at, task in enumerate(queue) if task.id == id)
@@ -50,12 +56,16 @@ def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | 
 
     if starts(world, ()):
         return ()
-    needed = _fewest(lambda some: starts(alone, some), _wishes(snapshot))
+    wishes = _wishes(snapshot)
+    needed = _fewest(lambda some: starts(alone, some), wishes)
     if needed is None:
         return None
     first = _fewest(lambda some: starts(world, (*needed, *some)), ahead)
     assert first is not None, "with none of them there it starts"
-    return _without_more(lambda some: starts(world, some), (*needed, *first))
+    found = _without_more(lambda some: starts(world, some), (*needed, *first))
+    tries = min(TRIES_MAX, _LOOKED_MAX // (len(world.waiting) + len(world.running)))
+    smaller = _smaller(lambda some: starts(world, some), (*wishes, *ahead), len(found), tries)
+    return found if smaller is None else smaller
 
 
 def changed(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
@@ -134,3 +144,26 @@ def _without_more(starts: Callable[[Sequence[Change]], bool], found: tuple[Chang
         found = fewer if starts(fewer) else found
         at -= 1
     return found
+
+
+def _smaller(
+    starts: Callable[[Sequence[Change]], bool], offered: Sequence[Change], size: int, tries: int
+) -> tuple[Change, ...] | None:
+    """The first set of fewer than `size`, the smallest sizes first; None where there is none, or no time for its size."""
+    for count in range(1, size):
+        tries -= comb(len(offered), count)
+        if tries < 0:
+            return None
+        found = next(filter(starts, _sets(offered, count)), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _sets(offered: Sequence[Change], count: int) -> Iterator[tuple[Change, ...]]:
+    """Those of that size, each before all that have one from further back."""
+    if not count:
+        yield ()
+    for last in range(count - 1, len(offered)) if count else ():
+        for rest in _sets(offered[:last], count - 1):
+            yield (*rest, offered[last])

@@ -185,3 +185,4 @@ class Past(NamedTuple):
     ran_s: float  # in all its attempts
     ended_s: float
     well: bool = True  # it ended by itself, and well
+    on: Ask | None = None  # what it held; None: it had more than one attempt, or nobody knows

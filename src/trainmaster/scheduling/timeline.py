@@ -215,12 +215,15 @@ def earliest(walk: Walk, ask: Ask, now_s: float, booked: Bookings | None = None)
     `booked` are reservations of those ahead. What is theirs counts as taken from now on, which it is not before they start:
     never too early an answer, sometimes too late a one.
     """
-    space, count = walk.space, _Count(walk, ask, booked or Bookings())
+    space = walk.space
+    free = booked is None or not booked.made
+    if walk.counts and free and ask.lead is None and ask.within is None and space.even is not None:
+        room = Room(space, ask)
+        if not room.enough and not space.shared and space.gives(space.even, ask.each):
+            return _counted(walk, room, now_s)
+    count = _Count(walk, ask, booked or Bookings())
     if count.room.enough:
         return count.found(now_s, Later(space))
-    even = space.even is not None and not space.shared and space.gives(space.even, ask.each)
-    if even and walk.counts and ask.lead is None and ask.within is None and (booked is None or not booked.made):
-        return _counted(walk, count.room, now_s)
     at_s = count.fits(now_s)
     return None if at_s is None else count.found(at_s, walk.later(at_s))
 

@@ -133,6 +133,7 @@ class Tries:
     def _try_any(self, task: Task) -> bool:
         """One that leaves a choice: each is tried as if it were all that it asks for, the best first."""
         holds_s, kind = self._holds_s(task), task.kind
+        self.carry.market.ended = self.snapshot.ended
         ways = self.carry.market.ways(kind)
         picky = len(ways) > 1 and kind.choices is not None and kind.choices.by_cost
         picky = picky and self.now_s < task.since_s + kind.wish.prefer_s
@@ -155,7 +156,7 @@ class Tries:
         told = [(one.option.ask, self._reason(one.option.ask, one.kept, one.barrier)) for one in missed]
         found = joined(told)
         if picky or any(one.option.ask is not one.task.kind.ask for one in missed):
-            self.patient[task.id] = cheapest(found, kind.wish) if picky else patience(found, kind.wish)
+            self.patient[task.id] = cheapest(found, kind.wish) if picky else patience(found, kind)
             self.resting = True
         else:
             self.refused[kind] = found
@@ -303,7 +304,7 @@ class Tries:
         if ask is task.kind.ask:
             self.refused[task.kind] = found
         else:
-            self.patient[task.id] = found if barrier is not None else patience(found, task.kind.wish)
+            self.patient[task.id] = found if barrier is not None else patience(found, task.kind)
             self.resting = True  # time alone changes that
         if barrier is None and not self.reserved.full and found.kind != "impossible":
             wanted = (Option(ask),)

@@ -1,10 +1,11 @@
 """Amounts in a person's words."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.domains import BOTH
 
+SHRINKS = "give back nodes for it and go on with fewer"
 _TERMS = {"workload_class": "class", "priority": "own priority"}
 _RATES = ((1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"))
 
@@ -78,6 +79,13 @@ def rate(rate_bps: float) -> str:
     """`2.5 Gbps`."""
     factor, unit = next(((f, u) for f, u in _RATES if rate_bps >= f), (1.0, "bps"))
     return f"{rate_bps / factor:.4g} {unit}"
+
+
+def given_up(victims: Collection[str], shrunk: Collection[str]) -> str:
+    """What a job waits for to which others hand something over; those that are `shrunk` go on with what they keep."""
+    ways = ", ".join(sorted(id for id in victims if id not in shrunk)), ", ".join(sorted(shrunk))
+    said = [f"for {names} to {does}" for names, does in zip(ways, ("make way for it", SHRINKS), strict=True) if names]
+    return f"waiting {', and '.join(said)}"
 
 
 def summed(terms: Mapping[str, float]) -> str:

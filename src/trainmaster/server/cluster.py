@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,31 +12,48 @@ from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import ConfigureCluster
 from trainmaster.ports.store import NewRow
+from trainmaster.scheduling import speeds
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.policy import chosen
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Snapshot
+from trainmaster.scheduling.speeds import Speeds
 from trainmaster.scheduling.standing import ordered
+from trainmaster.scheduling.task import Past
 from trainmaster.server import bodies, cluster_schemas, queue, runtime, schemas
 from trainmaster.server.rules import present, unkept
 from trainmaster.server.submit import idempotency_key
 from trainmaster.server.views import View
 from trainmaster.spec.cluster import from_mapping
 from trainmaster.spec.cluster_mapping import differences, to_mapping
-from trainmaster.spec.told import told
+from trainmaster.spec.told import Paragraph, told
 
 router = APIRouter(tags=["cluster"])
 
 _MAX_BYTES = 2 * bodies.MIB
+_MEASURED_MAX = 20  # programs told of, those seen last
 _KNOWN = frozenset(("cluster",))
 
 
 @router.get("/cluster", summary="The rules", response_model=None, responses=schemas.answers(cluster_schemas.Rules))
 def show(request: Request) -> bodies.Json:
     """Pools, projects, quotas and classes, as cluster.yaml has them, and in plain language."""
-    rules = present(runtime.of(request))
-    words = [{"about": one.about, "sentences": list(one.sentences)} for one in told(rules)]
+    desk = runtime.of(request)
+    rules = present(desk)
+    paragraphs = [*told(rules), *_measured(queue.over(desk))]
+    words = [{"about": one.about, "sentences": list(one.sentences)} for one in paragraphs]
     return bodies.Json({"cluster": to_mapping(rules), "told": words})
+
+
+def _measured(ended: Sequence[Past]) -> Iterator[Paragraph]:
+    """How fast kinds of GPU have shown themselves to be."""
+    known = Speeds()
+    known.follow(ended)
+    said = []
+    for (project, member, command, _), found in known.every().items():
+        said.append(f"{command} of {member or 'nobody'} ({project}): {speeds.told(found)}")
+    if said:
+        more = [f"and {len(said) - _MEASURED_MAX} more"] if len(said) > _MEASURED_MAX else []
+        yield Paragraph("GPUs, as measured, for jobs that leave a choice", (*said[-_MEASURED_MAX:], *more))
 
 
 @router.put(
@@ -97,13 +115,16 @@ def _standings(seen: Snapshot) -> dict[str, View]:
     """Each waiting job's place in the order, and where it starts now or why it does not."""
     decided, _ = cycle(seen, chosen(seen.rules), Carry())
     places = {task.id: place for place, task in enumerate(ordered(seen, chosen(seen.rules)), 1)}
-    starts: dict[str, tuple[Grant, tuple[str, ...]]] = {placed.job: (placed.grant, ()) for placed in decided.placements}
-    starts |= {handed.job: (handed.grant, handed.victims) for handed in decided.handovers}
+    starts: dict[str, Placement | Handover] = {placed.job: placed for placed in decided.placements}
+    starts |= {handed.job: handed for handed in decided.handovers}
     return {id: _standing(seen, decided, id, starts.get(id)) | {"position": place} for id, place in places.items()}
 
 
-def _standing(seen: Snapshot, decided: Plan, id: str, start: tuple[Grant, tuple[str, ...]] | None) -> View:
+def _standing(seen: Snapshot, decided: Plan, id: str, start: Placement | Handover | None) -> View:
     if start is None:
-        return {"starts": None, "stops": [], "reason": decided.reason(seen.waiting[id], seen.now_s).text}
-    grant, victims = start
-    return {"starts": [seen.sites[node].name for node in grant.nodes], "stops": list(victims), "reason": None}
+        reason = decided.reason(seen.waiting[id], seen.now_s).text
+        return {"starts": None, "stops": [], "gives_back": [], "reason": reason}
+    victims, shrunk = (start.victims, start.shrunk) if isinstance(start, Handover) else ((), ())
+    stops = [id for id in victims if id not in shrunk]
+    starts = [seen.sites[node].name for node in start.grant.nodes]
+    return {"starts": starts, "stops": stops, "gives_back": list(shrunk), "reason": None}

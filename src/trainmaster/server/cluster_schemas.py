@@ -29,5 +29,6 @@ class Foreseen(Applied):
 
     waiting: int = Field(description="jobs that wait now")
     jobs: list[dict[str, Any]] = Field(
-        description="id, now, then: {starts (nodes; null: it waits), stops (jobs), reason, position}; only where it differs"
+        description="id, now, then: {starts (nodes; null: it waits), stops, gives_back (jobs), reason, position}; "
+        "only where it differs"
     )

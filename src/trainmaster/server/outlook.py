@@ -1,6 +1,6 @@
 """What will become of those that wait, as the api tells it: start estimates, what would let a job start, costs and delays."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from random import Random
@@ -9,16 +9,17 @@ from trainmaster.model.job import Job, State
 from trainmaster.ports.store import JobQuery
 from trainmaster.scheduling import remedies
 from trainmaster.scheduling.ask import WHOLE
-from trainmaster.scheduling.choices import Market
+from trainmaster.scheduling.choices import Market, gpu_of
 from trainmaster.scheduling.explain import grouped
-from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
+from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
 from trainmaster.scheduling.nouns import pasts
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.remedies import Change
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Task
+from trainmaster.scheduling.speeds import Speed, Speeds, work_of
+from trainmaster.scheduling.task import Kind, Task
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.views import View
 
@@ -44,7 +45,8 @@ def history(desk: Runtime) -> History:
     events = desk.services.events
     ended = events.jobs(JobQuery(states=_ENDED, limit=HISTORY))
     live = events.jobs(JobQuery(states=_LIVE, limit=HISTORY))
-    return History(Lifetimes(pasts(ended)), calibrated((*ended, *live)))
+    over = sorted(ended, key=lambda job: (job.ended_s or 0.0, job.seq))
+    return History(Lifetimes(pasts(over)), calibrated((*ended, *live)))
 
 
 def calibrated(jobs: Iterable[Job]) -> Calibration:
@@ -63,9 +65,13 @@ def estimates(seen: Snapshot, policy: Policy, known: History, wanted: Collection
     return {id: known.calibration.corrected(waits) for id, waits in drawn.items()}
 
 
-def waits_view(waits: Waits | None) -> View | None:
-    """Seconds from now; a bound that is open upwards is null."""
-    return None if waits is None else {name.removesuffix("_s"): s if s < inf else None for name, s in waits._asdict().items()}
+def waits_view(waits: Waits | None, known: History) -> View | None:
+    """Seconds from now, a bound that is open upwards is null; and from how many finished jobs, whether those are few."""
+    if waits is None:
+        return None
+    jobs = known.lifetimes.learned
+    bounds = {name.removesuffix("_s"): s if s < inf else None for name, s in waits._asdict().items()}
+    return {**bounds, "jobs": jobs, "few": jobs < TELLING}
 
 
 def needs(seen: Snapshot, policy: Policy, id: str) -> tuple[list[View], str]:
@@ -115,12 +121,23 @@ def delays(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> li
     return [{"job": id, "by_s": -by_s} for by_s, id in told]
 
 
+def measured(seen: Snapshot, kind: Kind) -> Mapping[str, Speed]:
+    """What is known of the speed of its choices by what their like took, where the job itself says nothing."""
+    if kind.choices is None:
+        return {}
+    speeds, own = Speeds(), dict(kind.choices.speeds)
+    speeds.follow(seen.ended)
+    asked = {gpu_of(ask) for ask in kind.asks} - own.keys()
+    found = {gpu: one for gpu, one in speeds.of(work_of(kind)).items() if gpu in asked}
+    return found if len(found) > 1 else {}
+
+
 def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View | None:
     """What a job will cost, by the price of the nodes that it would be given were they all free; None where nothing has one.
 
     `expected` is for the time that its like ran, `at_most` for its whole time limit (null without one).
     """
-    way = Market(seen.rules, grouped(seen.sites)).ways(it.kind)[0]
+    way = Market(seen.rules, grouped(seen.sites), seen.ended).ways(it.kind)[0]
     space, ask = Space(seen.sites), way.kind.ask
     nodes = [node for _, nodes in policy.place(space, ask) for node in nodes][: ask.nodes]
     rate = 0.0

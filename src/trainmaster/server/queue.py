@@ -10,15 +10,17 @@ from fastapi import APIRouter, Depends, Query, Request
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
-from trainmaster.ports.store import OVER_MAX, InboxRow, JobQuery, NewRow
+from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import accounts, allocation, pasts
 from trainmaster.scheduling.nouns import snapshot as world
 from trainmaster.scheduling.policy import chosen
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.speeds import told
 from trainmaster.scheduling.standing import ordered, terms
-from trainmaster.scheduling.words import describe, summed
+from trainmaster.scheduling.task import Past, Task
+from trainmaster.scheduling.words import describe, given_up, summed
 from trainmaster.server import bodies, outlook, runtime, schemas
 from trainmaster.server.lookup import Found, find_each, page
 from trainmaster.server.queue_schemas import Planned, Queue
@@ -32,7 +34,6 @@ router = APIRouter(tags=["jobs"])
 QUEUE_MAX = 20_000  # jobs that are looked at
 _LISTED_MAX = 1000
 _LIVE = tuple(state for state in State if state.live)
-_ENDED = tuple(state for state in State if state.ended)
 
 
 def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
@@ -41,8 +42,12 @@ def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster 
     waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
     seen = world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
-    over = events.jobs(JobQuery(states=_ENDED, limit=OVER_MAX))
-    return replace(seen, usage=accounts(events.balances()), ended=pasts(over))
+    return replace(seen, usage=accounts(events.balances()), ended=over(desk))
+
+
+def over(desk: runtime.Runtime) -> list[Past]:
+    """The jobs that are over, as the scheduler remembers them."""
+    return pasts(desk.services.events.over())
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
@@ -66,15 +71,17 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
         reason = f"{job.id} is number {place} in the queue and starts with the next decision"
     elif refused.kind == "impossible" and changes:  # the nodes could hold it, its project may not
         reason = f"{job.id} is number {place} in the queue, and cannot start under these rules: it {refused.text}"
-    elif refused.kind in ("quota", "handover", "reserved", "choice"):
-        reason = f"{job.id} is number {place} in the queue, {refused.text}"
     else:
-        reason = why(mine, seen, place, job.reason)
+        reason = why(mine, seen, place, refused, job.reason)
     reason += delayed_by(desk, seen, job.id)
+    known = outlook.measured(seen, mine.kind)
+    if known:
+        reason += f"; measured: {told(known)}"
     parts = terms(seen, policy, job.id)
     if parts is not None:
         reason += f" (it counts {summed(parts)})"
-    waits = outlook.estimates(seen, policy, outlook.history(desk), (job.id,)).get(job.id)
+    past = outlook.history(desk)
+    waits = outlook.estimates(seen, policy, past, (job.id,)).get(job.id)
     return {
         "kind": "starting" if refused is None else refused.kind,
         "reason": reason,
@@ -82,12 +89,15 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
         "ahead": place - 1,
         "needs": changes,
         "text": f"{reason}. {once}".strip() if once else reason,
-        "eta_s": outlook.waits_view(waits),
+        "eta_s": outlook.waits_view(waits, past),
         "terms": parts,
+        "speeds": {gpu: one._asdict() for gpu, one in known.items()} or None,
     }
 
 
-NOT_WAITING: View = {"kind": None, "position": None, "ahead": None, "needs": [], "eta_s": None, "terms": None}
+NOT_WAITING: View = {
+    "kind": None, "position": None, "ahead": None, "needs": [], "eta_s": None, "terms": None, "speeds": None,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -101,16 +111,20 @@ class Page:
 
 @router.get("/queue", summary="The queue", response_model=None, responses=schemas.answers(Queue))
 def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Json:
-    """Every job that waits for its turn, in order, with what it waits for and when it will start: seconds from `now_s`."""
+    """Every job that waits for its turn, in order, with what it waits for and when it will start: seconds from `now_s`.
+
+    Those that are held have no turn: they are `held`, as many of them as there are in a page, the newest first.
+    """
     desk = runtime.of(request)
     seen = snapshot(desk)
     policy = chosen(seen.rules)
     queue = enumerate(ordered(seen, policy), 1)
     mine = [(place, task) for place, task in queue if query.project in (None, task.kind.project)]
-    told = [(place, task) for place, task in mine if place > query.after][: query.limit]
-    named = zip(told, find_each(desk, [task.id for _, task in told]), strict=True)
+    shown = [(place, task) for place, task in mine if place > query.after][: query.limit]
+    named = zip(shown, find_each(desk, [task.id for _, task in shown]), strict=True)
     listed = [(place, task, one) for (place, task), one in named if isinstance(one, Found)]
-    etas = outlook.estimates(seen, policy, outlook.history(desk), {task.id for _, task in told})
+    past = outlook.history(desk)
+    etas = outlook.estimates(seen, policy, past, {task.id for _, task in shown})
     rows = [
         {
             "id": task.id,
@@ -122,11 +136,13 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
             "asks": " or ".join(map(describe, task.kind.asks)),
             "queued_s": task.since_s,
             "reason": one.reason,
-            "eta_s": outlook.waits_view(etas.get(task.id)),
+            "eta_s": outlook.waits_view(etas.get(task.id), past),
         }
         for place, task, one in listed
     ]
-    return bodies.Json({"jobs": rows, "total": len(mine), "now_s": seen.now_s})
+    kept = page(desk, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
+    held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
+    return bodies.Json({"jobs": rows, "total": len(mine), "held": held, "now_s": seen.now_s})
 
 
 @router.post(
@@ -170,10 +186,16 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
                  "gpus": share.gpus}
                 for share in shares
             ],
-            "reason": None if shares is not None else why(mine, seen, place or 1),
+            "reason": None if shares is not None else why(mine, seen, place or 1, _refused(decided, mine, seen.now_s)),
             "position": place,
-            "eta_s": outlook.waits_view(waits),
+            "eta_s": outlook.waits_view(waits, known),
             "cost": outlook.cost(seen, policy, known.lifetimes, mine),
             "delays": outlook.delays(seen, policy, known.lifetimes, mine),
         }  # fmt: skip
     return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}
+
+
+def _refused(decided: Plan, mine: Task, now_s: float) -> Refusal:
+    """Why it would not start at once; others may have to go first."""
+    handed = next((one for one in decided.handovers if one.job == mine.id), None)
+    return decided.reason(mine, now_s) if handed is None else Refusal("handover", given_up(handed.victims, handed.shrunk))

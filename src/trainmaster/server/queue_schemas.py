@@ -13,6 +13,8 @@ class Eta(BaseModel):
     p50: float | None
     high50: float | None
     high90: float | None
+    jobs: int = Field(description="finished jobs from which run times were drawn")
+    few: bool = Field(description="so few that the bounds say little")
 
 
 class QueuedJob(BaseModel):
@@ -30,11 +32,20 @@ class QueuedJob(BaseModel):
     eta_s: Eta | None = Field(description="null: it can never start, or too many are ahead of it")
 
 
+class HeldJob(BaseModel):
+    """A job that is not in the queue until it is released."""
+
+    id: str
+    project: str
+    reason: str = Field(examples=["held by ann: until the data is there"])
+
+
 class Queue(BaseModel):
-    """Those that wait for their turn, in order."""
+    """Those that wait for their turn, in order, and those that are held."""
 
     jobs: list[QueuedJob]
     total: int
+    held: list[HeldJob]
     now_s: float
 
 
@@ -88,3 +99,6 @@ class Why(BaseModel):
     needs: list[Need] = Field(description="a smallest set of changes that would let it start; empty: nothing would")
     eta_s: Eta | None = Field(description="how long it will still wait")
     terms: dict[str, float] | None = Field(description="what its place is the sum of; null: the order is no sum")
+    speeds: dict[str, Any] | None = Field(
+        description="measured, by kind of GPU it may have: {times (the slowest is 1), runs}; null: not known, or its own word"
+    )

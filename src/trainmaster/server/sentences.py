@@ -1,6 +1,6 @@
 """Events as sentences a person reads, and as JSON: pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -37,8 +37,8 @@ def sentence(event: ev.Event) -> str:
             return _because(f"cancel requested by {by}{within}", reason)
         case ev.Waited(reason):
             return reason
-        case ev.Promised(_, victims):
-            return f"{', '.join(victims)} make{'s' * (len(victims) == 1)} way for it"
+        case ev.Promised(_, victims, shrunk):
+            return " and ".join(_handing_over([id for id in victims if id not in shrunk], shrunk))
         case ev.PromiseBroken(reason):
             return reason
         case ev.Foreseen(_, waits_s):
@@ -67,6 +67,14 @@ def sentence(event: ev.Event) -> str:
         case ev.Planned(placed=placed):
             return f"placed {', '.join(placed)}" if placed else "planned"
     return _attempt_sentence(event)
+
+
+def _handing_over(stopped: Sequence[str], shrunk: Sequence[str]) -> Iterator[str]:
+    if stopped:
+        yield f"{', '.join(stopped)} make{'s' * (len(stopped) == 1)} way for it"
+    if shrunk:
+        give, go = ("gives", "goes") if len(shrunk) == 1 else ("give", "go")
+        yield f"{', '.join(shrunk)} {give} back nodes for it and {go} on with fewer"
 
 
 def _names(noun: str, values: Mapping[str, object]) -> str:

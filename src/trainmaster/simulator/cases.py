@@ -1,6 +1,6 @@
 """What is compared: a trace under a policy with settings, and what came of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trainmaster.errors import UsageError
@@ -12,7 +12,7 @@ from trainmaster.simulator.foresight import watching
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Trace
-from trainmaster.simulator.watch import Watch
+from trainmaster.simulator.watch import Tell, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Case:
     estimates: int | None = None
 
 
-def run(case: Case, tell: Callable[[int], None] | None = None) -> Result:
-    """Replay it, with samples; `tell` hears how many jobs are over. Raises: UsageError where nothing could run."""
+def run(case: Case, tell: Tell | None = None) -> Result:
+    """Replay it, with samples; `tell` hears how many jobs are over, and when. Raises: UsageError where nothing could run."""
     settings = replace(case.settings, exact=case.settings.exact or case.policy.exact)
     watch = Watch(case.trace.arrivals, case.trace.sites, tell)
     foresight = None if settings.exact else watching(case.policy, len(case.trace.arrivals), case.estimates)

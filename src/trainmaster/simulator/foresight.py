@@ -8,12 +8,11 @@ from random import Random
 from statistics import fmean, median
 from typing import NamedTuple
 
-from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
+from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import ARRIVED, STARTED, Changes, Snapshot
 
-TELLING = 10  # shares of fewer estimates are not shown
 SPREAD, BUDGET_S = 100, 10.0  # where nobody says how many: so many in a trace, and no more of the processor's time
 
 

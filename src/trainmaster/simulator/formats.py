@@ -162,4 +162,5 @@ def trace_of(path: Path, recorded: Recorded) -> Trace:
     name = path.name
     for ending in (".gz", ".csv", ".swf", ".jsonl", ".json", ".txt"):
         name = name.removesuffix(ending)
-    return Trace(name or "trace", tuple(sorted(arrivals, key=lambda arrival: arrival.submit_s)), recorded.sites, recorded.rules)
+    ordered = tuple(sorted(arrivals, key=lambda arrival: arrival.submit_s))
+    return Trace(name or "trace", ordered, recorded.sites, recorded.rules, down=recorded.down)

@@ -1,4 +1,4 @@
-"""Our own history as a trace: jobs that are over and ran, on the nodes that there are.
+"""Our own history as a trace: jobs that are over and ran, on the nodes that are up; where none is, on those there were last.
 
 Attempts that made way for others are one with the next: whether anybody makes way is up to the policy that is tried. A job
 that is not over, or never ran, is passed over, since nobody knows how long it would run. The rules are those of the export,
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from trainmaster.model.job import Cause
-from trainmaster.model.nodes import NodeState
+from trainmaster.model.nodes import Node, NodeState
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.ask import asked
 from trainmaster.simulator.lines import Lines, each, wrong
@@ -33,8 +33,15 @@ def read(lines: Lines) -> Recorded:
 
     numbered = sorted(each(lines, _filled(lines), job), key=lambda one: one[0])
     timeless = replace(rules, pools=tuple(replace(pool, windows=()) for pool in rules.pools))
-    sites = nouns.sites_of((node for node in nodes if node.state is NodeState.UP), timeless)
-    return Recorded(from_zero([found for _, found in numbered]), sites, timeless)
+    up = [node for node in nodes if node.state is NodeState.UP]
+    last = up or [replace(node, state=NodeState.UP) for node in _last(nodes)]
+    arrivals = from_zero([found for _, found in numbered])
+    return Recorded(arrivals, nouns.sites_of(last, timeless), timeless, bool(last) and not up)
+
+
+def _last(nodes: Sequence[Node]) -> Sequence[Node]:
+    """Where none is up, those that would be: all but those that the inventory has not, or those too where it has none."""
+    return [node for node in nodes if node.state is not NodeState.GONE] or nodes
 
 
 def _filled(lines: Lines) -> Iterator[str]:

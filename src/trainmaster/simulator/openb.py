@@ -6,7 +6,7 @@ production decision, first come, first served.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,7 @@ def load(nodes: Path, pods: Path) -> Workload:
     return Workload(reading(nodes, _nodes), reading(pods, _pods))
 
 
-def fill(workload: Workload, policy: str, demand: float, seeds: Sequence[int]) -> Filling:
+def fill(workload: Workload, policy: str, demand: float, seeds: Iterable[int]) -> Filling:
     """Fill the cluster once for each seed. `policy` is one of `names()`."""
     found = tuple(_fill(workload, policy, demand, seed) for seed in seeds)
     return Filling(

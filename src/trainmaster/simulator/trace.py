@@ -57,6 +57,7 @@ class Recorded(NamedTuple):
     arrivals: list[Arrival]
     sites: tuple[Site, ...]
     rules: Cluster = DEFAULT
+    down: bool = False  # none of `sites` was up any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Trace:
     sites: tuple[Site, ...]
     rules: Cluster = DEFAULT
     passed: int = 0  # jobs that are not among them, since nobody knows how long they would run
+    down: bool = False  # none of `sites` was up any more when it was written
 
 
 def possible(trace: Trace) -> tuple[Trace, list[tuple[Arrival, str]]]:

@@ -16,6 +16,7 @@ from trainmaster.simulator.trace import Arrival, width_of_sites
 SAMPLES = 480  # to begin with; when there are twice as many, every other one goes
 WINDOW = 12  # samples over which fairness is looked at
 _MILLI = 1000
+Tell = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,9 @@ class Sample:
 
 
 class Watch:
-    """Takes samples of one replay. `due_s` is the moment of the next one; `tell` hears how many jobs are over."""
+    """Takes samples of one replay. `due_s` is the moment of the next one; `tell` hears how many jobs are over, and when."""
 
-    def __init__(self, arrivals: Sequence[Arrival], sites: tuple[Site, ...], tell: Callable[[int], None] | None = None) -> None:
+    def __init__(self, arrivals: Sequence[Arrival], sites: tuple[Site, ...], tell: Tell | None = None) -> None:
         self._tell = tell
         first_s = arrivals[0].submit_s
         span_s = max(arrivals[-1].submit_s - first_s, max(one.run_s for one in arrivals), 1.0)
@@ -55,7 +56,7 @@ class Watch:
     def look(self, until_s: float, waiting: Mapping[str, Task], running: Mapping[str, Run], over: int) -> None:
         """Take every sample that is due before `until_s`: nothing has changed since the last event. `over`: jobs that are."""
         if self._tell is not None:
-            self._tell(over)
+            self._tell(over, until_s)
         busy = sum(width_of(run.grant.ask) for run in running.values())
         fragments = self._fragments(running.values())
         eager = frozenset({task.kind.project for task in waiting.values()}) if self._projects else frozenset()

@@ -49,6 +49,7 @@ _HABITS = {  # what people write who come from elsewhere
     "downtime": "maintenance", "scheduler": "policy", "slice": "time_slice", "halflife": "half_life", "decay": "half_life",
     "hosts": "nodes", "preemptable": "preemptible", "borrowing_limit": "limit",
 }  # fmt: skip
+_OF_JOBS = ("project", "class")  # fields of a job that are nearly fields of a cluster
 
 
 class Written(NamedTuple):
@@ -87,10 +88,25 @@ def from_mapping(mapping: object) -> Cluster:
 
 
 def is_cluster(data: bytes, file: str) -> bool:
-    """Whether a file is about a cluster, not about a job, by its names. Raises: SpecError when it is not YAML at all."""
+    """Whether a file is about a cluster, not about a job, by its names, misspelt ones too.
+
+    Raises: SpecError when it is not YAML at all.
+    """
     value = parse(data, file).value
     jobs = isinstance(value, dict) and ("command" in value or "python" in value)
-    return isinstance(value, dict) and not jobs and any(name in value for name in ClusterFields.model_fields)
+    return isinstance(value, dict) and not jobs and any(_means_cluster(name, below) for name, below in value.items())
+
+
+def _means_cluster(name: object, below: object) -> bool:
+    """`pools`, or what was meant to be that; a job has a `project` and a `class` too, which are words."""
+    names = list(ClusterFields.model_fields)
+    if not isinstance(name, str) or (name in _OF_JOBS and not isinstance(below, dict)):
+        return False
+    return name in names or _habit(name) in names or nearest(name, names, 0.8) is not None
+
+
+def _habit(name: str) -> str | None:
+    return _HABITS.get(name.lower().replace("-", "_"))
 
 
 def _load(value: object, document: Document) -> Cluster:
@@ -121,7 +137,7 @@ def _unknown(path: FieldPath, value: object) -> Fault:
     name, field = str(path[-1]), dotted(path)
     section = next((key for key in SECTIONS if _is(path[:-1], key)), "")
     names = [known.alias or own for own, known in SECTIONS[section].model_fields.items()]
-    habit = _HABITS.get(name.lower().replace("-", "_"))
+    habit = _habit(name)
     near = habit if habit in names else nearest(name, names)
     hint = f"; did you mean {near!r}?" if near else f"; known are {', '.join(names)}"
     return Fault(field, "unknown field" + hint, "one of " + ", ".join(names), name[:60], near)

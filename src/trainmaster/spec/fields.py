@@ -96,7 +96,7 @@ _STRING = WithJsonSchema({"type": "string"})
 Name = Annotated[str, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
 DefaultName = Annotated[str | None, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
 Priority = Annotated[int, _whole(-100, 100), _integer_schema(-100, 100)]
-Nodes = Annotated[int, _whole(1, 10_000), _integer_schema(1, 10_000)]
+Nodes = Annotated[int, PlainValidator(lambda value: values.nodes(value, 10_000)), _integer_schema(1, 10_000)]
 NodesOrNone = Annotated[int | None, _whole(1, 10_000), _integer_schema(1, 10_000)]
 Ranks = Annotated[int | None, _whole(1, 4096), _integer_schema(1, 4096)]
 Keep = Annotated[int, _whole(1, 10_000), _integer_schema(1, 10_000)]
@@ -333,7 +333,9 @@ class JobFields(_Section):
     )
     workdir: Workdir = Field(default=".", description="Directory that is copied at submit.", examples=["."])
     resources: ResourcesFields = Field(default_factory=_absent(ResourcesFields), description="What the job needs.")
-    elastic: ElasticFields = Field(default_factory=_absent(ElasticFields), description="How many nodes it would take.")
+    elastic: Annotated[ElasticFields, BeforeValidator(lambda value: values.not_a_range(value, "a mapping"))] = Field(
+        default_factory=_absent(ElasticFields), description="How many nodes it would take."
+    )
     placement: PlacementFields = Field(default_factory=_absent(PlacementFields), description="Where the job may run.")
     roles: dict[RoleName, Annotated[RoleFields, BeforeValidator(_inside("command", (str,)))]] = Field(
         default_factory=dict,

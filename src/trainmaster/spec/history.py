@@ -69,7 +69,6 @@ def heading(nodes: Sequence[Node], rules: Cluster, now_s: float) -> Row:
             "counted": dict(node.counted),
         }
         for node in nodes
-        if node.state is not NodeState.GONE
     ]
     return {"form": FORM, "version": VERSION, "exported_s": now_s, "nodes": told, "cluster": cluster_mapping.to_mapping(rules)}
 

@@ -79,7 +79,7 @@ def _pool(pool: Pool, rules: Cluster) -> Iterator[str]:
     if pool.price:
         yield f"{pool.price:g} {rules.currency} per GPU and hour (per CPU and hour where there are no GPUs)"
     if pool.speed != 1:
-        yield f"its GPUs count as {pool.speed:g} times as fast, for jobs that leave a choice"
+        yield f"its GPUs count as {pool.speed:g} times as fast, for jobs that leave a choice, until it is measured"
     labels = [f"{name} {value}" for name, value in pool.labels]
     labels += [f"{name} {value} on {pattern}" for pattern, own in pool.node_labels for name, value in own]
     if labels:

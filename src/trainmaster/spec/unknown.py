@@ -49,6 +49,9 @@ def _meant(name: str, section: str, names: list[str]) -> str | None:
     sections = {s: model for s, model in SECTIONS.items() if not s.startswith("roles.")}
     homes = {f: f"{s}.{f}" for s, model in reversed(sections.items()) for f in _names(model)}
     homes |= {f: f for f in _names(JobFields)}
+    ending = [f for f in names if f.endswith(f"_{lowered}")]
+    if section and len(ending) == 1:
+        return ending[0]
     habit = homes.get(lowered) or _HABITS.get(lowered)
     if habit is not None:
         return habit.removeprefix(f"{section}.") if section else habit

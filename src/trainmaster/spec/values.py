@@ -6,6 +6,7 @@ A refusal says what was expected, what was there and, where there is one, the ne
 import math
 import posixpath
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import PydanticCustomError
@@ -21,6 +22,7 @@ MEMORY_MIN_BYTES = 1024 * 1024
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?\Z", re.ASCII)
 _DURATION_EXAMPLE = "a duration such as 12h, 30m, 90s, 1h30m or 1d, or a number of seconds"
 _DURATION_WORDS = ("d", "days", "h", "hours", "hrs", "m", "min", "minutes", "s", "seconds")
+_RANGE = re.compile(r"(\d{1,5})\s*(?:\.\.\.?|-|–|:|to)\s*(\d{1,5})", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?\Z", re.ASCII)
 _DURATION_MAX_S = 10 * 365 * 86400.0
 _GPU_KIND = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<count>[0-9]{1,6}|[0-9]*\.[0-9]{1,9}))?\Z")
@@ -62,6 +64,28 @@ def whole(value: object, low: int, high: int) -> int:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) and low <= int(value) <= high:
         raise refusal(expected + " (without quotes)", value, str(int(value)))
     raise refusal(expected, value)
+
+
+def nodes(value: object, high: int) -> int:
+    """A number of nodes; who writes a range is told where that goes."""
+    return whole(not_a_range(value, f"a whole number from 1 to {high:,}"), 1, high)
+
+
+def not_a_range(value: object, expected: str) -> object:
+    """`value`, unless it is two numbers in one: `2..8`, `2-8`, `[2, 8]`, `{min: 2, max: 8}`."""
+    found: Sequence[object] = ()
+    if isinstance(value, str):
+        match = _RANGE.fullmatch(value.strip())
+        found = match.groups() if match is not None else ()
+    elif isinstance(value, list):
+        found = value
+    elif isinstance(value, dict) and value.keys() == {"min", "max"}:
+        found = value["min"], value["max"]
+    if len(found) == 2 and all(re.fullmatch(r"[0-9]{1,5}", str(one)) for one in found):
+        low, high = found
+        form = f"elastic: {{nodes_min: {low}, nodes_max: {high}}}"
+        raise refusal(expected, value, message=f"from {low} to {high} nodes is written '{form}'")
+    return value
 
 
 def cpus(value: object) -> float:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, insert, select, union_all
+from sqlalchemy import Connection, Select, func, insert, select, union_all
 
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Node
-from trainmaster.ports.store import OVER_MAX, JobQuery, Live, NewEvent, Recorded
+from trainmaster.ports.store import JobQuery, Live, NewEvent, Recorded, forgotten
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.engine import Database, upsert
@@ -19,9 +19,9 @@ from trainmaster.store.ledger import LedgerReader, read_balances, write_ledger
 from trainmaster.store.record import RecordReader, read_rules, write_record
 
 GENESIS = "0" * 64
-_ENDED = tuple(state for state in State if state.ended)
 
 _event, _job, _attempt, _node, _head = schema.event, schema.job, schema.attempt, schema.node, schema.head
+_over = schema.over
 _UPSERT_JOB = upsert(_job, ["id"])
 _UPSERT_ATTEMPT = upsert(_attempt, ["job", "number"])
 _UPSERT_NODE = upsert(_node, ["name"])
@@ -92,6 +92,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             ):
                 if given:
                     connection.execute(statement, given)
+            _write_over(connection, events)
             write_record(connection, enumerate(events, head.last_seq + 1))
             write_ledger(connection, events)
             last_now_s = max(float(now_s), head.last_now_s)
@@ -106,7 +107,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             jobs = connection.scalars(select(_job.c.data).where(_job.c.live.is_(True)).order_by(_job.c.seq)).all()
             nodes, balances = _read_nodes(connection), read_balances(connection)
             rules = read_rules(connection)
-            ended = connection.scalars(_page(JobQuery(_ENDED, limit=OVER_MAX))).all()
+            ended, over = _read_over(connection)
         return Live(
             jobs=tuple(load(Job, data) for data in jobs),
             nodes=tuple(nodes),
@@ -115,8 +116,14 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             inbox_cursor=head.inbox_cursor,
             rules=rules,
             balances=balances,
-            over=tuple(sorted((load(Job, data) for data in ended), key=lambda job: (job.ended_s or 0.0, job.seq))),
+            over=tuple(over),
+            ended=ended,
         )
+
+    def over(self) -> list[Job]:
+        """See the port. At most `2 * OVER_MAX` jobs are read."""
+        with self._database.reading() as connection:
+            return _read_over(connection)[1]
 
     def job(self, job_id: str) -> Job | None:
         """See the port."""
@@ -171,6 +178,26 @@ def _read_head(connection: Connection) -> Head:
 
 def _read_nodes(connection: Connection) -> list[Node]:
     return [load(Node, data) for data in connection.scalars(select(_node.c.data).order_by(_node.c.name))]
+
+
+def _last_over(connection: Connection) -> int:
+    return connection.scalar(select(func.max(_over.c.number))) or 0
+
+
+def _read_over(connection: Connection) -> tuple[int, list[Job]]:
+    """How many jobs ran and are over, and those that are still looked at."""
+    ended = _last_over(connection)
+    remembered = _over.join(_job, _job.c.id == _over.c.job)
+    query = select(_job.c.data).select_from(remembered).where(_over.c.number > forgotten(ended)).order_by(_over.c.number)
+    return ended, [load(Job, data) for data in connection.scalars(query)]
+
+
+def _write_over(connection: Connection, events: Sequence[NewEvent]) -> None:
+    """Number those that are over, in the order of the log."""
+    ended = [new.job for new in events if new.over]
+    if ended:
+        first = _last_over(connection) + 1
+        connection.execute(insert(_over), [{"number": number, "job": job} for number, job in enumerate(ended, first)])
 
 
 def _job_row(job: Job) -> dict[str, object]:

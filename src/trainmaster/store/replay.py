@@ -13,7 +13,7 @@ from trainmaster.model.events import ArtifactKept, ClusterConfigured, NodeSeen, 
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Repeated
 from trainmaster.model.nodes import Node
-from trainmaster.ports.store import ChargeQuery, JobQuery, Note, NoteQuery, Recorded
+from trainmaster.ports.store import ChargeQuery, JobQuery, Note, NoteQuery, Recorded, forgotten
 from trainmaster.store.events import GENESIS, ChainRow, Head, chain_hash
 
 _PAGE = 1000
@@ -43,6 +43,8 @@ class Projections(Protocol):
     def job(self, job_id: str) -> Job | None: ...
 
     def jobs(self, query: JobQuery) -> list[Job]: ...
+
+    def over(self) -> list[Job]: ...
 
     def attempts(self, job_id: str) -> list[Attempt]: ...
 
@@ -95,13 +97,17 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
     jobs: dict[str, Job] = {}
     attempts: dict[str, dict[int, Attempt]] = {}
     nodes: dict[str, Node] = {}
+    over: list[str] = []
     record, ledger = _Record(), _Ledger()
     for recorded in _all_events(store):
         record.take(recorded)
         if isinstance(recorded.event, Noted):
             continue  # no job changes by it
         if recorded.job is not None:
-            job = apply(jobs.get(recorded.job), recorded)
+            before = jobs.get(recorded.job)
+            job = apply(before, recorded)
+            if job.state.ended and job.ran_s > 0 and before is not None and not before.state.ended:
+                over.append(job.id)
             jobs[recorded.job] = job
             if job.attempt is not None:
                 attempts.setdefault(job.id, {})[job.attempt.number] = job.attempt
@@ -117,6 +123,7 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         differences += _compare(f"attempts of {job_id}", [attempt for _, attempt in numbered], store.attempts(job_id))
     differences += [f"job {job.id}: no event speaks of it" for job in _all_jobs(store) if job.id not in jobs]
     differences += record.differences(store, list(jobs))
+    differences += _compare("jobs that are over", over[forgotten(len(over)) :], [job.id for job in store.over()])
     if enter is not None:
         differences += ledger.differences(store)
     if apply_node is not None:

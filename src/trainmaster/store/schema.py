@@ -6,7 +6,7 @@ Values live as canonical JSON in `data`; the columns beside it are what is searc
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003", "0004")  # in order; the last is the head
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")  # in order; the last is the head
 HEAD = REVISIONS[-1]
 
 EVENTS = MetaData()
@@ -52,6 +52,13 @@ job = Table(
     Index("job_state", "state", "seq"),
     Index("job_project", "project", "state", "seq"),
     Index("job_experiment", "experiment", "state", "seq"),
+)
+
+over = Table(  # the n-th job that ran and is over, in the order of the log
+    "over",
+    EVENTS,
+    Column("number", _Seq, primary_key=True, autoincrement=False),
+    Column("job", Text, nullable=False),
 )
 
 attempt = Table(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from trainmaster.compose import ledger_fold
 from trainmaster.control.act import Actor
 from trainmaster.control.loop import ControlLoop
-from trainmaster.control.replan import replan
+from trainmaster.control.replan import folded, replan
 from trainmaster.control.world import World
 from trainmaster.engines.simulated.engine import SimulatedEngine
 from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
@@ -280,6 +280,8 @@ class Scenario:
         found += [f"{key} was started {n} times" for key, n in self.engine.starts.items() if n > 1]
         if fresh != self.loop.world:
             found.append("the world in memory differs from a fresh load")
+        if fresh.ended != folded(self.events.events(0, 1_000_000)).ended:
+            found.append("what is remembered of jobs that are over is not what the events say")
         jobs = self.events.jobs(JobQuery(limit=10_000))
         if sorted(job.id for job in jobs) != sorted(self.submitted):
             found.append("the accepted jobs are not the jobs on record")

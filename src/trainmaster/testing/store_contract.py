@@ -140,7 +140,7 @@ class EventStoreContract:
         down = replace(some_node("n1"), state=NodeState.LOST)
         store.append(2.0, [], {ended.id: ended}, [some_node("n1"), down], 3)
         assert (store.jobs(JobQuery()), store.nodes()) == ([ended], [down])
-        assert store.load_live() == Live((), (down,), 1, 2.0, 3, over=(ended,))
+        assert store.load_live() == Live((), (down,), 1, 2.0, 3)
 
     def test_recorded_time_never_runs_backwards(self, store: EventStore) -> None:
         store.append(9.0, [], {}, [], 0)
