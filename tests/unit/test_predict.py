@@ -50,6 +50,14 @@ def test_one_neighbour_counts_more_than_what_is_known_of_all() -> None:
     assert view.left_s(task(2, kind())) == pytest.approx((1000.0 + TRUST * of_its_owner) / (1.0 + TRUST))
 
 
+def test_where_nobody_knows_whose_they_are_those_that_came_together_are_of_one() -> None:
+    """The same neighbours, at the same places, but for how many others were submitted in between."""
+    far, near = ((over(1, kind(member=one), 100.0), over(60, kind(member=one), 10_000.0)) for one in ("", "ann"))
+    early, late = (foresight(*far).left_s(task(seq, kind(member=""))) for seq in (2, 59))
+    assert early < 0.5 * late
+    assert foresight(*near).left_s(task(2, kind())) == foresight(*near).left_s(task(59, kind()))
+
+
 def test_the_same_request_counts_more_than_another_and_the_same_command_most() -> None:
     like, unlike = over(1, kind(), 100.0), over(2, kind(TWO), 10_000.0)
     of_one, of_two = (foresight(like, unlike).left_s(task(3, kind(ask))) for ask in (ONE, TWO))

@@ -2,7 +2,8 @@
 
 Jobs that one owner submits one after the other are alike. So the run time of a job is the mean of its owner's next ones before
 and after it, the nearer the heavier, the same request, limit and command more than others; where there are few, of all jobs,
-narrowed down step by step. One that runs already says that it takes longer than it has run.
+narrowed down step by step. Jobs of nobody in particular are of several people: who came at once is of one. One that runs
+already says that it takes longer than it has run.
 
 The mean is arithmetic: who starts a job that cannot be stopped is held by its long cases as long as they take (medians did
 worse). Sources: D. Tsafrir, Y. Etsion and D. Feitelson, IEEE TPDS 18(6), 2007, for the owner's last jobs; the weights are ours.
@@ -25,6 +26,7 @@ FADE = 0.85  # how fast their weight falls from one to the next
 UNLIKE = 0.15  # weight of one with another request; with another limit likewise
 SAME = 5.0  # weight of one with the same command, where it is known
 TRUST = 0.5  # weight of what is known of all, beside a neighbour's 1
+APART = 8.0  # where nobody knows whose jobs they are: so many submissions apart, half the weight
 LASTING = 2.0  # who has run for so long is thought to run as long again
 _FADES = tuple(FADE**distance for distance in range(NEAR))
 _FORGET_ALL, _FORGET = 0.998, 0.95  # what is left of older jobs with each newer one: of all jobs, of a part of them
@@ -65,6 +67,8 @@ class _Crowd:
 
     def near(self, seq: int, kind: Kind) -> "_Near":
         """What there is to listen to for one of them."""
+        if not kind.member:
+            return _Near(self, seq, kind)
         at, beside = bisect_left(self.over, seq, key=_seq), bisect_left(self.living, seq, key=_seq)
         itself = beside < len(self.living) and self.living[beside].seq == seq
         before = self.over[at - 1].seq if at else -1, self.living[beside - 1].seq if beside else -1
@@ -160,12 +164,12 @@ class _Near:
         self.told: tuple[float, float] | None = None  # the mean for a prior
         over, living = crowd.over, crowd.living
         at, beside = bisect_left(over, seq, key=_seq), bisect_left(living, seq, key=_seq)
-        found = self._walk(kind, _backwards(over, living, at - 1, beside - 1))
+        found = self._walk(seq, kind, _backwards(over, living, at - 1, beside - 1))
         self.first = -1 if found == FOREVER else found
         at, beside = bisect_right(over, seq, at, key=_seq), bisect_right(living, seq, beside, key=_seq)
-        self.last = self._walk(kind, _forwards(over, living, at, beside))
+        self.last = self._walk(seq, kind, _forwards(over, living, at, beside))
 
-    def _walk(self, kind: Kind, lives: Iterator[tuple[Life, bool]]) -> float:
+    def _walk(self, seq: int, kind: Kind, lives: Iterator[tuple[Life, bool]]) -> float:
         """Listen to one side, the nearest first; returns the last that was listened to, infinite where that was all."""
         ask, limit_s, command, life = kind.ask, kind.limit_s, kind.command, None
         for share in _FADES:
@@ -179,6 +183,8 @@ class _Near:
                 share *= UNLIKE
             if command and other.command == command:
                 share *= SAME
+            if not kind.member:
+                share *= APART / (APART + abs(life.seq - seq))
             if over:
                 self.total += share * life.ran_s
                 self.weight += share
