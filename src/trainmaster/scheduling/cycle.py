@@ -101,11 +101,8 @@ class _Decision(Tries):
         Their place in an order that is costly to find out would come to nothing.
         """
         queues = self.carry.queues.values()
-        if self.policy.preempt is not None or not self.reserved.full or self.space.closing or not self.tally.idle:
+        if self.policy.preempt is not None or not self.reserved.full:
             return queues
-        for ask in {queue[0][2].kind.ask for queue in queues}:
-            if self.space.count(ask.each) < ask.nodes and self.busy(ask).kind != "impossible":
-                self.lost.add(ask)
         return [queue for queue in queues if not self._passes(queue[0][2])]
 
     def _go_sharing(self, sharing: Sharing) -> None:
