@@ -102,7 +102,7 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
         session.out.note(f"no node is up: replayed on what there was last, {last}; others: --cluster '8x8:a100'")
     sites = changed(whole.sites, options["add"], options["remove"])
     settings = Settings(options["preemption_cost"], options["exact"], options["noise"], options["seed"], whole.rules)
-    bounds = quotas(options["quota"], whole)
+    bounds = quotas(options["quota"], replace(whole, sites=sites))
     before = present if path is None else names[0]
     what_if = bool(bounds) or sites != whole.sites or (path is None and names != [before])
     if whole.passed:
