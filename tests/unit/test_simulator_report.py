@@ -226,6 +226,14 @@ def test_a_quota_bounds_a_project_by_name() -> None:
     assert (refused.value.message, refused.value.hint) == ("--quota 'speech=a100:8': no node has any a100", "here are cpus, gpu, gpus")
 
 
+def test_that_some_never_start_is_said_before_what_it_flatters() -> None:
+    rules = with_quotas(Cluster(), {("vision", "gpus"): 0.0})
+    then = run(Case("then", crowd(), POLICIES["fifo"], Settings(rules=rules), 0)).measures
+    told = differences(result(crowd()).measures, then)
+    assert told[0] == "60 jobs never start, where it was 0: the other figures leave them out"
+    assert told[1].startswith("waits fall from ")
+
+
 def test_who_may_never_start_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = with_quotas(Cluster(), {("vision", "gpus"): 0.0})
     for policy in ("fifo", "least-attained", "fair-share"):  # the second looks again every now and then, whatever happens
