@@ -64,8 +64,8 @@ def test_a_table(told: Any) -> None:
         0,
         [
             "PROJECT  GPU H  CPU H  SHARE %  JOBS  ATTEMPTS  LOST GPU H  COST EUR  COST USD",
-            "vision   1,235      -     90.0    12        15      0.0123  3,086.40      0.00",
-            "text         -   9.88     10.0     1         1           -      0.00      0.50",
+            "vision   1,235      -     90.0    12        15      0.0123  3,086.40         -",
+            "text         -   9.88     10.0     1         1           -         -      0.50",
             "all      1,235   9.88    100.0    13        16      0.0123  3,086.40      0.50",
         ],
     )
@@ -78,6 +78,12 @@ def test_a_table(told: Any) -> None:
 def test_what_nobody_used_has_no_column(told: Any) -> None:
     only = answering([line("text", cpu_hours=9.876, share=1.0, jobs=1, attempts=1)], cpu_hours=9.876, share=1.0, jobs=1, attempts=1)
     assert told(only)[1].splitlines() == ["PROJECT  CPU H  SHARE %  JOBS  ATTEMPTS", "text      9.88    100.0     1         1"]
+
+
+def test_a_small_cost_is_not_told_as_none(told: Any) -> None:
+    lines = [line(name, cost={"EUR": amount} if amount else {}) for name, amount in (("a", "0.004"), ("b", "0.005"), ("c", ""))]
+    out = told(answering(lines, cost={"EUR": "0.009"}))[1].splitlines()
+    assert [row.split("  ")[-1].strip() for row in out] == ["COST EUR", "< 0.01", "0.01", "-", "0.01"]
 
 
 def test_nothing_is_said_in_words(told: Any) -> None:

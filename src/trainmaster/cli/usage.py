@@ -100,7 +100,9 @@ def _hours(value: float) -> str:
 
 
 def _money(value: str) -> str:
-    return f"{float(value):,.2f}"
+    """To the hundredth; less than half of one is not nothing."""
+    amount = float(value)
+    return "-" if not amount else f"{amount:,.2f}" if amount >= 0.005 else "< 0.01"
 
 
 def _write_csv(found: Row) -> None:
