@@ -234,6 +234,17 @@ def test_that_some_never_start_is_said_before_what_it_flatters() -> None:
     assert told[1].startswith("waits fall from ")
 
 
+def test_more_nodes_that_hold_more_jobs_are_not_told_as_slower(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{n} {n} -1 100 1 -1 -1 1 -1 -1 1 1 1 -1 -1 -1 -1 -1" for n in range(3)]
+    lines.append("3 3 -1 9000 4 -1 -1 4 -1 -1 1 1 1 -1 -1 -1 -1 -1")
+    Path("wide.swf").write_text("; MaxProcs: 2\n" + "\n".join(lines) + "\n")
+    assert tm(["simulate", "wide.swf", "--add", "cpu: 4 nodes", "--no-report"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[3] == "1 job more can start there: the other figures are of more jobs"
+    assert said.err.startswith("now: 1 job left out, which could never start here; ")
+    assert "then: 1 job left out" not in said.err
+
+
 def test_who_may_never_start_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = with_quotas(Cluster(), {("vision", "gpus"): 0.0})
     for policy in ("fifo", "least-attained", "fair-share"):  # the second looks again every now and then, whatever happens
