@@ -126,9 +126,13 @@ def test_what_the_nodes_cannot_keep_is_said_or_refused(tm: Tm) -> None:
     assert (refused.code, "3 gpus are guaranteed in all; the nodes have 2" in refused.err) == (2, True)
     tm.ok("nodes", "drain", "node1")
     deadline(lambda: tm.json("nodes")[1]["state"] == "drained", "node1 is not drained", 30.0)
-    assert tm.json("apply", "much.yaml")["words"] == [
+    refused = tm("apply", "much.yaml")
+    beyond = "3 gpus are guaranteed in all; the nodes have 1 now, and with those that are away 2"
+    assert (refused.code, beyond in refused.err) == (2, True)
+    (tm.work / "all.yaml").write_text("projects: {v: {quota: {gpus: {guarantee: 2}}}}\npools: {far: {nodes: z-*}}\n")
+    assert tm.json("apply", "all.yaml")["words"] == [
         "pool far: no node matches z-* and is in no earlier pool",
-        "3 gpus are guaranteed in all; the nodes have 1 now (1 away, with 1 more)",
+        "2 gpus are guaranteed in all; the nodes have 1 now (1 away, with 1 more)",
     ]
     (tm.work / "wrong.yaml").write_text("projects: {v: {wait: 2}}\n")
     wrong = tm("apply", "wrong.yaml")

@@ -50,6 +50,7 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
         ("squee", "error: there is no command 'squee'\n  did you mean: tm ps\n"),
         ("xyzzy", "error: there is no command 'xyzzy'\n  all commands: tm --help\n"),
         ("list", "error: there is no command 'list'\n  did you mean: tm ps\n"),
+        ("drain node1", "error: there is no command 'drain'\n  did you mean: tm nodes drain\n"),
         ("status digits-1", "error: there is no command 'status'\n  did you mean: tm show\n"),
         ("train.py --lr 1", "error: there is no command 'train.py'\n  to run it: tm run -- python train.py --lr 1\n"),
         ("python train.py", "error: there is no command 'python'\n  to run it: tm run -- python train.py\n"),

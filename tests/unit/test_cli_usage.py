@@ -1,7 +1,7 @@
 """`tm usage`: what it asks, what it draws, and which times it understands."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from trainmaster.cli.app import run as tm
 from trainmaster.errors import UsageError
 
 NOW_S = datetime(2026, 11, 22, 12, 30).timestamp()
+NOON_S = datetime(2026, 11, 22, 12, 30, tzinfo=UTC).timestamp()
+KIRITIMATI = timezone(timedelta(hours=14))
 HINT = "write how long ago (90m, 24h, 7d), a day (2026-11-30), a time (2026-11-30T14:00), today, or all"
 NOTHING = {"gpu_us": 0, "cpu_us": 0, "gpu_hours": 0.0, "cpu_hours": 0.0, "lost_gpu_hours": 0.0, "lost_cpu_hours": 0.0}
 NOBODY: dict[str, Any] = {**NOTHING, "share": 0.0, "jobs": 0, "attempts": 0, "running": 0, "cost": {}}
@@ -24,8 +26,8 @@ def line(project: str, **changes: Any) -> dict[str, Any]:
 
 
 def answering(lines: list[dict[str, Any]], left_out: int = 0, **total: Any) -> dict[str, Any]:
-    since_s = datetime(2026, 11, 15, 9, 5).timestamp()
-    found = {"by": ["project"], "since_s": since_s, "until_s": NOW_S, "zone": "UTC", "lines": lines, "left_out": left_out}
+    since_s = datetime(2026, 11, 15, 9, 5, tzinfo=UTC).timestamp()
+    found = {"by": ["project"], "since_s": since_s, "until_s": NOON_S, "zone": "UTC", "lines": lines, "left_out": left_out}
     return {**found, "total": {**NOBODY, **total}}
 
 
@@ -62,8 +64,8 @@ def test_a_table(told: Any) -> None:
         0,
         [
             "PROJECT  GPU H  CPU H  SHARE %  JOBS  ATTEMPTS  LOST GPU H  COST EUR  COST USD",
-            "vision   1,235      -     90.0    12        15      0.0123  3,086.40      0.00",
-            "text         -   9.88     10.0     1         1           -      0.00      0.50",
+            "vision   1,235      -     90.0    12        15      0.0123  3,086.40         -",
+            "text         -   9.88     10.0     1         1           -         -      0.50",
             "all      1,235   9.88    100.0    13        16      0.0123  3,086.40      0.50",
         ],
     )
@@ -76,6 +78,12 @@ def test_a_table(told: Any) -> None:
 def test_what_nobody_used_has_no_column(told: Any) -> None:
     only = answering([line("text", cpu_hours=9.876, share=1.0, jobs=1, attempts=1)], cpu_hours=9.876, share=1.0, jobs=1, attempts=1)
     assert told(only)[1].splitlines() == ["PROJECT  CPU H  SHARE %  JOBS  ATTEMPTS", "text      9.88    100.0     1         1"]
+
+
+def test_a_small_cost_is_not_told_as_none(told: Any) -> None:
+    lines = [line(name, cost={"EUR": amount} if amount else {}) for name, amount in (("a", "0.004"), ("b", "0.005"), ("c", ""))]
+    out = told(answering(lines, cost={"EUR": "0.009"}))[1].splitlines()
+    assert [row.split("  ")[-1].strip() for row in out] == ["COST EUR", "< 0.01", "0.01", "-", "0.01"]
 
 
 def test_nothing_is_said_in_words(told: Any) -> None:
@@ -143,3 +151,24 @@ def test_an_end_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == (
         "error: --until all: that is no end\n  leave --until out for all until now; from the beginning: --since all\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_s"),
+    [
+        ("today", datetime(2026, 11, 23, tzinfo=KIRITIMATI).timestamp()),
+        ("2026-11-20T14:00", datetime(2026, 11, 20, 14, tzinfo=KIRITIMATI).timestamp()),
+        ("2026-11-20T14:00+00:00", 1_795_183_200.0),
+        ("7d", NOON_S - 7 * 86_400),
+    ],
+)
+def test_days_and_times_are_those_of_the_zone_that_is_asked_for(text: str, expected_s: float) -> None:
+    assert times.moment(text, "--since", NOON_S, KIRITIMATI) == expected_s
+
+
+def test_the_period_is_told_in_the_zone_of_its_days(told: Any) -> None:
+    answer = {**answering([VISION]), "by": ["project"], "zone": "+14:00"}
+    _, _, err, asked = told(answer, "--since", "2026-11-20", "--zone", "+14:00")
+    day_s = datetime(2026, 11, 20, tzinfo=KIRITIMATI).timestamp()
+    assert [one.line for one in asked] == [f"GET /usage?by=project&since_s={day_s}&limit=1000&zone=%2B14%3A00"]
+    assert err == "from 2026-11-15 23:05 to 2026-11-23 02:30\n"

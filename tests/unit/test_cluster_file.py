@@ -179,6 +179,8 @@ def test_a_broken_file_is_answered_with_its_places(mutations: list[Mutation], rn
 
 def test_a_file_is_told_from_a_job_by_its_names() -> None:
     assert is_cluster(RIGHT.encode(), "cluster.yaml")
+    assert is_cluster(b"{}\n", "cluster.yaml")
+    assert not is_cluster(b"", "train.yaml")
     assert not is_cluster(b"command: x\nclasses: {}\n", "train.yaml")
     assert not is_cluster(b"nam: x\n", "train.yaml")
 

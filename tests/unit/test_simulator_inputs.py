@@ -138,6 +138,7 @@ def test_a_cluster_file_says_more(tmp_path: Path) -> None:
     [
         ("nodes: 3\n", ":1:1: expected a list of nodes, got a mapping"),
         ("", ":1:1: expected a list of nodes, got nothing"),
+        ("[]\n", ":1:1: expected a list of nodes, got an empty one"),
         ("- {count: 2, gpu: 8}\n", ":1:14: [0].gpu: there is no such field; did you mean 'gpus'?"),
         ("- gpus: 8\n- gpus: a100\n", ":2:9: [1].gpus: expected a number of GPUs, or KIND:NUMBER such as a100:8, got 'a100'"),
         ("- {gpus: 8, count: 0}\n", ":1:20: [0].count: expected a whole number from 1 to 1,000,000, got the number 0"),

@@ -1,6 +1,7 @@
 """What a simulation tells: samples over time, charts, the page, the pictures, what a change would have made of it."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -211,7 +212,8 @@ def test_differences_are_told_where_there_are_any() -> None:
 
 
 def test_a_quota_bounds_a_project_by_name() -> None:
-    bounds = quotas(("vision=32", "speech=a100:8"), crowd())
+    with_a100 = replace(crowd(), sites=(*crowd().sites, *gpu_nodes(1, 8, "a100")))
+    bounds = quotas(("vision=32", "speech=A100:8"), with_a100)
     assert bounds == {("vision", "gpus"): 32.0, ("speech", "a100"): 8.0}
     rules = with_quotas(Cluster(projects=(Project("vision", weight=2.0, quotas=(("gpus", Quota(4.0)),)),)), bounds)
     assert rules.project("vision") == Project("vision", weight=2.0, quotas=(("gpus", Quota(0.0, 32.0, 32.0)),))
@@ -219,6 +221,28 @@ def test_a_quota_bounds_a_project_by_name() -> None:
     for text in ("vision", "vision=", "vision=many", "vision=-1", "=3", "nobody=3"):
         with pytest.raises(UsageError, match="--quota"):
             quotas((text,), crowd())
+    with pytest.raises(UsageError) as refused:
+        quotas(("speech=a100:8",), crowd())
+    assert (refused.value.message, refused.value.hint) == ("--quota 'speech=a100:8': no node has any a100", "here are cpus, gpu, gpus")
+
+
+def test_that_some_never_start_is_said_before_what_it_flatters() -> None:
+    rules = with_quotas(Cluster(), {("vision", "gpus"): 0.0})
+    then = run(Case("then", crowd(), POLICIES["fifo"], Settings(rules=rules), 0)).measures
+    told = differences(result(crowd()).measures, then)
+    assert told[0] == "60 jobs never start, where it was 0: the other figures leave them out"
+    assert told[1].startswith("waits fall from ")
+
+
+def test_more_nodes_that_hold_more_jobs_are_not_told_as_slower(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{n} {n} -1 100 1 -1 -1 1 -1 -1 1 1 1 -1 -1 -1 -1 -1" for n in range(3)]
+    lines.append("3 3 -1 9000 4 -1 -1 4 -1 -1 1 1 1 -1 -1 -1 -1 -1")
+    Path("wide.swf").write_text("; MaxProcs: 2\n" + "\n".join(lines) + "\n")
+    assert tm(["simulate", "wide.swf", "--add", "cpu: 4 nodes", "--no-report"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[3] == "1 job more can start there: the other figures are of more jobs"
+    assert said.err.startswith("now: 1 job left out, which could never start here; ")
+    assert "then: 1 job left out" not in said.err
 
 
 def test_who_may_never_start_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,7 +192,11 @@ def test_the_listing_reads_like_a_compiler() -> None:
     ("data", "message"),
     [
         (b"name: \xff\n", "f:1:7: not UTF-8 text; save the file as UTF-8"),
-        (b"#" * (1024 * 1024 + 1), "f:1:1: the file has 1,048,577 bytes; a spec has at most 1,048,576"),
+        (
+            b"command: true",
+            "f:1:10: command: expected a command such as 'python train.py', or a list of its arguments, got true; write it in quotes",
+        ),
+        (b"#" * (1024 * 1024 + 1), "f:1:1: the file has more than 1,048,576 bytes, as no such file may"),
         (b"a: " + b"[" * 100_000, "f:1:34: nested more than 30 deep"),
         (b"- " * 100_000, "f:1:63: nested more than 30 deep"),
         (b"a: {b: &x [1]}\nc:\n\t- 1", "f:3:1: a tab in the indentation; YAML is indented with spaces"),

@@ -70,7 +70,7 @@ MEANT = {  # what is typed for want of knowing; only hinted at
     "list": "ps", "ls": "ps", "jobs": "ps", "status": "show", "info": "show", "describe": "show",
     "rm": "cancel", "delete": "cancel", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
     "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
-    "cost": "usage", "billing": "usage",
+    "cost": "usage", "billing": "usage", "drain": "nodes drain", "undrain": "nodes resume", "rules": "policy",
 }  # fmt: skip
 
 

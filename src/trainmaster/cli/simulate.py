@@ -102,14 +102,15 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
         session.out.note(f"no node is up: replayed on what there was last, {last}; others: --cluster '8x8:a100'")
     sites = changed(whole.sites, options["add"], options["remove"])
     settings = Settings(options["preemption_cost"], options["exact"], options["noise"], options["seed"], whole.rules)
-    bounds = quotas(options["quota"], whole)
+    changes, both = replace(whole, sites=sites), sites != whole.sites
+    bounds = quotas(options["quota"], changes)
     before = present if path is None else names[0]
-    what_if = bool(bounds) or sites != whole.sites or (path is None and names != [before])
+    what_if = bool(bounds) or both or (path is None and names != [before])
     if whole.passed:
         session.out.note(f"{words.plural(whole.passed, 'job')} passed over: never ran, or not over yet")
     count = options["eta"]
-    now = [Case(_NOW, _possible(session, whole), known[before], settings, count)] if what_if else []
-    then = _possible(session, replace(whole, sites=sites)) if sites != whole.sites or not now else now[0].trace
+    now = [Case(_NOW, _possible(session, whole, f"{_NOW}: " * both), known[before], settings, count)] if what_if else []
+    then = _possible(session, changes, f"{_THEN}: " * both) if both or not now else now[0].trace
     under = replace(settings, rules=with_quotas(settings.rules, bounds))
     return now + [Case(_THEN if what_if and len(names) == 1 else name, then, known[name], under, count) for name in names]
 
@@ -146,7 +147,7 @@ def _history(session: Session) -> "Trace":
             raise UsageError(error.message.replace(str(path), "this server's history"), error.hint) from None
 
 
-def _possible(session: Session, trace: "Trace") -> "Trace":
+def _possible(session: Session, trace: "Trace", case: str) -> "Trace":
     """Without the jobs that the cluster could never hold, of which a word is said. Raises: UsageError where none is left."""
     from trainmaster.simulator.cluster import described  # noqa: PLC0415
     from trainmaster.simulator.trace import possible  # noqa: PLC0415
@@ -161,7 +162,7 @@ def _possible(session: Session, trace: "Trace") -> "Trace":
         raise UsageError(
             f"no job fits on {described(trace.sites) or 'no nodes'}: {told}", "name the nodes: --cluster '8x8:a100'"
         )
-    session.out.note(f"{words.plural(len(left), 'job')} left out, which could never start here; the first: {told}")
+    session.out.note(f"{case}{words.plural(len(left), 'job')} left out, which could never start here; the first: {told}")
     return kept
 
 

@@ -1,7 +1,7 @@
 """Times as a person writes them: how long, and since when; and the time zone that this machine is in."""
 
 import os
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 from trainmaster.errors import UsageError
 
@@ -22,17 +22,18 @@ def seconds(text: str, option: str, hint: str) -> float:
         raise UsageError(f"{option}: {error.message()}", hint) from error
 
 
-def moment(text: str, option: str, now_s: float) -> float:
-    """`7d` (ago), `now`, `today`, `2026-11-30`, `2026-11-30T14:00` (by the clocks here), `all`: seconds since the epoch.
+def moment(text: str, option: str, now_s: float, zone: tzinfo | None = None) -> float:
+    """`7d` (ago), `now`, `today`, `2026-11-30`, `2026-11-30T14:00`, `all`: seconds since the epoch.
 
-    Raises: UsageError.
+    Days and times are those of the zone, of this machine's without one. Raises: UsageError.
     """
     hint = "write how long ago (90m, 24h, 7d), a day (2026-11-30), a time (2026-11-30T14:00), today, or all"
     if text in ("all", "now"):
         return 0.0 if text == "all" else now_s
-    day = datetime.fromtimestamp(now_s).date().isoformat() if text == "today" else text
+    day = datetime.fromtimestamp(now_s, zone).date().isoformat() if text == "today" else text
     try:
-        return max(0.0, datetime.fromisoformat(day).timestamp())
+        there = datetime.fromisoformat(day)
+        return max(0.0, (there.replace(tzinfo=zone) if there.tzinfo is None else there).timestamp())
     except (ValueError, OverflowError, OSError):
         if text.isdigit():
             raise UsageError(f"{option}: {text} of what?; did you mean '{text}d'?", hint) from None

@@ -4,7 +4,7 @@ import csv
 import sys
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from trainmaster.cli import times, words
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import Row
 from trainmaster.errors import UsageError
+from trainmaster.spec.zones import zone_of
 
 _AMOUNTS = (
     "gpu_hours", "cpu_hours", "share", "jobs", "attempts", "running", "lost_gpu_hours", "lost_cpu_hours", "gpu_us", "cpu_us",
@@ -28,7 +29,7 @@ _HEADERS = {"gpu_hours": "gpu h", "cpu_hours": "cpu h", "lost_gpu_hours": "lost 
 @click.option("--since", default="7d", show_default=True, metavar="WHEN", help="7d (ago), today, 2026-11-30, or all.")
 @click.option("--until", metavar="WHEN", help="Likewise, but all; now, where it is left out.")
 @click.option("--project", help="Only of this project.")
-@click.option("--zone", help="Whose days: UTC, Europe/Berlin, +02:00; this machine's, where it is left out.")
+@click.option("--zone", help="Whose days and times: UTC, Europe/Berlin, +02:00; this machine's, where it is left out.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Lines.")
 @click.option("--csv", "as_csv", is_flag=True, help="Answer in CSV.")
 @remote
@@ -42,8 +43,10 @@ def usage(session: Session, by: str, since: str, until: str | None, project: str
         raise UsageError("--csv and --json say different things", "give one of them")
     if until == "all":
         raise UsageError("--until all: that is no end", "leave --until out for all until now; from the beginning: --since all")
-    query = {"by": by, "since_s": times.moment(since, "--since", now_s), "project": project, "limit": form["limit"]}
-    query |= {"zone": form["zone"] or times.zone(), "until_s": None if until is None else times.moment(until, "--until", now_s)}
+    zone = form["zone"] and zone_of(form["zone"])
+    query = {"by": by, "since_s": times.moment(since, "--since", now_s, zone), "project": project, "limit": form["limit"]}
+    until_s = None if until is None else times.moment(until, "--until", now_s, zone)
+    query |= {"zone": form["zone"] or times.zone(), "until_s": until_s}
     found = session.client(start=False).usage(**query)
     if out.json:
         out.value(found)
@@ -77,13 +80,14 @@ def _draw(session: Session, found: Row) -> None:
 
 def _period(found: Mapping[str, Any]) -> str:
     """`from 2026-11-15 14:03 to now, days of Europe/Berlin`."""
-    since = f"from {_time(found['since_s'])}" if found["since_s"] else "from the beginning"
+    zone = zone_of(found["zone"])
+    since = f"from {_time(found['since_s'], zone)}" if found["since_s"] else "from the beginning"
     days = f", days of {found['zone']}" if "day" in found["by"] else ""
-    return f"{since} to {_time(found['until_s'])}{days}"
+    return f"{since} to {_time(found['until_s'], zone)}{days}"
 
 
-def _time(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s).strftime("%Y-%m-%d %H:%M")
+def _time(time_s: float, zone: tzinfo) -> str:
+    return datetime.fromtimestamp(time_s, zone).strftime("%Y-%m-%d %H:%M")
 
 
 def _heading(value: str) -> str:
@@ -96,7 +100,9 @@ def _hours(value: float) -> str:
 
 
 def _money(value: str) -> str:
-    return f"{float(value):,.2f}"
+    """To the hundredth; less than half of one is not nothing."""
+    amount = float(value)
+    return "-" if not amount else f"{amount:,.2f}" if amount >= 0.005 else "< 0.01"
 
 
 def _write_csv(found: Row) -> None:

@@ -1,6 +1,6 @@
 """What a change would have made of it, in words. Pure."""
 
-from trainmaster.cli.words import span
+from trainmaster.cli.words import plural, span
 from trainmaster.simulator.measures import Measures
 
 _NOTICED, _NOTICED_S = 0.05, 1.0  # smaller differences are none
@@ -8,15 +8,16 @@ _PROJECTS = 8  # told of, those with the greatest difference
 
 
 def differences(now: Measures, then: Measures) -> list[str]:
-    """Sentences, the whole first: `waits of vision fall from 3.1 h to 0.9 h`."""
+    """Sentences, first of whom the rest is not told alike, then the whole: `waits of vision fall from 3.1 h to 0.9 h`."""
     told = [
+        _left_out(now, then),
+        _fitting(now, then),
         _moved("waits", now.wait_mean_s, then.wait_mean_s) or f"waits stay at {span(now.wait_mean_s)}",
         _moved("the time from submission to end", now.completion_mean_s, then.completion_mean_s, one=True),
         _shifted("use of the cluster", now.utilisation, then.utilisation),
         _preempted(now, then),
         _moved("the longest wait", now.wait_max_s, then.wait_max_s, one=True),
         *(_projects(now, then) if len(now.projects) > 1 else []),
-        _left_out(now, then),
     ]
     return [one for one in told if one]
 
@@ -53,3 +54,11 @@ def _left_out(now: Measures, then: Measures) -> str:
     if then.never == now.never:
         return ""
     return f"{then.never:,} jobs never start, where it was {now.never:,}: the other figures leave them out"
+
+
+def _fitting(now: Measures, then: Measures) -> str:
+    more = then.jobs + then.never - now.jobs - now.never
+    if not more:
+        return ""
+    which = "more" if more > 0 else "fewer"
+    return f"{plural(abs(more), 'job')} {which} can start there: the other figures are of {which} jobs"

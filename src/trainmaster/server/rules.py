@@ -97,10 +97,12 @@ def unkept(rules: Cluster, nodes: Sequence[Node]) -> Iterator[str]:
     for resource, asked in _guaranteed(rules).items():
         if asked <= here.get(resource, 0.0):
             continue
-        there = f"{asked:g} {resource} are guaranteed in all; the nodes have {here.get(resource, 0.0):g}"
-        if not away and nodes:
-            raise UsageError(there, "guarantee less, or add nodes first; tm nodes lists them")
-        yield f"{there} now ({len(away)} away, with {whole.get(resource, 0.0) - here.get(resource, 0.0):g} more)"
+        has, more = here.get(resource, 0.0), whole.get(resource, 0.0) - here.get(resource, 0.0)
+        there = f"{asked:g} {resource} are guaranteed in all; the nodes have {has:g}"
+        if nodes and asked > whole.get(resource, 0.0):
+            besides = f" now, and with those that are away {has + more:g}" if away else ""
+            raise UsageError(f"{there}{besides}", "guarantee less, or add nodes first; tm nodes lists them")
+        yield f"{there} now ({len(away)} away, with {more:g} more)"
 
 
 def _capacity(nodes: Iterable[Node]) -> dict[str, float]:

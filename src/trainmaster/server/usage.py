@@ -1,13 +1,10 @@
 """What was used, by whom, and what it cost: the ledger, added up."""
 
 import math
-import re
 import time
 from dataclasses import dataclass
-from datetime import UTC, timedelta, timezone, tzinfo
 from difflib import get_close_matches
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
@@ -17,10 +14,9 @@ from trainmaster.model.ledger import US_PER_HOUR
 from trainmaster.ports.store import ChargeQuery
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.accounting import BY, LINES_MAX, Calendar, Line, Period, tally
+from trainmaster.spec.zones import zone_of
 
 router = APIRouter(tags=["usage"])
-
-_OFFSET = re.compile(r"([+-])(\d\d):(\d\d)\Z")
 
 
 class Used(BaseModel):
@@ -83,20 +79,6 @@ def usage(request: Request, query: Annotated[UsageQuery, Depends()]) -> bodies.J
             "total": _used(whole, whole),
         }
     )
-
-
-def zone_of(name: str) -> tzinfo:
-    """Raises: UsageError."""
-    if name == "UTC":
-        return UTC
-    match = _OFFSET.match(name)
-    if match is not None and int(match[2]) < 24 and int(match[3]) < 60:
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-        return timezone(-offset if match[1] == "-" else offset)
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UsageError(f"there is no time zone {name[:40]!r}", "write UTC, a name such as Europe/Berlin, or +02:00") from None
 
 
 def _headings(text: str) -> tuple[str, ...]:

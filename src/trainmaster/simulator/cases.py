@@ -50,10 +50,11 @@ def with_quotas(rules: Cluster, quotas: Mapping[tuple[str, str], float]) -> Clus
 def quotas(texts: tuple[str, ...], trace: Trace) -> dict[tuple[str, str], float]:
     """`vision=32` (GPUs, or CPUs where there are none), `vision=a100:32`, by (project, resource).
 
-    Raises: UsageError, for a project that has no job too.
+    Raises: UsageError, for a project that has no job and a resource that no node has too.
     """
     projects = sorted({one.project for one in trace.arrivals})
     usual = GPUS if any(site.devices for site in trace.sites) else CPUS
+    kinds = {usual, GPUS, CPUS, *(kind for site in trace.sites for kind in site.cell.kinds)}
     found: dict[tuple[str, str], float] = {}
     for text in texts:
         name, _, amount = text.partition("=")
@@ -67,5 +68,8 @@ def quotas(texts: tuple[str, ...], trace: Trace) -> dict[tuple[str, str], float]
         if name.strip() not in projects:
             few = ", ".join(projects[:10]) + (" and others" if len(projects) > 10 else "")
             raise UsageError(f"--quota {text!r}: no job is of project {name.strip()!r}", f"projects here: {few}")
-        found[name.strip(), resource.strip().lower() or usual] = limit
+        kind = resource.strip().lower() or usual
+        if kind not in kinds:
+            raise UsageError(f"--quota {text!r}: no node has any {kind}", f"here are {', '.join(sorted(kinds))}")
+        found[name.strip(), kind] = limit
     return found

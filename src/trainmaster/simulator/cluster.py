@@ -51,7 +51,8 @@ def _of_file(path: Path) -> tuple[Site, ...]:
         raise SpecError(error.message, _HINT, error.details) from error
     faults: list[Fault] = [*document.faults]
     if not isinstance(document.value, list) or not document.value:
-        faults.append(_at(document.where, (), f"expected a list of nodes, got {describe(document.value)}"))
+        got = "an empty one" if document.value == [] else describe(document.value)
+        faults.append(_at(document.where, (), f"expected a list of nodes, got {got}"))
         raise spec_error(faults, _HINT)
     sites: list[Site] = []
     for at, entry in enumerate(document.value):

@@ -88,13 +88,14 @@ def from_mapping(mapping: object) -> Cluster:
 
 
 def is_cluster(data: bytes, file: str) -> bool:
-    """Whether a file is about a cluster, not about a job, by its names, misspelt ones too.
+    """Whether a file is about a cluster, not about a job, by its names, misspelt ones too. `{}` is every default of one.
 
     Raises: SpecError when it is not YAML at all.
     """
     value = parse(data, file).value
-    jobs = isinstance(value, dict) and ("command" in value or "python" in value)
-    return isinstance(value, dict) and not jobs and any(_means_cluster(name, below) for name, below in value.items())
+    if not isinstance(value, dict) or "command" in value or "python" in value:
+        return False
+    return not value or any(_means_cluster(name, below) for name, below in value.items())
 
 
 def _means_cluster(name: object, below: object) -> bool:

@@ -237,6 +237,8 @@ def command(value: object) -> str | tuple[str, ...]:
     expected = "a command such as 'python train.py', or a list of its arguments"
     if isinstance(value, str):
         return text(value, expected)
+    if isinstance(value, bool):
+        raise refusal(expected, value, message=f"expected {expected}, got {describe(value)}; write it in quotes")
     if not isinstance(value, list | tuple):
         raise refusal(expected, value)
     if not value or (isinstance(value[0], str) and not value[0].strip()):

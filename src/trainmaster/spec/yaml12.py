@@ -102,7 +102,7 @@ def parse(data: bytes, file: str) -> Document:
 
 def _decoded(data: bytes, file: str) -> str:
     if len(data) > SIZE_MAX_BYTES:
-        raise _unreadable(file, (1, 1), f"the file has {len(data):,} bytes; a spec has at most {SIZE_MAX_BYTES:,}")
+        raise _unreadable(file, (1, 1), f"the file has more than {SIZE_MAX_BYTES:,} bytes, as no such file may")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
