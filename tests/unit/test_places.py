@@ -9,6 +9,7 @@ from trainmaster.scheduling import nouns, words
 from trainmaster.scheduling.ask import Ask, Shape, ask_of, confined
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
+from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import grouped, impossible, why
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import ARRIVED, Changes, Plan, Refusal, Snapshot
@@ -207,3 +208,19 @@ def test_the_queue_and_why_say_the_same_of_what_is_preferred_within_what_must_be
         assert row({**listed, "asks": asks, "reason": refused.text}, 0.0)[-1] == said
     kept = Refusal("reserved", "waiting for 1 CPU: what is free is kept for a job ahead of it")
     assert why(one, snapshot, 1, kept) == f"j-9 is number 1 in the queue, {kept.text}"
+
+
+@pytest.mark.parametrize(
+    ("placement", "notes"),
+    [
+        (PlacementSpec(within="rack", prefer="host", near="corpus"), []),
+        (PlacementSpec(within="node", near="checkpoint"), []),
+        (PlacementSpec(prefer="rakc"), ["placement.prefer: no node has the label 'rakc'; there are the labels rack, zone"]),
+        (PlacementSpec(within="shelf"), ["placement.within: no node has the label 'shelf'; there are the labels rack, zone"]),
+        (PlacementSpec(near="corpse"), ["placement.near: no node has the data 'corpse'; there is corpus, images"]),
+    ],
+)
+def test_wishes_that_mean_nothing_here_are_told(placement: PlacementSpec, notes: list[str]) -> None:
+    labels = [(("data", "corpus,images"), ("rack", "r1")), (("zone", "z"),), ()]
+    assert unlabelled(placement, labels) == notes
+    assert all(line.endswith("there is none") for line in unlabelled(PlacementSpec(prefer="rack", near="x"), []))

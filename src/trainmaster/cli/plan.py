@@ -77,7 +77,7 @@ def _told(found: Row) -> list[str]:
         lines += [head + _share(share) for head, share in zip(heads, placement, strict=True)]
     if found["cost"] is not None:
         lines.append(f"costs    {_cost(found['cost'])}")
-    return [*lines, *_delays(found["delays"])]
+    return [*lines, *_delays(found["delays"]), *(f"note     {line}" for line in found["notes"])]
 
 
 def _asked(spec: Row) -> Row:

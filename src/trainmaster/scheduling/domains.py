@@ -5,11 +5,13 @@ Levels are the names of labels that an administrator gives (`zone`, `block`, `ra
 two zones are two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from trainmaster.model.cluster import Labels
+from trainmaster.model.spec import PlacementSpec
 
 LEVELS = ("zone", "block", "rack")  # the widest first
+CHECKPOINT, DATA = "checkpoint", "data"  # what `near` may say besides a name of data; the label that names data
 HOST, NODE = "host", "node"
 BOTH = "/"  # between levels, where one domain of each is meant
 NOWHERE = -1  # the domain of a node that has no such label
@@ -31,6 +33,26 @@ def domain_of(level: str, name: str, labels: Labels, host: str) -> Domain | None
         return None
     above = LEVELS[: LEVELS.index(level)] if level in LEVELS else ()
     return (*(found.get(one, "") for one in above), found[level])
+
+
+def unlabelled(placement: PlacementSpec, labels: Iterable[Labels]) -> list[str]:
+    """What `placement` says that means nothing on nodes with these labels: each in a sentence."""
+    known: dict[str, set[str]] = {}
+    for one in labels:
+        for name, value in one:
+            known.setdefault(name, set()).add(value)
+    data = {name for value in known.pop(DATA, ()) for name in value.split(",")}
+    found = []
+    for key, level in (("within", placement.within), ("prefer", placement.prefer)):
+        if level is not None and level not in (HOST, NODE, *known):
+            found.append(f"placement.{key}: no node has the label {level!r}; there {_there(known, 'are the labels')}")
+    if placement.near not in (None, CHECKPOINT, *data):
+        found.append(f"placement.near: no node has the data {placement.near!r}; there {_there(data, 'is')}")
+    return found
+
+
+def _there(names: Collection[str], are: str) -> str:
+    return f"{are} {', '.join(sorted(names))}" if names else "is none"
 
 
 def numbered(domains: Sequence[Domain | None]) -> tuple[list[int], list[Domain]]:

@@ -11,7 +11,7 @@ from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.model.spec import Choose, JobSpec
 from trainmaster.scheduling.ask import Ask, Shape, amounts, asked, milli
 from trainmaster.scheduling.cells import FOREVER, Cell
-from trainmaster.scheduling.places import CHECKPOINT
+from trainmaster.scheduling.domains import CHECKPOINT
 from trainmaster.scheduling.share import Account, Member
 from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.space import Grant, Site

@@ -8,13 +8,12 @@ from trainmaster.model.spec import Strategy
 from trainmaster.scheduling.ahead import Kept, choose
 from trainmaster.scheduling.ask import Ask, confined
 from trainmaster.scheduling.cells import Cell, Taste
-from trainmaster.scheduling.domains import HOST, LEVELS, NOWHERE
+from trainmaster.scheduling.domains import CHECKPOINT, DATA, HOST, LEVELS, NOWHERE
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Run, Task
 from trainmaster.scheduling.wish import Wish
 
 Places = Iterable[tuple[int, list[int]]]  # cells by number with their nodes, the best first; a cell may come in parts
-CHECKPOINT, DATA = "checkpoint", "data"  # what `near` may say besides a name of data; the label that names data
 
 
 def pack(space: Space, ask: Ask) -> Places:

@@ -12,6 +12,7 @@ from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import accounts, allocation, pasts
 from trainmaster.scheduling.nouns import snapshot as world
@@ -170,7 +171,8 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
     job = pending_job(InboxRow(2**62, row.key, "it", now_s, command))  # `it`, as sentences call it
     if job.state is State.HELD:
         held = f"it would be held: {job.reason}"
-        found: View = {"placement": None, "reason": held, "position": None, "eta_s": None, "cost": None, "delays": []}
+        nothing: View = dict.fromkeys(("placement", "position", "eta_s", "cost"))
+        found: View = {**nothing, "reason": held, "delays": [], "notes": []}
     else:
         seen = snapshot(desk, (job,))
         policy = chosen(seen.rules)
@@ -191,6 +193,7 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
             "eta_s": outlook.waits_view(waits, known),
             "cost": outlook.cost(seen, policy, known.lifetimes, mine),
             "delays": outlook.delays(seen, policy, known.lifetimes, mine),
+            "notes": unlabelled(job.spec.placement, [site.labels for site in seen.sites]),
         }  # fmt: skip
     return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}
 

@@ -75,6 +75,7 @@ class Planned(BaseModel):
     eta_s: Eta | None = Field(description="how long it would wait; null where it starts at once, or nobody can say")
     cost: Cost | None = Field(description="null: no node has a price")
     delays: list[Delay] = Field(description="those that would start later for it, the most delayed first")
+    notes: list[str] = Field(description="what its spec says of places that means nothing on the nodes there are")
     spec: dict[str, Any] = Field(description="complete, defaults filled in")
     code: dict[str, Any]
 
