@@ -6,7 +6,7 @@ of a hundred thousand jobs has a few dozen of them, and everything that is found
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -48,16 +48,14 @@ class Ask:
     each: Shape
     lead: Shape | None = None
     within: str | None = None
+    first: Shape = field(init=False, repr=False)  # what the first node must have
+    gpu_milli: int = field(init=False, repr=False)  # GPUs of the whole gang, in thousandths
 
-    @property
-    def first(self) -> Shape:
-        """What the first node must have."""
-        return self.lead or self.each
-
-    @property
-    def gpu_milli(self) -> int:
-        """GPUs of the whole gang, in thousandths."""
-        return self.each.gpu_milli * (self.nodes - 1) + self.first.gpu_milli
+    def __post_init__(self) -> None:
+        """What everybody asks for all the time."""
+        first = self.lead or self.each
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "gpu_milli", self.each.gpu_milli * (self.nodes - 1) + first.gpu_milli)
 
 
 def ask_of(nodes: int, each: Shape, lead: Shape | None = None, within: str | None = None) -> Ask:

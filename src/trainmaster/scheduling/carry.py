@@ -11,6 +11,7 @@ from trainmaster.scheduling.cells import FOREVER, Cells
 from trainmaster.scheduling.choices import Market
 from trainmaster.scheduling.explain import Group, grouped, kept_back
 from trainmaster.scheduling.fair import Holdings
+from trainmaster.scheduling.line import Line, line_of
 from trainmaster.scheduling.order import STILL_S, Key
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import Tally
@@ -55,6 +56,7 @@ class Carry:
         self.kept: dict[str, Any] = {}  # the policy's own
         self.holdings = Holdings()
         self.tally = Tally(DEFAULT, ())
+        self._line: Line | None = None  # the same in numbers, where these are enough
         self.last: Any = None  # the last one, to go on with where only more has arrived
 
     def kept_back(self, ask: Ask) -> Refusal:
@@ -64,12 +66,23 @@ class Carry:
             found = self._reserved[ask] = kept_back(ask)
         return found
 
+    def lined_up(self, snapshot: Snapshot, policy: Policy) -> Line | None:
+        """The snapshot as a line; None where counting nodes is not enough, or was not when this began."""
+        if self._line is not None and self._line.follow(snapshot, policy):
+            return self._line
+        if self._line is not None or not self._knows(snapshot, policy):
+            self._line = line_of(snapshot, policy)
+        return self._line
+
+    def _knows(self, snapshot: Snapshot, policy: Policy) -> bool:
+        """Whether the log leads from what it has seen to this snapshot."""
+        same = snapshot.changes is not None and snapshot.changes is self.changes and self.sites is snapshot.sites
+        return same and self.tally.rules is snapshot.rules and policy is self.policy
+
     def follow(self, snapshot: Snapshot, policy: Policy) -> list[Task] | None:
         """Become what the snapshot says. The arrivals, if all else that happened is what the last plan asked for; else None."""
         changes = snapshot.changes
-        same = changes is not None and changes is self.changes and self.sites is snapshot.sites
-        same = same and self.tally.rules is snapshot.rules
-        if changes is None or not same or policy is not self.policy:
+        if changes is None or not self._knows(snapshot, policy):
             self.policy = policy
             self._begin(snapshot, policy)
             return None

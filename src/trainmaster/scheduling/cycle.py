@@ -33,6 +33,9 @@ def cycle(snapshot: Snapshot, policy: Policy, carry: Carry | None = None) -> tup
 
 
 def _planned(snapshot: Snapshot, policy: Policy, carry: Carry) -> Plan:
+    line = carry.lined_up(snapshot, policy)
+    if line is not None:
+        return line.plan(snapshot.now_s)
     fresh, decision = carry.follow(snapshot, policy), carry.last
     if fresh is None or not isinstance(decision, _Decision) or not decision.go_on(snapshot, fresh):
         decision = carry.last = _Decision(snapshot, policy, carry)
@@ -171,12 +174,9 @@ class _Decision(Tries):
         """Whether it asks for more nodes than can give a member's part, where that is all there is to say."""
         if self.space.closing or not self.tally.idle:
             return False
-        able = self.able.get(ask.each)
-        if able is None:
-            able = self.able[ask.each] = self.space.count(ask.each)
-        if able < ask.nodes:
+        if self.space.count(ask.each) < ask.nodes:
             self.lost.add(ask)
-        return able < ask.nodes
+        return ask in self.lost
 
     def _goes_on(self, task: Task) -> bool:
         """Whether those behind it of its kind are to be tried too: it started, or waits for something of its own."""

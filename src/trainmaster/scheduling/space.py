@@ -80,6 +80,7 @@ class Space:
         self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
         self.until_s = 0.0  # nodes that close before are left out of every count
         self._domains: dict[str, tuple[list[int], list[Domain]]] = {}
+        self._fitting: dict[Shape, list[tuple[int, list[int]]]] = {}
         for node, site in enumerate(self.sites):
             if site.open:
                 self.nodes.setdefault(self.of[node], []).append(node)
@@ -89,10 +90,13 @@ class Space:
         self._shift(list(grants), -1)
 
     def fitting(self, shape: Shape) -> list[tuple[int, list[int]]]:
-        """Cells that can give `shape`, with their open nodes."""
-        gives, gpus, nodes = self.giving(shape), shape.gpu_milli, self.nodes
-        enough = chain.from_iterable([some for left, some in self._by_gpus.items() if left >= gpus]) if gpus else nodes
-        return [(number, nodes[number]) for number in enough if gives(number)]
+        """Cells that can give `shape`, with their open nodes: as they are until something is taken or comes back."""
+        found = None if self.closing else self._fitting.get(shape)
+        if found is None:
+            gives, gpus, nodes = self.giving(shape), shape.gpu_milli, self.nodes
+            enough = chain.from_iterable([some for left, some in self._by_gpus.items() if left >= gpus]) if gpus else nodes
+            found = self._fitting[shape] = [(number, nodes[number]) for number in enough if gives(number)]
+        return found
 
     def domains(self, level: str) -> tuple[list[int], list[Domain]]:
         """The number of each node's domain of a level, and the domains by number."""
@@ -116,7 +120,10 @@ class Space:
 
     def count(self, shape: Shape) -> int:
         """How many open nodes can give `shape`."""
-        return sum([len(nodes) for _, nodes in self.fitting(shape)])
+        count = 0
+        for _, nodes in self.fitting(shape):
+            count += len(nodes)
+        return count
 
     def has(self, grant: Grant) -> bool:
         """Whether all that is in `grant`, on those very devices, is free now and its nodes are open."""
@@ -259,6 +266,8 @@ class Space:
                 of[node] = number
                 if sites[node].open:
                     moved.setdefault((old, number), []).append(node)
+        if moved:
+            self._fitting.clear()
         for (old, number), some in moved.items():
             left = _without(self.nodes[old], some)
             if left:
@@ -267,7 +276,7 @@ class Space:
                 del self.nodes[old]
                 self._by_gpus[self.cells.left[old][0]].remove(old)
             if number in self.nodes:
-                self.nodes[number] = _with(self.nodes[number], some)
+                self.nodes[number] = merged(self.nodes[number], some)
             else:
                 self.nodes[number] = sorted(some)
                 self._by_gpus.setdefault(self.cells.left[number][0], set()).add(number)
@@ -283,7 +292,7 @@ def _without(nodes: list[int], some: list[int]) -> list[int]:
     return nodes
 
 
-def _with(nodes: list[int], some: list[int]) -> list[int]:
+def merged(nodes: list[int], some: Sequence[int]) -> list[int]:
     """Sorted nodes with some more, in place."""
     if len(some) * FEW > len(nodes):
         nodes += some

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from trainmaster.scheduling.ahead import Kept
-from trainmaster.scheduling.ask import Ask, Shape, ask_of
+from trainmaster.scheduling.ask import Ask, ask_of
 from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import cheapest, joined, patience, refusal, sooner, sought
@@ -52,7 +52,6 @@ class Tries:
         self.placements: list[Placement] = []
         self.refused: dict[Kind, Refusal] = {}
         self.handovers: list[Handover] = []
-        self.able: dict[Shape, int] = {}  # how many nodes can give it, while nothing is taken
         self.depth = policy.depth(snapshot)
         self.reserved = Reserved(carry.space, self.depth)
         self.view = policy.study(snapshot, carry.kept)
@@ -112,10 +111,7 @@ class Tries:
         known = self.carry.busy.get(ask)
         if known is not None and known.kind == "impossible" and ask.lead is None and ask.within is None:
             return None, (), None  # there are fewer such nodes than it asks for
-        able = None if space.closing else self.able.get(ask.each)
-        if able is None:
-            able = self.able[ask.each] = space.count(ask.each)
-        if able < ask.nodes:
+        if space.count(ask.each) < ask.nodes:
             return None, (), None
         kept = [one for one in self.reserved.kept if one.at_s < end_s]
         shut = self.tally.shut(task.kind)
@@ -281,7 +277,6 @@ class Tries:
         ask, space = task.kind.ask, self.space
         self.reserved.spend(chosen, ask, end_s)
         grant = space.take(ask, chosen)
-        self.able.clear()
         self.walk = None
         self.charge(task)
         self.reserved.placed(grant, end_s)
