@@ -45,9 +45,22 @@ def test_before_anything_is_known_it_is_an_hour_or_a_part_of_the_limit() -> None
 
 def test_one_neighbour_counts_more_than_what_is_known_of_all() -> None:
     view = foresight(over(1, kind(), 1000.0))
-    of_all = ((HOUR_S + 1000.0) / 2 + 1000.0) / 2
-    of_its_owner = (of_all + 1000.0) / 2
-    assert view.left_s(task(2, kind())) == pytest.approx((1000.0 + TRUST * of_its_owner) / (1.0 + TRUST))
+    long, short = HOUR_S**0.5, 1000.0**0.5
+    of_all = (long + short) / 2
+    of_its_owner = ((of_all + short) / 2 + short) / 2
+    heavy = (HOUR_S + 1000.0) / 2 / of_all**2
+    root = (short + TRUST * of_its_owner) / (1.0 + TRUST)
+    assert view.left_s(task(2, kind())) == pytest.approx(root**2 * heavy)
+
+
+def test_a_long_neighbour_does_not_outweigh_short_ones_but_what_all_have_of_such_is_added() -> None:
+    """The same neighbours, once where the jobs of all others took equally long and once where these had long ones too."""
+    own = [over(seq, kind(), 100_000.0 if seq == 1004 else 100.0) for seq in range(1000, 1009)]
+    even = [over(seq, kind(member=f"m{seq % 20}"), 5000.0) for seq in range(400)]
+    apart = [over(seq, kind(member=f"m{seq % 20}"), 100_000.0 if seq % 20 == 0 else 0.0) for seq in range(400)]
+    in_even, in_apart = (foresight(*others, *own).left_s(task(1009, kind())) for others in (even, apart))
+    assert in_even < sum(one.ran_s for one in own) / len(own) / 3
+    assert in_apart > 5 * in_even
 
 
 def test_where_nobody_knows_whose_they_are_those_that_came_together_are_of_one() -> None:

@@ -6,12 +6,14 @@ narrowed down step by step. Jobs of nobody in particular are of several people: 
 already says that it takes longer than it has run.
 
 The mean is arithmetic: who starts a job that cannot be stopped is held by its long cases as long as they take (medians did
-worse). Sources: D. Tsafrir, Y. Etsion and D. Feitelson, IEEE TPDS 18(6), 2007, for the owner's last jobs; the weights are ours.
+worse). Without a limit one long case would outweigh all other neighbours: there they tell, by the mean of their roots, only
+where the like of it is, and all jobs how far above the square of that their mean is. Sources: D. Tsafrir, Y. Etsion and
+D. Feitelson, IEEE TPDS 18(6), 2007, for the owner's last jobs; the weights, and the way from roots to the mean, are ours.
 """
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterator
-from math import exp2, log2
+from math import exp2, log2, sqrt
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import DAY_S
@@ -86,7 +88,7 @@ class Predictor:
         self.seen = 0  # how many of `ended`
         self._crowds: dict[Owner, _Crowd] = {}
         self._running: set[Owner] = set()
-        self._means: dict[Hashable, tuple[float, float]] = {}  # sum and weight of shares of the limit, or of seconds
+        self._sums: dict[Hashable, tuple[float, float, float]] = {}  # shares of the limit, or seconds; the same bent; weight
         self._near: dict[int, _Near] = {}  # by order of submission
         self._known: dict[int, tuple[int, int, float]] = {}  # how much was known, and what came of it
 
@@ -128,7 +130,8 @@ class Predictor:
         near = self._near.get(task.seq)
         if near is None or near.touched(crowd):
             near = self._near[task.seq] = crowd.near(task.seq, kind)
-        total_s = near.mean_s(self._prior_s(kind))
+        prior_s, heavy = self._prior_s(kind)
+        total_s = near.mean_s(prior_s) * heavy
         if kind.limit_s is not None:
             total_s = min(total_s, kind.limit_s)
         self._known[task.seq] = (self.seen, changes, total_s)
@@ -141,23 +144,29 @@ class Predictor:
         self._known.pop(past.seq, None)
         value = past.ran_s / kind.limit_s if kind.limit_s else past.ran_s
         for key, forget in zip(_parts(kind), (_FORGET_ALL, _FORGET, _FORGET), strict=True):
-            total, weight = self._means.get(key, (0.0, 0.0))
-            self._means[key] = (total * forget + value, weight * forget + 1.0)
+            total, bent, weight = self._sums.get(key, _NOTHING)
+            self._sums[key] = (total * forget + value, bent * forget + _bent(value, kind), weight * forget + 1.0)
 
-    def _prior_s(self, kind: Kind) -> float:
-        """What one would think without its neighbours: from all jobs to the like of it, each step with one job's weight."""
-        mean = _FIRST_SHARE if kind.limit_s else _FIRST_S
+    def _prior_s(self, kind: Kind) -> tuple[float, float]:
+        """What one would think without its neighbours: from all jobs to the like of it, each step with one job's weight.
+
+        And, since that is a mean of bent times, how many times that the mean of all jobs is.
+        """
+        mean, heavy = _FIRST_SHARE if kind.limit_s else _FIRST_S, 0.0
+        middle = _bent(mean, kind)
         for key in _parts(kind):
-            total, weight = self._means.get(key, (0.0, 0.0))
-            mean = (total + mean) / (weight + 1.0)
-        return mean * kind.limit_s if kind.limit_s else mean
+            total, bent, weight = self._sums.get(key, _NOTHING)
+            middle = (bent + middle) / (weight + 1.0)
+            heavy = heavy or (total + mean) / (weight + 1.0) / _straight(middle, kind)
+        return _straight(middle, kind) * (kind.limit_s or 1.0), heavy
 
 
 class _Near:
-    """What neighbours say: of those that are over the weighted sum, and the weight; of each that runs weight, age and limit."""
+    """What neighbours say: of those that are over the weighted sum, bent, and the weight; of who runs weight, age and limit."""
 
     def __init__(self, crowd: _Crowd, seq: int, kind: Kind) -> None:
-        self.total = self.weight = 0.0
+        self.kind = kind
+        self.bent = self.weight = 0.0
         self.living: list[tuple[float, float, float]] = []
         self.looked = len(crowd.changes)  # so far its changes were looked at
         self.stale = False
@@ -186,7 +195,7 @@ class _Near:
             if not kind.member:
                 share *= APART / (APART + abs(life.seq - seq))
             if over:
-                self.total += share * life.ran_s
+                self.bent += share * (life.ran_s if kind.limit_s else sqrt(life.ran_s))
                 self.weight += share
             else:
                 self.living.append((share, life.ran_s, FOREVER if other.limit_s is None else other.limit_s))
@@ -204,16 +213,18 @@ class _Near:
         """Of one that runs one learns the more, the longer it has; it is thought to run at least as long as the others did."""
         if self.told is not None and self.told[0] == prior_s:
             return self.told[1]
-        total, weight = self.total + TRUST * prior_s, self.weight + TRUST
-        mean_s = total / weight
+        kind = self.kind
+        bent, weight = self.bent + TRUST * _bent(prior_s, kind), self.weight + TRUST
+        mean_s = _straight(bent / weight, kind)
         for share, age_s, limit_s in self.living:
             share *= age_s / (age_s + mean_s)
-            total += share * min(max(mean_s, LASTING * age_s), limit_s)
+            bent += share * _bent(min(max(mean_s, LASTING * age_s), limit_s), kind)
             weight += share
-        self.told = prior_s, total / weight
-        return total / weight
+        self.told = prior_s, _straight(bent / weight, kind)
+        return self.told[1]
 
 
+_NOTHING = (0.0, 0.0, 0.0)
 _NOBODY: tuple[Life | None, bool] = (None, False)
 _ALONE = _Crowd()
 
@@ -247,6 +258,16 @@ def _parts(kind: Kind) -> tuple[Hashable, Hashable, Hashable]:
         return "limited", ("limited", int(2 * log2(kind.limit_s))), ("limited", owner)
     width = round(log2(max(width_of(kind.ask), 1e-3)))
     return "unlimited", ("unlimited", width), (owner, width)
+
+
+def _bent(value: float, kind: Kind) -> float:
+    """What a mean is taken of: the root, where no limit keeps a long run from outweighing all others."""
+    return value if kind.limit_s else sqrt(value)
+
+
+def _straight(mean: float, kind: Kind) -> float:
+    """The way back."""
+    return mean if kind.limit_s else mean * mean
 
 
 def _round_s(age_s: float) -> float:
