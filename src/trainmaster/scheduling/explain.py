@@ -3,16 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling import words
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import Cell, steps
 from trainmaster.scheduling.domains import BOTH, Domain, domain_of
+from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import GONE, Site, Space
 from trainmaster.scheduling.task import Kind, Run, Task, alone
 from trainmaster.scheduling.wish import Wish
 
 _HOLDERS_MAX = 5  # jobs named
+_QUOTA = "waiting for quota: "
 
 
 class Group(NamedTuple):
@@ -112,6 +115,22 @@ def never(asks: Sequence[Ask], groups: Sequence[Group]) -> str | None:
     """Why no state of these nodes could ever hold any of these requests; None when one of them could be held."""
     lacking = [impossible(ask, groups) for ask in asks]
     return None if None in lacking else "; and ".join(dict.fromkeys(filter(None, lacking)))
+
+
+def forbidden(kinds: Sequence[Kind], rules: Cluster, sites: Sequence[Site]) -> str | None:
+    """Why these rules let none of `kinds`, one for each request that would do, start here, whoever ends; None: they let one.
+
+    Nodes that are away count; requests that no node could hold do not.
+    """
+    if Tally(rules, ()).idle:
+        return None
+    tally, groups = Tally(rules, [site._replace(open=site.why != GONE) for site in sites]), grouped(sites)
+    asked = [(kind.ask, tally.barrier(kind)) for kind in kinds if impossible(kind.ask, groups) is None]
+    found = [(ask, barrier) for ask, barrier in asked if barrier is not None]
+    if not found or len(found) < len(asked):
+        return None
+    one = joined(found)
+    return f"it {one.text}" if one.kind == "impossible" else one.text.removeprefix(_QUOTA)
 
 
 def _fits(ask: Ask, groups: Sequence[Group]) -> bool:
