@@ -91,7 +91,7 @@ def test_rules_are_foreseen_laid_down_and_kept_through_a_kill(tm: Tm) -> None:
 def test_a_job_is_held_against_the_rules(tm: Tm) -> None:
     unknown = tm("submit", "--class", "nightly", "--", "true")
     assert (unknown.code, unknown.err.partition("\n")[0]) == (
-        2, "error: there is no class 'nightly' here; there are production, interactive, evaluation, training, trial",
+        2, "error: there is no class 'nightly' here; known: production, interactive, evaluation, training, trial",
     )  # fmt: skip
     tm.ok("apply", "cluster.yaml")
     job = tm.submit("--class", "nightly", "--pool", "rest", "--project", "vision", "--", "true")

@@ -95,7 +95,7 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     known = {**POLICIES, present: decides}  # pools may have policies of their own, which together have no name in the table
     asked = options["policy"] if options["compare"] is None else options["compare"]
     names = [present] if asked is None else _policies(asked)
-    if options["cluster"]:
+    if options["cluster"] is not None:
         whole = replace(whole, sites=cluster(options["cluster"]))
     elif whole.down:
         last = described(whole.sites)

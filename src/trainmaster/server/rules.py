@@ -49,7 +49,7 @@ def _pools(rules: Cluster, nodes: Sequence[Node]) -> list[str]:
 
 def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
     near = nearest(name, names)
-    known = f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
+    known = f"did you mean {near!r}?" if near else f"known: {', '.join(names)}"
     return UsageError(f"there is no {what} {name!r} here; {known}", _READ)
 
 
