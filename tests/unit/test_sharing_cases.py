@@ -5,7 +5,7 @@ from trainmaster.model.events import Promised
 from trainmaster.model.nodes import Allocation
 from trainmaster.scheduling.ask import Shape, ask_of
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import forbidden
+from trainmaster.scheduling.explain import Forbidden
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
@@ -15,6 +15,7 @@ from trainmaster.simulator.trace import gpu_nodes
 
 NOW_S = 10_000.0
 FAIR = POLICIES["fair-share"]
+VISION = Owner("vision", "ann", "training", 0, 0)
 RULES = Cluster(
     projects=(Project("vision", quotas=(("gpus", Quota(0, 8, 16)),)), Project("speech", quotas=(("gpus", Quota(0, 8)),)))
 )
@@ -206,7 +207,7 @@ def test_who_gives_back_nodes_is_not_said_to_make_way() -> None:
 def test_what_the_rules_never_let_start_is_known_before_it_waits() -> None:
     def told(gpus: int, *projects: Project, sites: tuple[Site, ...] = gpu_nodes(2, 8), work: str = "training") -> str | None:
         rules = Cluster(projects=projects)
-        return forbidden([task(1, "vision", gpus, work, rules=rules).kind], rules, sites)
+        return Forbidden(rules, sites).why(task(1, "vision", gpus, work, rules=rules).kind)
 
     assert told(8) is None
     assert told(8, Project("vision", quotas=(("gpus", Quota(0, 4, 8)),))) is None, "it borrows"
@@ -224,6 +225,8 @@ def test_what_the_rules_never_let_start_is_known_before_it_waits() -> None:
 
 def test_a_choice_of_which_one_is_allowed_may_start() -> None:
     rules = Cluster(projects=(Project("vision", quotas=(("gpus", Quota(0, 4, 4)),)),))
-    large, small = task(1, "vision", 8).kind, task(2, "vision", 4).kind
-    assert forbidden([large, small], rules, gpu_nodes(2, 8)) is None
-    assert forbidden([large, large], rules, gpu_nodes(2, 8)) is not None
+    small, large, larger = (ask_of(1, Shape(gpus)) for gpus in (4, 6, 8))
+    told = [Forbidden(rules, gpu_nodes(2, 8)).why(kind_of(Choices(asks))) for asks in ((larger, small), (larger, large))]
+    assert told == [None, None], "another project's"
+    told = [Forbidden(rules, gpu_nodes(2, 8)).why(kind_of(Choices(asks), VISION)) for asks in ((larger, small), (larger, large))]
+    assert told == [None, "it asks for 8 GPUs; project vision may hold 4 GPUs; and asks for 6 GPUs; project vision may hold 4 GPUs"]

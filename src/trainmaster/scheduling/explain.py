@@ -117,20 +117,24 @@ def never(asks: Sequence[Ask], groups: Sequence[Group]) -> str | None:
     return None if None in lacking else "; and ".join(dict.fromkeys(filter(None, lacking)))
 
 
-def forbidden(kinds: Sequence[Kind], rules: Cluster, sites: Sequence[Site]) -> str | None:
-    """Why these rules let none of `kinds`, one for each request that would do, start here, whoever ends; None: they let one.
+class Forbidden:
+    """What rules let nobody start on these nodes, whoever ends. Nodes that are away count."""
 
-    Nodes that are away count; requests that no node could hold do not.
-    """
-    if Tally(rules, ()).idle:
-        return None
-    tally, groups = Tally(rules, [site._replace(open=site.why != GONE) for site in sites]), grouped(sites)
-    asked = [(kind.ask, tally.barrier(kind)) for kind in kinds if impossible(kind.ask, groups) is None]
-    found = [(ask, barrier) for ask, barrier in asked if barrier is not None]
-    if not found or len(found) < len(asked):
-        return None
-    one = joined(found)
-    return f"it {one.text}" if one.kind == "impossible" else one.text.removeprefix(_QUOTA)
+    def __init__(self, rules: Cluster, sites: Sequence[Site]) -> None:
+        self._idle, self._groups = Tally(rules, ()).idle, grouped(sites)
+        self._tally = Tally(rules, () if self._idle else [site._replace(open=site.why != GONE) for site in sites])
+
+    def why(self, kind: Kind) -> str | None:
+        """Why none of the requests of this kind that nodes could hold may ever start; None: one may, or it is not the rules."""
+        if self._idle:
+            return None
+        able = [ask for ask in kind.asks if impossible(ask, self._groups) is None]
+        barriers = [(ask, self._tally.barrier(alone(kind, ask))) for ask in able]
+        found = [(ask, barrier) for ask, barrier in barriers if barrier is not None]
+        if not found or len(found) < len(able):
+            return None
+        one = joined(found)
+        return f"it {one.text}" if one.kind == "impossible" else one.text.removeprefix(_QUOTA)
 
 
 def _fits(ask: Ask, groups: Sequence[Group]) -> bool:

@@ -15,8 +15,8 @@ from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError,
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.explain import forbidden, grouped, never
-from trainmaster.scheduling.nouns import asks, sites_of
+from trainmaster.scheduling.explain import Forbidden, grouped, never
+from trainmaster.scheduling.nouns import asks, choices, sites_of
 from trainmaster.scheduling.task import Owner, kind_of
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.data import data_versions
@@ -170,8 +170,8 @@ def notes(desk: runtime.Runtime, row: NewRow) -> list[str]:
     rules = obeyed(desk, spec)
     tier = rules.work(spec.work).priority
     owner = Owner(spec.project, row.command.origin.user, spec.work, tier + spec.priority, tier)
-    kinds = [kind_of(ask, owner, spec.time_limit_s) for ask in asks(spec)]
-    why = forbidden(kinds, rules, sites_of(nodes, rules, time.time())) if nodes else None
+    kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
+    why = Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None
     return [] if why is None else [f"it cannot start under the rules as they are (tm policy): {why}"]
 
 
