@@ -284,6 +284,18 @@ def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("fifo", "whoever fits starts; no room is kept for those ahead who do not fit"),
+        ("easy", "room is kept for the first that cannot start; others start only where they delay none of these"),
+        ("conservative", "room is kept for each that cannot start; others start only where they delay none of these"),
+    ],
+)
+def test_for_how_many_room_is_kept_is_told(policy: str, said: str) -> None:
+    assert said in told(from_mapping({"pools": {"a": {"policy": policy}}}))[0].sentences
+
+
 @given(st.floats(0, 3e9), st.integers(0, 2))
 def test_a_window_comes_again_and_is_never_over_before_its_end(now_s: float, kind: int) -> None:
     window = (Window(338400.0, 352800.0, every_s=604800.0), Window(10800.0, 12600.0, every_s=86400.0), Window(1e9, 1e9 + 5))[
