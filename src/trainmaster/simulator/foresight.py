@@ -100,8 +100,8 @@ def _is_slow(policy: Policy) -> bool:
 class Foresight:
     """Looks on at a replay: what it knows at a moment is what had happened by then.
 
-    Of those that have to wait one gets a forecast whenever no more of `count` have been made than of the `jobs` of the trace have
-    come: nothing but the trace decides how many there are, and of whom. One for which nodes cannot just be counted
+    Of those that have to wait one gets a forecast whenever no more of `count` were made than of the `jobs` of the trace have come:
+    nothing but the trace decides how many there are, and of whom. One for which nodes cannot just be counted
     counts as `played`. It learns from those alone of which it told something.
     """
 
