@@ -100,9 +100,9 @@ def _is_slow(policy: Policy) -> bool:
 class Foresight:
     """Looks on at a replay: what it knows at a moment is what had happened by then.
 
-    Of those that have to wait one gets a forecast whenever no more of `count` were made than of the `jobs` of the trace have come:
-    nothing but the trace decides how many there are, and of whom. One for which nodes cannot just be counted
-    counts as `played`. It learns from those alone of which it told something.
+    Of those that have to wait one gets a forecast whenever fewer of `count` were made than of the trace's `jobs` have come: the
+    trace alone decides how many there are, and of whom. One for which it is not enough to count nodes counts as `played`. It
+    learns from those alone of which it told something.
     """
 
     policy: Policy
