@@ -43,6 +43,24 @@ def test_the_queue_is_told_in_order_and_by_the_page(api: Api) -> None:
     assert api.http.get("/queue?limit=0").status_code == 400
 
 
+def test_a_plan_notes_that_nobody_is_there_with_whom_it_would_be(api: Api) -> None:
+    spec = {"command": "true", "placement": {"with": "digits"}}
+    alone = api.http.post("/plan", json={"spec": spec}).json()["notes"]
+    assert alone == ["placement.with: no job that waits or runs is called 'digits' or says the same: it means nothing so far"]
+    other = api.submit(placement={"with": "digits"})
+    api.take_up()
+    assert api.http.post("/plan", json={"spec": spec}).json()["notes"] == [], "that one says the same"
+    named = {**spec, "placement": {"with": other}}
+    assert api.http.post("/plan", json={"spec": named}).json()["notes"] == [], "and is called so"
+
+
+def test_maintenance_that_is_over_is_noted(api: Api) -> None:
+    windows = ["2020-01-01T10:00+01:00/2h", "2999-01-01T10:00/2h", "daily 03:00/30m"]
+    rules = {"pools": {"all": {"nodes": "node*", "maintenance": windows}}}
+    told = api.http.post("/cluster/plan", json={"cluster": rules}).json()["words"]
+    assert told == ["pool all: the maintenance of 2020-01-01T09:00/2h (UTC) is over, and means nothing any more"]
+
+
 def test_a_plan_tells_whom_it_would_delay(api: Api) -> None:
     api.control.now_s = time.time()  # who has waited for weeks goes before every class
     first = api.submit(resources={"cpus": 4}, time_limit="1h")

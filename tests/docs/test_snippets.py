@@ -45,15 +45,29 @@ def test_the_story_of_a_document_runs(document: Path, tmp_path: Path) -> None:
             story.append(snippet)
     beside = Path(sys.executable).parent
     path = f"{beside}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "TRAINMASTER_HOME": str(tmp_path / "home"), "PATH": path}
+    (tmp_path / "own").mkdir()
+    environment = {**os.environ, "TRAINMASTER_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "own"), "PATH": path}
     try:
         result = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script(story)],
             cwd=directory, env=environment, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     finally:
-        subprocess.run(["tm", "down", "--cancel"], env=environment, capture_output=True, timeout=60)
+        for home in (tmp_path / "home", *(tmp_path / "own").iterdir()):
+            ended = {**environment, "TRAINMASTER_HOME": str(home)}
+            subprocess.run(["tm", "down", "--cancel"], env=ended, capture_output=True, timeout=60)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+
+
+@pytest.mark.parametrize("document", STORIES, ids=name)
+def test_what_a_page_tries_out_is_gone_with_it(document: Path) -> None:
+    """Pages are read one after the other, on a server that may have been there before."""
+    lines = script([snippet for snippet in snippets(document) if snippet.action == "run"]).splitlines()
+    if not any(line.startswith(("tm up --nodes", "tm apply")) for line in lines):
+        return
+    before = lines[: next(at for at, line in enumerate(lines) if line.startswith("tm up"))]
+    assert before[-1].startswith("export TRAINMASTER_HOME=$(mktemp -d)"), "it begins with a home of its own"
+    assert [line.partition("  ")[0] for line in lines[-2:]] == ["tm down --cancel", "unset TRAINMASTER_HOME"], "and ends it"
 
 
 def specs() -> list[tuple[str, bytes]]:

@@ -132,7 +132,7 @@ def test_what_does_not_exist_is_exit_3(tm: Tm) -> None:
     none = "error: there is no job 'none-1'\n  `tm ps --all` lists all jobs\n"
     for command in ("show", "logs", "why", "cancel", "hold", "release", "wait", "get"):
         assert tm(command, "none-1").refusal == (3, none), command
-    assert tm("nodes", "drain", "node7").refusal == (3, "error: there is no node 'node7'\n  there are node0, node1\n")
+    assert tm("nodes", "drain", "node7").refusal == (3, "error: there is no node 'node7'\n  known: node0, node1\n")
 
 
 def test_a_work_directory_of_3_gb_takes_a_moment(tm: Tm, tmp_path: Path) -> None:

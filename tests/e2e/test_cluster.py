@@ -91,7 +91,7 @@ def test_rules_are_foreseen_laid_down_and_kept_through_a_kill(tm: Tm) -> None:
 def test_a_job_is_held_against_the_rules(tm: Tm) -> None:
     unknown = tm("submit", "--class", "nightly", "--", "true")
     assert (unknown.code, unknown.err.partition("\n")[0]) == (
-        2, "error: there is no class 'nightly' here; there are production, interactive, evaluation, training, trial",
+        2, "error: there is no class 'nightly' here; known: production, interactive, evaluation, training, trial",
     )  # fmt: skip
     tm.ok("apply", "cluster.yaml")
     job = tm.submit("--class", "nightly", "--pool", "rest", "--project", "vision", "--", "true")
@@ -101,6 +101,19 @@ def test_a_job_is_held_against_the_rules(tm: Tm) -> None:
     assert "did you mean 'nightly'?" in tm("submit", "--class", "nightli", "--", "true").err
     much = tm("submit", "--pool", "first", "--gpus", "2", "--", "true")
     assert (much.code, "in pool first" in much.err) == (6, True), much
+
+
+def test_who_can_never_start_under_the_rules_hears_so_at_once(tm: Tm) -> None:
+    (tm.work / "few.yaml").write_text("projects: {small: {quota: {gpus: 1}}}\n")
+    tm.ok("apply", "few.yaml")
+    _taken_up(tm, tm.submit("--name", "behind", "--", "true"))  # and so the rules, which came before it
+    many = tm("submit", "--project", "small", "--nodes", "2", "--gpus", "1", "--name", "many", "--", "true")
+    assert (many.code, many.out) == (0, "many-1\n"), many
+    note = "note: it cannot start under the rules as they are (tm policy): it asks for 2 GPUs; project small may hold 1 GPU"
+    assert note in many.err.splitlines()
+    assert "note" not in tm("submit", "--project", "small", "--gpus", "1", "--name", "one", "--", "true").err
+    tm.ok("cancel", "many-1")
+    assert note in tm("requeue", "many-1").err.splitlines(), "however it is made"
 
 
 def test_who_may_puts_a_job_ahead_of_all(tm: Tm) -> None:

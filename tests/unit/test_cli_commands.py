@@ -167,7 +167,7 @@ def test_one_job_fits_eighty_columns_and_says_all_that_matters(tm: Tm) -> None:
     assert [line for line in out.splitlines() if len(line) > 80] == []
     for said in (
         "digits-14  failed after 1 min", "  needs      1 CPU, 2 ranks, at most 1 h", "git 01234567 with changes",
-        "params     lr=0.1", "   1 ░███████████████████████████████████  failed 1 min 1 s on n0",
+        "params     lr=0.1", "   1 ░███████████████████████████████████  failed, ran 1 min on n0",
         "Metric loss: 0.25 at step 120, best 0.25 at step 120", "step about 100", "Failure: program, rank 1", "  | ValueError: boom", "Note: the program does not load its checkpoint",
         "Work directory: /home/work/digits-14/n0", "Next: tm logs digits-14   tm get digits-14 out/a.png",
     ):  # fmt: skip

@@ -16,7 +16,7 @@ from trainmaster.errors import UsageError
 NOW_S = datetime(2026, 11, 22, 12, 30).timestamp()
 NOON_S = datetime(2026, 11, 22, 12, 30, tzinfo=UTC).timestamp()
 KIRITIMATI = timezone(timedelta(hours=14))
-HINT = "write how long ago (90m, 24h, 7d), a day (2026-11-30), a time (2026-11-30T14:00), today, or all"
+HINT = "write how long ago (90m, 24h, 7d), a day (2026-11-30, today, yesterday), a time (2026-11-30T14:00), or all"
 NOTHING = {"gpu_us": 0, "cpu_us": 0, "gpu_hours": 0.0, "cpu_hours": 0.0, "lost_gpu_hours": 0.0, "lost_cpu_hours": 0.0}
 NOBODY: dict[str, Any] = {**NOTHING, "share": 0.0, "jobs": 0, "attempts": 0, "running": 0, "cost": {}}
 
@@ -114,6 +114,10 @@ def test_two_forms_at_once_are_refused(told: Any) -> None:
         ("7d", NOW_S - 7 * 86_400),
         ("1h30m", NOW_S - 5400),
         ("today", datetime(2026, 11, 22).timestamp()),
+        ("yesterday", datetime(2026, 11, 21).timestamp()),
+        ("1700000000", 1_700_000_000.0),
+        ("1700000000.25", 1_700_000_000.25),
+        ("20261120", datetime(2026, 11, 20).timestamp()),
         ("2026-11-20", datetime(2026, 11, 20).timestamp()),
         ("2026-11-20T14:00", datetime(2026, 11, 20, 14).timestamp()),
         ("2026-11-20T14:00+00:00", 1_795_183_200.0),
@@ -157,6 +161,7 @@ def test_an_end_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     ("text", "expected_s"),
     [
         ("today", datetime(2026, 11, 23, tzinfo=KIRITIMATI).timestamp()),
+        ("yesterday", datetime(2026, 11, 22, tzinfo=KIRITIMATI).timestamp()),
         ("2026-11-20T14:00", datetime(2026, 11, 20, 14, tzinfo=KIRITIMATI).timestamp()),
         ("2026-11-20T14:00+00:00", 1_795_183_200.0),
         ("7d", NOON_S - 7 * 86_400),

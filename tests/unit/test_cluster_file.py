@@ -11,7 +11,9 @@ from test_spec_mutations import MUTATIONS, Mutation
 from trainmaster.errors import SpecError
 from trainmaster.model.cluster import CLASSES, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Window, Work
 from trainmaster.spec.cluster import from_mapping, is_cluster, load_bytes
+from trainmaster.spec.cluster_fields import ClusterFields
 from trainmaster.spec.cluster_mapping import differences, to_mapping, to_yaml
+from trainmaster.spec.document import RULES
 from trainmaster.spec.document import load_bytes as load_spec
 from trainmaster.spec.fields import JobFields
 from trainmaster.spec.told import told
@@ -207,6 +209,30 @@ def test_a_job_s_fields_are_none_of_a_cluster(name: str) -> None:
         load_spec(RIGHT.encode(), "cluster.yaml")
 
 
+@pytest.mark.parametrize("text", ["classes: {x: {}}\n", "fair_share: {half_life: 3d}\ncurrency: EUR\n", "pools: {}\nnam: x\n"])
+def test_rules_that_are_handed_in_as_a_job_are_told_apart(text: str) -> None:
+    with pytest.raises(SpecError, match=r"this is a cluster\.yaml, not a job") as caught:
+        load_spec(text.encode(), "cluster.yaml")
+    assert "lay it down: tm apply FILE" in str(caught.value.hint)
+    assert frozenset(ClusterFields.model_fields) == RULES
+
+
+@pytest.mark.parametrize("text", ["command: x\n", "python: m:f\nplacement: {pool: a}\n", "command: x\nclasses: {}\n"])
+def test_a_job_that_is_laid_down_as_rules_is_told_apart(text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_bytes(text.encode(), "job.yaml")
+    assert caught.value.message == "job.yaml:1:1: this is a job's spec, not a cluster.yaml: it has a command"
+    assert caught.value.hint == "see what would become of it: tm plan FILE   hand it in: tm submit FILE"
+
+
+@pytest.mark.parametrize("word", ["yes", "true", "no", "all", "On"])
+def test_who_may_call_a_job_urgent_is_named(word: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_bytes(f"projects: {{v: {{urgent: {word}}}}}\n".encode(), "c.yaml")
+    assert "expected users' names: ['*'] is every member" in caught.value.message
+    assert load_bytes(f"projects: {{v: {{urgent: ['{word}']}}}}\n".encode(), "c.yaml").project("v").urgent == (word,)
+
+
 def test_what_is_otherwise_is_a_line_for_each_field() -> None:
     before = from_mapping({"pools": {"a": {"price": 2}, "b": {}}, "projects": {"v": {"weight": 2}, "w": {}}})
     after = from_mapping({"pools": {"b": {}, "a": {"price": 3}}, "projects": {"v": {"weight": 2, "running": 4}}})
@@ -256,6 +282,18 @@ def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
         "members: ann (weight 2), bob (weight 1)",
         "ann may call a job urgent",
     )
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("fifo", "whoever fits starts; no room is kept for those ahead who do not fit"),
+        ("easy", "room is kept for the first that cannot start; others start only where they delay none of these"),
+        ("conservative", "room is kept for each that cannot start; others start only where they delay none of these"),
+    ],
+)
+def test_for_how_many_room_is_kept_is_told(policy: str, said: str) -> None:
+    assert said in told(from_mapping({"pools": {"a": {"policy": policy}}}))[0].sentences
 
 
 @given(st.floats(0, 3e9), st.integers(0, 2))

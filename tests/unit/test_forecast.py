@@ -83,6 +83,16 @@ def test_the_like_of_a_job_count_before_others() -> None:
     assert older == [40.0] * 20, "it has outlived its like: it will be as with the others"
 
 
+def test_one_that_outlives_all_by_a_moment_is_not_thought_to_run_for_ages() -> None:
+    over = [past(seq, 1.5, None) for seq in range(19)]
+    lifetimes = Lifetimes(over)
+    assert lifetimes.draw(over[0].kind, 1.4, Random(0), 50) == [1.0] * 50, "no less than a second"
+    drawn = sorted(lifetimes.draw(over[0].kind, 1.6, Random(0), 200))
+    assert drawn[100] <= 2.5, "as long again"
+    unknown = sorted(Lifetimes().draw(past(0, 1.0, None).kind, 1.6, Random(0), 200))
+    assert unknown[100] > 60.0, "of which nothing is known"
+
+
 @given(seed=seeds, truth=st.sampled_from([0.3, 1.0, 4.0]))
 @settings(max_examples=20, deadline=None)
 def test_bounds_come_to_hold_as_often_as_they_say(seed: int, truth: float) -> None:

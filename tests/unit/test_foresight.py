@@ -15,7 +15,7 @@ from trainmaster.scheduling.forecast import Waits
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.simulator.cases import Case, run
 from trainmaster.simulator.charts import charts
-from trainmaster.simulator.foresight import Foresight, Told, scored, watching
+from trainmaster.simulator.foresight import COUNTED, PLAYED, Foresight, Told, scored, watching
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, processors
@@ -70,22 +70,33 @@ def test_so_many_are_told_as_asked_for_spread_over_the_trace() -> None:
     few = run(Case("few", trace, POLICIES["fifo"], Settings(), 30)).measures.eta
     assert every is not None
     assert few is not None
-    assert (every.told, few.told, few.waited) == (every.waited, every.waited // 10, every.waited)
+    assert (every.told, few.told, few.waited) == (every.waited, 30, every.waited)
     assert run(Case("none", trace, POLICIES["fifo"], Settings(), 0)).measures.eta is None
     assert run(Case("exact", trace, POLICIES["fifo"], Settings(exact=True), 300)).measures.eta is None
     assert watching(POLICIES["srtf"], 300, 30) is None
 
 
-def test_time_that_is_spent_is_spread_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a second of processor time, and there are thirty: so many are told, the last of them near the end."""
-    clock = iter(range(10_000))
-    monkeypatch.setattr("trainmaster.simulator.foresight.time.process_time", lambda: float(next(clock)))
-    trace = line(Random(1), 300)
-    foresight = Foresight(POLICIES["fifo"], budget_s=30.0, jobs=300)
-    Replay(trace, POLICIES["fifo"], foresight=foresight).run()
-    assert 25 <= len(foresight.told) <= 31
-    first_s, last_s = foresight.told[0].at_s, foresight.told[-1].at_s
+@pytest.mark.parametrize(("policy", "most"), [("fifo", COUNTED), ("fair-share", PLAYED)])
+def test_how_many_are_told_is_no_matter_of_the_machine(policy: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes no time on one machine and a thousand seconds on another: the same are told, to the end of the trace."""
+    trace, said = line(Random(1), 300), []
+    for second in (0.0, 1000.0):
+        clock = iter(range(10_000))
+        monkeypatch.setattr("trainmaster.simulator.foresight.time.process_time", lambda: second * next(clock))  # noqa: B023
+        foresight = watching(POLICIES[policy], len(trace.arrivals), None)
+        assert foresight is not None
+        Replay(trace, POLICIES[policy], foresight=foresight).run()
+        said.append([one._replace(seconds=0.0) for one in foresight.told])
+    assert said[0] == said[1]
+    assert 0.9 * most <= len(said[0]) <= most
+    first_s, last_s = said[0][0].at_s, said[0][-1].at_s
     assert (first_s < 0.1 * trace.arrivals[-1].submit_s, last_s > 0.9 * trace.arrivals[-1].submit_s) == (True, True)
+
+
+def test_where_each_would_take_long_there_are_none_unless_asked_for() -> None:
+    slow = [name for name, policy in POLICIES.items() if not policy.exact and watching(policy, 300, None) is None]
+    assert sorted(slow) == ["conservative", "predicted"]
+    assert all(watching(POLICIES[name], 300, 5) is not None for name in slow)
 
 
 def test_the_report_shows_them_where_there_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -215,9 +215,9 @@ def test_the_queue_and_why_say_the_same_of_what_is_preferred_within_what_must_be
     [
         (PlacementSpec(within="rack", prefer="host", near="corpus"), []),
         (PlacementSpec(within="node", near="checkpoint"), []),
-        (PlacementSpec(prefer="rakc"), ["placement.prefer: no node has the label 'rakc'; there are the labels rack, zone"]),
-        (PlacementSpec(within="shelf"), ["placement.within: no node has the label 'shelf'; there are the labels rack, zone"]),
-        (PlacementSpec(near="corpse"), ["placement.near: no node has the data 'corpse'; there is corpus, images"]),
+        (PlacementSpec(prefer="rakc"), ["placement.prefer: no node has the label 'rakc'; known: rack, zone"]),
+        (PlacementSpec(within="shelf"), ["placement.within: no node has the label 'shelf'; known: rack, zone"]),
+        (PlacementSpec(near="corpse"), ["placement.near: no node has the data 'corpse'; known: corpus, images"]),
     ],
 )
 def test_wishes_that_mean_nothing_here_are_told(placement: PlacementSpec, notes: list[str]) -> None:

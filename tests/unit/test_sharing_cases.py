@@ -5,6 +5,7 @@ from trainmaster.model.events import Promised
 from trainmaster.model.nodes import Allocation
 from trainmaster.scheduling.ask import Shape, ask_of
 from trainmaster.scheduling.cycle import cycle
+from trainmaster.scheduling.explain import Forbidden
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
@@ -14,6 +15,7 @@ from trainmaster.simulator.trace import gpu_nodes
 
 NOW_S = 10_000.0
 FAIR = POLICIES["fair-share"]
+VISION = Owner("vision", "ann", "training", 0, 0)
 RULES = Cluster(
     projects=(Project("vision", quotas=(("gpus", Quota(0, 8, 16)),)), Project("speech", quotas=(("gpus", Quota(0, 8)),)))
 )
@@ -200,3 +202,31 @@ def test_who_gives_back_nodes_is_not_said_to_make_way() -> None:
     fewer = Promised(Allocation(()), ("vision-1", "vision-2"), ("vision-1",))
     assert sentence(fewer) == "vision-2 makes way for it and vision-1 gives back nodes for it and goes on with fewer"
     assert sentence(Promised(Allocation(()), ("a-1", "a-2"))) == "a-1, a-2 make way for it"
+
+
+def test_what_the_rules_never_let_start_is_known_before_it_waits() -> None:
+    def told(gpus: int, *projects: Project, sites: tuple[Site, ...] = gpu_nodes(2, 8), work: str = "training") -> str | None:
+        rules = Cluster(projects=projects)
+        return Forbidden(rules, sites).why(task(1, "vision", gpus, work, rules=rules).kind)
+
+    assert told(8) is None
+    assert told(8, Project("vision", quotas=(("gpus", Quota(0, 4, 8)),))) is None, "it borrows"
+    few = Project("vision", quotas=(("gpus", Quota(0, 4, 4)),))
+    assert told(8, few) == "it asks for 8 GPUs; project vision may hold 4 GPUs"
+    assert told(4, few) is None
+    assert told(16, few) is None, "no node has so many: that is another matter"
+    assert told(1, Project("vision", running_max=0)) == "project vision may run 0 jobs at a time"
+    theirs = Project("speech", quotas=(("gpus", Quota(12, 12)),))
+    assert told(8, theirs) == "it asks for 8 GPUs; of 16 GPUs here 12 GPUs are guaranteed to other projects"
+    assert not decide([task(1, "vision", 1)], [], Cluster(projects=(Project("vision", running_max=0),))).placements
+    away = tuple(site._replace(open=False, why="drained") for site in gpu_nodes(3, 8))
+    assert told(8, theirs, sites=away) is None, "they may come back"
+
+
+def test_a_choice_of_which_one_is_allowed_may_start() -> None:
+    rules = Cluster(projects=(Project("vision", quotas=(("gpus", Quota(0, 4, 4)),)),))
+    small, large, larger = (ask_of(1, Shape(gpus)) for gpus in (4, 6, 8))
+    told = [Forbidden(rules, gpu_nodes(2, 8)).why(kind_of(Choices(asks))) for asks in ((larger, small), (larger, large))]
+    assert told == [None, None], "another project's"
+    told = [Forbidden(rules, gpu_nodes(2, 8)).why(kind_of(Choices(asks), VISION)) for asks in ((larger, small), (larger, large))]
+    assert told == [None, "it asks for 8 GPUs; project vision may hold 4 GPUs; and asks for 6 GPUs; project vision may hold 4 GPUs"]

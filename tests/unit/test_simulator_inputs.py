@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.errors import SpecError, TrainmasterError, UsageError
+from trainmaster.model.cluster import Cluster, Project, Quota
 from trainmaster.scheduling.ask import Shape, ask_of
 from trainmaster.simulator.cluster import changed, cluster, described
 from trainmaster.simulator.formats import load
-from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes, possible, processors
+from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes, impossible, processors
 
 SWF = "1 0 -1 100 4 -1 -1 4 120 -1 1 7 1 3 1 1 -1 -1\n"
 MURI = "job_id,num_gpu,submit_time,iterations,iteration_time\n"
@@ -98,9 +99,12 @@ def test_what_no_cluster_state_could_hold_is_left_out_with_the_reason() -> None:
     trace = Trace(
         "t", (Arrival("a", 0.0, 1.0, gang(16, 8), line=2), Arrival("b", 0.0, 1.0, gang(24, 8), line=3)), gpu_nodes(2, 8)
     )
-    kept, ((left, why),) = possible(trace)
-    assert ([one.id for one in kept.arrivals], left.id) == (["a"], "b")
-    assert why == "asks for 3 nodes with 8 GPUs, 8 CPUs; there are 2 such nodes"
+    assert impossible(trace, Cluster()) == {"b": "asks for 3 nodes with 8 GPUs, 8 CPUs; there are 2 such nodes"}
+    few = Cluster(projects=(Project("default", quotas=(("gpus", Quota(0, 8, 8)),)),))
+    assert impossible(trace, few) == {
+        "a": "asks for 16 GPUs; project default may hold 8 GPUs",
+        "b": "asks for 3 nodes with 8 GPUs, 8 CPUs; there are 2 such nodes",
+    }
 
 
 @pytest.mark.parametrize(

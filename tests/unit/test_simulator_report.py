@@ -1,5 +1,6 @@
 """What a simulation tells: samples over time, charts, the page, the pictures, what a change would have made of it."""
 
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -199,7 +200,9 @@ def test_a_what_if_shows_both_and_says_the_difference(here: Path, capsys: pytest
     assert [line.split()[0] for line in lines[:3]] == ["CASE", "now", "then"]
     assert re.match(r"waits fall from [\d.]+ min to \d+ s|waits fall from", lines[3])
     assert tm(["simulate", "small.swf", "--cluster", "1", "--no-report"]) == 2
-    assert "no job fits on 1 node of 1 CPU: job 1 (line 2) asks for 2 nodes" in capsys.readouterr().err
+    assert "no job could start on 1 node of 1 CPU: job 1 (line 2) asks for 2 nodes" in capsys.readouterr().err
+    assert tm(["simulate", "small.swf", "--cluster", "", "--no-report"]) == 2
+    assert "--cluster: '' is no group of nodes" in capsys.readouterr().err
 
 
 def test_differences_are_told_where_there_are_any() -> None:
@@ -234,15 +237,31 @@ def test_that_some_never_start_is_said_before_what_it_flatters() -> None:
     assert told[1].startswith("waits fall from ")
 
 
-def test_more_nodes_that_hold_more_jobs_are_not_told_as_slower(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_what_if_is_of_the_same_jobs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{n} {n} -1 100 1 -1 -1 1 -1 -1 1 1 1 -1 -1 -1 -1 -1" for n in range(3)]
     lines.append("3 3 -1 9000 4 -1 -1 4 -1 -1 1 1 1 -1 -1 -1 -1 -1")
     Path("wide.swf").write_text("; MaxProcs: 2\n" + "\n".join(lines) + "\n")
     assert tm(["simulate", "wide.swf", "--add", "cpu: 4 nodes", "--no-report"]) == 0
     said = capsys.readouterr()
-    assert said.out.splitlines()[3] == "1 job more can start there: the other figures are of more jobs"
+    assert said.out.splitlines()[3] == (
+        "1 job could start then, and not now: left out of both, so that the figures are of the same jobs"
+    )
+    assert said.out.splitlines()[4] == "waits fall from 33 s to 0 s"
     assert said.err.startswith("now: 1 job left out, which could never start here; ")
     assert "then: 1 job left out" not in said.err
+    assert [line.partition(" in ")[0] for line in said.err.splitlines()[1:]] == ["now: 3 jobs", "then: 3 jobs"]
+    assert tm(["simulate", "wide.swf", "--add", "cpu: 4 nodes", "--quota", "g1=3", "--json"]) == 0
+    assert [one["jobs"] for one in json.loads(capsys.readouterr().out)] == [3, 3]
+
+
+def test_a_quota_that_no_job_of_some_fits_into_leaves_them_out_of_both(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{n} {n} -1 100 {1 + n % 2} -1 -1 {1 + n % 2} -1 -1 1 1 1 -1 -1 -1 -1 -1" for n in range(4)]
+    Path("two.swf").write_text("; MaxProcs: 2\n" + "\n".join(lines) + "\n")
+    assert tm(["simulate", "two.swf", "--quota", "g1=1", "--no-report"]) == 0
+    said = capsys.readouterr()
+    told = said.out.splitlines()[3]
+    assert told == "2 jobs could start now, and not then: left out of both, so that the figures are of the same jobs"
+    assert said.err.startswith("then: 2 jobs left out, which could never start here; the first: job 1 (line 3) asks for 2 CPUs; ")
 
 
 def test_who_may_never_start_is_not_waited_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,4 +272,4 @@ def test_who_may_never_start_is_not_waited_for(here: Path, capsys: pytest.Captur
     assert tm(["simulate", "small.swf", "--quota", "g3=0"]) == 2
     assert "projects here: g1" in capsys.readouterr().err
     assert tm(["simulate", "small.swf", "--quota", "g1=0", "--no-report"]) == 2
-    assert "not one job could start" in capsys.readouterr().err
+    assert "no job could start on 4 nodes of 1 CPU: job " in capsys.readouterr().err

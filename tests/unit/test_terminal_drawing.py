@@ -65,9 +65,9 @@ def test_a_failed_job_s_last_attempt_leaves_the_failure_to_the_job() -> None:
     last = attempt(2, "failed", 152.0, started_s=155.0, ended_s=200.0, cause="program", message="exited with code 1")
     assert timeline.draw({**job(first, last, ended_s=200.0), "state": "failed"}, 200.0, 60) == [
         "     0 s   1 min 40 s",
-        "   1   ░█████          restarted 40 s on n0",
+        "   1   ░█████          restarted, ran 30 s on n0",
         "     killed: by SIGKILL",
-        "   2         ░███████  failed 48 s on n0",
+        "   2         ░███████  failed, ran 45 s on n0",
     ]
 
 
@@ -83,9 +83,9 @@ def test_a_curve_keeps_within_its_columns(points: list[tuple[float, float]]) -> 
 def test_attempts_lie_on_one_time_axis() -> None:
     assert timeline.draw(RESTARTED, 200.0, 64) == [
         "     0 s       1 min 40 s",
-        "   1   ░░██████            restarted 40 s on n0",
+        "   1   ░░██████            restarted, ran 30 s on n0",
         "     killed: rank 1 was killed by SIGKILL",
-        "   2           ░█████████  succeeded 48 s on n0",
+        "   2           ░█████████  succeeded, ran 45 s on n0",
         "     resumed from step 120",
     ]
 
@@ -93,9 +93,9 @@ def test_attempts_lie_on_one_time_axis() -> None:
 def test_attempts_in_plain_ascii() -> None:
     assert timeline.draw(RESTARTED, 200.0, 64, timeline.ASCII) == [
         "     0 s       1 min 40 s",
-        "   1   --######            restarted 40 s on n0",
+        "   1   --######            restarted, ran 30 s on n0",
         "     killed: rank 1 was killed by SIGKILL",
-        "   2           -#########  succeeded 48 s on n0",
+        "   2           -#########  succeeded, ran 45 s on n0",
         "     resumed from step 120",
     ]
 
@@ -103,7 +103,7 @@ def test_attempts_in_plain_ascii() -> None:
 def test_an_attempt_that_goes_on_reaches_to_now() -> None:
     assert timeline.draw(job(attempt(1, "starting", 130.0)), 140.0, 64) == [
         "     0 s             40 s",
-        "   1                ░░░░░  starting 10 s on n0",
+        "   1                ░░░░░  starting for 10 s on n0",
     ]
 
 

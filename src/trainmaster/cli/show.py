@@ -156,7 +156,7 @@ def body(
     lines: list[str] = []
     if job["attempts"]:
         glyphs = timeline.UNICODE if unicode else timeline.ASCII
-        lines += ["", "Attempts", *timeline.draw(job, now_s, width, glyphs)]
+        lines += ["", "Attempts (time since it was submitted)", *timeline.draw(job, now_s, width, glyphs)]
     name, points = series
     if name is not None and points:
         lines += ["", *_metric(job, name, points, width), *curve.draw(points, width, ascii_only=not unicode)]

@@ -58,12 +58,12 @@ def simulate(session: Session, /, trace: str | None, **options: Any) -> None:
     """
     from trainmaster.cli import simulation_report  # noqa: PLC0415  # only here
 
-    cases = _cases(session, trace, options)
+    cases, apart = _startable(session, _cases(session, trace, options))
     directory = _directory(session, cases[0].trace.name, options)
     if directory is not None:
         simulation_report.place(directory)
     results = [_run(session, case) for case in cases]
-    told = _differences(results)
+    told = apart + _differences(results)
     if session.out.json:
         session.out.value([_json(one) for one in results])
     else:
@@ -95,7 +95,7 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     known = {**POLICIES, present: decides}  # pools may have policies of their own, which together have no name in the table
     asked = options["policy"] if options["compare"] is None else options["compare"]
     names = [present] if asked is None else _policies(asked)
-    if options["cluster"]:
+    if options["cluster"] is not None:
         whole = replace(whole, sites=cluster(options["cluster"]))
     elif whole.down:
         last = described(whole.sites)
@@ -109,10 +109,9 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     if whole.passed:
         session.out.note(f"{words.plural(whole.passed, 'job')} passed over: never ran, or not over yet")
     count = options["eta"]
-    now = [Case(_NOW, _possible(session, whole, f"{_NOW}: " * both), known[before], settings, count)] if what_if else []
-    then = _possible(session, changes, f"{_THEN}: " * both) if both or not now else now[0].trace
+    now = [Case(_NOW, whole, known[before], settings, count)] if what_if else []
     under = replace(settings, rules=with_quotas(settings.rules, bounds))
-    return now + [Case(_THEN if what_if and len(names) == 1 else name, then, known[name], under, count) for name in names]
+    return now + [Case(_THEN if what_if and len(names) == 1 else name, changes, known[name], under, count) for name in names]
 
 
 def _policies(text: str) -> list[str]:
@@ -147,23 +146,28 @@ def _history(session: Session) -> "Trace":
             raise UsageError(error.message.replace(str(path), "this server's history"), error.hint) from None
 
 
-def _possible(session: Session, trace: "Trace", case: str) -> "Trace":
-    """Without the jobs that the cluster could never hold, of which a word is said. Raises: UsageError where none is left."""
+def _startable(session: Session, cases: "list[Case]") -> "tuple[list[Case], list[str]]":
+    """The cases without the jobs that could never start in all of them, and what is to be told beside the figures of those
+    that could in one alone. Raises: UsageError where none is left.
+    """
+    from trainmaster.cli.what_if import apart  # noqa: PLC0415
+    from trainmaster.simulator.cases import alike  # noqa: PLC0415
     from trainmaster.simulator.cluster import described  # noqa: PLC0415
-    from trainmaster.simulator.trace import possible  # noqa: PLC0415
 
-    kept, left = possible(trace)
-    if not left:
-        return trace
-    first, why = left[0]
-    where = f" (line {first.line})" if first.line else ""
-    told = f"job {first.id}{where} {why}"
-    if not kept.arrivals:
-        raise UsageError(
-            f"no job fits on {described(trace.sites) or 'no nodes'}: {told}", "name the nodes: --cluster '8x8:a100'"
-        )
-    session.out.note(f"{case}{words.plural(len(left), 'job')} left out, which could never start here; the first: {told}")
-    return kept
+    kept, left = alike(cases)
+    for at in (0, -1):  # all but the first are of the same nodes and rules
+        if not left[at] or (at and left[at] == left[0]):
+            continue
+        case = cases[at]
+        first = next(arrival for arrival in case.trace.arrivals if arrival.id in left[at])
+        told = f"job {first.id}{f' (line {first.line})' * bool(first.line)} {left[at][first.id]}"
+        if not kept[at].trace.arrivals:
+            here = described(case.trace.sites) or "no nodes"
+            raise UsageError(f"no job could start on {here}: {told}", "name other nodes: --cluster '8x8:a100'; or allow more")
+        which = f"{_NOW if not at else _THEN}: " if left[0] != left[-1] else ""
+        count = words.plural(len(left[at]), "job")
+        session.out.note(f"{which}{count} left out, which could never start here; the first: {told}")
+    return kept, apart(left[0].keys(), left[-1].keys())
 
 
 def _directory(session: Session, name: str, options: dict[str, Any]) -> Path | None:

@@ -27,7 +27,8 @@ ASCII = Glyphs("-", "#", "...", "x")
 
 
 def draw(job: Mapping[str, Any], now_s: float, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
-    """One bar per attempt, from submission to the end or now; below it where it resumed and how it ended.
+    """One bar per attempt, from submission to the end or now, and how long its ranks ran; below it where it resumed and how it
+    ended.
 
     Of the last attempt of a job that failed or was cancelled the end is not told: it is the job's own.
     """
@@ -66,8 +67,10 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
     middle = last if started_s is None else min(max(column(float(started_s)), first), last - 1)
     drawn = " " * first + glyphs.starting * (middle - first) + glyphs.running * (last - middle)
     where = ", ".join(attempt.get("nodes") or ())
-    took = words.duration(last_s - placed_s)
-    head = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']} {took}" + (f" on {where}" if where else "")
+    took = f" for {words.duration(last_s - placed_s)}"
+    if started_s is not None:
+        took = f", ran {words.duration(last_s - float(started_s))}"
+    head = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']}{took}" + (f" on {where}" if where else "")
     width = bar + _BESIDE
     return [fit(head, width), *(f"     {fit(line, width - 5)}" for line in told(attempt))]
 

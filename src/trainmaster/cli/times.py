@@ -1,11 +1,14 @@
 """Times as a person writes them: how long, and since when; and the time zone that this machine is in."""
 
 import os
-from datetime import datetime, tzinfo
+import re
+from datetime import datetime, timedelta, tzinfo
 
 from trainmaster.errors import UsageError
 
 _ZONES = "/zoneinfo/"
+_BACK = {"today": 0, "yesterday": 1}  # days ago
+_EPOCH = re.compile(r"\d{9,10}(\.\d+)?\Z")  # as `--json` has times
 
 
 def seconds(text: str, option: str, hint: str) -> float:
@@ -23,14 +26,18 @@ def seconds(text: str, option: str, hint: str) -> float:
 
 
 def moment(text: str, option: str, now_s: float, zone: tzinfo | None = None) -> float:
-    """`7d` (ago), `now`, `today`, `2026-11-30`, `2026-11-30T14:00`, `all`: seconds since the epoch.
+    """`7d` (ago), `now`, `today`, `yesterday`, `2026-11-30`, `2026-11-30T14:00`, `1795183200`, `all`: seconds since the epoch.
 
     Days and times are those of the zone, of this machine's without one. Raises: UsageError.
     """
-    hint = "write how long ago (90m, 24h, 7d), a day (2026-11-30), a time (2026-11-30T14:00), today, or all"
+    hint = "write how long ago (90m, 24h, 7d), a day (2026-11-30, today, yesterday), a time (2026-11-30T14:00), or all"
     if text in ("all", "now"):
         return 0.0 if text == "all" else now_s
-    day = datetime.fromtimestamp(now_s, zone).date().isoformat() if text == "today" else text
+    if _EPOCH.match(text):
+        return float(text)
+    day = text
+    if text in _BACK:
+        day = (datetime.fromtimestamp(now_s, zone).date() - timedelta(days=_BACK[text])).isoformat()
     try:
         there = datetime.fromisoformat(day)
         return max(0.0, (there.replace(tzinfo=zone) if there.tzinfo is None else there).timestamp())

@@ -26,7 +26,7 @@ _HEADERS = {"gpu_hours": "gpu h", "cpu_hours": "cpu h", "lost_gpu_hours": "lost 
     "--by", default="project", show_default=True, metavar="WHAT",
     help="One or more, comma-separated, of project, member, class, experiment, pool, day, job.",
 )  # fmt: skip
-@click.option("--since", default="7d", show_default=True, metavar="WHEN", help="7d (ago), today, 2026-11-30, or all.")
+@click.option("--since", default="7d", show_default=True, metavar="WHEN", help="7d (ago), yesterday, 2026-11-30, or all.")
 @click.option("--until", metavar="WHEN", help="Likewise, but all; now, where it is left out.")
 @click.option("--project", help="Only of this project.")
 @click.option("--zone", help="Whose days and times: UTC, Europe/Berlin, +02:00; this machine's, where it is left out.")

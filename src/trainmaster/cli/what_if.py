@@ -1,5 +1,7 @@
 """What a change would have made of it, in words. Pure."""
 
+from collections.abc import Set
+
 from trainmaster.cli.words import plural, span
 from trainmaster.simulator.measures import Measures
 
@@ -11,7 +13,6 @@ def differences(now: Measures, then: Measures) -> list[str]:
     """Sentences, first of whom the rest is not told alike, then the whole: `waits of vision fall from 3.1 h to 0.9 h`."""
     told = [
         _left_out(now, then),
-        _fitting(now, then),
         _moved("waits", now.wait_mean_s, then.wait_mean_s) or f"waits stay at {span(now.wait_mean_s)}",
         _moved("the time from submission to end", now.completion_mean_s, then.completion_mean_s, one=True),
         _shifted("use of the cluster", now.utilisation, then.utilisation),
@@ -20,6 +21,13 @@ def differences(now: Measures, then: Measures) -> list[str]:
         *(_projects(now, then) if len(now.projects) > 1 else []),
     ]
     return [one for one in told if one]
+
+
+def apart(now: Set[str], then: Set[str]) -> list[str]:
+    """Of the jobs that could never start in one of two cases, those that could in the other: neither was replayed with them."""
+    counts = ((len(now - then), "could start then, and not now"), (len(then - now), "could start now, and not then"))
+    out = "left out of both, so that the figures are of the same jobs"
+    return [f"{plural(count, 'job')} {where}: {out}" for count, where in counts if count]
 
 
 def _moved(what: str, before_s: float, after_s: float, one: bool = False) -> str:
@@ -54,11 +62,3 @@ def _left_out(now: Measures, then: Measures) -> str:
     if then.never == now.never:
         return ""
     return f"{then.never:,} jobs never start, where it was {now.never:,}: the other figures leave them out"
-
-
-def _fitting(now: Measures, then: Measures) -> str:
-    more = then.jobs + then.never - now.jobs - now.never
-    if not more:
-        return ""
-    which = "more" if more > 0 else "fewer"
-    return f"{plural(abs(more), 'job')} {which} can start there: the other figures are of {which} jobs"

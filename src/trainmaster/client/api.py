@@ -158,8 +158,7 @@ class Client:
 
     def submit(self, submission: Mapping[str, Any], key: str | None = None) -> str:
         """Submit `{"spec", "origin", "code", "hold"}`; the job's id. The same key never makes a second job."""
-        body = json.dumps(submission).encode()
-        return str(self._connection.json(Call("POST", "/jobs", body=body, key=key or new_key()))["id"])
+        return str(self._handed_in("/jobs", submission, key)["id"])
 
     def plan(self, submission: Mapping[str, Any]) -> Row:
         """What would become of `{"spec", "origin", "code"}` were it submitted now; nothing is."""
@@ -359,7 +358,14 @@ class Client:
         return self._made("fork", ref, body, key)
 
     def _made(self, verb: str, ref: str, body: Mapping[str, Any], key: str | None) -> Row:
-        return self._connection.json(Call("POST", _job(ref, verb), body=json.dumps(body).encode(), key=key or new_key()))
+        return self._handed_in(_job(ref, verb), body, key)
+
+    def _handed_in(self, path: str, body: Mapping[str, Any], key: str | None) -> Row:
+        """What is answered to a new job; of what its owner should know a word is said."""
+        answer = self._connection.json(Call("POST", path, body=json.dumps(body).encode(), key=key or new_key()))
+        for note in answer.get("notes", ()):
+            self._say(f"note: {note}")
+        return answer
 
     def code_store(self, archive: bytes) -> int:
         """Store a zip of objects; how many."""

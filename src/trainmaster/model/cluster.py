@@ -95,6 +95,11 @@ class Project:
     running_per_member_max: int | None = None
     urgent: tuple[str, ...] = ()  # members who may call a job urgent; "*": all
 
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a quota, or a number of jobs (none, too), to hold it to."""
+        return bool(self.quotas) or (self.running_max, self.running_per_member_max) != (None, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -45,14 +45,14 @@ def unlabelled(placement: PlacementSpec, labels: Iterable[Labels]) -> list[str]:
     found = []
     for key, level in (("within", placement.within), ("prefer", placement.prefer)):
         if level is not None and level not in (HOST, NODE, *known):
-            found.append(f"placement.{key}: no node has the label {level!r}; there {_there(known, 'are the labels')}")
+            found.append(f"placement.{key}: no node has the label {level!r}; {_known(known)}")
     if placement.near not in (None, CHECKPOINT, *data):
-        found.append(f"placement.near: no node has the data {placement.near!r}; there {_there(data, 'is')}")
+        found.append(f"placement.near: no node has the data {placement.near!r}; {_known(data)}")
     return found
 
 
-def _there(names: Collection[str], are: str) -> str:
-    return f"{are} {', '.join(sorted(names))}" if names else "is none"
+def _known(names: Collection[str]) -> str:
+    return f"known: {', '.join(sorted(names))}" if names else "there is none"
 
 
 def numbered(domains: Sequence[Domain | None]) -> tuple[list[int], list[Domain]]:

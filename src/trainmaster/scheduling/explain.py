@@ -3,16 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling import words
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import Cell, steps
 from trainmaster.scheduling.domains import BOTH, Domain, domain_of
+from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import GONE, Site, Space
 from trainmaster.scheduling.task import Kind, Run, Task, alone
 from trainmaster.scheduling.wish import Wish
 
 _HOLDERS_MAX = 5  # jobs named
+_QUOTA = "waiting for quota: "
 
 
 class Group(NamedTuple):
@@ -112,6 +115,26 @@ def never(asks: Sequence[Ask], groups: Sequence[Group]) -> str | None:
     """Why no state of these nodes could ever hold any of these requests; None when one of them could be held."""
     lacking = [impossible(ask, groups) for ask in asks]
     return None if None in lacking else "; and ".join(dict.fromkeys(filter(None, lacking)))
+
+
+class Forbidden:
+    """What rules let nobody start on these nodes, whoever ends. Nodes that are away count."""
+
+    def __init__(self, rules: Cluster, sites: Sequence[Site]) -> None:
+        self._idle, self._groups = Tally(rules, ()).idle, grouped(sites)
+        self._tally = Tally(rules, () if self._idle else [site._replace(open=site.why != GONE) for site in sites])
+
+    def why(self, kind: Kind) -> str | None:
+        """Why none of the requests of this kind that nodes could hold may ever start; None: one may, or it is not the rules."""
+        if self._idle:
+            return None
+        able = [ask for ask in kind.asks if impossible(ask, self._groups) is None]
+        barriers = [(ask, self._tally.barrier(alone(kind, ask))) for ask in able]
+        found = [(ask, barrier) for ask, barrier in barriers if barrier is not None]
+        if not found or len(found) < len(able):
+            return None
+        one = joined(found)
+        return f"it {one.text}" if one.kind == "impossible" else one.text.removeprefix(_QUOTA)
 
 
 def _fits(ask: Ask, groups: Sequence[Group]) -> bool:

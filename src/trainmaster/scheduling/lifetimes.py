@@ -49,9 +49,9 @@ class Lifetimes:
             return [max(value * unit - age_s, _SHORTEST_S) for value in rng.choices(values, weights, k=count)]
         if kind.limit_s:
             return [max(kind.limit_s - age_s, _SHORTEST_S)] * count
-        # Nobody like it ever ran as long: it is as likely in the first half of its life as in the second (Gott, Nature 363).
-        old_s = max(age_s, _UNKNOWN_S)
-        return [old_s / (1.0 - _LONGEST * rng.random()) - age_s for _ in range(count)]
+        # Nobody ever ran as long: it is as likely in the first half of its life as in the second (Gott, Nature 363).
+        old_s = age_s if _rings(kind)[-1] in self._rings else max(age_s, _UNKNOWN_S)
+        return [max(old_s / (1.0 - _LONGEST * rng.random()) - age_s, _SHORTEST_S) for _ in range(count)]
 
     def _like(self, kind: Kind, age_s: float) -> tuple[list[float], list[float]]:
         """Run times (shares of the limit, if there is one) of those that ran longer than `age_s`, and how much each counts."""

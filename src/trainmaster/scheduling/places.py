@@ -143,12 +143,16 @@ def anchors(space: Space, task: Task, running: Iterable[Run]) -> frozenset[int]:
     elif wish.near is not None:
         found |= {node for node, site in enumerate(space.sites) if wish.near in dict(site.labels).get(DATA, "").split(",")}
     for run in running:
-        other = run.task.kind.wish
-        with_it = wish.group is not None and (other.group == wish.group or wish.group in _names(run.task.id))
-        same_data = wish.near not in (None, CHECKPOINT) and other.near == wish.near
+        with_it = wish.group is not None and beside(wish.group, run.task)
+        same_data = wish.near not in (None, CHECKPOINT) and run.task.kind.wish.near == wish.near
         if with_it or same_data:
             found.update(node for node in run.grant.nodes if node >= 0)
     return frozenset(found)
+
+
+def beside(group: str, task: Task) -> bool:
+    """Whether a job is one of those with whom another wants to be that says `with: group`."""
+    return task.kind.wish.group == group or group in _names(task.id)
 
 
 def _names(id: str) -> tuple[str, str]:

@@ -29,7 +29,7 @@ class Tally:
         self.rules, self.sites = rules, sites
         self._express = {one.name: one for one in rules.classes if one.express_gpus}
         self._lane: Held = {}  # what jobs in an express lane hold, by class
-        projects = any(one.quotas or one.running_max or one.running_per_member_max for one in rules.projects)
+        projects = any(one.bounded for one in rules.projects)
         self.idle = not projects and not self._express
         self.held: dict[str, Held] = {}
         self.jobs: dict[str | tuple[str, str], int] = {}  # that run, by project and by member

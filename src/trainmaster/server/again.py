@@ -21,7 +21,7 @@ from trainmaster.server.data import data_versions
 from trainmaster.server.lookup import find
 from trainmaster.server.names import Ref
 from trainmaster.server.rules import urgency
-from trainmaster.server.submit import Acknowledgement, check_code, check_spec, idempotency_key, plain
+from trainmaster.server.submit import Acknowledgement, check_code, check_spec, idempotency_key, notes, plain
 from trainmaster.spec.changes import changed, only_known_params
 
 router = APIRouter(tags=["jobs"])
@@ -73,8 +73,9 @@ async def _make(request: Request, ref: str, relation: Relation, body: Mapping[st
         command = replace(command, urgent=urgent)
         if relation is Relation.REPRODUCTION:
             told = await run_in_threadpool(reproduction.told, desk, parent, command.data)
-        (id,) = await desk.accept([NewRow(key, command, time.time(), command.spec.experiment)])
-    return Acknowledgement({"id": id, "lineage": views.lineage_view(command.lineage), **told}, 201)
+        row = NewRow(key, command, time.time(), command.spec.experiment)
+        (id,) = await desk.accept([row])
+    return Acknowledgement({"id": id, "notes": notes(desk, row), "lineage": views.lineage_view(command.lineage), **told}, 201)
 
 
 def _command(desk: runtime.Runtime, parent: Job, relation: Relation, body: Mapping[str, Any]) -> SubmitJob:

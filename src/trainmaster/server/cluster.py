@@ -20,7 +20,7 @@ from trainmaster.scheduling.speeds import Speeds
 from trainmaster.scheduling.standing import ordered
 from trainmaster.scheduling.task import Past
 from trainmaster.server import bodies, cluster_schemas, queue, runtime, schemas
-from trainmaster.server.rules import present, unkept
+from trainmaster.server.rules import over, present, unkept
 from trainmaster.server.submit import idempotency_key
 from trainmaster.server.views import View
 from trainmaster.spec.cluster import from_mapping
@@ -99,7 +99,7 @@ async def _asked(request: Request) -> Cluster:
 
 def _compared(desk: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:
     """What is otherwise in them, and what the nodes cannot keep of them. Raises: UsageError."""
-    return differences(present(desk), rules), list(unkept(rules, desk.nodes()))
+    return differences(present(desk), rules), [*unkept(rules, desk.nodes()), *over(rules, time.time())]
 
 
 def _effects(desk: runtime.Runtime, rules: Cluster) -> dict[str, Any]:

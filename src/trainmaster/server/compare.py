@@ -122,7 +122,7 @@ def _metrics(last: Mapping[str, Mapping[str, Any]], asked: Sequence[str] | None)
     for name in asked:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            others = f"there are {', '.join(known[:20])}" if known else "none of them has reported any"
+            others = f"known: {', '.join(known[:20])}" if known else "none of them has reported any"
             raise NotFoundError(f"no run here has a metric {name!r}", f"did you mean {near[0]}?" if near else others)
     return list(dict.fromkeys(asked))
 

@@ -55,7 +55,7 @@ async def _set(request: Request, name: str, state: NodeState) -> bodies.Json:
     nodes = await run_in_threadpool(desk.services.events.nodes)
     if all(node.name != name for node in nodes):
         known = ", ".join(node.name for node in nodes[:20])
-        raise NotFoundError(f"there is no node {name!r}", f"there are {known}" if known else "control has not looked yet")
+        raise NotFoundError(f"there is no node {name!r}", f"known: {known}" if known else "control has not looked yet")
     user = runtime.user(request)
     key = f"node:{name}:{state.value}:{user}:{idempotency_key(request)}"
     await desk.accept([NewRow(key, SetNodeState(name, state, user, reason), time.time())])

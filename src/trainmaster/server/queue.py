@@ -16,6 +16,7 @@ from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import accounts, allocation, pasts
 from trainmaster.scheduling.nouns import snapshot as world
+from trainmaster.scheduling.places import beside
 from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
 from trainmaster.scheduling.speeds import told
@@ -193,9 +194,18 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
             "eta_s": outlook.waits_view(waits, known),
             "cost": outlook.cost(seen, policy, known.lifetimes, mine),
             "delays": outlook.delays(seen, policy, known.lifetimes, mine),
-            "notes": unlabelled(job.spec.placement, [site.labels for site in seen.sites]),
+            "notes": [*unlabelled(job.spec.placement, [site.labels for site in seen.sites]), *_lonely(seen, mine)],
         }  # fmt: skip
     return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}
+
+
+def _lonely(seen: Snapshot, mine: Task) -> list[str]:
+    """That nobody is there with whom it would be."""
+    group = mine.kind.wish.group
+    others = (*(one for one in seen.waiting.values() if one is not mine), *(run.task for run in seen.running.values()))
+    if group is None or any(beside(group, one) for one in others):
+        return []
+    return [f"placement.with: no job that waits or runs is called {group!r} or says the same: it means nothing so far"]
 
 
 def _refused(decided: Plan, mine: Task, now_s: float) -> Refusal:

@@ -10,6 +10,7 @@ from trainmaster.model.spec import JobSpec, Urgency
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.server.runtime import Runtime
 from trainmaster.spec.faults import nearest
+from trainmaster.spec.windows import span_text
 
 _READ = "the rules of this cluster: tm policy"
 _REASON_MAX = 500  # characters
@@ -48,7 +49,7 @@ def _pools(rules: Cluster, nodes: Sequence[Node]) -> list[str]:
 
 def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
     near = nearest(name, names)
-    known = f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
+    known = f"did you mean {near!r}?" if near else f"known: {', '.join(names)}"
     return UsageError(f"there is no {what} {name!r} here; {known}", _READ)
 
 
@@ -80,6 +81,15 @@ def delayed_by(desk: Runtime, seen: Snapshot, id: str) -> str:
             told.append(f"{other} is urgent ({job.urgent.by}: {job.urgent.reason})")
     more = f" and {len(told) - _TOLD_MAX} more" if len(told) > _TOLD_MAX else ""
     return f"; {', '.join(told[:_TOLD_MAX])}{more}" if told else ""
+
+
+def over(rules: Cluster, now_s: float) -> Iterator[str]:
+    """Maintenance that is over for good, in words."""
+    for pool in rules.pools:
+        for window in pool.windows:
+            if window.turn(now_s) is None:
+                when = span_text((window.from_s, window.until_s, window.every_s))
+                yield f"pool {pool.name}: the maintenance of {when} (UTC) is over, and means nothing any more"
 
 
 def unkept(rules: Cluster, nodes: Sequence[Node]) -> Iterator[str]:

@@ -49,9 +49,10 @@ class SubmitBatch(BaseModel):
 
 
 class Submitted(BaseModel):
-    """The job's id."""
+    """The job's id, and what whoever submits it should know: that the rules of the cluster never let it start."""
 
     id: str = Field(examples=["digits-14"])
+    notes: list[str]
 
 
 class SubmittedBatch(BaseModel):
@@ -295,10 +296,9 @@ class Fork(Requeue):
     code: dict[str, Any] | None = None
 
 
-class MadeFrom(BaseModel):
+class MadeFrom(Submitted):
     """The new job, and what it is made from; of a reproduction also what is equal and what is not."""
 
-    id: str
     lineage: dict[str, Any] = Field(description="relation, job, checkpoint, step, owner")
     equal: list[str] | None = None
     unequal: list[str] | None = None

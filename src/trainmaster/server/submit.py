@@ -15,8 +15,9 @@ from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError,
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.explain import grouped, never
-from trainmaster.scheduling.nouns import asks, sites_of
+from trainmaster.scheduling.explain import Forbidden, grouped, never
+from trainmaster.scheduling.nouns import asks, choices, sites_of
+from trainmaster.scheduling.task import Owner, kind_of
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.data import data_versions
 from trainmaster.server.provenance import check_diff
@@ -81,7 +82,7 @@ async def submit(request: Request) -> Acknowledgement:
         user = runtime.user(request)
         row = await made(desk, body, f"submit:{user}:{key}", user)
         ids = await desk.accept([row])
-    return Acknowledgement({"id": ids[0]}, 201)
+    return Acknowledgement({"id": ids[0], "notes": notes(desk, row)}, 201)
 
 
 @router.post(
@@ -157,6 +158,21 @@ def check_spec(desk: runtime.Runtime, spec: JobSpec) -> None:
     lacking = never(asks(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
     if lacking is not None:
         raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
+
+
+def notes(desk: runtime.Runtime, row: NewRow) -> list[str]:
+    """What whoever submits it should hear at once: that the rules, which may change, never let it start.
+
+    By the rules that control has taken up: to ask for those accepted since would take longer than the submit.
+    """
+    assert isinstance(row.command, SubmitJob)
+    spec, nodes = row.command.spec, desk.nodes()
+    rules = obeyed(desk, spec)
+    tier = rules.work(spec.work).priority
+    owner = Owner(spec.project, row.command.origin.user, spec.work, tier + spec.priority, tier)
+    kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
+    why = Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None
+    return [] if why is None else [f"it cannot start under the rules as they are (tm policy): {why}"]
 
 
 def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy) -> None:

@@ -1,6 +1,6 @@
 """What is compared: a trace under a policy with settings, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.errors import UsageError
@@ -11,7 +11,7 @@ from trainmaster.simulator.charts import Result, data
 from trainmaster.simulator.foresight import watching
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
-from trainmaster.simulator.trace import Trace
+from trainmaster.simulator.trace import Trace, impossible, without
 from trainmaster.simulator.watch import Tell, Watch
 
 
@@ -34,6 +34,15 @@ def run(case: Case, tell: Tell | None = None) -> Result:
     replay = Replay(case.trace, case.policy, settings, case.trace.sites, watch=watch, foresight=foresight)
     replay.run()
     return Result(case.label, measure(replay), data(replay))
+
+
+def alike(cases: Sequence[Case]) -> tuple[list[Case], list[dict[str, str]]]:
+    """The cases without the jobs that could never start in one of them, so that all are of the same; of each, those and why."""
+    places = {(case.trace.sites, case.settings.rules): case for case in cases}
+    found = {place: impossible(case.trace, case.settings.rules) for place, case in places.items()}
+    left = [found[case.trace.sites, case.settings.rules] for case in cases]
+    out = frozenset().union(*left)
+    return [replace(case, trace=without(case.trace, out)) for case in cases] if out else list(cases), left
 
 
 def with_quotas(rules: Cluster, quotas: Mapping[tuple[str, str], float]) -> Cluster:

@@ -8,12 +8,14 @@ from random import Random
 from statistics import fmean, median
 from typing import NamedTuple
 
+from trainmaster.scheduling.counted import counts
 from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
-from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.policy import Policy, one_for_everybody
+from trainmaster.scheduling.predict import predicted
 from trainmaster.scheduling.snapshot import ARRIVED, STARTED, Changes, Snapshot
 
-SPREAD, BUDGET_S = 100, 10.0  # where nobody says how many: so many in a trace, and no more of the processor's time
+COUNTED, PLAYED = 100, 15  # where nobody says how many: so many in a trace by counting nodes, or by whole decisions
 
 
 class Told(NamedTuple):
@@ -78,32 +80,39 @@ def scored(told: Collection[Told], waited: int) -> Eta | None:
 
 
 def watching(policy: Policy, jobs: int, count: int | None) -> "Foresight | None":
-    """One that makes up to `count` forecasts, spread over a trace of so many jobs; None: as many as cost little.
+    """One that makes up to `count` forecasts, spread over a trace of so many jobs; None: a few, unless each takes seconds.
 
     There is none where the order knows how long each job runs: what would be drawn of that says nothing.
     """
-    if count == 0 or policy.exact:
+    if count == 0 or policy.exact or (count is None and _is_slow(policy)):
         return None
-    every = -(-jobs // (count or SPREAD))
-    return Foresight(policy, every, inf if count else BUDGET_S, jobs)
+    return Foresight(policy, jobs, count or COUNTED, 1.0 if count else COUNTED / PLAYED)
+
+
+def _is_slow(policy: Policy) -> bool:
+    """Whether each of its decisions asks how long everybody will run, or keeps room for many."""
+    if policy.parts:
+        return any(_is_slow(part) for _, part in policy.parts)
+    return policy.order is predicted or policy.depth is one_for_everybody
 
 
 @dataclass(slots=True)
 class Foresight:
     """Looks on at a replay: what it knows at a moment is what had happened by then.
 
-    `every`: a forecast for each so-many-th job that has to wait, as long as they have not taken more of `budget_s` (processor
-    time) than of the `jobs` of the trace have come. It learns from those alone of which it told something.
+    Of those that have to wait one gets a forecast whenever fewer of `count` were made than of the trace's `jobs` have come: the
+    trace alone decides how many there are, and of whom. One for which it is not enough to count nodes counts as `played`. It
+    learns from those alone of which it told something.
     """
 
     policy: Policy
-    every: int = 1
-    budget_s: float = inf
     jobs: int = 1
+    count: int = 1
+    played: float = 1.0
     told: list[Told] = field(default_factory=list)  # in the order of the starts
     waited: int = 0  # jobs that had to wait
     seconds: float = 0.0  # of this machine's time
-    _spent_s: float = 0.0  # of its processor
+    _made: float = 0.0  # of `count`
     _known: set[str] = field(default_factory=set)
     _open: dict[str, tuple[float, Waits, Waits, float]] = field(default_factory=dict)
     _ended: int = 0
@@ -132,7 +141,7 @@ class Foresight:
         for id in came:
             if id in snapshot.waiting:
                 self.waited += 1
-                if self.waited % self.every == 0 and self._spent_s * self.jobs <= self.budget_s * len(self._known):
+                if self._made * self.jobs < self.count * len(self._known):
                     self._say(snapshot, id)
 
     def _news(self, snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -156,5 +165,5 @@ class Foresight:
         taken_s = time.process_time() - cpu_s
         if drawn is not None:
             self._open[id] = snapshot.now_s, drawn, self._calibration.corrected(drawn), taken_s
-        self._spent_s += taken_s
+        self._made += 1.0 if counts(snapshot, self.policy) else self.played
         self.seconds += time.perf_counter() - began_s

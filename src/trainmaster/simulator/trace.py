@@ -1,6 +1,6 @@
 """A trace as the simulator replays it: who came when, what they asked for, how long they ran, and how their attempts ended."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from trainmaster.model.job import Cause
 from trainmaster.model.spec import Restarts
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.explain import grouped, never
+from trainmaster.scheduling.explain import Forbidden, grouped, never
 from trainmaster.scheduling.snapshot import DEFAULT
 from trainmaster.scheduling.space import Site
 from trainmaster.scheduling.task import Choices, Kind, Owner, kind_of
@@ -72,20 +72,23 @@ class Trace:
     down: bool = False  # none of `sites` was up any more when it was written
 
 
-def possible(trace: Trace) -> tuple[Trace, list[tuple[Arrival, str]]]:
-    """The trace without the jobs that no state of its cluster could ever hold, and those, each with the reason."""
+def impossible(trace: Trace, rules: Cluster) -> dict[str, str]:
+    """By its id, each job that no state of the cluster could ever hold, or that the rules never let start, with the reason."""
     lacking: dict[Kind, str | None] = {}
-    groups, kept, left = grouped(trace.sites), [], []
+    groups, forbidden, found = grouped(trace.sites), Forbidden(rules, trace.sites), {}
     for arrival in trace.arrivals:
-        kind = kind_of(arrival.choices or arrival.ask)
+        kind = arrival._replace(member="", priority=0, command="").kind(rules)
         if kind not in lacking:
-            lacking[kind] = never(kind.asks, groups)
+            lacking[kind] = never(kind.asks, groups) or forbidden.why(kind)
         why = lacking[kind]
-        if why is None:
-            kept.append(arrival)
-        else:
-            left.append((arrival, why))
-    return replace(trace, arrivals=tuple(kept)) if left else trace, left
+        if why is not None:
+            found[arrival.id] = why.removeprefix("it ")
+    return found
+
+
+def without(trace: Trace, ids: Collection[str]) -> Trace:
+    """The same, but for these jobs."""
+    return replace(trace, arrivals=tuple(arrival for arrival in trace.arrivals if arrival.id not in ids))
 
 
 def from_zero(arrivals: list[Arrival]) -> list[Arrival]:

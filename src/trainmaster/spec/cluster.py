@@ -117,6 +117,9 @@ def _load(value: object, document: Document) -> Cluster:
     if not isinstance(value, dict):
         message = f"expected a mapping with pools, projects or classes, got {describe(value)}"
         raise spec_error([*faults, at(where, (), Fault("", message, "a mapping", describe(value)))], _HINT)
+    if {"command", "python"} & value.keys() and not {"pools", "projects"} & value.keys():
+        fault = at(where, (), Fault("", "this is a job's spec, not a cluster.yaml: it has a command", "the rules of a cluster"))
+        raise spec_error([fault], "see what would become of it: tm plan FILE   hand it in: tm submit FILE")
     odd = unspeakable(value, where)
     if odd:
         raise spec_error([*faults, *odd], _HINT)

@@ -18,6 +18,7 @@ from trainmaster.spec.windows import Span, span
 AMOUNT_MAX = 1e9
 _WORD_MAX = 200  # characters of a user's name, a label, a pattern
 _TRUTHS = {"yes": True, "no": False}  # texts in YAML 1.2, and what people write
+_EVERYBODY = frozenset(("yes", "true", "on", "no", "false", "off", "all"))  # what people write where names are asked for
 _DEFAULT = Cluster()
 _WEIGHTS = _DEFAULT.weights
 
@@ -115,6 +116,13 @@ def _many(value: object) -> object:
     return [value] if isinstance(value, str | dict) else value
 
 
+def _who(value: object) -> object:
+    """As `_many`, but for one word that is meant to be no name. In a list it is one."""
+    if isinstance(value, bool) or (isinstance(value, str) and value.lower() in _EVERYBODY):
+        raise refusal("users' names: ['*'] is every member, [] nobody, [ann, bob] these two", value)
+    return _many(value)
+
+
 def _weighted(value: object) -> object:
     """A list of names stands for names of weight 1."""
     return dict.fromkeys(value, 1) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
@@ -136,7 +144,7 @@ Weight = Annotated[float, PlainValidator(_weight), WithJsonSchema({"type": "numb
 Member = Annotated[str, AfterValidator(_word("a user's name"))]
 Members = Annotated[dict[Member, Weight], BeforeValidator(_weighted, json_schema_input_type=dict[str, float] | list[str])]
 UrgentMember = Annotated[str, PlainValidator(_word("a user's name, or '*' for every member")), _STRING]
-UrgentMembers = Annotated[list[UrgentMember], BeforeValidator(_many, json_schema_input_type=str | list[str])]
+UrgentMembers = Annotated[list[UrgentMember], BeforeValidator(_who, json_schema_input_type=str | list[str])]
 Amount = Annotated[float | None, PlainValidator(_amount), _AMOUNT_SCHEMA]
 Factor = Annotated[float, PlainValidator(_factor), WithJsonSchema({"type": "number"})]
 Speed = Annotated[float, PlainValidator(_speed), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]

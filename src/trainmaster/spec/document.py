@@ -4,6 +4,7 @@ Faults are gathered, placed and told all at once (`SpecError.details`): unknown 
 not supported yet, wrong values, what is missing (placed at its mapping), and values that contradict each other.
 """
 
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ from trainmaster.spec.yaml12 import SIZE_MAX_BYTES, Document, Positions, dotted,
 from trainmaster.spec.yaml12 import Path as FieldPath
 from trainmaster.wire.names import data_variable
 
-__all__ = ["from_mapping", "load_bytes", "load_file", "to_mapping", "workdir_path"]
+RULES = frozenset(("pools", "projects", "classes", "fair_share", "multifactor", "preemption", "currency"))  # of a cluster.yaml
+
+__all__ = ["RULES", "from_mapping", "load_bytes", "load_file", "to_mapping", "workdir_path"]
 
 
 def load_file(path: Path) -> JobSpec:
@@ -77,11 +80,16 @@ def workdir_path(spec: JobSpec, file: Path | None) -> Path:
     return (base / Path(spec.workdir).expanduser()).absolute()
 
 
+def _of_cluster(names: Set[Any]) -> bool:
+    """Whether a file with these fields at the top is about a cluster."""
+    return not names & {"command", "python"} and bool(names & {"pools", "projects"} or (names and names <= RULES))
+
+
 def _load(value: object, document: Document) -> JobSpec:
     where = document.where
     faults = list(document.faults)
-    if isinstance(value, dict) and not {"command", "python"} & value.keys() and {"pools", "projects"} & value.keys():
-        message = "this is a cluster.yaml, not a job: it has pools or projects and no command"
+    if isinstance(value, dict) and _of_cluster(value.keys()):
+        message = "this is a cluster.yaml, not a job: it has rules and no command"
         raise spec_error(
             [at(where, (), Fault("", message, "a job"))], "see what it would do: tm plan FILE   lay it down: tm apply FILE"
         )

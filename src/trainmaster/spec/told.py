@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from trainmaster.model.cluster import DAY_S, UNBOUNDED, URGENT, Cluster, Pool, Project, Quota, Weights, Work
-from trainmaster.scheduling.policy import Policy, chosen
+from trainmaster.model.cluster import DAY_S, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Work
+from trainmaster.scheduling.policy import Policy, chosen, one_for_everybody
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.spec.windows import span_text
 
@@ -42,10 +42,10 @@ def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
         yield from _weighted(rules.weights)
     yield "a job's priority is that of its class and its own together"
     depth = policy.depth(Snapshot(0.0, (), {}, {}))
-    if not depth:
+    if not depth and policy.depth is not one_for_everybody:
         yield "whoever fits starts; no room is kept for those ahead who do not fit"
     else:
-        many = "the first" if depth == 1 else f"the first {depth}" if depth < URGENT else "each"
+        many = "each" if policy.depth is one_for_everybody else "the first" if depth == 1 else f"the first {depth}"
         yield f"room is kept for {many} that cannot start; others start only where they delay none of these"
     if policy.preempt is None:
         yield "nobody who runs is stopped for another"
