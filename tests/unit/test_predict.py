@@ -133,10 +133,10 @@ def follows(seed: int) -> None:
 
 
 def flood(work: str) -> Trace:
-    """Slightly more than four processors can do, of short jobs, for five weeks; and at the beginning a long one."""
+    """Slightly more than four processors can do, of short jobs, for four weeks; and at the beginning a long one."""
     long = Arrival("long", 0.0, 2 * DAY_S, ONE, member="ann", limit_s=3 * DAY_S, work=work)
     jobs = [
-        Arrival(str(at), at * 5200.0, 6 * HOUR_S, ONE, member="bob", limit_s=8 * HOUR_S) for at in range(int(35 * DAY_S / 5200))
+        Arrival(str(at), at * 5200.0, 6 * HOUR_S, ONE, member="bob", limit_s=8 * HOUR_S) for at in range(int(28 * DAY_S / 5200))
     ]
     return Trace("flood", (*jobs[:12], long._replace(submit_s=jobs[11].submit_s), *jobs[12:]), processors(4))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, func, insert, select, union_all
+from sqlalchemy import Connection, Select, bindparam, func, insert, select, union_all
 
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Node
@@ -26,6 +26,7 @@ _UPSERT_JOB = upsert(_job, ["id"])
 _UPSERT_ATTEMPT = upsert(_attempt, ["job", "number"])
 _UPSERT_NODE = upsert(_node, ["name"])
 _UPSERT_HEAD = upsert(_head, ["id"])
+_SELECT_JOB = select(_job.c.data).where(_job.c.id == bindparam("job"))
 _SELECT_HEAD = select(_head.c.last_seq, _head.c.last_now_s, _head.c.last_hash, _head.c.inbox_cursor).where(_head.c.id == 1)
 
 
@@ -128,7 +129,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
     def job(self, job_id: str) -> Job | None:
         """See the port."""
         with self._database.reading() as connection:
-            data = connection.scalar(select(_job.c.data).where(_job.c.id == job_id))
+            data = connection.scalar(_SELECT_JOB, {"job": job_id})
         return None if data is None else load(Job, data)
 
     def jobs(self, query: JobQuery) -> list[Job]:

@@ -206,15 +206,19 @@ class Scenario:
         return found
 
     def _look_up(self) -> Lineage | None:
-        parents = [job for id in self.submitted if (job := self.events.job(id)) is not None and job.good_checkpoints]
+        parents = [job for job in self._on_record() if job.good_checkpoints]
         if not parents:
             return None
         parent = self.rng.choice([job for job in parents if not job.state.ended] or parents)
         return Lineage(Relation.FORK, parent.id, self.rng.choice(parent.good_checkpoints), parent.id)
 
+    def _on_record(self) -> list[Job]:
+        """All jobs, in the order in which they were submitted."""
+        return sorted(self.events.jobs(JobQuery(limit=10_000)), key=lambda job: self.submitted.index(job.id))
+
     def _ask_for_room(self) -> None:
         """Jobs that are over are asked for their older checkpoints, whoever starts from them."""
-        for job in [job for id in self.submitted if (job := self.events.job(id)) is not None and spare(job)]:
+        for job in [job for job in self._on_record() if spare(job)]:
             self._ask(GiveUpCheckpoints(job.id, "ann", tuple(one.id for one in spare(job))))
 
     def _script(self, submission: Submission, rng: random.Random) -> Script:
