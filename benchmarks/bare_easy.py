@@ -1,4 +1,4 @@
-"""EASY backfill as bare as Python can have it: numbers of nodes, one queue, one reservation. What a decision of ours is held to.
+"""EASY backfill as bare as Python can have it: numbers of nodes, one queue, one reservation. What ours is held against.
 
 No node is named, nobody is told why he waits, there are no owners, quotas, life cycles or records. Its waits are the same as
 those of the production cycle, which shows that both play the same game.

@@ -166,7 +166,7 @@ def counts(snapshot: Snapshot, policy: Policy) -> bool:
 
 
 def is_counted(kind: Kind, cell: Cell) -> bool:
-    """Whether a job of this kind takes nodes whole where all are in `cell`, and which of them and when is all the same to it."""
+    """Whether a job of this kind takes nodes whole where all are in `cell`, and it is all the same to it which and when."""
     return kind.wish == ANYWHERE and kind.choices is None and _is_whole(kind.ask, cell)
 
 
