@@ -71,7 +71,7 @@ class _Decision(Tries):
         for _, _, task in arrived:
             if task.not_before_s > now_s:
                 self.resting = True
-            elif task.kind not in self.refused and not self._passes(task):
+            elif task.kind not in self.refused and task.kind not in self.over and not self._passes(task):
                 self.attempt(task)
         self.grow()
         return True
