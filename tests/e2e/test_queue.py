@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from running import Tm, server
@@ -86,6 +87,29 @@ def test_what_waits_for_somebody_to_act_says_so_and_not_that_many_are_ahead(tm: 
         "It starts once more is allowed to small.\n"
     )
     tm.ok("cancel", never)
+    tm.file("rules.yaml", "pools: {all: {nodes: 'node*', maintenance: 'daily 03:00/30m'}}\n")
+    tm.ok("apply", "rules.yaml")
+    long = tm.submit("--name", "long", "--time-limit", "48h", "--cpus", "0.1", "--", "true")
+    way = "maintenance of pool all never leaves it more than 23 h 30 min: give it a time limit of 23 h 30 min or less, or none"
+    assert tm.ok("why", long) == (
+        f"{long} is number 1 in the queue, and cannot start under these rules: it asks for 0.1 CPUs for 48 h; {way}. "
+        "It starts once the maintenance of pool all is out of its way.\n"
+    )
+    planned = json.loads(tm.ok("plan", "--json", "--time-limit", "48h", "--cpus", "0.1", "--", "true"))["reason"]
+    assert planned == f"it is number 2 in the queue, and cannot start under these rules: it asks for 0.1 CPUs for 48 h; {way}"
+    tm.ok("cancel", long)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    tm.file("rules.yaml", "pools: {all: {nodes: 'node*', maintenance: " + tomorrow.strftime("%Y-%m-%dT%H:%M") + "/1h}}\n")
+    tm.ok("apply", "rules.yaml")
+    late = tm.submit("--name", "late", "--time-limit", "48h", "--cpus", "0.1", "--", "true")
+    assert tm.ok("why", late) == (
+        f"{late} is number 1 in the queue, waiting for 0.1 CPUs for 48 h: "
+        f"maintenance of pool all (from {tomorrow:%Y-%m-%d %H:%M} UTC) is in the way. It starts once the maintenance of pool all is out of its way.\n"
+        "It cannot start before that is over; nobody can say yet how soon after.\n"
+    )
+    tm.ok("cancel", late)
+    tm.file("rules.yaml", "{}\n")
+    tm.ok("apply", "rules.yaml")
     for node in ("node0", "node1"):
         tm.ok("nodes", "drain", node)
     gang = tm.submit("--name", "drained", *asks, "--", "true")

@@ -259,7 +259,7 @@ def test_rules_that_differ_are_told_apart(weight: int, limit: int, preemptible: 
 
 
 def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
-    said = {paragraph.about: paragraph.sentences for paragraph in told(WHOLE)}
+    said = {paragraph.about: paragraph.sentences for paragraph in told(WHOLE, 1.79e9)}
     assert said["order"][0] == "easy: higher priority first, then who came first"
     assert said["pool a100"] == (
         "the nodes a-*",
@@ -267,6 +267,11 @@ def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
         "labels: zone eu, rack r1 on a-0[1-4]",
         "maintenance Sun 22:00 UTC for 4 h: only what ends before starts there",
         "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): only what ends before starts there",
+    )
+    later = {paragraph.about: paragraph.sentences for paragraph in told(WHOLE, 1.80e9)}
+    assert later["pool a100"][3:] == (
+        "maintenance Sun 22:00 UTC for 4 h: only what ends before starts there",
+        "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): it is over",
     )
     assert said["project vision"] == (
         "is part of research",
@@ -293,7 +298,7 @@ def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
     ],
 )
 def test_for_how_many_room_is_kept_is_told(policy: str, said: str) -> None:
-    assert said in told(from_mapping({"pools": {"a": {"policy": policy}}}))[0].sentences
+    assert said in told(from_mapping({"pools": {"a": {"policy": policy}}}), 0.0)[0].sentences
 
 
 @given(st.floats(0, 3e9), st.integers(0, 2))

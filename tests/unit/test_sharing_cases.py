@@ -5,7 +5,7 @@ from trainmaster.model.events import Promised
 from trainmaster.model.nodes import Allocation
 from trainmaster.scheduling.ask import Shape, ask_of
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import Forbidden
+from trainmaster.scheduling.forbidden import Forbidden
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
@@ -215,10 +215,14 @@ def test_what_the_rules_never_let_start_is_known_before_it_waits() -> None:
     assert told(8, few) == "it asks for 8 GPUs; project vision may hold 4 GPUs"
     assert told(4, few) is None
     assert told(16, few) is None, "no node has so many: that is another matter"
-    assert told(1, Project("vision", running_max=0)) == "project vision may run 0 jobs at a time"
+    assert told(1, Project("vision", running_max=0)) == "it asks to run in project vision, which may run no jobs at all"
+    none = "it asks to run in project vision, whose members may run no jobs at all"
+    assert told(1, Project("vision", running_per_member_max=0)) == none
     theirs = Project("speech", quotas=(("gpus", Quota(12, 12)),))
     assert told(8, theirs) == "it asks for 8 GPUs; of 16 GPUs here 12 GPUs are guaranteed to other projects"
-    assert not decide([task(1, "vision", 1)], [], Cluster(projects=(Project("vision", running_max=0),))).placements
+    plan = decide([task(1, "vision", 1)], [], Cluster(projects=(Project("vision", running_max=0),)))
+    assert not plan.placements
+    assert {one.kind for one in plan.refused.values()} == {"impossible"}, "no end of another lets it start"
     away = tuple(site._replace(open=False, why="drained") for site in gpu_nodes(3, 8))
     assert told(8, theirs, sites=away) is None, "they may come back"
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from trainmaster.cli import simulation_plots, simulation_report
 from trainmaster.cli.app import run as tm
 from trainmaster.cli.figure import Powers
-from trainmaster.cli.simulation_page import html
+from trainmaster.cli.simulation_page import bar_label, html, keyed, scales
 from trainmaster.cli.what_if import differences
 from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster, Project, Quota
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.simulator.cases import Case, quotas, run, with_quotas
-from trainmaster.simulator.charts import Result, charts
+from trainmaster.simulator.charts import Chart, Result, charts
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes
@@ -99,6 +99,15 @@ def test_charts_are_of_what_there_is_to_show() -> None:
 def test_who_made_no_estimates_has_no_bar_of_those_that_held() -> None:
     held = next(chart for chart in charts([result(crowd(), policy) for policy in ("srtf", "fifo")], True) if chart.name == "held")
     assert [(label, len(points)) for label, points in held.curves] == [("srtf", 0), ("fifo", 1)]
+    assert scales(held)[1].ticks[-1] == 1.0, "shares are shown beside the whole"
+    assert [bar_label(held, value) for value in (0.765, 1.0)] == ["76%", "100%"]
+    assert [bar_label(replace(held, percent=False), value) for value in (0.8765, 12.0, 1234.5)] == ["0.876", "12", "1,234"]
+
+
+def test_a_curve_that_lies_behind_another_is_said_to_be_the_same() -> None:
+    points, others = ((0.0, 1.0), (1.0, 2.0)), ((0.0, 1.0),)
+    chart = Chart("queue", "", "", "", (("fifo", others), ("easy", points), ("fair-share", points)))
+    assert keyed(chart) == ["fifo", "easy (the same as fair-share)", "fair-share"]
 
 
 def test_distributions_rise_to_one_and_begin_at_a_second() -> None:

@@ -81,16 +81,25 @@ def figure(chart: Chart) -> str:
     drawn.append(f'<text class="axis" x="12" y="{_FLOOR / 2}" transform="rotate(-90 12 {_FLOOR / 2})" text-anchor="middle">')
     drawn.append(f"{escape(chart.up)}</text>")
     for at, (name, points) in enumerate(chart.curves):
-        drawn += _bar(at, points, (across, up)) if chart.bars else _curve(at, name, points, (across, up), bool(chart.names))
+        drawn += _bar(at, chart, (across, up)) if chart.bars else _curve(at, name, points, (across, up), bool(chart.names))
     drawn.append("</svg>")
-    keys = "" if chart.bars or len(chart.curves) < 2 else "".join(key(at, name) for at, (name, _) in enumerate(chart.curves))
+    keys = "" if chart.bars or len(chart.curves) < 2 else "".join(key(at, name) for at, name in enumerate(keyed(chart)))
     return f"<section><h2>{escape(chart.title)}</h2><figure>{''.join(drawn)}<figcaption>{keys}</figcaption></figure></section>"
+
+
+def keyed(chart: Chart) -> list[str]:
+    """What its key says of each curve: whose it is, and behind which of those that are drawn later it cannot be seen."""
+    later = {points: name for name, points in chart.curves}
+    hidden = [later[points] if points and later[points] != name else "" for name, points in chart.curves]
+    return [f"{name} (the same as {other})" if other else name for (name, _), other in zip(chart.curves, hidden, strict=True)]
 
 
 def scales(chart: Chart) -> tuple[Scale, Scale]:
     """Across and up."""
     points = [point for _, curve in chart.curves for point in curve]
     xs, ys = [x for x, _ in points], [y for _, y in points]
+    if chart.bars and chart.percent:
+        ys.append(1.0)
     right, floor = (LEFT, WIDTH - RIGHT), (_FLOOR, TOP)
     if chart.names:
         across = Scale([-0.5, len(chart.names) - 0.5], right)
@@ -105,6 +114,11 @@ def label(chart: Chart, value: float) -> str:
     if chart.percent:
         return f"{value:.0%}"
     return f"{value / 1000:g}k" if value >= 10_000 else f"{value:,.6g}"
+
+
+def bar_label(chart: Chart, value: float) -> str:
+    """What a bar stands for, in words."""
+    return f"{value:,.0f}" if value >= 1000 else label(chart, value) if chart.percent else f"{value:,.3g}"
 
 
 def across_label(chart: Chart, value: float) -> str:
@@ -122,12 +136,12 @@ def _curve(at: int, name: str, points: Sequence[tuple[float, float]], scale: tup
     return drawn + [f'<path class="dot c{at}" d="M{x:.1f} {y:.1f}h0"/>' for x, y in placed if dots]
 
 
-def _bar(at: int, points: Sequence[tuple[float, float]], scale: tuple[Scale, Scale]) -> list[str]:
+def _bar(at: int, chart: Chart, scale: tuple[Scale, Scale]) -> list[str]:
     across, up = scale
     half = min(22.0, 0.36 * (across(1.0) - across(0.0)))
     floor, wide = up(0.0), 2 * half
     return [
         f'<rect class="bar f{at}" x="{across(x) - half:.1f}" y="{up(y):.1f}" width="{wide:.1f}" height="{floor - up(y):.1f}"/>'
-        f'<text x="{across(x):.1f}" y="{up(y) - 4:.1f}" text-anchor="middle">{y:,.3g}</text>'
-        for x, y in points
+        f'<text x="{across(x):.1f}" y="{up(y) - 4:.1f}" text-anchor="middle">{bar_label(chart, y)}</text>'
+        for x, y in chart.curves[at][1]
     ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.cli.simulation_page import across_label, label, scales, thickness
+from trainmaster.cli.simulation_page import across_label, bar_label, keyed, label, scales, thickness
 from trainmaster.simulator.charts import Chart
 
 _INCHES, _DPI = (8.0, 4.8), 120
@@ -35,10 +35,10 @@ def write(charts: Sequence[Chart], directory: Path) -> list[Path]:
 
 def _draw(axes: Any, chart: Chart) -> None:
     across, up = scales(chart)
-    for at, (name, points) in enumerate(chart.curves):
+    for at, (name, (_, points)) in enumerate(zip(keyed(chart), chart.curves, strict=True)):
         xs, ys = [x for x, _ in points], [y for _, y in points]
         if chart.bars:
-            axes.bar_label(axes.bar(xs, ys, width=0.6, color=f"C{at % 10}"), fmt="{:,.3g}")
+            axes.bar_label(axes.bar(xs, ys, width=0.6, color=f"C{at % 10}"), [bar_label(chart, y) for y in ys])
         else:
             style = ("-", "--", ":", "-.")[at // 10 % 4]
             axes.plot(xs, ys, label=name, marker="o" if chart.names else "", linestyle=style, linewidth=thickness(at))

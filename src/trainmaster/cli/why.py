@@ -39,6 +39,8 @@ def sentence(answer: Row) -> str:
 
 def _unforeseen(answer: Row) -> str:
     """Why there is no estimate: nodes that are away and quotas change when somebody changes them."""
+    if answer["kind"] == "window":
+        return "It cannot start before that is over; nobody can say yet how soon after."
     if any(need["what"] in ("opens", "quota") for need in answer["needs"]):
         return "Nobody can say when that will be."
     return "Nobody can say yet when it will start" + (": too many jobs are ahead of it." if answer["ahead"] else ".")

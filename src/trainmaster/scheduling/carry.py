@@ -17,6 +17,7 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import Tally
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Refusal, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
+from trainmaster.scheduling.staying import Staying
 from trainmaster.scheduling.task import Herd, Kind, Run, Task, by_kind
 
 Queue = list[tuple[float, int, Task]]  # order within the kind, order of submission, who
@@ -51,7 +52,7 @@ class Carry:
         self.expected: dict[str, tuple[Task, Grant]] = {}  # what the last plan took, until it is on record
         self.busy: dict[Ask, Refusal] = {}  # in words, of this inventory
         self.groups: tuple[Group, ...] = ()
-        self.market = Market(DEFAULT, ())
+        self.market, self.staying = Market(DEFAULT, ()), Staying(DEFAULT, ())
         self._reserved: dict[Ask, Refusal] = {}
         self.kept: dict[str, Any] = {}  # the policy's own
         self.holdings = Holdings()
@@ -120,6 +121,7 @@ class Carry:
     def _begin(self, snapshot: Snapshot, policy: Policy) -> None:
         if self.sites is not snapshot.sites:
             self.cells, self.busy, self.groups = Cells(), {}, grouped(snapshot.sites)
+        self.staying = Staying(snapshot.rules, self.groups)
         self.market = Market(snapshot.rules, self.groups)
         self.sites, self.changes = snapshot.sites, snapshot.changes
         self.seen = len(snapshot.changes.log) if snapshot.changes is not None else 0

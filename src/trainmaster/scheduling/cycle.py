@@ -71,7 +71,7 @@ class _Decision(Tries):
         for _, _, task in arrived:
             if task.not_before_s > now_s:
                 self.resting = True
-            elif task.kind not in self.refused and not self._passes(task):
+            elif task.kind not in self.refused and task.kind not in self.over and not self._passes(task):
                 self.attempt(task)
         self.grow()
         return True
@@ -120,7 +120,7 @@ class _Decision(Tries):
 
     def _all_pass(self) -> bool:
         """Whether everybody who is left would be passed over: then they are, and nobody is looked at."""
-        if self.herds is None or not self.reserved.full or self.promises.settled or self.stage.wide:
+        if self.herds is None or not self.reserved.full or self.promises.settled or self.stage.wide or self.space.closing:
             return False
         while self.herds and self._passes_all(self.herds[-1]):
             self.herds.pop()
@@ -159,6 +159,7 @@ class _Decision(Tries):
             or task.not_before_s > self.now_s
             or (kind.wish.prefer is not None and sought(task, self.now_s, self.busy) is not ask)
             or (settled and task.id in settled)
+            or self.leaving(task, ask) is not None
             or (preempt is not None and preempt(self.stage, task))
             or shrinkable(self.stage, task)
         ):

@@ -3,19 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling import words
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape
 from trainmaster.scheduling.cells import Cell, steps
 from trainmaster.scheduling.domains import BOTH, Domain, domain_of
-from trainmaster.scheduling.quota import Tally
+from trainmaster.scheduling.need import need_of
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import GONE, Site, Space
 from trainmaster.scheduling.task import Kind, Run, Task, alone
 from trainmaster.scheduling.wish import Wish
 
 _HOLDERS_MAX = 5  # jobs named
-_QUOTA = "waiting for quota: "
 
 
 class Group(NamedTuple):
@@ -42,11 +40,15 @@ def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
         return Refusal("impossible", lacking)
     able = [group for group in groups if steps(group.cell, ask.each) and group.why != GONE]
     up = [group for group in able if group.open]
-    if not _fits(ask, up):
-        gone = sorted((site.name, group.why) for group in able if not group.open for site in group.sites)
-        away = ", ".join(f"{name} is {why}" for name, why in gone)
-        return Refusal("busy", f"waiting for {words.describe(ask)}: {away}")
+    if not fits(ask, up):
+        return Refusal("busy", f"waiting for {words.describe(ask)}: {away(able)}")
     return Refusal("busy", f"waiting for {words.describe(ask)}: other jobs hold what it needs")
+
+
+def away(groups: Sequence[Group]) -> str:
+    """Which of these take no new work, and why."""
+    gone = sorted((site.name, group.why) for group in groups if not group.open for site in group.sites)
+    return ", ".join(f"{name} is {why}" for name, why in gone)
 
 
 def patience(found: Refusal, kind: Kind) -> Refusal:
@@ -104,7 +106,7 @@ def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:
     if lacking is None and ask.lead is not None:
         lacking = _impossible(ask.lead, 1, there)
         lacking = None if lacking is None else f"{lacking} (what its roles need included)"
-    if lacking is None and ask.within is not None and not _fits(ask, there):
+    if lacking is None and ask.within is not None and not fits(ask, there):
         largest = max((able for able, _ in _domains(ask, there).values()), default=None)
         most = f"no node has the label {ask.within!r}" if largest is None else f"no {ask.within} has more than {largest} such"
         lacking = f"asks for {words.describe(ask)}; {most if largest != ask.nodes else 'none has room for its roles as well'}"
@@ -117,27 +119,7 @@ def never(asks: Sequence[Ask], groups: Sequence[Group]) -> str | None:
     return None if None in lacking else "; and ".join(dict.fromkeys(filter(None, lacking)))
 
 
-class Forbidden:
-    """What rules let nobody start on these nodes, whoever ends. Nodes that are away count."""
-
-    def __init__(self, rules: Cluster, sites: Sequence[Site]) -> None:
-        self._idle, self._groups = Tally(rules, ()).idle, grouped(sites)
-        self._tally = Tally(rules, () if self._idle else [site._replace(open=site.why != GONE) for site in sites])
-
-    def why(self, kind: Kind) -> str | None:
-        """Why none of the requests of this kind that nodes could hold may ever start; None: one may, or it is not the rules."""
-        if self._idle:
-            return None
-        able = [ask for ask in kind.asks if impossible(ask, self._groups) is None]
-        barriers = [(ask, self._tally.barrier(alone(kind, ask))) for ask in able]
-        found = [(ask, barrier) for ask, barrier in barriers if barrier is not None]
-        if not found or len(found) < len(able):
-            return None
-        one = joined(found)
-        return f"it {one.text}" if one.kind == "impossible" else one.text.removeprefix(_QUOTA)
-
-
-def _fits(ask: Ask, groups: Sequence[Group]) -> bool:
+def fits(ask: Ask, groups: Sequence[Group]) -> bool:
     """Whether these nodes hold it when nothing else runs on them."""
     if ask.within is not None:
         return any(able >= ask.nodes and led for able, led in _domains(ask, groups).values())
@@ -214,6 +196,7 @@ def why(task: Task, snapshot: Snapshot, position: int, refused: Refusal, reason:
     any_of = [task._replace(kind=alone(task.kind, ask)) for ask in task.kind.asks]
     asks = [sought(one, snapshot.now_s, lambda one: refusal(one, groups)) for one in any_of]
     space = occupied(snapshot)
+    space.until_s = snapshot.now_s + need_of(task.kind, task.estimate_s, snapshot.rules).least_s
     asks = [ask for ask in asks if impossible(ask, groups) is None]
     now = "; ".join(dict.fromkeys(_now(space, ask) for ask in asks))
     scarce = "".join(dict.fromkeys(f"; {text}" for ask in asks for text in _in_use(ask.first, space, snapshot.running)))
@@ -266,9 +249,12 @@ def _in_use(shape: Shape, space: Space, running: Mapping[str, Run]) -> Iterator[
 
 
 def _most_free(space: Space) -> str:
-    cells = [(space.cells.values[space.of[node]], site) for node, site in enumerate(space.sites) if site.open]
-    if not cells:
+    up = [(space.cells.values[space.of[node]], site) for node, site in enumerate(space.sites) if site.open]
+    if not up:
         return "no node is up"
+    cells = [one for one in up if one[0].closes_s >= space.until_s]
+    if not cells:
+        return "nothing that stays for long enough"
     cell, site = max(cells, key=lambda one: (sum(one[0].whole), one[0].gpu_milli, one[0].cpus, one[1].name))
     gpus = f"{words.gpus(cell.gpu_milli)} and " if site.devices else ""
     return f"{gpus}{words.cpus(cell.cpus)} on {site.name}"

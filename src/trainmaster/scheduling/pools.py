@@ -12,6 +12,8 @@ from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
 from trainmaster.scheduling.space import GONE, Site
 from trainmaster.scheduling.task import Kind, Run
 
+_APART = frozenset(("impossible", "window"))  # what is said of a job itself, of some of the pools
+
 
 class Parts:
     """The snapshot as each policy is to see it, one after the other; `took` tells what came of it."""
@@ -73,8 +75,13 @@ class Parts:
             terms |= plan.terms
             refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
             promised |= plan.promised
-            patient |= plan.patient
+            patient |= {id: one for id, one in plan.patient.items() if id not in patient or one.kind not in _APART}
             lost |= plan.lost
+        for id in [id for id, one in patient.items() if one.kind in _APART]:  # elsewhere it may wait for something else
+            kind = self._snapshot.waiting[id].kind
+            other = refused.get(kind) or lost.get(kind.ask)
+            if other is not None and other.kind != "impossible":
+                del patient[id]
         return Plan(
             tuple(one for plan in plans for one in plan.placements),
             tuple(one for plan in plans for one in plan.handovers),

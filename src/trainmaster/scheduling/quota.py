@@ -114,8 +114,12 @@ class Tally:
             return None
         bounds, jobs = self._bounds.get(kind.project) or self._bound(kind.project), self.jobs
         for name, most in bounds.running:
+            if not most:
+                return Refusal("impossible", f"asks to run in project {name}, which may run no jobs at all")
             if jobs.get(name, 0) >= most:
                 return Refusal("quota", f"waiting for quota: project {name} may run {_jobs(most)} at a time")
+        if bounds.member == 0:
+            return Refusal("impossible", f"asks to run in project {kind.project}, whose members may run no jobs at all")
         if bounds.member is not None and jobs.get((kind.project, kind.member), 0) >= bounds.member:
             text = f"a member of project {kind.project} may run {_jobs(bounds.member)} at a time"
             return Refusal("quota", f"waiting for quota: {text}")

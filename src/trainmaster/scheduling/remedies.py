@@ -1,9 +1,9 @@
 """What would let a waiting job start: a smallest set of changes, found by trying them on the decision itself.
 
-A change is a job that runs and ends, a node that takes work again, a project whose quota does not count, or a job ahead in the
-queue that is not there. First is found what the job needs were it alone in the queue, by the order in which one hopes for it;
-then who ahead of it must start or leave besides; then whether fewer would do, one size after another, as long as there is time
-for it (`TRIES_MAX`). Laws: the changes let it start, none of them can be done without, and no smaller set does.
+A change is a job that runs and ends, a node that takes work again, a pool without maintenance, a project whose quota does not
+count, or a job ahead in the queue that is not there. First is found what the job needs were it alone in the queue, as one
+hopes for it; then who ahead of it must start or leave besides; then whether fewer would do, one size after another, as long as
+there is time for it (`TRIES_MAX`). Laws: the changes let it start, none of them can be done without, and no smaller set does.
 Source: QuickXplain, U. Junker, AAAI 2004.
 """
 
@@ -13,14 +13,15 @@ from math import comb
 from typing import NamedTuple, TypeVar
 
 from trainmaster.model.cluster import UNBOUNDED, Project
+from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.forward import settled
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import GONE
+from trainmaster.scheduling.space import GONE, Site
 from trainmaster.scheduling.standing import ordered
 
-ENDS, OPENS, QUOTA, LEAVES, TURN = "ends", "opens", "quota", "leaves", "turn"
+ENDS, OPENS, WINDOW, QUOTA, LEAVES, TURN = "ends", "opens", "window", "quota", "leaves", "turn"
 AHEAD_MAX = 64  # jobs ahead that are told apart; more are one change: all of them
 TRIES_MAX = 1_000  # decisions for sets that are smaller; sizes of which there are more sets than are left are not begun
 _LOOKED_MAX = 100_000  # jobs that those decisions look at in all
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 
 class Change(NamedTuple):
-    """`what` is one of the constants above; `name` a job's id, a node's name, a project's; of `TURN` the job whose it is."""
+    """`what` is one of the constants above; `name` that of a job, node, pool or project; of `TURN` the job whose it is."""
 
     what: str
     name: str
@@ -70,7 +71,7 @@ def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | 
 
 def changed(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
     """The snapshot as it would be after `changes`."""
-    by: dict[str, set[str]] = {what: set() for what in (ENDS, OPENS, QUOTA, LEAVES, TURN)}
+    by: dict[str, set[str]] = {what: set() for what in (ENDS, OPENS, WINDOW, QUOTA, LEAVES, TURN)}
     for change in changes:
         by[change.what].add(change.name)
     sites, rules, left = snapshot.sites, snapshot.rules, by[LEAVES]
@@ -78,6 +79,8 @@ def changed(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
         left = left | snapshot.waiting.keys() - {id}
     if by[OPENS]:
         sites = tuple(site._replace(open=True) if site.name in by[OPENS] else site for site in sites)
+    if by[WINDOW]:
+        sites = tuple(_left_alone(site) if site.pool in by[WINDOW] else site for site in sites)
     if by[QUOTA]:
         rules = replace(rules, projects=tuple(_unbounded(one) if one.name in by[QUOTA] else one for one in rules.projects))
     usage = dict(snapshot.usage)
@@ -99,6 +102,11 @@ def _others(jobs: Mapping[str, T], without: set[str]) -> Mapping[str, T]:
     return {id: one for id, one in jobs.items() if id not in without} if without else jobs
 
 
+def _left_alone(site: Site) -> Site:
+    """Without maintenance."""
+    return site._replace(cell=site.cell._replace(closes_s=FOREVER))
+
+
 def _unbounded(project: Project) -> Project:
     """Without what it may not exceed."""
     quotas = tuple((name, replace(quota, nominal=UNBOUNDED, limit=UNBOUNDED)) for name, quota in project.quotas)
@@ -106,12 +114,13 @@ def _unbounded(project: Project) -> Project:
 
 
 def _wishes(snapshot: Snapshot) -> list[Change]:
-    """What may change besides the queue, in the order in which it is hoped for: ends, soonest first; nodes; quotas."""
+    """What may change besides the queue, as it is hoped for: ends, soonest first; nodes; windows; quotas."""
     runs = sorted(snapshot.running.values(), key=lambda run: (not run.stopping, run.end_s, run.placed_s, run.task.seq))
     closed = [site.name for site in snapshot.sites if not site.open and site.why != GONE]
     bounded = [one.name for one in snapshot.rules.projects if one != _unbounded(one)]
-    ends = [Change(ENDS, run.task.id) for run in runs]
-    return [*ends, *(Change(OPENS, name) for name in closed), *(Change(QUOTA, name) for name in bounded)]
+    kept = dict.fromkeys(site.pool for site in snapshot.sites if site.cell.closes_s < FOREVER and site.why != GONE)
+    named = ((ENDS, (run.task.id for run in runs)), (OPENS, closed), (WINDOW, kept), (QUOTA, bounded))
+    return [Change(what, name) for what, names in named for name in names]
 
 
 def _fewest(enough: Callable[[Sequence[Change]], bool], wishes: Sequence[Change]) -> tuple[Change, ...] | None:

@@ -57,7 +57,7 @@ class Snapshot(NamedTuple):
 class Refusal:
     """Why a job was left waiting. The text names no momentary figure, so that it changes only when its reason does."""
 
-    kind: str  # "backoff" | "impossible" | "busy" | "reserved" | "quota" | "handover" | "place" | "choice"
+    kind: str  # "backoff" | "impossible" | "busy" | "reserved" | "quota" | "window" | "handover" | "place" | "choice"
     text: str
 
 

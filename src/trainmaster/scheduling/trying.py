@@ -15,6 +15,7 @@ from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.explain import cheapest, joined, patience, refusal, sooner, sought
 from trainmaster.scheduling.fragmentation import typical
+from trainmaster.scheduling.need import need_of
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.predict import Foresight, foresee
@@ -28,10 +29,8 @@ from trainmaster.scheduling.task import Kind, Run, Task, alone
 from trainmaster.scheduling.timeline import End, Ends, Walk
 
 STRICT_S = 3 * 86_400.0  # of a wait; from then on only who is sure to be gone in time starts beside it
-WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
 
-
-_CLAIMLESS = frozenset(("impossible", "quota"))  # who is refused for that would not start on what is free
+_CLAIMLESS = frozenset(("impossible", "quota", "window"))  # who is refused for that would not start on what is free
 
 
 class _Missed(NamedTuple):
@@ -98,11 +97,14 @@ class Tries:
         return self._refuse(task, ask, kept, barrier)
 
     def _look(self, task: Task, ask: Ask, end_s: float) -> tuple[list[int] | None, Sequence[Kept], Refusal | None]:
-        """Nodes for it; where there are none, the reservations that it would spoil, or the quota that stands in its way."""
+        """Nodes for it; where there are none, the reservations that it would spoil, or the quota or window in its way."""
         space = self.space
         space.until_s = self._stays_s(task) if space.closing else 0.0
         if ask in self.lost:
             return None, (), None
+        leaving = self.leaving(task, ask)
+        if leaving is not None:
+            return None, (), leaving
         if self.is_held_off(task, ask):
             return None, self.reserved.kept, None
         barrier = self.tally.barrier(task.kind)
@@ -151,7 +153,10 @@ class Tries:
             return True
         told = [(one.option.ask, self._reason(one.option.ask, one.kept, one.barrier)) for one in missed]
         found = joined(told)
-        if picky or any(one.option.ask is not one.task.kind.ask for one in missed):
+        early = any(self.leaving(one.task, one.option.ask) is not None for one in missed)  # nobody else of its kind, maybe
+        if early and not picky and all(one.option.ask is one.task.kind.ask for one in missed):
+            self.patient[task.id] = found
+        elif picky or any(one.option.ask is not one.task.kind.ask for one in missed):
             self.patient[task.id] = cheapest(found, kind.wish) if picky else patience(found, kind)
             self.resting = True
         else:
@@ -183,10 +188,10 @@ class Tries:
 
     def grow(self) -> None:
         """Who leaves it open how many nodes it gets takes more, in the order of the starts, if nobody who waits has a claim."""
-        others = (one.kind for one in self.refused.values())
+        others = (one.kind for one in chain(self.refused.values(), self.patient.values()))
         if self.handovers or self.promises.told:
             return  # what is on its way to others is not there to be taken
-        if self.resting or self.patient or self.passed or self.held_back or not _CLAIMLESS.issuperset(others):
+        if self.resting or self.passed or self.held_back or not _CLAIMLESS.issuperset(others):
             return
         for at, one in enumerate(self.placements):
             task = self.snapshot.waiting[one.job]
@@ -248,10 +253,16 @@ class Tries:
         self.ends, self.begun, self.walk = None, [], None
 
     def _stays_s(self, task: Task) -> float:
-        """Until when its nodes must stay: who may be stopped and says no time goes on elsewhere when its nodes leave."""
-        if task.estimate_s is not None:
-            return self.now_s + task.estimate_s
-        return self.now_s + WINDOW_MIN_S if self.snapshot.rules.work(task.kind.work).preemptible else FOREVER
+        """Until when its nodes must stay."""
+        return self.now_s + need_of(task.kind, task.estimate_s, self.snapshot.rules).least_s
+
+    def leaving(self, task: Task, ask: Ask) -> Refusal | None:
+        """Why windows keep it from starting on nodes that are empty; None: they do not."""
+        if not self.space.closing:
+            return None
+        self.fleeting = True  # time alone brings them nearer
+        need = need_of(task.kind, task.estimate_s, self.snapshot.rules)
+        return self.carry.staying.refusal(ask, need, self.now_s, patient=ask not in task.kind.asks)
 
     def busy(self, ask: Ask) -> Refusal:
         """Why it waits where it does not fit."""
@@ -296,10 +307,13 @@ class Tries:
         if self._shrink(task, ask, kept) or (self.policy.preempt is not None and self._hand_over(task, ask, kept)):
             return True
         found = self._reason(ask, kept, barrier)
-        if ask is task.kind.ask:
+        if ask is task.kind.ask and barrier is not None and barrier is self.leaving(task, ask):
+            self.patient[task.id] = found  # another of its kind may have less to do
+        elif ask is task.kind.ask:
             self.refused[task.kind] = found
         else:
-            self.patient[task.id] = found if barrier is not None else patience(found, task.kind)
+            waits = barrier is None or barrier.kind == "window"
+            self.patient[task.id] = patience(found, task.kind) if waits else found
             self.resting = True  # time alone changes that
         if barrier is None and not self.reserved.full and found.kind != "impossible":
             wanted = (Option(ask),)
@@ -332,7 +346,7 @@ class Tries:
         if not candidates:
             return False
         whole = not candidates[0].shrinking
-        vain = (ask, whole, task.kind.tier, task.kind.project, task.kind.member, len(candidates))
+        vain = (ask, whole, task.kind.tier, task.kind.project, task.kind.member, len(candidates), self.space.until_s)
         chosen = victims(self.space, task, ask, candidates, self.tally) if vain not in self.vain else None
         if chosen is None:
             self.vain.add(vain)  # nor for those behind it: what is free only becomes less

@@ -70,6 +70,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / factor:g} {unit}"
 
 
+def length(seconds: float) -> str:
+    """`48 h`, `23 h 30 min`: from an hour on in whole minutes."""
+    hours, minutes = divmod(int(seconds // 60), 60)
+    if not hours:
+        return duration(seconds)
+    return f"{hours} h" + (f" {minutes} min" if minutes else "")
+
+
 def size(count: float) -> str:
     """`4 TiB`, `0.5 GiB`."""
     return f"{count / 2**40:.4g} TiB" if count >= 2**40 else f"{count / 2**30:.4g} GiB"

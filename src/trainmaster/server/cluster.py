@@ -39,7 +39,7 @@ def show(request: Request) -> bodies.Json:
     """Pools, projects, quotas and classes, as cluster.yaml has them, and in plain language."""
     desk = runtime.of(request)
     rules = present(desk)
-    paragraphs = [*told(rules), *_measured(queue.over(desk))]
+    paragraphs = [*told(rules, time.time()), *_measured(queue.over(desk))]
     words = [{"about": one.about, "sentences": list(one.sentences)} for one in paragraphs]
     return bodies.Json({"cluster": to_mapping(rules), "told": words})
 

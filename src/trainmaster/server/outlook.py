@@ -92,6 +92,7 @@ def sentence(changes: Sequence[Change], seen: Snapshot) -> str:
 _CLAUSES = {
     remedies.ENDS: "{names} {verb} ended",
     remedies.OPENS: "{names} {takes} work again",
+    remedies.WINDOW: "the maintenance of pool {names} is out of its way",
     remedies.QUOTA: "more is allowed to {names}",
     remedies.LEAVES: "{names}, ahead of it, {verb} had a turn",
 }

@@ -27,7 +27,7 @@ from trainmaster.server import bodies, outlook, runtime, schemas
 from trainmaster.server.lookup import Found, find_each, page
 from trainmaster.server.queue_schemas import Planned, Queue
 from trainmaster.server.rules import delayed_by, present
-from trainmaster.server.submit import ONE, SPEC_MAX_BYTES, row_of
+from trainmaster.server.submit import ONE, SPEC_MAX_BYTES, notes, row_of
 from trainmaster.server.views import View, pending_job
 from trainmaster.spec.document import to_mapping
 
@@ -71,8 +71,8 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
     changes, once = outlook.needs(seen, policy, job.id)
     if refused is None:
         reason = f"{job.id} is number {place} in the queue and starts with the next decision"
-    elif refused.kind == "impossible" and changes:  # the nodes could hold it, its project may not
-        reason = f"{job.id} is number {place} in the queue, and cannot start under these rules: it {refused.text}"
+    elif refused.kind == "impossible" and changes:  # the nodes could hold it
+        reason = _ruled_out(mine, place, refused)
     else:
         reason = why(mine, seen, place, refused, job.reason)
     reason += delayed_by(desk, seen, job.id)
@@ -182,6 +182,11 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
         nodes = tuple(sorted(desk.services.events.nodes(), key=lambda node: node.name))
         shares = None if grant is None else allocation(grant, nodes).shares
         place, mine, known = position(seen, job.id), seen.waiting[job.id], outlook.history(desk)
+        reason = None
+        if grant is None:
+            refused = _refused(decided, mine, seen.now_s)
+            ruled = refused.kind == "impossible" and notes(desk, row)
+            reason = _ruled_out(mine, place or 1, refused) if ruled else why(mine, seen, place or 1, refused)
         waits = None if grant is not None else outlook.estimates(seen, policy, known, (job.id,)).get(job.id)
         found = {
             "placement": None if shares is None else [
@@ -189,7 +194,7 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
                  "gpus": share.gpus}
                 for share in shares
             ],
-            "reason": None if shares is not None else why(mine, seen, place or 1, _refused(decided, mine, seen.now_s)),
+            "reason": reason,
             "position": place,
             "eta_s": outlook.waits_view(waits, known),
             "cost": outlook.cost(seen, policy, known.lifetimes, mine),
@@ -197,6 +202,11 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
             "notes": [*unlabelled(job.spec.placement, [site.labels for site in seen.sites]), *_lonely(seen, mine)],
         }  # fmt: skip
     return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}
+
+
+def _ruled_out(mine: Task, place: int, refused: Refusal) -> str:
+    """That only other rules let it start."""
+    return f"{mine.id} is number {place} in the queue, and cannot start under these rules: it {refused.text}"
 
 
 def _lonely(seen: Snapshot, mine: Task) -> list[str]:

@@ -81,9 +81,13 @@ class Planned(BaseModel):
 
 
 class Need(BaseModel):
-    """Something that must change: a job ends, a node opens, a project's quota is raised, a job ahead leaves or has its turn."""
+    """Something that must change.
 
-    what: str = Field(examples=["ends", "opens", "quota", "leaves", "turn"])
+    A job ends, a node opens, maintenance of a pool is out of the way, a project's quota is raised, a job ahead leaves or has
+    its turn.
+    """
+
+    what: str = Field(examples=["ends", "opens", "window", "quota", "leaves", "turn"])
     name: str
 
 
@@ -92,7 +96,9 @@ class Why(BaseModel):
 
     id: str
     state: str
-    kind: str | None = Field(description="what keeps it: busy, reserved, quota, handover, backoff, impossible; starting; null")
+    kind: str | None = Field(
+        description="what keeps it: busy, reserved, quota, window, handover, backoff, impossible; starting; null"
+    )
     reason: str
     text: str = Field(description="the reason, and what would let it start")
     position: int | None = Field(description="place in the queue, from 1; null when it does not wait")

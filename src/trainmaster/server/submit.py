@@ -15,7 +15,8 @@ from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError,
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.explain import Forbidden, grouped, never
+from trainmaster.scheduling.explain import grouped, never
+from trainmaster.scheduling.forbidden import Forbidden
 from trainmaster.scheduling.nouns import asks, choices, sites_of
 from trainmaster.scheduling.task import Owner, kind_of
 from trainmaster.server import bodies, runtime, schemas

@@ -145,4 +145,4 @@ def _bars(results: Sequence[Result], name: str, title: str, up: str, value: Call
     values = [value(one.measures) for one in results]
     shown = [() if value is None or not any(values) else ((float(at), value),) for at, value in enumerate(values)]
     placed = tuple((one.label, bar) for one, bar in zip(results, shown, strict=True))
-    return Chart(name, title, "", up, placed, names=tuple(one.label for one in results), bars=True)
+    return Chart(name, title, "", up, placed, names=tuple(one.label for one in results), bars=True, percent=value is _held)

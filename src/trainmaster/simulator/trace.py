@@ -9,7 +9,8 @@ from trainmaster.model.job import Cause
 from trainmaster.model.spec import Restarts
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.explain import Forbidden, grouped, never
+from trainmaster.scheduling.explain import grouped, never
+from trainmaster.scheduling.forbidden import Forbidden
 from trainmaster.scheduling.snapshot import DEFAULT
 from trainmaster.scheduling.space import Site
 from trainmaster.scheduling.task import Choices, Kind, Owner, kind_of

@@ -18,11 +18,11 @@ class Paragraph(NamedTuple):
     sentences: tuple[str, ...]
 
 
-def told(rules: Cluster) -> list[Paragraph]:
+def told(rules: Cluster, now_s: float) -> list[Paragraph]:
     """All of it, in the order of the file."""
     orders = [(_where(pools), policy) for pools, policy in chosen(rules).parts] or [("order", chosen(rules))]
     found = [Paragraph(where, tuple(_order(policy, rules))) for where, policy in orders]
-    found += [Paragraph(f"pool {pool.name}", tuple(_pool(pool, rules))) for pool in rules.pools]
+    found += [Paragraph(f"pool {pool.name}", tuple(_pool(pool, rules, now_s))) for pool in rules.pools]
     found += [Paragraph(f"project {project.name}", tuple(_project(project, rules))) for project in rules.projects]
     if not rules.projects:
         found.append(Paragraph("projects", ("none is named: no project has a quota, and nobody may call a job urgent",)))
@@ -74,7 +74,7 @@ def _summary(function: Callable[..., Any]) -> str:
     return first[:1].lower() + first[1:]
 
 
-def _pool(pool: Pool, rules: Cluster) -> Iterator[str]:
+def _pool(pool: Pool, rules: Cluster, now_s: float) -> Iterator[str]:
     yield f"the nodes {', '.join(pool.nodes)}" if pool.nodes else "every node that is in no other pool"
     if pool.price:
         yield f"{pool.price:g} {rules.currency} per GPU and hour (per CPU and hour where there are no GPUs)"
@@ -89,7 +89,8 @@ def _pool(pool: Pool, rules: Cluster) -> Iterator[str]:
         nodes = "" if window.nodes == ("*",) else f" on {', '.join(window.nodes)}"
         why = f" ({window.reason})" if window.reason else ""
         long = span(window.until_s - window.from_s)
-        yield f"maintenance {when} UTC for {long}{nodes}{why}: only what ends before starts there"
+        means = "it is over" if window.turn(now_s) is None else "only what ends before starts there"
+        yield f"maintenance {when} UTC for {long}{nodes}{why}: {means}"
 
 
 def _project(project: Project, rules: Cluster) -> Iterator[str]:
