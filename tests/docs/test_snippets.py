@@ -14,6 +14,7 @@ from trainmaster.spec.cluster import load_bytes as load_cluster
 from trainmaster.spec.document import load_bytes
 
 ALL = [snippet for document in DOCUMENTS for snippet in snippets(document)]
+SHORTER = {"README.md": ("examples/digits_quick/train.py", "STEPS = 400\n", "STEPS = 40\n")}  # its minute is the reader's, not ours
 STORIES = [document for document in DOCUMENTS if any(snippet.action == "run" for snippet in snippets(document))]
 
 
@@ -36,6 +37,11 @@ def test_the_story_of_a_document_runs(document: Path, tmp_path: Path) -> None:
     directory = tmp_path / "here"
     directory.mkdir()
     shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
+    if name(document) in SHORTER:
+        program, long, short = SHORTER[name(document)]
+        text = (directory / program).read_text()
+        assert long in text
+        (directory / program).write_text(text.replace(long, short))
     story = []
     for snippet in snippets(document):
         if snippet.action == "file":
