@@ -86,7 +86,7 @@ def _live(tm: Tm, client: Client) -> Lived:
         queued = Counter(job["project"] for job in client.jobs(all=1, state="queued"))
         if len(queued) < len(WEIGHTS) or min(queued.values()) < 5:
             break
-        usage = {line["project"]: line["gpu_us"] / 1e6 for line in tm.json("usage", "--by", "project")["lines"]}
+        usage = {line["project"]: line["gpu_us"] / 1e6 for line in client.usage(by="project")["lines"]}
         done = len(client.jobs(all=1, state="succeeded"))
         if done > 80 and not drained:
             drained = bool(client.set_node("node7", "drain", "to be looked at"))
