@@ -19,7 +19,7 @@ from trainmaster.home import Home
 from trainmaster.wire.processes import start_ticks
 
 JOBS, RUNNING = 100_000, 100
-QUICK_JOBS, QUICK_RUNNING = 1000, 3
+QUICK_JOBS, QUICK_RUNNING = 100, 2
 GOAL_S = 2.0
 
 

@@ -20,7 +20,7 @@ from trainmaster.ports.store import MetricPoint
 from trainmaster.store.metrics import SqlMetricStore
 
 RUNS = 20
-POINTS, QUICK_POINTS = 100_000, 2000
+POINTS, QUICK_POINTS = 100_000, 300
 BATCH = 20_000
 
 
@@ -59,7 +59,7 @@ def run(command: list[str], n: int) -> list[float]:
 
 def main() -> None:
     """Measure, print, keep."""
-    options = common.options(__doc__ or "", n=20, quick_n=2)
+    options = common.options(__doc__ or "", n=20, quick_n=1)
     points = QUICK_POINTS if options.quick else POINTS
     report = common.Report("compare", f"Comparing {RUNS} runs of {points:,} points", options)
     with serving.fresh_home() as home, common.scratch() as scratch:

@@ -13,8 +13,8 @@ import common
 import seeding
 import serving
 
-JOBS, QUICK_JOBS = 100_000, 1000
-PROCESSES, QUICK_PROCESSES = 20, 2
+JOBS, QUICK_JOBS = 100_000, 100
+PROCESSES, QUICK_PROCESSES = 20, 1
 HEAVY = (
     "alembic", "fastapi", "fsspec", "httpx", "numpy", "pydantic", "rich", "sqlalchemy", "starlette", "torch", "uvicorn", "yaml",
 )  # fmt: skip
@@ -56,7 +56,7 @@ def timed_process(command: list[str]) -> float:
 
 def main() -> None:
     """Measure, print, keep."""
-    options = common.options(__doc__ or "", n=1000, quick_n=20)
+    options = common.options(__doc__ or "", n=1000, quick_n=3)
     jobs, processes = (QUICK_JOBS, QUICK_PROCESSES) if options.quick else (JOBS, PROCESSES)
     report = common.Report("listing", f"Listing 50 of {jobs:,} jobs", options)
     tm = [sys.executable, "-m", "trainmaster", "ps"]

@@ -13,7 +13,7 @@ import seeding
 import serving
 
 JOBS, RUNNING = 100_000, 100
-QUICK_JOBS, QUICK_RUNNING = 1000, 3
+QUICK_JOBS, QUICK_RUNNING = 100, 2
 LISTS = 200  # requests answered before anything is weighed
 GOAL_BYTES = 250e6
 

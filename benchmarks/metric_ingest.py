@@ -19,7 +19,7 @@ from trainmaster.home import Home
 
 LOAD = Path(__file__).parent / "programs" / "ingest_load.py"
 TRAINING = f"exec {sys.executable} -c 'while True: sum(range(100000))'"
-SECONDS, QUICK_SECONDS = 15.0, 2.0
+SECONDS, QUICK_SECONDS = 15.0, 0.5
 CONNECTIONS, PER_REQUEST, AGENTS = 16, 10, 2
 
 

@@ -38,7 +38,7 @@ def inside(shares: Sequence[float]) -> str:
 
 def main() -> None:
     """Replay it and look."""
-    options = common.options(__doc__ or "", n=JOBS, quick_n=4_000)
+    options = common.options(__doc__ or "", n=JOBS, quick_n=600)
     report = common.Report("scheduling_eta", "Start estimates", options)
     if not TRACE.is_file():
         report.say(f"{TRACE.name} is not there: left out.")

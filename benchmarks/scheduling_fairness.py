@@ -25,7 +25,7 @@ DAYS, QUICK_DAYS = 4, 2
 BEGIN_S = DAY_S / 2  # until then queues build up
 JAIN_MIN = 0.95
 POLICIES_SHOWN, POLICIES_QUICK = ("fair-share", "fifo", "easy"), ("fair-share", "fifo")
-QUICK_CASES = ("weights 4:2:1", "small and large gangs")
+QUICK_CASES = ("weights 4:2:1",)
 Span = tuple[float, float]
 
 

@@ -15,7 +15,7 @@ import common
 from trainmaster.simulator.openb import fill, load
 
 TRACES = Path(os.environ.get("TRAINMASTER_TRACES", Path(__file__).parents[1].parent / "shared" / "traces")) / "openb"
-DEMAND, FIRST_SEED = 1.3, 42
+DEMAND, QUICK_DEMAND, FIRST_SEED = 1.3, 0.1, 42
 COLUMNS = ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD")
 PUBLISHED = {  # allocated GPUs, % of the cluster
     "default": (87.47, 90.85, 91.88, 92.00, 93.08, 95.39),
@@ -32,12 +32,13 @@ def main() -> None:
     report = common.Report("scheduling_openb", "Placement on a cluster that shares GPUs", options)
     names = [name for name in PUBLISHED if (TRACES / f"openb_pod_list_{name}.csv.gz").is_file()]
     names = names[:1] if options.quick else names
+    demand = QUICK_DEMAND if options.quick else DEMAND
     seeds = range(FIRST_SEED, FIRST_SEED + options.n)
     rows, ours = [], {}
     for name in names:
         workload = load(TRACES / "openb_node_list_gpu_node.csv.gz", TRACES / f"openb_pod_list_{name}.csv.gz")
-        found = fill(workload, "fragmentation", DEMAND, seeds)
-        packed = fill(workload, "pack", DEMAND, seeds[:1])
+        found = fill(workload, "fragmentation", demand, seeds)
+        packed = fill(workload, "pack", demand, seeds[:1])
         ours[name] = found.allocated_percent_mean
         report.keep(name, [one.allocated_percent for one in found.seeds])
         cells = [f"{percent:.2f}" for percent in (*PUBLISHED[name], packed.allocated_percent_mean, ours[name])]

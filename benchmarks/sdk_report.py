@@ -14,7 +14,7 @@ from pathlib import Path
 import common
 import serving
 
-BLOCK_S, QUICK_BLOCK_S = 3.0, 0.3
+BLOCK_S, QUICK_BLOCK_S = 3.0, 0.1
 PROGRAM = Path(__file__).parent / "programs" / "reporting.py"
 T_95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,

@@ -5,15 +5,16 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import common
 
-from trainmaster import daemons
+from trainmaster import daemons, presence
 from trainmaster.client.api import Client
 from trainmaster.home import Home
+from trainmaster.store.events import SqlEventStore
 
 ORIGIN = {"user": "benchmark", "variables": {"PATH": os.environ.get("PATH", os.defpath)}}
 WAIT_S = 120.0
@@ -28,8 +29,14 @@ def fresh_home() -> Iterator[Home]:
         try:
             yield home
         finally:
-            if home.events_db.exists():
+            if home.events_db.exists() and (presence.running(home) or lives(home)):
                 end(home)
+
+
+def lives(home: Home) -> bool:
+    """Whether the log of a stopped server knows of jobs that have not ended."""
+    with closing(SqlEventStore(home.events_db, read_only=True)) as events:
+        return bool(events.load_live().jobs)
 
 
 def start(home: Home) -> Client:

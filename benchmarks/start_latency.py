@@ -110,7 +110,7 @@ def sample(start: Start, marks: Path, options: common.Options) -> tuple[list[flo
 
 def main() -> None:
     """Measure, print, keep."""
-    options = common.options(__doc__ or "", n=40, quick_n=3)
+    options = common.options(__doc__ or "", n=40, quick_n=2)
     report = common.Report("start_latency", "Submit to the first line of the program", options)
     rows: list[list[str]] = []
     beyond: dict[str, float] = {}

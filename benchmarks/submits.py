@@ -19,7 +19,7 @@ from trainmaster.client.api import Client
 QUEUED, QUICK_QUEUED = 1000, 50
 BATCH, QUICK_BATCH = 1000, 50
 CLIENTS = 8
-SECONDS, QUICK_SECONDS = 4.0, 0.5
+SECONDS, QUICK_SECONDS = 4.0, 0.2
 SPEC: dict[str, Any] = {
     "name": "train",
     "tags": {"owner": "team-a"},

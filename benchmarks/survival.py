@@ -18,8 +18,8 @@ from trainmaster.testing.survival import Survival
 from trainmaster.wire.failpoint import POINTS
 from trainmaster.wire.names import ENV_FAILPOINT
 
-INSTANTS, QUICK_INSTANTS = 200, 2
-JOBS, QUICK_JOBS = 200, 6
+INSTANTS, QUICK_INSTANTS = 200, 1
+JOBS, QUICK_JOBS = 200, 3
 PAUSE_S, QUICK_PAUSE_S = 1.0, 0.1  # between submits, so that they go on for about as long as the kills
 QUICK_POINTS = ("inbox.commit.after",)
 CHECKPOINTING = """for i in 1 2 3 4; do echo "{\\"step\\": $i}" | tee ckpt.part; mv ckpt.part ckpt.json; sleep 0.7; done"""

@@ -21,7 +21,7 @@ from trainmaster.client.api import Client
 from trainmaster.home import Home
 
 PROGRAM = Path(__file__).parent / "programs" / "tracking.py"
-BLOCK_S, QUICK_BLOCK_S = 4.0, 0.4
+BLOCK_S, QUICK_BLOCK_S = 4.0, 0.05
 OURS = {
     "print": "printing",
     "sdk": "sdk.report",

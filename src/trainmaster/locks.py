@@ -19,6 +19,8 @@ TIMEOUT_S = 60.0  # another start or stop at work
 LOOK_S = 0.01
 _STOPPED_LOOK_S = 1.0  # how long one may be stopped before it is looked at: a debugger's short halt is none
 _MODULE = b"trainmaster."
+_LOCKS = Path("/proc/locks")
+_LOOKS = 5
 
 
 @contextlib.contextmanager
@@ -84,12 +86,17 @@ def _flock(descriptor: int) -> bool:
 
 
 def _holder(number: int | None) -> int | None:
-    """Who holds it, as the kernel lists it."""
+    """Who holds it, as the kernel lists it.
+
+    It hands the list out in parts of a page, and what others let go of between two parts moves an entry past the reader:
+    so one look, on a busy machine, may miss it.
+    """
     with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            if fields[1] == "FLOCK" and fields[5].split(":")[-1] == str(number):
-                return int(fields[4])
+        for _ in range(_LOOKS):
+            for line in _LOCKS.read_text().splitlines():
+                fields = line.split()
+                if fields[1] == "FLOCK" and fields[5].split(":")[-1] == str(number):
+                    return int(fields[4])
     return None
 
 

@@ -117,6 +117,12 @@ def server(directory: Path, *up: str, home: Path | None = None) -> Iterator[Tm]:
         assert said.code == 0, said
 
 
+def cleared(tm: Tm) -> None:
+    """Nothing runs or waits any more: the next test may take the server as its own."""
+    tm.ok("cancel", "--all", "--now", "--yes")
+    deadline(lambda: all(job["state"] in ENDED for job in tm.json("ps", "--all")), "all jobs to end", 30.0, 0.2)
+
+
 def attempts(job: dict[str, Any], *names: str) -> list[tuple[Any, ...]]:
     """These fields of each attempt."""
     return [tuple(attempt[name] for name in names) for attempt in job["attempts"]]

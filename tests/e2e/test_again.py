@@ -4,8 +4,10 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from running import Tm, server
 from waiting import deadline
 
@@ -39,40 +41,48 @@ metrics: {primary: loss}
 """
 
 
-def prepared(tm: Tm) -> None:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
+    """A server, used from a work directory of each test's own."""
+    with server(tmp_path_factory.mktemp("again")) as tm:
+        yield tm
+
+
+@pytest.fixture
+def tm(shared: Tm, tmp_path: Path) -> Tm:
     """A repository with a change that is not committed."""
+    tm = Tm(tmp_path, shared.home.root)
     (tm.work / "train.py").write_text(PROGRAM)
     (tm.work / "job.yaml").write_text(SPEC)
     for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]):
         subprocess.run(["git", *command], cwd=tm.work, check=True)
     (tm.work / "train.py").write_text(PROGRAM + "# changed\n")
+    return tm
 
 
-def test_reproduced_requeued_and_forked(tmp_path: Path) -> None:
-    with server(tmp_path) as tm:
-        prepared(tm)
-        first = tm.submit("job.yaml")
-        assert tm.state(first, "succeeded", timeout_s=60)["step"] == 30
-        told = tm.json("show", first, "--provenance")
-        (attempt,) = told["attempts"]
-        record = told["environments"][attempt["nodes"][0]["environment"]]
-        assert re.fullmatch(r"3\.\d+\.\d+\S*", record["python"]["version"])
-        assert record["packages"]["click"]
-        assert tm.ok("show", first, "--diff").endswith("\n+# changed\n")
+def test_reproduced_requeued_and_forked(tm: Tm) -> None:
+    first = tm.submit("job.yaml")
+    assert tm.state(first, "succeeded", timeout_s=60)["step"] == 30
+    told = tm.json("show", first, "--provenance")
+    (attempt,) = told["attempts"]
+    record = told["environments"][attempt["nodes"][0]["environment"]]
+    assert re.fullmatch(r"3\.\d+\.\d+\S*", record["python"]["version"])
+    assert record["packages"]["click"]
+    assert tm.ok("show", first, "--diff").endswith("\n+# changed\n")
 
-        (tm.work / "train.py").write_text("raise SystemExit('not this one')\n")
-        said = tm("reproduce", first, "-f")
-        assert (said.code, said.out.splitlines()[-1]) == (0, f"loss: {shown(tm, first)} in both"), said
-        assert f"equal to {first}: code {told['code']['digest'][:12]} (git {told['origin']['git_commit'][:8]})" in said.err
+    (tm.work / "train.py").write_text("raise SystemExit('not this one')\n")
+    said = tm("reproduce", first, "-f")
+    assert (said.code, said.out.splitlines()[-1]) == (0, f"loss: {shown(tm, first)} in both"), said
+    assert f"equal to {first}: code {told['code']['digest'][:12]} (git {told['origin']['git_commit'][:8]})" in said.err
 
-        again = tm.ok("requeue", first, "--set", "steps=10", "-q").strip()
-        assert tm.state(again, "succeeded", timeout_s=60)["step"] == 10
-        refused = tm("requeue", first, "--set", "stesp=10")
-        hint = "did you mean 'steps'?   a new one: --add-param stesp=…"
-        assert refused.refusal == (2, f"error: digits-1 has no parameter 'stesp'\n  {hint}\n")
-        assert tm("run", "--from", f"{first}@7").refusal == (
-            3, "error: digits-1 has no checkpoint of step 7\n  it has 25, 30; each job keeps its newest 2 (checkpoint.keep)\n"
-        )  # fmt: skip
+    again = tm.ok("requeue", first, "--set", "steps=10", "-q").strip()
+    assert tm.state(again, "succeeded", timeout_s=60)["step"] == 10
+    refused = tm("requeue", first, "--set", "stesp=10")
+    hint = "did you mean 'steps'?   a new one: --add-param stesp=…"
+    assert refused.refusal == (2, f"error: {first} has no parameter 'stesp'\n  {hint}\n")
+    assert tm("run", "--from", f"{first}@7").refusal == (
+        3, f"error: {first} has no checkpoint of step 7\n  it has 25, 30; each job keeps its newest 2 (checkpoint.keep)\n"
+    )  # fmt: skip
 
 
 def shown(tm: Tm, job: str) -> str:
@@ -82,25 +92,23 @@ def shown(tm: Tm, job: str) -> str:
     return found[1]
 
 
-def test_a_fork_of_a_running_job_is_killed_and_goes_on(tmp_path: Path) -> None:
-    with server(tmp_path) as tm:
-        prepared(tm)
-        go = tmp_path / "go"
-        parent = tm.submit("job.yaml", "--set", f"wait={go}")
-        deadline(lambda: [c["step"] for c in tm.show(parent)["checkpoints"]][-1:] == [25], "the parent's checkpoint", 60)
-        fork = tm.ok("submit", "-q", "--from", f"{parent}@25", "--set", "lr=0.01", "--set", "steps=40").strip()
-        deadline(lambda: tm.show(fork)["checkpoints"] or None, "a checkpoint of the fork", 60)
-        shown = tm.show(fork)
-        assert (shown["lineage"]["job"], shown["lineage"]["step"], shown["attempts"][0]["resumed_from_step"]) == (parent, 25, 25)
-        pid = rank_of(tm, fork)
-        os.kill(pid, signal.SIGKILL)
-        deadline(lambda: tm.show(fork)["attempt"] == 2, "the second attempt", 60)
-        go.touch()
-        assert tm.state(fork, "succeeded", timeout_s=60)["attempts"][1]["resumed_from_step"] > 25
-        assert tm.state(parent, "succeeded", timeout_s=60)["children"] == [fork]
-        assert tm.show(fork)["metrics"]["loss"]["step"] == 40
-        assert f"from       {parent}@25" in tm.ok("show", fork)
-        assert tm.json("doctor", "--replay")
+def test_a_fork_of_a_running_job_is_killed_and_goes_on(tm: Tm, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    parent = tm.submit("job.yaml", "--set", f"wait={go}")
+    deadline(lambda: [c["step"] for c in tm.show(parent)["checkpoints"]][-1:] == [25], "the parent's checkpoint", 60)
+    fork = tm.ok("submit", "-q", "--from", f"{parent}@25", "--set", "lr=0.01", "--set", "steps=40").strip()
+    deadline(lambda: tm.show(fork)["checkpoints"] or None, "a checkpoint of the fork", 60)
+    shown = tm.show(fork)
+    assert (shown["lineage"]["job"], shown["lineage"]["step"], shown["attempts"][0]["resumed_from_step"]) == (parent, 25, 25)
+    pid = rank_of(tm, fork)
+    os.kill(pid, signal.SIGKILL)
+    deadline(lambda: tm.show(fork)["attempt"] == 2, "the second attempt", 60)
+    go.touch()
+    assert tm.state(fork, "succeeded", timeout_s=60)["attempts"][1]["resumed_from_step"] > 25
+    assert tm.state(parent, "succeeded", timeout_s=60)["children"] == [fork]
+    assert tm.show(fork)["metrics"]["loss"]["step"] == 40
+    assert f"from       {parent}@25" in tm.ok("show", fork)
+    assert tm.json("doctor", "--replay")
 
 
 def test_a_project_s_tags_cost_one_line_once(tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Tm, server
+from running import Tm, cleared, server
 from waiting import deadline
 
 from trainmaster.control.replan import replan
@@ -21,13 +20,20 @@ pools:
 """
 
 
-@pytest.fixture
-def tm(tmp_path: Path) -> Iterator[Tm]:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
     """A node with two fast GPUs and one with two slow ones."""
-    with server(tmp_path, "--nodes", "2", "--gpus-per-node", "2", "--gpu-kind", "h100,a100") as tm:
+    with server(tmp_path_factory.mktemp("choices"), "--nodes", "2", "--gpus-per-node", "2", "--gpu-kind", "h100,a100") as tm:
         tm.file("cluster.yaml", POOLS)
         tm.ok("apply", "cluster.yaml")
         yield tm
+
+
+@pytest.fixture
+def tm(shared: Tm) -> Iterator[Tm]:
+    """The server, idle."""
+    yield shared
+    cleared(shared)
 
 
 def submit(tm: Tm, name: str, *more: str) -> str:

@@ -4,10 +4,9 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from running import Tm
+from running import Tm, cleared, server
 from waiting import deadline
 
 from trainmaster import presence
@@ -30,13 +29,20 @@ classes:
 """
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
+    with server(tmp_path_factory.mktemp("cluster"), "--nodes", "2", "--gpus-per-node", "1") as tm:
+        tm.file("cluster.yaml", RULES)
+        tm.file("none.yaml", "pools: {}\n")
+        yield tm
+
+
 @pytest.fixture
-def tm(tmp_path: Path) -> Iterator[Tm]:
-    tm = Tm(tmp_path)
-    tm.ok("up", "--nodes", "2", "--gpus-per-node", "1")
-    (tm.work / "cluster.yaml").write_text(RULES)
-    yield tm
-    tm("down", "--cancel")
+def tm(shared: Tm) -> Iterator[Tm]:
+    """The server without rules, idle."""
+    yield shared
+    cleared(shared)
+    shared.ok("apply", "none.yaml")
 
 
 def _hold(tm: Tm) -> list[str]:
@@ -84,8 +90,6 @@ def test_rules_are_foreseen_laid_down_and_kept_through_a_kill(tm: Tm) -> None:
     assert from_mapping(tm.json("policy")["cluster"]) == want
     late = tm.submit("--name", "late", "--class", "nightly", "--", "true")
     _taken_up(tm, late)
-    tm.ok("down", "--cancel")
-    assert "folded again, gives what is on record" in tm("doctor", "--replay").out
 
 
 def test_a_job_is_held_against_the_rules(tm: Tm) -> None:
@@ -148,6 +152,7 @@ def test_what_the_nodes_cannot_keep_is_said_or_refused(tm: Tm) -> None:
         "2 gpus are guaranteed in all; the nodes have 1 now (1 away, with 1 more)",
     ]
     (tm.work / "wrong.yaml").write_text("projects: {v: {wait: 2}}\n")
+    tm.ok("nodes", "resume", "node1")
     wrong = tm("apply", "wrong.yaml")
     assert (wrong.code, wrong.err.partition(";")[0]) == (2, "wrong.yaml:1:16: projects.v.wait: unknown field")
 
@@ -174,3 +179,9 @@ def test_an_order_by_factors_says_what_each_counts(tm: Tm) -> None:
         placed = next(event for event in client.events(high) if event["type"] == "Placed")
     assert placed["data"]["terms"]["workload_class"] == 1500.0
     assert "(it counted 1,600: class 1,500 + own priority 100)" in placed["text"]
+
+
+def test_all_of_it_is_on_record(shared: Tm) -> None:
+    """After all of the above: rules that came and went, jobs cancelled, a kill."""
+    shared.ok("down", "--cancel")
+    assert "folded again, gives what is on record" in shared("doctor", "--replay").out

@@ -118,7 +118,9 @@ def test_down_ends_all_and_nobody_revives(home: Home) -> None:
     assert presence.running(home) is None
     assert not home.server_json.exists()
     assert daemons.revive(home, "control") is False
+    began_s = time.monotonic()
     assert daemons.start(home).url == info.url  # the port of last time
+    assert time.monotonic() - began_s < 10.0, "far beyond its budget of 1.2 s on a quiet machine"
 
 
 def test_down_kills_what_does_not_go_and_finds_what_no_file_names(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,18 +145,6 @@ def test_starts_at_the_same_time_make_one_server(home: Home) -> None:
     assert sorted(len(info.started) for info in infos) == [0, 0, 2]
     servers = [line for line in processes_of(home) if "trainmaster.server" in line]
     assert len(servers) == 2
-
-
-def test_a_second_api_on_the_same_home_goes_away_with_a_word(home: Home) -> None:
-    daemons.start(home)
-    second = subprocess.run([sys.executable, "-m", "trainmaster.server", "api", str(home.root)], capture_output=True, text=True)
-    assert (second.returncode, second.stderr) == (ConflictError.exit_code, f"api: another api process runs on {home.root}\n")
-    third = subprocess.run([sys.executable, "-m", "trainmaster.server", "control", str(home.root)], capture_output=True, text=True)
-    assert (third.returncode, third.stderr) == (
-        ConflictError.exit_code,
-        f"control: another control process runs on {home.root}\n",
-    )
-    assert presence.running(home) is not None
 
 
 def test_a_port_that_is_taken_is_named_with_who_has_it(home: Home) -> None:
@@ -243,15 +233,6 @@ def test_a_number_of_another_process_is_not_taken_for_ours(home: Home) -> None:
     home.server_json.write_text(json.dumps(ours))
     assert presence.running(home) is None
     assert daemons.stop(home) == StopReport()
-
-
-def test_a_start_is_quick(home: Home) -> None:
-    daemons.start(home)
-    daemons.stop(home)
-    began_s = time.monotonic()
-    daemons.start(home)
-    took_s = time.monotonic() - began_s
-    assert took_s < 10.0, "far beyond its budget of 1.2 s on a quiet machine"
 
 
 def test_processes_whose_home_is_removed_end_by_themselves(tmp_path: Path) -> None:

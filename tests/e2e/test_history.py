@@ -21,6 +21,10 @@ def submit(tm: Tm, name: str, project: str, command: str = "sleep 1.5") -> str:
 
 def test_a_history_is_exported_replayed_and_asked_what_if(tmp_path: Path) -> None:
     with server(tmp_path, "--nodes", "1", "--gpus-per-node", "4") as tm:
+        said = tm("simulate", "--history")
+        assert said.code == 2
+        assert "error: this server's history: there is no job in it that ran\n" in said.err
+        assert tm.ok("export").count("\n") == 1
         falls_once = f"bash -c 'test -e {tmp_path}/fell && sleep 1 && exit; touch {tmp_path}/fell; sleep 1; kill -9 $$'"
         ids = [submit(tm, "a", "vision"), submit(tm, "b", "speech", falls_once), submit(tm, "c", "vision")]
         ids.append(submit(tm, "d", "speech"))
@@ -60,11 +64,3 @@ def test_a_history_of_pools_with_policies_of_their_own_is_replayed_by_those(tmp_
             tm.ok("nodes", "drain", node)
         said = tm("simulate", "--history", "--no-report")
         assert (said.code, "no node is up: replayed on what there was last, 2 nodes of 4 stand-in; " in said.err) == (0, True)
-
-
-def test_a_server_that_ran_nothing_says_so(tmp_path: Path) -> None:
-    with server(tmp_path) as tm:
-        said = tm("simulate", "--history")
-        assert said.code == 2
-        assert "error: this server's history: there is no job in it that ran\n" in said.err
-        assert tm.ok("export").count("\n") == 1

@@ -1,7 +1,6 @@
 """Where jobs run, on a real server: racks of virtual nodes, a rack waited for and given up, data that is near, what can never be."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from running import Tm, server
@@ -17,10 +16,10 @@ pools:
 """
 
 
-@pytest.fixture
-def tm(tmp_path: Path) -> Iterator[Tm]:
+@pytest.fixture(scope="module")
+def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
     """Two racks of two nodes with a GPU each; on the first node of either a job runs."""
-    with server(tmp_path, "--nodes", "4", "--gpus-per-node", "1") as tm:
+    with server(tmp_path_factory.mktemp("placement"), "--nodes", "4", "--gpus-per-node", "1") as tm:
         tm.file("cluster.yaml", RACKS)
         tm.ok("apply", "cluster.yaml")
         for data, node in (("other", "node0"), ("imagenet", "node2")):

@@ -27,10 +27,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
     daemons.stop(home)
 
 
-@pytest.mark.timeout(300)  # each of the twenty is followed by a start, on a machine that may be busy
-def test_twenty_random_instants(home: Home) -> None:
+@pytest.mark.timeout(300)  # each of the ten is followed by a start, on a machine that may be busy
+def test_ten_random_instants(home: Home) -> None:
     trial = Survival(home, jobs=50)
-    assert trial.run(20, random.Random(20)) == []
+    assert trial.run(10, random.Random(20)) == []
     daemons.stop(home)
     assert replay_report(home) == []
     with closing(SqlEventStore(home.events_db, read_only=True)) as events:

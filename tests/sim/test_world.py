@@ -1,5 +1,6 @@
-"""Two hundred seeded histories of crashes, partitions, lost nodes, late and repeated messages."""
+"""Seeded histories of crashes, partitions, lost nodes, late and repeated messages."""
 
+import os
 import shutil
 import tempfile
 from dataclasses import replace
@@ -16,7 +17,7 @@ from trainmaster.model.job import Job
 from trainmaster.ports import store
 from trainmaster.testing.scenario import Scenario
 
-SEEDS = 200
+SEEDS = int(os.environ.get("TRAINMASTER_HISTORIES", "100"))
 CHUNK = 20  # seeds a test: enough tests to spread over processes, few enough to be cheap
 
 
