@@ -58,7 +58,7 @@ class Leaving(History):
         self.sites, self.rules = pooled(rng, self.sites), Cluster(POOLS)
 
     def here(self) -> Snapshot:
-        return replace(super().here(), rules=self.rules)
+        return super().here()._replace(rules=self.rules)
 
     def queue(self, task: Task) -> None:
         if task.attained_s == 0 and self.rng.random() < 0.8:

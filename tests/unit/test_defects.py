@@ -4,7 +4,7 @@ What needs a loop is played in the simulated world: the production loop, its sto
 """
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
@@ -183,7 +183,7 @@ def test_every_job_that_waits_has_a_reason_and_a_smallest_set_of_changes_that_le
             story.submit(f"r{rng.randint(1, 8)}", rng.choice([1, 1, 2, 3]), rng.choice([1, 4, 8, 9]), work, limit_s)
         story.pass_time(60.0, 5.0)
         now_s = story.clock.time_s
-        snapshot = replace(story.loop.world.snapshot(now_s), changes=None)
+        snapshot = story.loop.world.snapshot(now_s)._replace(changes=None)
         plan, _ = cycle(snapshot, rules)
         started = {one.job for one in (*plan.placements, *plan.handovers)}
         for position, (id, task) in enumerate(snapshot.waiting.items(), 1):

@@ -1,6 +1,5 @@
 """A line gives the plans of the cycle that it stands for, whatever happens, and is left as soon as it would not."""
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -135,5 +134,5 @@ def test_a_line_is_followed_and_left_for_one_who_cannot_be_counted(monkeypatch: 
     world.odd = 1.0
     world.arrive()
     _, carry = cycle(world.snapshot(), POLICIES["easy"], carry)
-    _, carry = cycle(replace(world.snapshot(), now_s=world.now_s + 1.0), POLICIES["easy"], carry)
+    _, carry = cycle(world.snapshot()._replace(now_s=world.now_s + 1.0), POLICIES["easy"], carry)
     assert made[1:] == [None], "it is asked once, and the cycle goes on by itself"

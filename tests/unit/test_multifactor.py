@@ -58,7 +58,7 @@ def test_each_factor_orders_by_what_it_is_named_after() -> None:
 def test_what_was_used_counts_against_a_member_and_half_at_one_share() -> None:
     capacity_s = 16 * RULES.half_life_s / 0.6931471805599453
     used = {("vision", "bob"): Account(capacity_s, NOW_S), ("vision", "eve"): Account(capacity_s / 10, NOW_S)}
-    snapshot = replace(seen(task(0, "bob"), task(1, "eve"), task(2, "ann")), usage=used)
+    snapshot = seen(task(0, "bob"), task(1, "eve"), task(2, "ann"))._replace(usage=used)
     assert [one.id for one in ordered(snapshot, POLICY)] == ["j2", "j1", "j0"]
     shares = [terms(snapshot, POLICY, f"j{i}")["fair_share"] for i in range(3)]  # type: ignore[index]
     both = 1.1  # what the project has used, of its share; a member's own comes on top
@@ -128,7 +128,7 @@ def test_the_policy_says_what_each_factor_counts() -> None:
 def test_use_is_of_a_project_of_the_tree() -> None:
     laid = replace(RULES, projects=(Project("lab"), Project("vision", 1.0, "lab"), Project("speech", 3.0, "lab")))
     used = {("speech", "bob"): Account(1e7, NOW_S)}
-    mine = replace(seen(task(0)), rules=laid, usage=used)
-    own = replace(mine, usage={("vision", "bob"): Account(1e7, NOW_S)})
+    mine = seen(task(0))._replace(rules=laid, usage=used)
+    own = mine._replace(usage={("vision", "bob"): Account(1e7, NOW_S)})
     theirs, ours = (terms(one, POLICY, "j0")["fair_share"] for one in (mine, own))  # type: ignore[index]
     assert 1000 > theirs > ours

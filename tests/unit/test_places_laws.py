@@ -1,6 +1,5 @@
 """Laws of placement: a gang is in one rack where it must be, waits for one where it likes to, and delays nobody. Random wishes."""
 
-from dataclasses import replace
 from itertools import combinations
 from random import Random
 
@@ -143,8 +142,8 @@ def test_who_has_a_reservation_starts_then(seed: int) -> None:
         for one in plan.reservations:
             left = {id: run for id, run in history.running.items() if ends[id] > one.at_s}
             task = history.waiting[one.job]
-            later = replace(
-                history.here(), now_s=max(one.at_s, history.now_s), running=left, waiting={one.job: task}, changes=None
+            later = history.here()._replace(
+                now_s=max(one.at_s, history.now_s), running=left, waiting={one.job: task}, changes=None
             )
             assert started(cycle(later, history.policy)[0]) == {one.job}
 

@@ -1,7 +1,6 @@
 """The law of remedies: making the changes lets a job start, and no smaller set does, of whatever changes."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations, takewhile
 from math import comb
 from random import Random
@@ -43,7 +42,7 @@ def lived(seed: int, policy: str) -> Snapshot:
 def starts(snapshot: Snapshot, policy: str, id: str, changes: tuple[remedies.Change, ...]) -> bool:
     after = remedies.changed(snapshot, changes)
     waiting = {**after.waiting, id: after.waiting[id]._replace(not_before_s=0.0)}
-    plan = cycle(replace(after, waiting=waiting), POLICIES[policy])[0]
+    plan = cycle(after._replace(waiting=waiting), POLICIES[policy])[0]
     return id in {one.job for one in (*plan.placements, *plan.handovers)}
 
 

@@ -124,16 +124,14 @@ def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept:
         return _led(space, ask, order, kept)
     chosen: list[int] = []
     need = ask.nodes
-    harmful, claims = list[Share](), _Claims(kept)
+    harmful, claims = list[Share](), _Claims(kept) if kept else None
     for number, nodes in order:
-        if not kept:
-            chosen += nodes[: need - len(chosen)]
-        else:
-            for part in _parts(space, number, nodes, ask.each, claims):
-                if part[1]:
-                    harmful.append(part)
-                else:
-                    chosen += part[0][: need - len(chosen)]
+        parts: Sequence[Share] = ((nodes, ()),) if claims is None else _parts(space, number, nodes, ask.each, claims)
+        for part in parts:
+            if part[1]:
+                harmful.append(part)
+            else:
+                chosen += part[0][: need - len(chosen)]
         if len(chosen) == need:
             return chosen
     return _spend(chosen, harmful, need)

@@ -26,7 +26,7 @@ class Shares:
         self.ahead_s = ahead_of(snapshot.ended)
         self.service: dict[str | Member, float] = {}
         self._lines: dict[Member, tuple[tuple[str | Member, float], ...]] = {}  # of each member, with the weights
-        self._marks: dict[str | Member, int] = {}  # how often anybody has been charged, by the project at the top
+        self._clocks: dict[str | Member, list[int]] = {}  # how often anybody has been charged, by the project at the top
         half_life_s = self.rules.half_life_s
         for member in sorted(snapshot.usage.keys() | held.of.keys()):  # sorted: sums do not depend on who came first
             account = snapshot.usage.get(member)
@@ -37,12 +37,14 @@ class Shares:
         """A job is started."""
         member = (task.kind.project, task.kind.member)
         self._add(member, _width_milli(task.kind.ask) / _MILLI * self.ahead_s)
-        top = self._line(member)[0][0]
-        self._marks[top] = self._marks.get(top, 0) + 1
+        self._clock(member)[0] += 1
 
-    def mark(self, kind: Kind) -> int:
-        """Changes whenever `levels` may."""
-        return self._marks.get(self._line((kind.project, kind.member))[0][0], 0)
+    def clock(self, kind: Kind) -> list[int]:
+        """What it shows changes whenever `levels` may."""
+        return self._clock((kind.project, kind.member))
+
+    def _clock(self, member: Member) -> list[int]:
+        return self._clocks.setdefault(self._line(member)[0][0], [0])
 
     def levels(self, kind: Kind) -> tuple[float, ...]:
         """Service over weight, from the top of the tree down to the member; less goes first."""

@@ -8,7 +8,7 @@ Candès, NeurIPS 2021.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,7 +78,7 @@ def forecasts(
     """
     queue = ordered(snapshot, policy)
     if len(queue) > AHEAD_MAX:
-        snapshot = replace(snapshot, waiting={task.id: task for task in queue[:AHEAD_MAX]}, changes=None)
+        snapshot = snapshot._replace(waiting={task.id: task for task in queue[:AHEAD_MAX]}, changes=None)
     told = [task.id for task in queue[:AHEAD_MAX] if task.id in wanted]
     waits: dict[str, list[float]] = {id: [] for id in told}
     for starts in _played(snapshot, policy, _draws(snapshot, lifetimes, rng), told):

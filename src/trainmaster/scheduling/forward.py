@@ -5,7 +5,6 @@ gives the same times at a fraction of the cost (`counted.py`): a law holds the t
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from trainmaster.scheduling.cycle import Carry, cycle
@@ -55,8 +54,7 @@ class _World:
 
     def decide(self) -> set[str]:
         """One decision, carried out; who started."""
-        now = replace(
-            self.snapshot,
+        now = self.snapshot._replace(
             now_s=self.now_s,
             waiting=self.waiting,
             running=self.running,

@@ -95,9 +95,9 @@ def charge(factors: Factors, task: Task) -> None:
     factors.shares.charge(task)
 
 
-def mark(factors: Factors, kind: Kind) -> int:
-    """Changes whenever the claim of a kind may, but for its age."""
-    return factors.shares.mark(kind)
+def clock(factors: Factors, kind: Kind) -> list[int]:
+    """What it shows changes whenever the claim of a kind may, but for its age."""
+    return factors.shares.clock(kind)
 
 
 def _unused(factors: Factors, kind: Kind) -> float:

@@ -47,10 +47,13 @@ def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
     return None
 
 
+Clock = list[int]  # of one number
+
+
 class Sharing(NamedTuple):
     """An order in steps: who is in the queue since `early_s` or before; then owners by `claim`, which `charge` raises when a
     task of theirs is started; then tasks of one owner by `rank`. `order` is all of these keys one after the other. As long as
-    `mark` is the same for a kind, its `claim` is.
+    the `clock` of a kind shows the same, its `claim` is the same.
     """
 
     owner: Callable[[Kind], Hashable]
@@ -58,7 +61,7 @@ class Sharing(NamedTuple):
     claim: Callable[[Any, Task], Key]
     rank: Callable[[Task], Key]
     charge: Callable[[Any, Task], None]
-    mark: Callable[[Any, Kind], int]
+    clock: Callable[[Any, Kind], Clock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ POLICIES = {
             as_the_loop_can,
             preempt=by_right,
             study=shares,
-            sharing=Sharing(owner, early_s, claim, rank, Shares.charge, Shares.mark),
+            sharing=Sharing(owner, early_s, claim, rank, Shares.charge, Shares.clock),
         ),
         Policy(
             "multifactor",
@@ -215,7 +218,7 @@ POLICIES = {
                 multifactor.claim,
                 multifactor.rank,
                 multifactor.charge,
-                multifactor.mark,
+                multifactor.clock,
             ),
             terms=multifactor.terms,
         ),

@@ -4,7 +4,6 @@ A job that fits into several is tried in each, in the order of the pools in the 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.explain import grouped, never
@@ -48,7 +47,7 @@ class Parts:
                 waiting |= {id: self._waiting[id] for id in hopeless if id in self._waiting}  # it says that they never can
             promised = {id: grant for id, grant in snapshot.promised.items() if id in waiting}
             yield (
-                replace(snapshot, sites=sites, waiting=waiting, running=dict(self._running), changes=None, promised=promised),
+                snapshot._replace(sites=sites, waiting=waiting, running=dict(self._running), changes=None, promised=promised),
                 policy,
             )
 

@@ -48,8 +48,8 @@ def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | 
     if policy.sharing is not None or policy.parts:  # the order changes while a decision is made
         others = [*others, *queue[place + 1 :]]
     ahead = [Change(LEAVES, task.id) for task in reversed(others)] if len(others) <= AHEAD_MAX else [Change(TURN, id)]
-    world = replace(snapshot, waiting={**{task.id: task for task in others}, id: it}, changes=None)
-    alone = replace(world, waiting={id: it})
+    world = snapshot._replace(waiting={**{task.id: task for task in others}, id: it}, changes=None)
+    alone = world._replace(waiting={id: it})
 
     def starts(snapshot: Snapshot, changes: Sequence[Change]) -> bool:
         plan = cycle(changed(snapshot, changes), policy)[0]
@@ -87,8 +87,7 @@ def changed(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
     for id in sorted(by[ENDS]):
         owner, account = settled(usage, snapshot.running[id], snapshot.now_s, rules.half_life_s)
         usage[owner] = account
-    return replace(
-        snapshot,
+    return snapshot._replace(
         usage=usage,
         sites=sites,
         rules=rules,

@@ -69,10 +69,13 @@ class Room:
             if node < 0 or not sites[node].open or not gives(before := later.cell(node), each):
                 continue  # it makes no difference that it has gone from this one
             part = grant.part(index, -1)
+            gone.append((node, part))
+            if self.space.cells.left[before][0] - part.shape.gpu_milli < each.gpu_milli:  # most questions end here
+                missed.append((node, -1, -1 if lead is None else -gives(before, lead)))
+                continue
             after = later.after(node, part)
             able = gives(after, each) - 1
             missed.append((node, able, able if lead is None else gives(after, lead) - gives(before, lead)))
-            gone.append((node, part))
         for node, able, led in missed:
             self.change(node, able, led)
         if self.enough:

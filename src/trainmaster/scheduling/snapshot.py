@@ -1,7 +1,9 @@
 """All that one decision may see, and what it may answer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.ask import Ask
@@ -12,6 +14,7 @@ from trainmaster.scheduling.task import Kind, Past, Run, Task
 ARRIVED, LEFT, STARTED, ENDED = "arrived", "left", "started", "ended"
 _LOG_MAX = 100_000
 DEFAULT = Cluster()
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Changes:
@@ -30,8 +33,7 @@ class Changes:
         return log
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The world at `now_s`. `waiting` are the queued jobs by id, `running` the live attempts by job.
 
     `promised` are nodes that others are giving back for a job in `waiting`, or that it keeps itself while it shrinks: it starts
@@ -46,8 +48,8 @@ class Snapshot:
     changes: Changes | None = None
     ended: Sequence[Past] = ()  # jobs that are over, in the order of their ends; only ever added to
     rules: Cluster = DEFAULT
-    usage: Accounts = field(default_factory=dict)  # of attempts that are over
-    promised: Mapping[str, Grant] = field(default_factory=dict)
+    usage: Accounts = NOTHING  # of attempts that are over
+    promised: Mapping[str, Grant] = NOTHING
     depth: int = 1  # reservations for which the loop found time lately
 
 
@@ -59,16 +61,14 @@ class Refusal:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """A job to start."""
 
     job: str
     grant: Grant
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
+class Handover(NamedTuple):
     """A job that starts on what others give back: `victims` are to be stopped first, and what they free is for it.
 
     Those that are `shrunk` give back only what they have beyond their least, and go on with that.
@@ -80,8 +80,7 @@ class Handover:
     shrunk: tuple[str, ...] = ()  # of the victims
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(NamedTuple):
     """When a job that waits will start at the latest, by what is thought of those that run."""
 
     job: str
@@ -91,8 +90,7 @@ class Reservation:
 BACKOFF = Refusal("backoff", "waiting before the next restart (back-off)")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """One decision: who starts where, for whom room is kept, and why the others wait (see `reason`).
 
     `broken` are jobs to which nodes had been promised that will not come: they wait like all others.
@@ -101,14 +99,14 @@ class Plan:
     placements: tuple[Placement, ...] = ()
     handovers: tuple[Handover, ...] = ()
     reservations: tuple[Reservation, ...] = ()
-    refused: Mapping[Kind, Refusal] = field(default_factory=dict)
+    refused: Mapping[Kind, Refusal] = NOTHING
     depth: int = 0
     policy: str = ""
-    promised: Mapping[str, Refusal] = field(default_factory=dict)  # jobs whose nodes are still being given back
+    promised: Mapping[str, Refusal] = NOTHING  # jobs whose nodes are still being given back
     broken: tuple[str, ...] = ()
-    lost: Mapping[Ask, Refusal] = field(default_factory=dict)  # what fits nowhere now, or where it is kept for others
-    patient: Mapping[str, Refusal] = field(default_factory=dict)  # jobs that wait for a better place, as their specs say
-    terms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # of those that start, where the order is a sum
+    lost: Mapping[Ask, Refusal] = NOTHING  # what fits nowhere now, or where it is kept for others
+    patient: Mapping[str, Refusal] = NOTHING  # jobs that wait for a better place, as their specs say
+    terms: Mapping[str, Mapping[str, float]] = NOTHING  # of those that start, where the order is a sum
 
     def reason(self, task: Task, now_s: float) -> Refusal:
         """Why a job that was not started waits."""

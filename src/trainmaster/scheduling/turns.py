@@ -4,14 +4,22 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainmaster.scheduling.carry import Head
 from trainmaster.scheduling.order import Key
-from trainmaster.scheduling.policy import Sharing
+from trainmaster.scheduling.policy import Clock, Sharing
 from trainmaster.scheduling.task import Task
 
 _Group = tuple[bool, Hashable]  # whether they have waited for long, whose they are
+
+
+class _Line(NamedTuple):
+    """Heads of one owner's queues, in their order. As long as `clock[0]` is the same, so is their claim."""
+
+    heads: deque[Head]
+    clock: Clock
+    group: _Group
 
 
 class Turns:
@@ -20,27 +28,27 @@ class Turns:
     def __init__(self, sharing: Sharing, view: Any, owned: Mapping[Hashable, Sequence[Head]], early: bool) -> None:
         """`early`: there may be some who have waited for too long."""
         self._sharing, self._view, self._early_s = sharing, view, sharing.early_s(view)
-        self._groups: dict[_Group, deque[Head]] = {}  # in their order
+        self._lines: dict[_Group, _Line] = {}
         for owner, heads in owned.items():
             if early and any(head[2][0][2].since_s <= self._early_s for head in heads):
                 for head in heads:
-                    self._groups.setdefault((head[2][0][2].since_s <= self._early_s, owner), deque()).append(head)
+                    self._line((head[2][0][2].since_s <= self._early_s, owner), head).heads.append(head)
             elif heads:
-                self._groups[False, owner] = deque(heads)
-        self._claims = [self._claim(heads[0], group) for group, heads in self._groups.items()]
+                self._line((False, owner), heads[0]).heads.extend(heads)
+        self._claims = [self._claim(line) for line in self._lines.values()]
         self._group: _Group = (False, None)
         heapify(self._claims)
 
     def next(self, passes: Callable[[Task], bool]) -> Head | None:
         """The next head of those that are not passed over; None: there is none."""
-        claims, mark = self._claims, self._sharing.mark
+        claims = self._claims
         while claims:
-            _, _, seq, marked, self._group = claims[0]
-            heads = self._groups[self._group]
+            _, _, seq, marked, line = claims[0]
+            heads, clock, self._group = line
             if not heads:
                 heappop(claims)
-            elif heads[0][1] != seq or marked != mark(self._view, heads[0][2][heads[0][3]][2].kind):
-                heapreplace(claims, self._claim(heads[0], self._group))  # its next one, or its shares have changed
+            elif heads[0][1] != seq or marked != clock[0]:
+                heapreplace(claims, self._claim(line))  # its next one, or its shares have changed
             else:
                 head = heads.popleft()
                 if not passes(head[2][head[3]][2]):
@@ -58,14 +66,20 @@ class Turns:
         if at + 1 == len(queue):
             return False
         task = queue[at + 1][2]
-        group = (task.since_s <= self._early_s, self._group[1])
-        heads = self._groups.setdefault(group, deque())
-        insort(heads, (self._sharing.rank(task), task.seq, queue, at + 1))
-        if group != self._group:
-            heappush(self._claims, self._claim(heads[0], group))
+        behind = self._sharing.rank(task), task.seq, queue, at + 1
+        line = self._line((task.since_s <= self._early_s, self._group[1]), behind)
+        insort(line.heads, behind)
+        if line.group != self._group:
+            heappush(self._claims, self._claim(line))
         return True
 
-    def _claim(self, head: Head, group: _Group) -> tuple[Key, Key, int, int, _Group]:
-        rank, seq, queue, at = head
-        task = queue[at][2]
-        return self._sharing.claim(self._view, task), rank, seq, self._sharing.mark(self._view, task.kind), group
+    def _line(self, group: _Group, head: Head) -> _Line:
+        found = self._lines.get(group)
+        if found is None:
+            clock = self._sharing.clock(self._view, head[2][head[3]][2].kind)
+            found = self._lines[group] = _Line(deque(), clock, group)
+        return found
+
+    def _claim(self, line: _Line) -> tuple[Key, Key, int, int, _Line]:
+        rank, seq, queue, at = line.heads[0]
+        return self._sharing.claim(self._view, queue[at][2]), rank, seq, line.clock[0], line

@@ -1,7 +1,7 @@
 """What will become of those that wait, as the api tells it: start estimates, what would let a job start, costs and delays."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, isfinite
 from random import Random
 
@@ -114,7 +114,7 @@ def _together(words: Sequence[str]) -> str:
 def delays(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> list[View]:
     """Who would start how much later because of `it`, the most delayed first: the queue played forward with it and without."""
     others = [id for id in seen.waiting if id != it.id]
-    without = replace(seen, waiting={id: seen.waiting[id] for id in others})
+    without = seen._replace(waiting={id: seen.waiting[id] for id in others})
     after = forecasts(seen, policy, lifetimes, others, Random(_SEED))
     before = forecasts(without, policy, lifetimes, others, Random(_SEED))
     later = [(after[id].p50_s - before[id].p50_s, id) for id in others if id in after and id in before]

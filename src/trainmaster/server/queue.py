@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -44,7 +44,7 @@ def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster 
     waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
     seen = world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
-    return replace(seen, usage=accounts(events.balances()), ended=over(desk))
+    return seen._replace(usage=accounts(events.balances()), ended=over(desk))
 
 
 def over(desk: runtime.Runtime) -> list[Past]:
