@@ -53,7 +53,7 @@ class Kept(History):
             self.sites = sites
             for id in [id for id in self.running if self.rng.random() < 0.5]:
                 self.end(id)
-        return replace(super().here(), sites=self.sites, rules=self.rules)
+        return super().here()._replace(sites=self.sites, rules=self.rules)
 
     def queue(self, task: Task) -> None:
         if task.kind.project == "default":
@@ -79,7 +79,7 @@ def starts_alone(seen: Snapshot, policy: Policy, task: Task, now_s: float, up: b
     """Whether it would start then, if nobody else were there; `up`: on nodes that are all up."""
     sites = tuple(site._replace(open=site.open or up) for site in at(seen.sites, seen.rules, now_s))
     mine = task._replace(not_before_s=0.0)
-    world = replace(seen, now_s=now_s, sites=sites, waiting={task.id: mine}, running={}, promised={}, changes=None)
+    world = seen._replace(now_s=now_s, sites=sites, waiting={task.id: mine}, running={}, promised={}, changes=None)
     return [one.job for one in cycle(world, policy)[0].placements] == [task.id]
 
 
@@ -127,7 +127,7 @@ def test_who_can_never_start_for_maintenance_is_known_before_it_waits(seed: int)
         moments = [seen.now_s, *(float(moment) for moment in range(100, 100 + int(EVERY_S)))]
         may = any(starts_alone(seen, history.policy, task, moment, up=True) for moment in moments)
         some = replace(seen.rules, pools=tuple(replace(pool, windows=()) for pool in seen.rules.pools))
-        free = starts_alone(replace(seen, rules=some), history.policy, task, seen.now_s, up=True)
+        free = starts_alone(seen._replace(rules=some), history.policy, task, seen.now_s, up=True)
         assert may == (free and not never)
 
 
@@ -139,15 +139,15 @@ def test_making_the_changes_lets_it_start(seed: int) -> None:
     for _ in range(6):
         plan, carry = cycle(history.step(), history.policy, carry)
         history.act(plan)
-    seen = replace(history.here(), changes=None)
+    seen = history.here()._replace(changes=None)
     for id, task in seen.waiting.items():
         found = remedies.remedy(seen, history.policy, id)
-        bare = replace(seen, sites=tuple(site._replace(cell=site.cell._replace(closes_s=UNBOUNDED)) for site in seen.sites))
-        assert (found is None) == (not starts_alone(replace(bare, rules=Cluster()), history.policy, task, seen.now_s, up=True))
+        bare = seen._replace(sites=tuple(site._replace(cell=site.cell._replace(closes_s=UNBOUNDED)) for site in seen.sites))
+        assert (found is None) == (not starts_alone(bare._replace(rules=Cluster()), history.policy, task, seen.now_s, up=True))
         if found:
             after = remedies.changed(seen, found)
             waiting = {**after.waiting, id: after.waiting[id]._replace(not_before_s=0.0)}
-            begun = cycle(replace(after, waiting=waiting), history.policy)[0]
+            begun = cycle(after._replace(waiting=waiting), history.policy)[0]
             assert id in {one.job for one in begun.placements}
 
 
