@@ -33,7 +33,7 @@ def windows(rng: Random) -> tuple[Window, ...]:
     found = []
     for _ in range(rng.choice([0, 1, 1, 2, 3])):
         every_s = rng.choice([EVERY_S, EVERY_S, EVERY_S / 2, 0.0])
-        from_s = float(rng.randrange(int(every_s or EVERY_S)))
+        from_s = float(rng.randrange(int(every_s or EVERY_S))) - every_s  # what comes again has done so before anything began
         until_s = from_s + rng.choice([1.0, 3.0, 8.0])
         found.append(Window(from_s, until_s, rng.choice([("*",), ("*",), ("n0", "n1"), ("n2",)]), "", every_s))
     return tuple(found)

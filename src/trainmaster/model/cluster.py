@@ -25,7 +25,7 @@ class Window:
     until_s: float
     nodes: tuple[str, ...] = ("*",)
     reason: str = ""
-    every_s: float = 0.0  # again after so long; 0: once
+    every_s: float = 0.0  # again after so long, and the first time is long ago; 0: once
 
     def turn(self, now_s: float) -> tuple[float, float] | None:
         """From when until when it is the time that goes on at `now_s`, or else the next time; None once it is over for good."""
