@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -75,7 +74,7 @@ def test_the_past_says_what_is_typical_and_the_present_where_it_is_short() -> No
     running = {"k": Run(Task(1, "k", kind_of(ask_of(1, QUARTER)), 0.0), Grant(ask_of(1, QUARTER), (0,), ((0,),)), 0.0)}
     young = Snapshot(0.0, (), waiting, running, ended=past(ask_of(1, WHOLE_GPU), 2))
     assert typical(young, {}).mix == ((WHOLE_GPU, 2), (QUARTER, 1), (HALF, 1))
-    old = replace(young, ended=past(ask_of(1, WHOLE_GPU), ENOUGH))
+    old = young._replace(ended=past(ask_of(1, WHOLE_GPU), ENOUGH))
     assert [shape for shape, _ in typical(old, {}).mix] == [WHOLE_GPU]
 
 
