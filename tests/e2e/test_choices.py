@@ -128,7 +128,7 @@ def test_what_is_measured_is_said_and_decides(tm: Tm) -> None:
     for job in jobs:
         tm.state(job, "succeeded", timeout_s=60.0)
     (told,) = [line.strip() for line in tm.ok("policy").splitlines() if line.strip().startswith("probe.sh of ")]
-    assert re.search(r" \(default\): one of a100 as much as (2\.[1-9]|3|3\.[1-5]) of h100 \(3 and 3 runs\)$", told), told
+    assert re.search(r" \(default\): one of a100 as much as (2\.[5-9]|3|3\.[1-5]) of h100 \(3 and 3 runs\)$", told), told
     either = ["--gpus", "h100:1,a100:1", "--cpus", "0.1", "--", "bash", "probe.sh", "300"]
     for node in ("node1", "node1", "node0", "node0"):
         runs_on(tm, tm.ok("submit", "-q", "--name", "either", *either).strip(), node)
