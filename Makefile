@@ -4,7 +4,9 @@
 #   make demo-quick   kill -9 a run and its server, resume both, compare every loss (no torch, under a minute)
 #   make demo         the same with PyTorch DDP
 #   make test         the test suite
+#   make nightly      2,000 simulated histories, all planted bugs, every failpoint, a disk that fails at each call (hours)
 #   make test-extras  the tests with MLflow, Lightning, Transformers, an S3 server and the like (installs some GB)
+#   make fuzz         ten minutes of hostile requests, lines, patterns and archives against a server of its own
 #   make lint         ruff, mypy --strict, import-linter
 #   make bench        the figures that the README claims
 #   make docs         docs/reference, generated from the code
@@ -19,7 +21,7 @@ STAMPS := $(VENV)/.stamps
 # For two cores: one more, as tests wait for processes and programs. Long files come before `unit`, whose short ones fill the end.
 SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: venv demo demo-quick test test-extras lint bench docs site lock
+.PHONY: venv demo demo-quick test nightly fuzz test-extras lint bench docs site lock
 .DEFAULT_GOAL := venv
 
 venv: $(STAMPS)/base
@@ -34,8 +36,15 @@ demo: $(STAMPS)/demo
 test: $(STAMPS)/dev $(STAMPS)/demo
 	$(BIN)/python -m pytest $(SPREAD) --durations 12
 
+nightly: $(STAMPS)/dev
+	TRAINMASTER_NIGHTLY=1 TRAINMASTER_HISTORIES=2000 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/sim tests/unit tests/e2e
+
 test-extras: $(STAMPS)/extras
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/extras
+
+MINUTES ?= 10
+fuzz: $(STAMPS)/dev
+	$(BIN)/python tests/fuzzing.py --minutes $(MINUTES)
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .

@@ -53,14 +53,13 @@ def main() -> None:
     jobs, running = (QUICK_JOBS, QUICK_RUNNING) if options.quick else (JOBS, RUNNING)
     report = common.Report("adoption", f"Killed and started again: {running} running jobs, {jobs:,} finished ones", options)
     answered, taken, empty = [], [], []
-    with serving.fresh_home() as home:
-        for _ in range(options.n):  # what a start costs where there is nothing to adopt
+    for _ in range(options.n):  # what a start costs where there is nothing to adopt
+        with serving.fresh_home() as home:
             began_s = time.perf_counter()
             serving.start(home).close()
             empty.append(time.perf_counter() - began_s)
             daemons.stop(home)
-            for path in (home.events_db, home.inbox_db, home.metrics_db):
-                path.unlink()
+    with serving.fresh_home() as home:
         seeding.seed(home, jobs)
         with serving.start(home) as client:
             ids = serving.occupy(client, running, home.root / "witness")

@@ -49,7 +49,7 @@ def main() -> None:
         with serving.start(home) as client:
             serving.occupy(client, running, home.root / "witness")
             for n in range(LISTS):
-                client.jobs(limit=50, before=jobs - n)
+                client.jobs(limit=50, before=jobs - n % jobs)
             pids = serving.server_pids(home)
             beside = agents(pids["spawner"])
             for _ in range(options.n):

@@ -9,6 +9,7 @@ BENCHMARKS = (
     "start_latency", "cold_start", "throughput", "recovery", "submits",
     "listing", "compare", "memory", "sdk_report",
     "metric_ingest", "tracking_cost", "agent_start", "adoption", "survival", "mirror_lag", "storage",
+    "hostile_lines", "under_attack", "standing_still",
     "scheduling_speed", "scheduling_quality", "scheduling_openb", "scheduling_eta", "scheduling_fairness",
 )  # fmt: skip
 

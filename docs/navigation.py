@@ -11,7 +11,8 @@ def on_config(config: Any) -> Any:
     """Called by MkDocs once its configuration is read."""
     docs = Path(config["docs_dir"])
     sections = [{title: pages(docs, folder)} for title, folder in SECTIONS]
-    config["nav"] = [{"Start": "index.md"}, *sections, {"Words": "glossary.md"}, {"Decisions": pages(docs, "decisions")}]
+    beside = [{"Words": "glossary.md"}, {"Benchmarks": "benchmarks.md"}, {"Decisions": pages(docs, "decisions")}]
+    config["nav"] = [{"Start": "index.md"}, *sections, *beside]
     return config
 
 

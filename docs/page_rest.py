@@ -10,6 +10,7 @@ from page import HEADER, flowing, table
 from trainmaster import compose
 from trainmaster.home import Home
 from trainmaster.server.app import create_app
+from trainmaster.server.limits import in_words
 from trainmaster.server.services import Services
 
 _INTRODUCTION = """# REST
@@ -21,6 +22,13 @@ Every request carries `Authorization: Bearer TOKEN` (of this machine's own serve
 that makes something carries an `Idempotency-Key` of your choice, and the same key never makes it twice. An error is
 `{"error": {"code", "message", "hint", "details"}}`; the codes are in [Errors](errors.md). Times are seconds since the
 epoch.
+
+A body is bounded by its route (413 beyond it), in bytes and in values: one comma, colon or bracket for every 4 bytes of the
+bound, from 100,000 to 4 million. One of which nothing comes for 20 seconds is refused (408), and so is one slower than
+64 KiB/s. Where many large bodies come at a time, the next waits for its turn, and after 20 seconds is told that the
+server is `busy` (503).
+The first line and the headers, 64 KiB at most, have to come within 10 seconds. Over TCP there are 2,048 connections at most;
+beyond them, the one that has been idle for longest is closed.
 """
 
 
@@ -30,9 +38,9 @@ def document() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         home = Home(Path(directory))
         stores = compose.open_api(home)
-        services = Services(home, stores.inbox, stores.events, stores.metrics, stores.blobs, b"")
+        services = Services(home, stores.inbox, stores.events, stores.metrics, stores.blobs, b"", stores.tokens)
         openapi: dict[str, Any] = create_app(services, lambda: True).openapi()
-        for store in (stores.events, stores.inbox, stores.metrics):
+        for store in (stores.events, stores.inbox, stores.metrics, stores.tokens):
             store.close()
     logging.disable(logging.NOTSET)
     return openapi
@@ -63,9 +71,15 @@ def _operation(name: str, operation: dict[str, Any]) -> str:
         text.append(table(("parameter", "in", "type", "means"), rows))
     said = [("takes", operation.get("requestBody", {}))]
     said += [(f"answers {status}", answer) for status, answer in operation["responses"].items() if status != "default"]
-    lines = [f"- {what}: {content}" for what, body in said if (content := _content(body))]
+    needs, most = operation["x-trainmaster-needs"], operation.get("x-body-max-bytes", 0)
+    lines = [f"- needs {needs}"] if needs != "a token" else []
+    lines += [f"- {what}: {content}{_bound(what, most)}" for what, body in said if (content := _content(body))]
     text.append("\n".join(lines) + "\n")
     return "\n".join(text)
+
+
+def _bound(what: str, most_bytes: int) -> str:
+    return f", {in_words(most_bytes)} at most" if what == "takes" else ""
 
 
 def _content(body: dict[str, Any]) -> str:

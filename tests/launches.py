@@ -12,6 +12,7 @@ def launch(root: Path, **changes: Any) -> Launch:
     """Orders of node 0 of the first attempt of `digits-1`, everything below `root`."""
     orders: Launch = {
         "key": "digits-1.1/n0",
+        "home": "",
         "job": "digits-1",
         "attempt": 1,
         "node_index": 0,
@@ -32,6 +33,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "resume": [],
         "forked": False,
         "metrics_pattern": None,
+        "pattern_engine": None,
         "artifacts": [],
         "artifact_store": str(root / "blobs" / "artifacts" / "digits-1"),
         "pickle_models": False,
@@ -41,6 +43,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "requirements": None,
         "memory_bytes": None,
         "cgroup": None,
+        "contained": [],
         "address": "127.0.0.1",
         "address_shared": True,
         "server_socket": None,

@@ -4,33 +4,39 @@ import fcntl
 import hashlib
 import hmac
 import logging
+import os
 import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from random import Random
 from types import FrameType
 from typing import Any, TextIO, cast
 
-from trainmaster import configuration
+from trainmaster import configuration, troubles
 from trainmaster.blobs.opening import open_blobs
-from trainmaster.control import charging
+from trainmaster.control import charging, stepping
 from trainmaster.control.act import Actor
 from trainmaster.control.clock import SteadyClock
 from trainmaster.control.loop import ControlLoop
+from trainmaster.control.room import RoomKeeper
 from trainmaster.control.wake import DatagramWaker, poke
+from trainmaster.control.workers import Threads
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.render import render
 from trainmaster.engines.local.settings import LocalSettings, Site
 from trainmaster.engines.local.starting import start_spawner
 from trainmaster.errors import ConflictError, OperationError, UsageError
-from trainmaster.home import Home, write_atomic
+from trainmaster.home import Home, open_regular, write_atomic
 from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
+from trainmaster.locks import guard, inode, is_another
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.events import ClusterConfigured, JobEvent, NodeSeen, NodeStateSet
+from trainmaster.model.events import ClockSet, ClusterConfigured, JobEvent, NodeSeen, NodeStateSet
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodeRun, State
 from trainmaster.model.ledger import Entry
@@ -39,15 +45,20 @@ from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import Recorded
+from trainmaster.presence import BESIDE
+from trainmaster.reserve import Reserve
 from trainmaster.scheduling.share import Account, Member
+from trainmaster.store.checking import Found, check_files
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.migrate import migrate
 from trainmaster.store.mirror import MirrorFile
 from trainmaster.store.replay import Enter, replay, verify_chain
+from trainmaster.store.tokens import SqlTokens
 
 _LOCK_S = 1.0
+_SECRET_BYTES = 32
 _log = logging.getLogger("trainmaster.control")
 
 
@@ -60,15 +71,35 @@ class ApiStores:
     inbox: SqlInbox
     metrics: SqlMetricStore
     blobs: Blobs
+    tokens: SqlTokens
+
+
+def reserve(home: Home) -> Reserve:
+    """What of the disk is kept for ending things."""
+    return Reserve(home, int(configuration.load(home).storage.reserve_mib * 1024**2))
 
 
 def open_api(home: Home) -> ApiStores:
-    """The stores as the api needs them, migrated."""
-    migrate(home)
+    """The stores as the api needs them, migrated. A start on a full disk uses the reserve too."""
+    return reserve(home).persistently(lambda: _open_api(home))
+
+
+def _open_api(home: Home) -> ApiStores:
+    migrate(home, server_id(home))
     events = SqlEventStore(home.events_db, read_only=True)
-    inbox = SqlInbox(home.inbox_db)
+    inbox = SqlInbox(home.inbox_db, release=reserve(home).release)
     inbox.keep_ahead(events.head().inbox_cursor, events.numbers())  # should it be an older copy than the log
-    return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), _blobs(home))
+    return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), _blobs(home), SqlTokens(home.inbox_db))
+
+
+def is_asked(home: Home) -> bool:
+    """Whether commands were accepted that control has not taken up; asked while no server runs. Raises: OperationError."""
+    events, inbox = SqlEventStore(home.events_db, read_only=True), SqlInbox(home.inbox_db, read_only=True)
+    try:
+        return bool(inbox.pending(events.head().inbox_cursor))
+    finally:
+        inbox.close()
+        events.close()
 
 
 def _blobs(home: Home) -> Blobs:
@@ -82,12 +113,20 @@ def credential(secret: bytes, key: AgentKey | str) -> str:
 
 
 def server_secret(home: Home) -> bytes:
-    """The bytes that credentials are derived from; made at first start, by whichever process comes first."""
+    """The bytes that credentials are derived from; made at first start, by whichever process comes first.
+
+    Raises: OperationError for a file that was cut short: anybody could work out what an empty one gives. OSError.
+    """
     with home.lock("secret").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not home.secret_file.exists():
-            write_atomic(home.secret_file, secrets.token_bytes(32))
-    return home.secret_file.read_bytes()
+        if not os.path.lexists(home.secret_file):
+            write_atomic(home.secret_file, secrets.token_bytes(_SECRET_BYTES))
+    with open_regular(home.secret_file) as file:
+        secret = file.read()
+    if len(secret) != _SECRET_BYTES:
+        hint = "put it back from a copy, or remove it: a new one is made, and agents that run are heard only at their end"
+        raise OperationError(f"{home.secret_file} has {len(secret)} bytes, not {_SECRET_BYTES}", hint)
+    return secret
 
 
 def hold_alone(home: Home, which: str) -> TextIO:
@@ -99,12 +138,28 @@ def hold_alone(home: Home, which: str) -> TextIO:
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            troubles.keep(home, which)
             return lock
         except BlockingIOError:
             if time.monotonic() > deadline_s:
                 lock.close()
                 raise ConflictError(f"another {which} process runs on {home.root}", "stop it with: tm down") from None
         time.sleep(0.01)
+
+
+def guard_home(home: Home, which: str, lock: TextIO, databases: Sequence[Path] = ()) -> None:
+    """End this process once its lock, or a database that it has open, is removed or replaced: what it took would be lost."""
+    opened = {home.lock(which): os.fstat(lock.fileno()).st_ino, **{path: inode(path) for path in databases}}
+    guard(lambda: any(is_another(path, number) for path, number in opened.items()), lambda: _end_without_home(home, which))
+
+
+def _end_without_home(home: Home, which: str) -> None:
+    """The home of this process, or its log, was removed or replaced. Nothing is tidied up: what lies there is another's."""
+    _log.error("%s or a database in it is gone or another one now; so is this process, %s", home.root, which)
+    if which in BESIDE:
+        os.kill(os.getpid(), signal.SIGTERM)  # it ends the MLflow server that it has started
+    else:
+        os._exit(0)
 
 
 def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
@@ -123,11 +178,13 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     loop = build_control(home, waker)
+    guard_home(home, "control", lock, (home.events_db, home.inbox_db))
     try:
         start_spawner(home)  # warm by the time the first job comes
     except (OSError, OperationError) as error:
         _log.warning("no spawner could be started, agents start by exec: %s", error)
     loop.load()
+    loop.follow_clock()
     loop.tick(loop.clock.now_s())
     started()
     loop.run(waker, lambda: not ending)
@@ -136,9 +193,14 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
 
 
 def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
-    """The loop with its real adapters."""
-    migrate(home)
-    events = SqlEventStore(home.events_db)
+    """The loop with its real adapters. A start on a full disk uses the reserve too."""
+    return reserve(home).persistently(lambda: _build_control(home, waker))
+
+
+def _build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
+    migrate(home, server_id(home))
+    kept, workers = reserve(home), Threads(waker.wake)
+    events = SqlEventStore(home.events_db, release=kept.release)
     secret = server_secret(home)
     loops: list[ControlLoop] = []
 
@@ -148,18 +210,23 @@ def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
         waker.wake()
 
     engine = LocalEngine(home, replace(_settings(home), server=server_id(home)), agent_ended)
-    actor = Actor(engine, _blobs(home), lambda key: credential(secret, key))
+    actor = Actor(engine, _blobs(home), lambda key: credential(secret, key), workers, kept.release)
     api_socket = home.socket("api.wake")
-    clock = SteadyClock(events.load_live().last_now_s)
+    clock = SteadyClock(events.load_live().last_now_s, home.root / "clock.json", partial(stepping.is_recorded, events))
     inbox = SqlInbox(home.inbox_db, read_only=True)
     loop = ControlLoop(events, inbox, actor, clock, lambda: poke(api_socket), Random())
+    loop.steps = clock
+    loop.room = RoomKeeper(kept, workers, str(home.root))
     loops.append(loop)
     return loop
 
 
 def server_id(home: Home) -> str:
-    """Which server this is, wherever its home is moved: derived from its secret, of which it tells nothing."""
-    return credential(server_secret(home), "server id")[:16]
+    """Which server this is for trackers, wherever its home is moved or restored: the first part of the home's id.
+
+    Where there is none yet it is derived from the secret, of which it tells nothing.
+    """
+    return home.identity().partition(".")[0] or credential(server_secret(home), "server id")[:16]
 
 
 def runs_of(home: Home, job: str) -> dict[str, str]:
@@ -206,6 +273,11 @@ def replay_report(home: Home) -> list[str]:
         return [*verify_chain(store), *replay(store, _fold, _fold_node, ledger_fold())]
 
 
+def files_report(home: Home) -> list[Found]:
+    """What `tm doctor` found of each database."""
+    return check_files(home)
+
+
 def ledger_fold() -> Enter:
     """What each event enters into the ledger, the log taken from its beginning."""
     usage: dict[Member, Account] = {}
@@ -216,6 +288,8 @@ def ledger_fold() -> Enter:
         if isinstance(recorded.event, ClusterConfigured):
             before, rules = rules, recorded.event.cluster
             return charging.reconfigured(usage, before, rules, recorded.now_s)
+        if job is None and isinstance(recorded.event, ClockSet):
+            return charging.clock_set(usage, recorded.event.by_s)
         if job is None:
             return ()
         return charging.entries(usage, rules.half_life_s, job, cast(JobEvent, recorded.event), recorded.now_s)

@@ -8,6 +8,7 @@ Standard library only.
 """
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ class StorageSettings:
     endpoint: str | None = None  # of an S3-compatible server
     region: str | None = None
     cache_gib: float = 20.0  # bound of the local cache of a remote store, GiB
+    reserve_mib: float = 16.0  # of the home's disk, kept for ending things when it is full, MiB; 0: nothing
 
     def directory(self, home: Home) -> Path | None:
         """The directory that is the store; None where it is elsewhere."""
@@ -48,6 +50,18 @@ class TrackingSettings:
     sinks: tuple[str, ...] = ()
     mlflow: str | None = None  # URI of the MLflow server; None: the one that `tm up --mlflow` runs
     directory: str | None = None  # of TensorBoard and offline W&B files; None: `tracking/` in the home
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """What of jobs that are over is removed, and when. 0: never. Checkpoints and artifacts are removed only by a person."""
+
+    work_days: float = 30.0  # after its end, a job's work directories
+    logs_days: float = 180.0  # its ranks' output and its agents' own files
+    metrics_days: float = 180.0  # its curves are thinned to `metrics_points` each; best and last values stay
+    metrics_points: float = 2000.0
+    free_percent: float = 5.0  # with less of the home's disk free, work directories and output go before their time, the
+    # oldest first; those of a job that has been over for less than a day stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,7 @@ class Configuration:
     storage: StorageSettings = StorageSettings()
     tracking: TrackingSettings = TrackingSettings()
     nodes: NodeSettings = NodeSettings()
+    retention: RetentionSettings = RetentionSettings()
     projects: dict[str, ProjectSettings] = field(default_factory=dict)
     idle_stop_s: float | None = None  # an embedded server without work or callers ends after this long
     source: Path | None = None  # the file it was read from
@@ -98,7 +113,7 @@ class Configuration:
 
 def file_of(home: Home) -> Path | None:
     """The file that holds for a home, if there is one."""
-    return next((path for path in (home.root / "server.toml", SYSTEM_FILE) if path.exists()), None)
+    return next((path for path in (home.root / "server.toml", SYSTEM_FILE) if os.path.lexists(path)), None)
 
 
 def load(home: Home) -> Configuration:
@@ -107,10 +122,20 @@ def load(home: Home) -> Configuration:
     `tm up --mlflow` counts as one more sink for all projects that do not name theirs.
     """
     path = file_of(home)
-    found = Configuration() if path is None else parse(path.read_text(), path)
+    found = Configuration() if path is None else parse(_text(path), path)
     if not runs_mlflow(home) or "mlflow" in found.tracking.sinks:
         return found
     return replace(found, tracking=replace(found.tracking, sinks=("mlflow", *found.tracking.sinks)))
+
+
+def _text(path: Path) -> str:
+    """Raises: UsageError for a file that cannot be read: it is there, so that the defaults do not hold."""
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", "check the file and its rights, or remove it") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no UTF-8: see byte {error.start}", "save it as UTF-8") from error
 
 
 def runs_mlflow(home: Home) -> bool:
@@ -122,15 +147,16 @@ def parse(text: str, path: Path) -> Configuration:
     """What a file says. Raises: UsageError naming file, line, key, what was expected and the nearest right name."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of a number of thousands of digits, and of lists in lists
         raise UsageError(f"{path}: {error}", "TOML: https://toml.io") from None
     reader = _Reader(text, path)
-    reader.names(document, (), ("storage", "tracking", "nodes", "projects", "idle_stop_s"))
+    reader.names(document, (), ("storage", "tracking", "nodes", "retention", "projects", "idle_stop_s"))
     projects = reader.table(document, (), "projects")
     return Configuration(
         reader.section(StorageSettings, document, "storage"),
         reader.section(TrackingSettings, document, "tracking"),
         reader.section(NodeSettings, document, "nodes"),
+        reader.section(RetentionSettings, document, "retention"),
         {name: reader.section(ProjectSettings, projects, name, ("projects",)) for name in projects},
         reader.value(document, (), "idle_stop_s", "float | None", None),
         path,

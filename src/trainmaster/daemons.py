@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainmaster import anew
 from trainmaster.ending import end, stop_spawner
 from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
-from trainmaster.presence import BESIDE, PROCESSES, ServerInfo, alive, lives, ready, running
+from trainmaster.presence import BESIDE, PROCESSES, ServerInfo, alive, lives, ready, recorded, running
 from trainmaster.wire.names import ENV_FAILPOINT
 from trainmaster.wire.processes import start_ticks
 
@@ -46,11 +47,12 @@ class Options:
     failpoints: bool = False
     mlflow: bool | None = None
     mlflow_port: int | None = None
+    new_log: bool = False
 
     def given(self) -> dict[str, Any]:
         """What was said, as `settings.json` holds it; of what may be changed while the server runs, see `tracked`."""
         said = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
-        return {name: value for name, value in said.items() if name not in _TRACKED}
+        return {name: value for name, value in said.items() if name not in (*_TRACKED, "new_log")}
 
     def tracked(self) -> dict[str, Any]:
         """What was said of the mirror."""
@@ -107,6 +109,8 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
         tracked = {name: settings[name] for name in _TRACKED if name in settings} | options.tracked()
         if not all_dead and any(settings.get(name) != value for name, value in said.items()):
             raise ConflictError(f"a server with other settings runs on {home.root}", "stop it first: tm down")
+        if options.new_log:
+            _begin_anew(home, all_dead)
         kept = {name: value for name, value in settings.items() if name not in _TRACKED}
         wanted = {**(said if said and all_dead else kept), **tracked}
         if wanted != settings:
@@ -121,6 +125,16 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
     if info is None:
         raise OperationError(f"the server on {home.root} came up and went away again", f"see {home.logs}")
     return info._replace(started=(*dead, *beside), trouble=trouble)
+
+
+def _begin_anew(home: Home, all_dead: bool) -> None:
+    """Set the old log aside. Raises: ConflictError while a server works on it, OperationError."""
+    if not all_dead:
+        raise ConflictError(f"a server runs on {home.root}: its log is in use", "stop it first: tm down")
+    try:
+        anew.begin(home)
+    except OSError as error:
+        raise OperationError(f"the old log could not be set aside: {error}", f"check {home.root}") from error
 
 
 def _is_mirrored(home: Home) -> bool:
@@ -171,7 +185,10 @@ def stop(home: Home) -> StopReport:
 
 
 def _living(home: Home, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    record = home.read_json(home.server_json) or {}
+    try:
+        record = recorded(home)
+    except OSError:
+        record = {}  # who holds the locks is to be told all the same
     found = {which: _identity(home, record, which) for which in names}
     return {which: identity for which, identity in found.items() if identity is not None}
 
@@ -187,8 +204,7 @@ def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
             children.extend(_spawn(home, which, first) for which in dead)
             _listen(children)
             if time.monotonic() > deadline_s:
-                silent = next(which for which in wanted if not ready(home, which))
-                raise OperationError(f"{silent} did not come up within {START_TIMEOUT_S:.0f} s", f"see {home.logs}")
+                raise _silent(home, next(which for which in wanted if not ready(home, which)))
         if first and not wait_for(lambda: _healthy(home), max(1.0, deadline_s - time.monotonic())):
             raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
     except BaseException:
@@ -200,6 +216,15 @@ def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
     finally:
         for child in children:
             os.close(child.pipe)
+
+
+def _silent(home: Home, which: str) -> OperationError:
+    """Why one is not ready after all that time. One that works without being on record holds its lock."""
+    pid = holder(home.lock(which), inode(home.lock(which)))
+    if pid is not None and not alive(home, which):
+        message = f"{which} runs as process {pid} and is not in {home.server_json}, which was removed or put back from a copy"
+        return OperationError(message, "jobs run on meanwhile: tm down, then tm up")
+    return OperationError(f"{which} did not come up within {START_TIMEOUT_S:.0f} s", f"see {home.logs}")
 
 
 def _spawn(home: Home, which: str, first: bool) -> _Child:
@@ -295,7 +320,10 @@ def _prepare(home: Home) -> None:
         if owner != os.geteuid():
             raise OperationError(f"{home.root} belongs to {account_name(owner)}, not to {account_name(os.geteuid())}", hint)
         home.logs.mkdir(mode=0o700, exist_ok=True)
-        home.lock("up").touch()
+        home.lock("up").touch(mode=0o600)
+        for path, mode in ((home.root, 0o700), (home.lock("up"), 0o600)):  # of a home made by another hand, or an older version
+            if path.stat().st_mode & 0o077:
+                path.chmod(mode)
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageError(f"{home.root} is no directory: {error.filename} is a file", hint) from error
     except OSError as error:

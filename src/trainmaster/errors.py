@@ -64,6 +64,12 @@ class AuthenticationError(TrainmasterError):
     code, http_status, exit_code = "authentication", 401, 4
 
 
+class PermissionDeniedError(TrainmasterError):
+    """The token is known, and its role does not allow this."""
+
+    code, http_status, exit_code = "permission", 403, 4
+
+
 class ConflictError(TrainmasterError):
     """The object is in a state in which this cannot be done."""
 
@@ -94,10 +100,22 @@ class StoreRefusedError(TrainmasterError):
     code, http_status, exit_code = "store_refused", 502, 1
 
 
+class BusyError(TrainmasterError):
+    """The server has as many large requests at hand as it takes; nothing of this one was done."""
+
+    code, http_status, exit_code, retryable = "busy", 503, 7, True
+
+
 class UnreachableError(TrainmasterError):
     """No server answers."""
 
     code, http_status, exit_code, retryable = "unreachable", 503, 7, True
+
+
+class NotKnownError(UnreachableError):
+    """The server did not answer, and may have done what was asked; asking again with the same key does nothing twice."""
+
+    code, http_status, exit_code, retryable = "not_known", 504, 9, True
 
 
 class WaitTimeoutError(TrainmasterError):
@@ -110,6 +128,18 @@ class OperationError(TrainmasterError):
     """The operation was understood and failed; the message says why."""
 
     code, http_status, exit_code = "operation", 500, 1
+
+
+class ChangedError(OperationError):
+    """A file was changed between two looks at it; another try may find it at rest."""
+
+    code = "changed"
+
+
+class DamagedError(OperationError):
+    """A file of the server is damaged: what is in it cannot be read."""
+
+    code = "damaged"
 
 
 JOB_FAILED_EXIT = 10  # `run` and `wait` when the *job* failed

@@ -3,13 +3,16 @@
 Standard library only: the command line reads it before anything heavy is loaded.
 """
 
+import errno
 import hashlib
 import json
 import os
 import pwd
+import stat
+import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _SOCKET_PATH_MAX = 100  # bytes; the kernel takes 107
 
@@ -50,6 +53,18 @@ class Home:
         return self.root / "secret"
 
     @property
+    def id_file(self) -> Path:
+        """`{"id", "path", "device", "inode"}`: which home this is (`store.identity`), and where it lay when it last began."""
+        return self.root / "home.json"
+
+    def identity(self) -> str:
+        """The id that this home, its databases and its launches bear; empty before the first start.
+
+        Raises: OSError where it cannot be read: that is no proof of another home.
+        """
+        return str((self.read_json(self.id_file) or {}).get("id") or "")
+
+    @property
     def events_db(self) -> Path:
         """Written by control alone."""
         return self.root / "events.db"
@@ -73,6 +88,11 @@ class Home:
     def mirror_json(self) -> Path:
         """How the trackers that are mirrored into fare, as of the last second in which something changed."""
         return self.root / "mirror.json"
+
+    @property
+    def reserve(self) -> Path:
+        """Room on the disk that is kept for ending things (`trainmaster.reserve`)."""
+        return self.root / "reserve"
 
     @property
     def tracking(self) -> Path:
@@ -125,7 +145,11 @@ class Home:
 
     def attempt(self, job: str, attempt: int, node_index: int) -> Path:
         """The directory of one agent (`wire.names` lists its files)."""
-        return self.root / "attempts" / job / str(attempt) / f"n{node_index}"
+        return self.attempts(job) / str(attempt) / f"n{node_index}"
+
+    def attempts(self, job: str) -> Path:
+        """The directories of all attempts of a job."""
+        return self.root / "attempts" / job
 
     def points(self, key: str) -> Path:
         """The metric points of one agent that the server has not acknowledged; what is there after its end is for the api."""
@@ -133,7 +157,11 @@ class Home:
 
     def work(self, job: str, node: str) -> Path:
         """The job's work directory on a node of this machine, kept across attempts."""
-        return self.root / "work" / job / node
+        return self.jobs_work(job) / node
+
+    def jobs_work(self, job: str) -> Path:
+        """The job's work directories on all nodes of this machine, and what was set aside beside them."""
+        return self.root / "work" / job
 
     def socket(self, name: str) -> Path:
         """A Unix socket (`api`, `spawner`, `control.wake`, `api.wake`): in the home unless its path would be too long.
@@ -154,10 +182,14 @@ class Home:
         return next((path for path in found if len(os.fsencode(path)) <= _SOCKET_PATH_MAX), found[-1])
 
     def read_json(self, path: Path) -> dict[str, Any] | None:
-        """A JSON file of ours; None when it is absent or half-written."""
+        """A JSON file of ours; None when it is absent or half-written.
+
+        Raises: OSError where it cannot be read: that does not say that there is none.
+        """
         try:
-            value = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+            with open_regular(path) as file:
+                value = json.loads(file.read())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         return value if isinstance(value, dict) else None
 
@@ -171,9 +203,21 @@ def account_name(uid: int | None = None) -> str:
         return f"user {uid}"
 
 
+def open_regular(path: str | Path) -> BinaryIO:
+    """A file of an attempt, to read. Its program may put something else there: a pipe would be waited for without end.
+
+    Raises: OSError, for what is no regular file too.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return open(descriptor, "rb")
+
+
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` whole and durably: temporary file, fsync, rename, fsync of the directory."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident():x}.part")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:  # one `os.write` may write a part only, where the disk is nearly full

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,20 +22,53 @@ _STOPPED_LOOK_S = 1.0  # how long one may be stopped before it is looked at: a d
 _MODULE = b"trainmaster."
 _LOCKS = Path("/proc/locks")
 _LOOKS = 5
+_GUARD_S = 1.0
 
 
 @contextlib.contextmanager
 def hold(home: Home, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
     """Hold one of the home's locks. Raises: OperationError, naming who does not let go of it."""
     path = home.lock(name)
-    with open(path, "a") as file:
-        if not wait_for(lambda: _flock(file.fileno()), _STOPPED_LOOK_S):
+    with contextlib.ExitStack() as stack:
+        if not wait_for(_taken(path, stack), _STOPPED_LOOK_S):
             end_stopped_holder(path)
-            if not wait_for(lambda: _flock(file.fileno()), timeout_s):
+            _set_strangers_aside(path)
+            if not wait_for(_taken(path, stack), timeout_s):
                 pid = _holder(inode(path))
                 hint = f"it is process {pid}; see: ps -fp {pid}" if pid is not None else "look for it with: ps"
                 raise OperationError(f"another start or stop of the server on {home.root} does not finish", hint)
         yield
+
+
+def _taken(path: Path, stack: contextlib.ExitStack) -> Callable[[], bool]:
+    """Whether the lock could be had, asked again and again; `stack` lets go of it."""
+
+    def take() -> bool:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if _flock(descriptor) and os.fstat(descriptor).st_ino == inode(path):  # else a file that was set aside meanwhile
+            stack.callback(os.close, descriptor)
+            return True
+        os.close(descriptor)
+        return False
+
+    return take
+
+
+def _set_strangers_aside(path: Path) -> None:
+    """Put a new file in the place of a lock that another user holds: who could once read the home keeps nobody waiting."""
+    number = inode(path)
+    pid = _holder(number)
+    if pid is not None and _user(pid) not in (None, 0, os.geteuid()) and inode(path) == number:
+        path.unlink(missing_ok=True)
+
+
+def _user(pid: int) -> int | None:
+    """Whom a process acts as; None where that cannot be told. The owner of its directory in /proc may be another."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("Uid:"):
+                return int(line.split()[2])
+    return None
 
 
 def end_stopped_holder(path: Path) -> int | None:
@@ -65,6 +99,28 @@ def inode(path: Path) -> int | None:
         return path.stat().st_ino
     except OSError:
         return None
+
+
+def guard(lost: Callable[[], bool], end: Callable[[], None]) -> None:
+    """Call `end` once `lost`, looked at every second on a thread of its own that goes with the process."""
+
+    def look() -> None:
+        resting = threading.Event()
+        while not lost():
+            resting.wait(_GUARD_S)
+        end()
+
+    threading.Thread(target=look, name="guard", daemon=True).start()
+
+
+def is_another(path: Path, number: int | None) -> bool:
+    """Whether the file that had inode `number` is gone from `path`. What cannot be looked at proves nothing."""
+    try:
+        return path.stat().st_ino != number
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 
 from trainmaster import configuration, presence
 from trainmaster.blobs.opening import open_blobs
-from trainmaster.compose import hold_alone, server_id
+from trainmaster.compose import guard_home, hold_alone, server_id
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.ports.tracker import Tracker
@@ -29,6 +29,7 @@ def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     Raises: ConflictError, UsageError when something it needs is not installed or configured.
     """
     lock = hold_alone(home, "mirror")
+    guard_home(home, "mirror", lock)
     configured = configuration.load(home)
     for sink in configured.all_sinks:
         if importlib.util.find_spec(sink) is None:

@@ -28,7 +28,7 @@ class ServerInfo(NamedTuple):
 
 def running(home: Home) -> ServerInfo | None:
     """The server of this home, if its api lives; control may be on its way back."""
-    record = home.read_json(home.server_json) or {}
+    record = recorded(home)
     if not record.get("url") or not lives(record, "api"):
         return None
     mlflow = record.get("mlflow_url") if lives(record, "mlflow") else None
@@ -37,12 +37,12 @@ def running(home: Home) -> ServerInfo | None:
 
 def alive(home: Home, which: str) -> bool:
     """Whether this process of the server runs."""
-    return lives(home.read_json(home.server_json) or {}, which)
+    return lives(recorded(home), which)
 
 
 def ready(home: Home, which: str) -> bool:
     """Whether it runs and has said that it can serve (api: listens; control: has its inventory)."""
-    record = home.read_json(home.server_json) or {}
+    record = recorded(home)
     return lives(record, which) and bool(record.get("ready", {}).get(which))
 
 
@@ -54,13 +54,20 @@ def announce(home: Home, which: str, version: str, url: str | None = None) -> No
 def enter(home: Home, which: str, identity: dict[str, Any], more: dict[str, Any]) -> None:
     """Write a process (as `own_identity` tells of itself), and what there is to know besides, into `server.json`."""
     with hold(home, "server"):
-        record = home.read_json(home.server_json) or {}
+        record = recorded(home)
         if record.get("boot_id") != identity["boot_id"]:
             record = {"url": record.get("url"), "pids": {}, "ticks": {}, "ready": {}}
         for name, value in (("pids", identity["pid"]), ("ticks", identity["start_ticks"]), ("ready", True)):
             record.setdefault(name, {})[which] = value
         record |= {"boot_id": identity["boot_id"], **more}
         write_atomic(home.server_json, json.dumps(record).encode())
+
+
+def recorded(home: Home) -> dict[str, Any]:
+    """What `server.json` says; nothing where it is not as we write it. Raises: OSError, in which case nobody can say."""
+    record = home.read_json(home.server_json) or {}
+    maps = all(isinstance(record.get(name), dict) for name in ("pids", "ticks", "ready"))
+    return record if maps and isinstance(record.get("url"), str | None) else {}
 
 
 def lives(record: dict[str, Any], which: str) -> bool:

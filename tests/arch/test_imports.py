@@ -19,13 +19,17 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
     "sdk": ("trainmaster.wire",),
     "configuration.py": ("trainmaster.home", "trainmaster.errors"),
     "locks.py": ("trainmaster.home", "trainmaster.errors"),
+    "anew.py": ("trainmaster.home",),
+    "troubles.py": ("trainmaster.wire", "trainmaster.home"),
     "ending.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
     "presence.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
+    "backup.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.presence"),
     "daemons.py": (
         "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks", "trainmaster.ending",
-        "trainmaster.configuration", "trainmaster.presence",
+        "trainmaster.configuration", "trainmaster.presence", "trainmaster.anew",
     ),
 }
+LINEAR = ("agent/patterns.py", "re2")  # the one exception: only for a job with a pattern (docs/decisions/0012-hostile-text.md)
 ADAPTERS = {  # sdk/NAME.py is imported only by who uses that framework: it may import it, and the frameworks below it
     "accelerate": ("accelerate",),
     "dcp": ("torch",),
@@ -76,9 +80,20 @@ def test_rooms_of_the_standard_library_alone(room: str) -> None:
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in files(room)
         for line, name in imported(ast.parse(path.read_text()))
-        if not allowed(name, room) and name.split(".")[0] not in adapted(path)
+        if not allowed(name, room) and name.split(".")[0] not in adapted(path) and (str(path.relative_to(SOURCE)), name) != LINEAR
     ]
     assert found == [], f"{room} may import the standard library and {STANDARD_LIBRARY_AND[room] or 'nothing of ours'}"
+
+
+def test_the_linear_engine_is_imported_only_when_a_pattern_is_compiled() -> None:
+    """No module of ours imports RE2 as it is loaded, and no other than `agent/patterns.py` at all."""
+    texts = {path: text for path in files("") if "re2" in (text := path.read_text())}
+    found = {(str(path.relative_to(SOURCE)), name) for path, text in texts.items() for _, name in imported(ast.parse(text))
+             if name.split(".")[0] == LINEAR[1]}  # fmt: skip
+    assert found == {LINEAR}
+    at_load = {name for statement in ast.parse((SOURCE / LINEAR[0]).read_text()).body if not isinstance(statement, ast.FunctionDef)
+               for _, name in imported(ast.Module([statement], []))}  # fmt: skip
+    assert LINEAR[1] not in at_load
 
 
 def test_adapters_are_imported_by_nobody_of_ours_but_each_other() -> None:

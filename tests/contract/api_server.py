@@ -1,5 +1,6 @@
 """The real api on the real stores, in a thread; control is played by writing what it would record."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -23,14 +24,21 @@ from trainmaster.model.nodes import Node
 from trainmaster.ports.store import NewEvent
 from trainmaster.server.app import create_app
 from trainmaster.server.auth import credential
+from trainmaster.server.connections import config_of
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.services import Services
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.tokens import SqlTokens
 
 SECRET = b"s" * 32
 NODE = Node("node0", "local", "host", "127.0.0.1", cpus=4.0, memory_bytes=8 * 2**30)
+
+
+def agent_headers(key: str) -> dict[str, str]:
+    """What an agent proves itself with."""
+    return {"Authorization": f"Bearer {credential(SECRET, key)}", "X-Trainmaster-Key": key}
 
 
 @dataclass
@@ -68,7 +76,9 @@ class Control:
         for row in rows:
             if isinstance(row.command, SubmitJob):
                 command = row.command
-                event = ev.Submitted(row.seq, command.spec, command.origin, command.code, row.received_s, command.hold)
+                event = ev.Submitted(
+                    row.seq, command.spec, command.origin, command.code, row.received_s, command.hold, member=command.member
+                )
                 self.record(row.job, event)
         self.commit([], {}, cursor=rows[-1].seq)
 
@@ -82,6 +92,7 @@ class Api:
     services: Services
     runtime: Runtime
     http: httpx.Client
+    loop: asyncio.AbstractEventLoop
 
     def submit(self, command: str = "true", key: str | None = None, **spec: Any) -> str:
         """Submit a job; its id."""
@@ -105,10 +116,19 @@ class Api:
     def sync(self, key: str, **request: Any) -> Any:
         """One call of an agent, with its own credential."""
         body = {"key": key, "reports": [], "points": [], "heartbeat": None, "wait_s": 0, "orders_seen": 0, **request}
-        headers = {"Authorization": f"Bearer {credential(SECRET, key)}"}
-        answer = self.http.post("/agent/sync", content=json.dumps(body), headers=headers)
+        answer = self.http.post("/agent/sync", content=json.dumps(body), headers=agent_headers(key))
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+
+class _Server(uvicorn.Server):
+    """Tells on which loop it serves."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        await super().startup(sockets)
 
 
 @contextlib.contextmanager
@@ -118,13 +138,14 @@ def serving(root: Path) -> Iterator[Api]:
     root.mkdir(parents=True, exist_ok=True)
     store = SqlEventStore(home.events_db)
     reader = SqlEventStore(home.events_db, read_only=True)
-    services = Services(home, SqlInbox(home.inbox_db), reader, SqlMetricStore(home.metrics_db), FsBlobs(home.blobs), SECRET)
+    services = Services(
+        home, SqlInbox(home.inbox_db), reader, SqlMetricStore(home.metrics_db), FsBlobs(home.blobs), SECRET,
+        SqlTokens(home.inbox_db),
+    )  # fmt: skip
     app = create_app(services, lambda: True)
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app, http="h11", ws="none", lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=2
-    )
-    server = uvicorn.Server(config)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits 40 ms for an acknowledgement
+    server = _Server(config_of(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     deadline(lambda: server.started or not thread.is_alive(), "the api to start")
@@ -135,10 +156,10 @@ def serving(root: Path) -> Iterator[Api]:
         with httpx.Client(base_url=url, headers=headers, timeout=20.0) as http:
             control = Control(store, home)
             control.commit([NewEvent(None, None, ev.NodeSeen(NODE))], {}, (NODE,))
-            yield Api(home, control, services, runtime, http)
+            yield Api(home, control, services, runtime, http, server.loop)
     finally:
         server.should_exit = True
         thread.join(10.0)
         assert not thread.is_alive()
-        for database in (store, reader, services.inbox, services.metrics):
+        for database in (store, reader, services.inbox, services.metrics, services.tokens):
             database.close()  # type: ignore[attr-defined]

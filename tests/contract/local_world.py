@@ -6,7 +6,10 @@ import os
 import signal
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+
+from waiting import deadline
 
 from trainmaster.engines.local import starting
 from trainmaster.engines.local.attempts import Attempts
@@ -18,7 +21,7 @@ from trainmaster.model.spec import CodeCopy
 from trainmaster.ports.engine import Engine, Submission
 from trainmaster.testing import builders
 from trainmaster.testing.engine_contract import Behaviour, eventually
-from trainmaster.wire import names, processes
+from trainmaster.wire import cgroups, names, processes
 
 PROGRAMS = {
     Behaviour.SUCCEEDS: "exit 0",
@@ -80,6 +83,18 @@ class LocalWorld:
     def kill_agent(self, key: AgentKey) -> None:
         os.kill(self.agent(key), signal.SIGKILL)
 
+    @contextlib.contextmanager
+    def stopped(self, key: AgentKey) -> Iterator[None]:
+        """Its agent writes nothing meanwhile."""
+        pid = self.agent(key)
+        os.kill(pid, signal.SIGSTOP)
+        stat = Path(f"/proc/{pid}/stat")
+        try:
+            deadline(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the agent to stand still")
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     def processes(self, key: AgentKey) -> int:
         return len(self.marked())
 
@@ -100,7 +115,7 @@ class LocalWorld:
 
     def close(self) -> None:
         starting.stop_spawner(self.home)
-        for record in self.home.root.glob(f"attempts/*/*/*/{names.AGENT}"):
+        for record in filter(Path.is_file, self.home.root.glob(f"attempts/*/*/*/{names.AGENT}")):
             agent = json.loads(record.read_text())
             if processes.same_process(agent["pid"], agent["start_ticks"], agent["boot_id"]):
                 with contextlib.suppress(ProcessLookupError):
@@ -108,8 +123,21 @@ class LocalWorld:
         for pid in self.marked():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for orders in self.home.root.glob(f"attempts/*/*/*/{names.LAUNCH}"):
+            for directory in json.loads(orders.read_text())["contained"]:
+                cgroups.kill(directory)
+                _remove(directory)
         for engine in self._engines:
             engine.close()
+
+
+def _remove(directory: str) -> None:
+    def removed() -> bool:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+        return not os.path.exists(directory)
+
+    deadline(removed, f"{directory} to be empty")
 
 
 def with_spawner(root: Path) -> LocalWorld:

@@ -38,9 +38,10 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
     assert record.pop("ran_s") < 5
     assert len(record.pop("environment")) == 64
     assert record == {
-        "kind": "ended", "n": 0, "launch_error": None, "launch_lines": [], "roles": [], "over_memory": False, "memory_limit_bytes": None, "port_in_use": False,
-        "last_step": 3, "first_step": 3, "staged": [], "kept": [], "not_kept": [], "run": [], "restored": None,
-        "restored_step": None, "bad": [],
+        "kind": "ended", "n": 0, "home": "", "launch_error": None, "machine_error": None, "launch_lines": [], "roles": [], "over_memory": False, "memory_limit_bytes": None, "port_in_use": False,
+        "last_step": 3, "first_step": 3, "staged": [], "kept": [], "not_kept": [], "warned": [], "run": [], "restored": None,
+        "killed_for_memory": False, "failed_ago_s": 0.0,
+        "restored_step": None, "bad": [], "doubted": [],
         "ranks": [{
             "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None,
             "last_lines": ["step 3: loss 0.5", "done"],
@@ -96,7 +97,7 @@ def test_a_missing_program_is_said(tmp_path: Path, command: list[str], words: st
 
 def test_a_missing_cgroup_is_said(tmp_path: Path) -> None:
     with agent(tmp_path, "true", cgroup=str(tmp_path / "none")) as it:
-        assert it.ended()["launch_error"].startswith(f"could not enter the memory limit's cgroup {tmp_path}/none")
+        assert it.ended()["machine_error"].startswith(f"could not enter the memory limit's cgroup {tmp_path}/none")
 
 
 def test_a_killed_rank_ends_the_others_at_once(tmp_path: Path) -> None:
@@ -134,6 +135,14 @@ def test_stop_gives_the_grace_it_says(tmp_path: Path) -> None:
         record = it.ended()
     assert (ends(record), record["ranks"][0]["last_lines"]) == ([(0, 0, None, True)], ["ready", "saved"])
     assert (tmp_path / "sdk.flags").read_bytes() == b"1\0"
+
+
+def test_pipes_in_place_of_its_files_hold_up_neither_a_stop_nor_the_end(tmp_path: Path) -> None:
+    make = f"rm {tmp_path}/sdk.flags; mkfifo {tmp_path}/stop.json {tmp_path}/sdk.flags $TORCHELASTIC_ERROR_FILE"
+    with agent(tmp_path, f"{make}; echo ready; exec sleep 60") as it:
+        it.printed("ready")
+        it.send(signal.SIGTERM)
+        assert ends(it.ended()) == [(0, None, signal.SIGTERM, True)]
 
 
 def test_stop_reaches_what_a_shell_started_and_waits_for_it(tmp_path: Path) -> None:
@@ -195,6 +204,26 @@ def test_daemons_do_not_outlive_the_attempt(tmp_path: Path) -> None:
         assert gone(pid)
 
 
+def test_children_that_still_save_get_the_grace_period(tmp_path: Path) -> None:
+    """R20: rank 0 exits 0 while a child writes the model in the background."""
+    with agent(tmp_path, "(sleep 0.6; echo weights > model.bin) & echo step 1", artifacts=["model.bin"]) as it:
+        record = it.ended()
+    assert ([one["path"] for one in record["kept"]], record["not_kept"], record["warned"]) == (["model.bin"], [], [])
+    assert ends(record) == [(0, 0, None, False)]
+
+
+def test_what_is_ended_at_the_end_and_what_matched_nothing_is_told(tmp_path: Path) -> None:
+    """R20: a job that succeeds without its artifact, or by ending what it left behind, does not do so in silence."""
+    with agent(tmp_path, "sleep 60 & setsid sleep 61 & sleep 0.1", artifacts=["model.bin"], grace_s=0.4) as it:
+        record = it.ended()
+    (told,) = record["warned"]
+    assert (told["topic"], told["text"][:65]) == ("processes", "still ran when every rank had ended, and was ended: 2 processes (")
+    assert "sleep, pid " in told["text"]
+    assert [(one["what"], one["name"], one["why"]) for one in record["not_kept"]] == [
+        ("artifact", "model.bin", "nothing matches it, now that every rank has ended")
+    ]
+
+
 def test_every_process_of_the_tree_is_recorded(tmp_path: Path) -> None:
     with agent(tmp_path, "(setsid sleep 60 & echo $! > child); sleep 60") as it:
         child = it.pid_of("child")
@@ -226,7 +255,7 @@ def test_a_second_agent_leaves_the_directory_alone(tmp_path: Path) -> None:
         third = Agent(tmp_path, "echo run >> runs").start()
         assert (third.wait(), (tmp_path / "work" / "runs").read_text()) == (0, "run\n")
     assert (tmp_path / "agent.json").read_bytes() == identity
-    assert {"key", *own_identity(), "started_monotonic_s"} == set(json.loads(identity))
+    assert {"key", "home", *own_identity(), "started_monotonic_s"} == set(json.loads(identity))
 
 
 def test_a_flood_of_output_neither_fills_the_disk_nor_stalls_the_agent(tmp_path: Path) -> None:
@@ -282,6 +311,15 @@ def test_checkpoints_and_artifacts_are_in_the_record(tmp_path: Path) -> None:
     assert [(k["kind"], k["path"], k["bytes"]) for k in record["kept"]] == [("kept", "notes.txt", 3)]
 
 
+def test_last_commits_that_are_given_up_are_told(tmp_path: Path) -> None:
+    save = "truncate -s 64G model.part; mv model.part model_1.pt; exit 0"  # a minute of hashing, no room on the disk
+    with agent(tmp_path, f"trap '{save}' TERM; echo ready; while true; do sleep 0.1; done", artifacts=["model_*"]) as it:
+        it.printed("ready")
+        it.stop(0.5)
+        record = it.ended()
+    assert [one["topic"] for one in record["warned"]] == ["last commits"]
+
+
 def test_the_sdk_s_checkpoints_and_artifacts_are_taken(tmp_path: Path) -> None:
     code = (
         "from trainmaster import sdk\n"
@@ -300,4 +338,4 @@ def test_a_code_copy_that_cannot_be_laid_out_is_said(tmp_path: Path) -> None:
     code = {"tree": str(tmp_path / "none.json"), "objects": str(tmp_path), "source": str(tmp_path)}
     with agent(tmp_path, "true", code=code) as it:
         record = it.ended()
-    assert (record["ranks"], record["launch_error"].startswith("could not lay out the code copy on this node:")) == ([], True)
+    assert (record["ranks"], record["machine_error"].startswith("could not lay out the code copy:")) == ([], True)

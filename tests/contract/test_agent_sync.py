@@ -20,7 +20,7 @@ def test_a_job_of_a_moment_is_one_request(tmp_path: Path) -> None:
         started, ended = server.reports(KEY)
     environment = record["environment"]
     assert started == {"kind": "started", "n": 1, "restored": None, "step": None, "bad": [], "environment": environment}
-    assert ended == {**record, "n": 2}
+    assert {**ended, "home": ""} == {**record, "n": 2}  # the home is of the file alone
 
 
 def test_metrics_arrive_while_the_program_runs(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_metrics_arrive_while_the_program_runs(tmp_path: Path) -> None:
         it.ended()
         assert server.points(KEY) == [(0, 1, {"loss": 0.5}), (0, 2, {"loss": 0.25})]
         beats = [r["heartbeat"] for r in server.requests if r["heartbeat"]]
-    assert {tuple(sorted(beat)) for beat in beats} == {("cpu_s", "gpu", "memory_bytes", "running_s", "step")}
+    assert {tuple(sorted(beat)) for beat in beats} == {("at_s", "cpu_s", "gpu", "memory_bytes", "running_s", "step")}
 
 
 def test_orders_are_obeyed(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_end_is_on_disk_when_no_server_is_there(tmp_path: Path) -> None:
         record = it.ended()
     spooled = [json.loads(line) for line in (tmp_path / "a" / "spool.jsonl").read_text().splitlines()]
     assert [report["kind"] for report in spooled] == ["started", "ended"]
-    assert {**spooled[1], "n": 0} == record
+    assert {**spooled[1], "n": 0, "home": ""} == record
 
 
 def test_a_gang_meets_where_node_0_says(tmp_path: Path) -> None:

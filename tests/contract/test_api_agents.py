@@ -1,6 +1,8 @@
 """The agent's side of the api: credentials, reports once and durable, the fence, orders by long poll."""
 
+import fcntl
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from trainmaster.model.commands import AgentReport
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Outcome, State, StopFor, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.ports.store import HeartbeatRow
 from trainmaster.server.auth import credential
 from trainmaster.server.orders import orders, over, superseded, version
 from trainmaster.testing.builders import job as a_job
@@ -44,7 +47,7 @@ def test_only_the_agents_own_credential_is_taken(api: Api) -> None:
     body = {"key": KEY, "reports": [STARTED], "points": [], "heartbeat": None, "wait_s": 0, "orders_seen": 0}
     admin = api.home.token_file.read_text().strip()
     for given in ("none", admin, credential(SECRET, "train-1.2/n0"), credential(b"other", KEY)):
-        answer = api.http.post("/agent/sync", json=body, headers={"Authorization": f"Bearer {given}"})
+        answer = api.http.post("/agent/sync", json=body, headers={"Authorization": f"Bearer {given}", "X-Trainmaster-Key": KEY})
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "authentication")
     assert reports(api) == []
     jobs = api.http.get("/jobs", headers={"Authorization": f"Bearer {credential(SECRET, KEY)}"})
@@ -86,11 +89,19 @@ def test_the_fence_refuses_an_older_attempt_but_for_its_end(api: Api) -> None:
 
 
 def test_the_last_points_of_an_attempt_may_come_after_its_end(api: Api) -> None:
+    """S9: from its agent, while that lives; from nobody afterwards."""
     api.control.record("train-1", ev.NodeStarted(1, 0), ev.NodeEnded(1, 0, Outcome()), ev.AttemptEnded(1, DONE))
     deadline(lambda: api.sync(KEY)["orders"], "the api to hear of the end")
-    answer = api.sync(KEY, points=[{"rank": 0, "step": 9, "values": {"loss": 0.5}, "age_s": 0}], reports=[STARTED])
-    assert (answer["stale"], [order["order"] for order in answer["orders"]]) == (False, ["stop"])
+    directory = api.home.attempt("train-1", 1, 0)
+    directory.mkdir(parents=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answer = api.sync(KEY, points=[{"rank": 0, "step": 9, "values": {"loss": 0.5}, "age_s": 0}], reports=[STARTED])
+        assert (answer["stale"], [order["order"] for order in answer["orders"]]) == (False, ["stop"])
     assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[9, 0.5]]}
+    api.sync(KEY, points=[{"rank": 0, "step": 10, "values": {"loss": 0.1}, "age_s": 0}], heartbeat={"step": 10})
+    assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[9, 0.5]]}  # the agent is gone
+    assert api.services.metrics.heartbeats("train-1") == []
     assert reports(api) == []
 
 
@@ -109,6 +120,28 @@ def test_orders_are_waited_for(api: Api) -> None:
     held.join(5.0)
     assert answers[1]["orders"] == [meet, {"order": "stop", "grace_s": GRACE_S, "reason": "cancel"}]
     assert answers[1]["version"] != seen
+
+
+def test_what_cannot_be_stored_costs_nothing_else(api: Api) -> None:
+    """R12: unknown kinds and fields, values that are no numbers: passed over with a word, the rest stored."""
+    staged = {"kind": "staged", "n": 3, "id": "0001-1", "step": 1}
+    points = [
+        {"n": 1, "rank": 0, "step": 1, "values": {"loss": 1.0, "text": "much", "huge": 10**300}, "at_s": 1.0, "age_s": 0},
+        {"n": 2, "rank": 0, "step": [], "values": {"loss": 2.0}, "at_s": 1.0, "age_s": 0},
+        {"n": 3, "rank": 0, "step": 3, "values": {"loss": 3.0}, "at_s": 1.0, "age_s": 0, "novel": 1},
+        "point",
+    ]
+    dreamt = {"kind": "dreamt", "n": 2}
+    for _ in range(2):
+        assert api.sync(KEY, reports=[STARTED, dreamt, {"n": "x"}, staged], points=points, novel=1)["ack"] == 3
+    assert api.get("/jobs/train-1/metrics", name="loss")["series"] == {"loss": [[1, 1.0], [3, 3.0]]}
+    told = [report.report for report in reports(api)]
+    assert told[:3] == [STARTED, dreamt, staged]
+    assert [(report["kind"], report["n"], report["topic"]) for report in told[3:]] == [
+        ("warned", 0, "reports passed over"),
+        ("warned", 0, "metrics passed over"),
+    ]
+    assert "points holds 'point'" in str(told[3]["text"])
 
 
 def test_an_agent_of_an_unknown_job_is_heard_and_told_nothing(api: Api) -> None:
@@ -130,3 +163,20 @@ def test_orders_follow_from_the_job_alone() -> None:
         assert orders(asked, key) == [{"order": "stop", "grace_s": grace_s, "reason": why.value}]
     assert version([]) == 0
     assert len({version(orders(job, key)), version(orders(job, older)), 0}) == 3
+
+
+def test_an_agent_that_does_not_answer_is_told_of(api: Api) -> None:
+    """S3: a job whose agent hung was "running" for ever, and nothing said so."""
+    job = api.submit()
+    api.take_up()
+    api.control.record(job, ev.Placed(1, Allocation((NodeShare("node0", "127.0.0.1", 1.0),))), ev.NodeStarted(1, 0))
+    heard_s = time.time() - 600.0
+    api.services.metrics.write([], [HeartbeatRow(f"{job}.1/n0", heard_s, 3, 0, 0.0)])
+    assert api.get(f"/jobs/{job}")["troubles"] == []  # the server has only begun: agents may have yet to find it
+    api.runtime.began_s -= 300.0
+    (told,) = api.get(f"/jobs/{job}")["troubles"]
+    assert (told["topic"], told["node"], told["since_s"]) == ("agent", 0, pytest.approx(heard_s))
+    assert told["text"].startswith("nothing was heard of its agent for 10 min")
+    assert api.get(f"/jobs/{job}/why")["troubles"] == [told]
+    api.services.metrics.write([], [HeartbeatRow(f"{job}.1/n0", time.time(), 3, 0, 0.0, 1.0)])
+    assert api.get(f"/jobs/{job}")["troubles"] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import NODE, SECRET, Api, serving
+from api_server import NODE, SECRET, Api, agent_headers, serving
 from waiting import deadline
 
 from trainmaster.home import account_name
@@ -53,8 +53,7 @@ def begin(api: Api, **what: Any) -> str:
 
 def agent(api: Api, path: str, key: str = KEY, **body: Any) -> Any:
     """What an agent with its own credential gets."""
-    headers = {"Authorization": f"Bearer {credential(SECRET, key)}"}
-    return api.http.post(f"/agent/exec/{path}", json={"key": key, **body}, headers=headers)
+    return api.http.post(f"/agent/exec/{path}", json={"key": key, **body}, headers=agent_headers(key))
 
 
 def text(data: bytes) -> str:
@@ -112,7 +111,7 @@ def test_only_the_agent_it_was_given_to_has_a_say(running: Api) -> None:
         assert refused(agent(running, "output", key=key, id=id, n=1, chunks=[], over=None)) == (404, "not_found")
     body = {"key": KEY, "id": id, "n": 1, "chunks": [], "over": None}
     for given in ("", "Bearer none", f"Bearer {credential(SECRET, 'train-1.1/n1')}", running.http.headers["Authorization"]):
-        answer = running.http.post("/agent/exec/output", json=body, headers={"Authorization": given})
+        answer = running.http.post("/agent/exec/output", json=body, headers={"Authorization": given, "X-Trainmaster-Key": KEY})
         assert refused(answer) == (401, "authentication")
     assert refused(agent(running, "output", id="none", n=1, chunks=[], over=None)) == (404, "not_found")
     assert refused(running.http.get("/jobs/train-1/exec/none")) == (404, "not_found")

@@ -1,8 +1,11 @@
 """Rank logs over REST: all attempts, rank 0 first, or as they are written; any bytes, cut anywhere."""
 
+import base64
+import json
 import os
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,10 @@ import pytest
 from api_server import Api, serving
 from waiting import deadline
 
+from trainmaster.agent.output import RankOutput
+from trainmaster.agent.progress import Progress
+from trainmaster.agent.ranks import Rank
+from trainmaster.agent.spool import Outbox
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.model import events as ev
@@ -156,6 +163,34 @@ def test_a_cut_log_goes_on_at_the_notice(tmp_path: Path) -> None:
     assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, None, "begun anew\n")]
 
 
+def test_a_log_that_was_cut_and_has_grown_since_loses_nothing_silently(tmp_path: Path) -> None:
+    """R24: its reader hears of the cut, and gets all that is there behind it; so does one of an older cursor."""
+    log = RankOutput(Rank(0, str(write(Home(tmp_path), 1, 0, b"").parent)), None, 40_000, Progress(Outbox("", "")))
+    path, files = (
+        tmp_path / "attempts" / "train-1" / "1" / "n0" / "rank0.log",
+        ranklogs.rank_files(Home(tmp_path), "train-1", 0),
+    )
+
+    def printed(first: int, count: int) -> None:
+        with path.open("ab") as file:
+            file.write(b"".join(b"line %08d\n" % number for number in range(first, first + count)))
+        log.turn(time.monotonic() + 9.0)
+
+    cursor = Cursor()
+    printed(0, 1000)
+    assert len(ranklogs.read_new(files, cursor, None)[0].text.splitlines()) == 1000
+    cursor = Cursor.decode(cursor.encode())
+    printed(1000, 2000)
+    printed(3000, 2000)  # cut by now, and longer than it was
+    assert path.stat().st_size > cursor.offsets["1/0/0"]
+    lines = ranklogs.read_new(files, cursor, None)[0].text.splitlines()
+    assert "this log reached its limit" in lines[1]
+    assert (lines[-1], lines[2:]) == ("line 00004999", [f"line {number:08}" for number in range(5000 - len(lines[2:]), 5000)])
+    assert ranklogs.at_end(files, cursor)
+    older = zlib.compress(json.dumps([0, {"1/0/0": 7}]).encode())
+    assert Cursor.decode(base64.urlsafe_b64encode(older).decode()) == Cursor(0, {"1/0/0": 7})
+
+
 def test_past_attempts_are_looked_at_no_more(tmp_path: Path) -> None:
     home, cursor = Home(tmp_path), Cursor()
     for attempt in (1, 2, 3):
@@ -163,7 +198,7 @@ def test_past_attempts_are_looked_at_no_more(tmp_path: Path) -> None:
     files = ranklogs.rank_files(home, "train-1", 0)
     ranklogs.read_new(files, cursor, 3)
     ranklogs.pass_over(files, cursor, 3)
-    assert cursor == Cursor(3, {"3/0/0": 2})
+    assert cursor == Cursor(3, {"3/0/0": 2}, {"3/0/0": zlib.crc32(b"x\n")})
     assert Cursor.decode(cursor.encode()) == cursor
 
 
@@ -171,3 +206,14 @@ def test_past_attempts_are_looked_at_no_more(tmp_path: Path) -> None:
 def test_a_cursor_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Cursor.decode(text)
+
+
+def test_a_pipe_in_the_place_of_a_log_is_passed_over(api: Api) -> None:
+    """To open it would wait for a writer: each who reads the logs would take a thread of the server for good."""
+    path = write(api.services.home, 1, 0, b"one\n")
+    os.mkfifo(path.with_name("rank7.log"))
+    path.with_name("rank8.log").symlink_to("/dev/zero")
+    assert everything(api) == [(1, 0, "one\n")]
+    assert api.get("/jobs/train-1/logs", tail=5)["chunks"] == [{"attempt": 1, "rank": 0, "role": None, "text": "one\n"}]
+    end(api)
+    assert api.get("/jobs/train-1/logs", wait_s=5)["chunks"][0]["text"] == "one\n"

@@ -5,12 +5,14 @@ import json
 import socket
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import SECRET, Api, serving
+from api_server import Api, agent_headers, serving
 
-from trainmaster.server.auth import credential
+from trainmaster.model import events as ev
+from trainmaster.model.nodes import Allocation, NodeShare
 
 KEY = "train-1.1/n0"
 DEEP = b"[" * 100_000
@@ -20,6 +22,16 @@ SPEC = {"command": "true"}
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with serving(tmp_path_factory.mktemp("api") / "home") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """With a job whose first attempt runs."""
+    with serving(tmp_path_factory.mktemp("api") / "home") as served:
+        served.submit()
+        served.take_up()
+        served.control.record("train-1", ev.Placed(1, Allocation((NodeShare("node0", "127.0.0.1", 1.0),))), ev.NodeStarted(1, 0))
         yield served
 
 
@@ -75,6 +87,12 @@ def test_a_batch_that_is_none(api: Api, body: Any) -> None:
     assert refusal(api.http.post("/jobs/batch", json=body)) == (400, "usage")
 
 
+def test_a_batch_has_a_bounded_number_of_patterns(api: Api) -> None:
+    """S4: each is compiled; 10,000 different ones were."""
+    jobs = [{"spec": {"command": "true", "metrics": {"pattern": f"loss{n} (?P<loss>.)"}}} for n in range(101)]
+    assert refusal(api.http.post("/jobs/batch", json={"jobs": jobs})) == (400, "usage")
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -94,7 +112,7 @@ def test_a_query_that_is_none(api: Api, path: str) -> None:
         ("GET", "/jobs/", (404, "not_found")),
         ("DELETE", "/jobs", (405, "usage")),
         ("PUT", "/jobs/x", (405, "usage")),
-        ("GET", "/agent/sync", (405, "usage")),
+        ("GET", "/agent/sync", (401, "authentication")),
         ("POST", "/healthz", (405, "usage")),
         ("GET", "/jobs/nothing-1", (404, "not_found")),
         ("POST", "/jobs/nothing-1/cancel", (404, "not_found")),
@@ -106,14 +124,19 @@ def test_a_place_that_is_none(api: Api, method: str, path: str, wanted: tuple[in
 
 
 def sync(api: Api, body: bytes) -> Any:
-    return api.http.post("/agent/sync", content=body, headers={"Authorization": f"Bearer {credential(SECRET, KEY)}"})
+    return api.http.post("/agent/sync", content=body, headers=agent_headers(KEY))
+
+
+def test_a_sync_of_nobody(api: Api) -> None:
+    body = {"key": "train-1.1/n1", "reports": [], "points": [], "heartbeat": None, "wait_s": 0, "orders_seen": 0}
+    assert refusal(sync(api, json.dumps(body).encode())) == (401, "authentication")
+    nobody = {**agent_headers(KEY), "X-Trainmaster-Key": "nonsense"}
+    assert refusal(api.http.post("/agent/sync", json={}, headers=nobody)) == (400, "usage")
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"key": "nonsense"},
-        {"key": None},
         {"reports": {}},
         {"reports": [1]},
         {"reports": [{"kind": "unheard", "n": 1}]},
@@ -131,9 +154,10 @@ def sync(api: Api, body: bytes) -> Any:
         {"orders": []},
     ],
 )
-def test_a_sync_that_is_none(api: Api, change: dict[str, Any]) -> None:
+def test_what_a_sync_holds_and_nobody_understands_is_passed_over(api: Api, change: dict[str, Any]) -> None:
+    """R12: refused as a whole it would be sent again for ever, and keep everything behind it."""
     body = {"key": KEY, "reports": [], "points": [], "heartbeat": None, "wait_s": 0, "orders_seen": 0, **change}
-    assert refusal(sync(api, json.dumps(body).encode())) == (400, "usage")
+    assert sync(api, json.dumps(body).encode()).status_code == 200
 
 
 def test_what_a_program_wrote_is_taken_whatever_it_is(api: Api) -> None:
@@ -143,11 +167,42 @@ def test_what_a_program_wrote_is_taken_whatever_it_is(api: Api) -> None:
     assert sync(api, body).json() == {"ack": 1, "orders": [], "version": 0, "stale": False}
 
 
+OUT = "checkpoints/train-1/0001-00001/n0"
+UPLOADS = [[], {f"{OUT}/a": 1}, {f"{OUT}/a": {"etags": [1]}}, {f"{OUT}/a": {"etags": {"x": "y"}}}, {f"{OUT}/a": {"crc32": "x"}}]
+ONE_FILE = json.dumps({"files": [{"path": "a", "bytes": 1}]})
+STRANGE = [
+    {"do": None}, {"do": ["get"]}, {"do": "get"}, {"do": "get", "names": [1]}, {"do": "get", "names": ["../../secret"]},
+    {"do": "begin", "files": [1]}, {"do": "begin", "files": [{"name": f"{OUT}/a", "bytes": 1e400}]},
+    {"do": "begin", "files": [{"name": f"{OUT}/a", "bytes": True}]}, {"do": "begin", "files": [{"name": f"{OUT}/a", "bytes": -1}]},
+    {"do": "sign", "name": f"{OUT}/a"}, {"do": "sign", "name": f"{OUT}/a", "numbers": 5},
+    {"do": "sign", "name": f"{OUT}/a", "numbers": [1e400]}, {"do": "sign", "name": f"{OUT}/a", "numbers": [0]},
+    {"do": "sign", "name": f"{OUT}/a", "numbers": [1], "crc32": {"1": 7}}, {"do": "sign", "name": 7, "numbers": [1]},
+    {"do": "commit", "part": OUT, "manifest": "{"}, {"do": "commit", "part": OUT, "manifest": '{"files": [{"path": "a", "bytes": 1e400}]}'},
+    *({"do": "commit", "part": OUT, "manifest": ONE_FILE, "uploads": one} for one in UPLOADS),
+    {"do": "keep", "name": f"{OUT}/a", "bytes": "1"}, {"do": "abort", "name": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("question", STRANGE)
+def test_a_question_of_an_agent_that_is_none(running: Api, question: dict[str, Any]) -> None:
+    body = json.dumps({"key": KEY, **question}).replace("Infinity", "1e400").encode()
+    status, _ = refusal(running.http.post("/agent/store", content=body, headers=agent_headers(KEY)))
+    assert 400 <= status < 500
+
+
+@pytest.mark.parametrize("chunks", [1, [1], [[1]], [[1, 2]], [[1, "a", "b"]], [{"1": "a"}], ["ab"]])
+def test_output_that_is_none(running: Api, chunks: object) -> None:
+    begun = running.http.post("/jobs/train-1/exec", json={"command": ["true"]})
+    assert begun.status_code == 201, begun.text
+    body = {"key": KEY, "id": begun.json()["id"], "n": 1, "chunks": chunks}
+    assert refusal(running.http.post("/agent/exec/output", json=body, headers=agent_headers(KEY))) == (400, "usage")
+
+
 @pytest.mark.parametrize(
     ("path", "size"), [("/jobs", 1), ("/jobs/x/cancel", 1), ("/agent/sync", 8), ("/code/missing", 32), ("/jobs/batch", 64)]
 )
 def test_a_body_over_its_limit(api: Api, path: str, size: int) -> None:
-    answer = api.http.post(path, content=b" " * (size * 1024 * 1024 + 1))
+    answer = api.http.post(path, content=b" " * (size * 1024 * 1024 + 1), headers=agent_headers(KEY) if "agent" in path else {})
     assert refusal(answer) == (413, "too_large")
     assert f"{size} MiB" in answer.json()["error"]["message"]
 
@@ -180,3 +235,14 @@ def test_one_that_hangs_up_in_the_middle_harms_nobody(api: Api) -> None:
 
 def test_nothing_of_all_this_was_accepted(api: Api) -> None:
     assert api.get("/jobs", all=1)["jobs"] == []
+
+
+def test_a_store_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """Somebody put a file where the store's directory was: no request is to blame, and no fault of the server's code."""
+    with serving(tmp_path / "home") as api:
+        api.home.blobs.write_text("in the way")
+        tree = {"entries": [{"path": "a", "type": "symlink", "target": "b"}]}
+        answer = api.http.post("/code/missing", json={"tree": tree})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        503, f"the server could not do it: [Errno 20] Not a directory: '{api.home.blobs}/code'",
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from trainmaster.model.commands import TakeNote
 from trainmaster.model.job import Action, Outcome, RankEnd, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import MetricPoint, NewEvent
-from trainmaster.server import artifacts
+from trainmaster.server import artifacts, compare
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.code import Tree, canonical, digest
 
@@ -202,6 +202,22 @@ def test_notes_are_seen_at_once_and_the_same_once_control_took_them_up(api: Api)
     assert len(api.get("/logbook", notes=1, project="vision")["entries"]) == 2
     assert [entry["text"] for entry in api.get("/logbook", notes=1, limit=1)["entries"]] == ["of the experiment"]
     assert "Noted" in [row["type"] for row in api.get(f"/jobs/{first}/events")["events"]]
+
+
+def test_files_made_to_be_compared_for_hours(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`difflib` takes over a minute for two files of 200 KB of lines that often come again, and a request may ask for many."""
+    monkeypatch.setattr(compare, "_STEPS_MAX", 50_000)
+    slow = [b"".join(b"%d\n" % (n * n * seed % 15_013 % 150) for n in range(2_000)) for seed in (7, 11)]
+    one, two = (with_code(api, stored_code(api, a=text, b=b"%d" % at), seed=at) for at, text in enumerate(slow))
+    found = compared(api, one, two, patch=1)["patches"]
+    assert [(patch["path"], patch["note"]) for patch in found] == [("a", "takes too long to compare"), ("b", "")]
+
+
+def test_names_that_are_no_jobs_are_not_searched_for(api: Api) -> None:
+    """The nearest ids of each of ten thousand names in a note would keep a thread of the server for minutes."""
+    first = running(api)
+    note(api, f"like none-1, {first[:-2]} and {first}", project="vision")
+    assert [entry["links"] for entry in api.get("/logbook", notes=1)["entries"]] == [[first]]
 
 
 def test_a_note_that_cannot_be_taken(api: Api) -> None:

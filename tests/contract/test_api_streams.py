@@ -1,9 +1,13 @@
 """Server-sent events with tickets, gauges for Prometheus, and what would become of a job."""
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,11 @@ from waiting import deadline
 
 from trainmaster.home import Home
 from trainmaster.model import events as ev
-from trainmaster.model.nodes import Allocation, NodeShare
-from trainmaster.server.idle import stop_when_idle
+from trainmaster.model.nodes import Allocation, NodeShare, NodeState
+from trainmaster.ports.store import NewEvent
+from trainmaster.server.idle import looking
+from trainmaster.server.looping import supervised
+from trainmaster.store.events import ChainRow, chain_hash
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
 
@@ -78,11 +85,37 @@ def test_events_of_all_jobs_are_streamed_and_gone_on_with(api: Api) -> None:
     assert again.messages == [last]
 
 
+def test_an_event_that_cannot_be_read_ends_nothing_and_news_of_nodes_come_at_once(api: Api) -> None:
+    """R24: one of a newer version ended every stream for ever, and those of no job came with the next word of life."""
+    with contextlib.closing(sqlite3.connect(api.home.events_db)) as log:
+        seq, now_s, before = log.execute("SELECT last_seq, last_now_s, last_hash FROM head").fetchone()
+        row = ChainRow(seq + 1, now_s, "train-1", None, "Dreamt", '{"x":1}', "")
+        row = row._replace(hash=chain_hash(before, row))
+        log.execute("INSERT INTO event (seq, now_s, job, attempt, type, data, hash) VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(row))
+        log.execute("UPDATE head SET last_seq = ?, last_hash = ?", (row.seq, row.hash))
+        log.commit()
+    stream = Listening(api, f"/events/stream?after={seq - 1}&ticket={ticket(api)}")
+    deadline(lambda: [one["event"] for one in stream.messages][-1:] == ["Dreamt"], "the event of another version")
+    assert "cannot read" in stream.messages[-1]["data"]["text"]
+    drained = NewEvent(None, None, ev.NodeStateSet("node0", NodeState.DRAINED, "ada"))
+    since_s = time.monotonic()
+    api.control.commit([drained], {}, (replace(NODE, state=NodeState.DRAINED),))
+    deadline(lambda: stream.messages[-1]["event"] == "NodeStateSet", "the node's")
+    assert time.monotonic() - since_s < 10.0
+    api.control.record("train-1", ev.Held("ada", "later"))
+    deadline(lambda: stream.messages[-1]["event"] == "Held", "what comes behind it")
+    types = [event["type"] for event in api.get("/jobs/train-1/events")["events"]]
+    assert types == ["Submitted", "Dreamt", "Held"]
+
+
 def test_a_stream_needs_a_ticket_or_a_token_and_a_ticket_opens_nothing_else(api: Api) -> None:
     bare = httpx.Client(base_url=api.http.base_url)
     assert bare.get("/events/stream").status_code == 401
     assert bare.get("/events/stream?ticket=made-up").status_code == 401
     assert bare.get(f"/jobs?ticket={ticket(api)}").status_code == 401
+    # S9: nor a job that is called `stream`, nor what a path that merely ends so leads to
+    for path in ("/jobs/stream", "/jobs/x/artifacts/stream", "/jobs/x/artifacts/logs/stream"):
+        assert bare.get(f"{path}?ticket={ticket(api)}").status_code == 401
     assert api.http.get("/events/stream", headers={"Last-Event-ID": "x"}).status_code == 400
 
 
@@ -98,6 +131,21 @@ def test_a_log_is_streamed_to_its_end(api: Api) -> None:
     deadline(lambda: "".join(one["data"]["text"] for one in stream.messages) == "one\ntwo\n", "the second line")
     again = Listening(api, f"/jobs/train-1/logs/stream?ticket={ticket(api)}", **{"Last-Event-ID": stream.messages[0]["id"]})
     deadline(lambda: [one["data"]["text"] for one in again.messages] == ["two\n"], "only the second line")
+
+
+def test_a_log_stream_gives_nothing_more_to_a_token_that_was_revoked(api: Api) -> None:
+    path = api.home.attempt("train-1", 1, 0) / "rank0.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("one\n")
+    api.control.record("train-1", ev.Placed(1, SHARES, ()))
+    token = api.http.post("/tokens", json={"name": "eve"}).json()["token"]
+    stream = Listening(api, "/jobs/train-1/logs/stream", Authorization=f"Bearer {token}")
+    deadline(lambda: bool(stream.messages), "the first line")
+    assert api.http.delete("/tokens/eve").status_code == 200
+    with path.open("a") as log:
+        log.write("two\n")
+    deadline(lambda: stream.closed, "the end of the stream")
+    assert [one["data"]["text"] for one in stream.messages] == ["one\n"]
 
 
 def test_gauges(api: Api) -> None:
@@ -131,7 +179,7 @@ def test_a_server_that_nobody_needs_ends_itself_and_one_with_a_job_does_not(api:
     told: list[Home] = []
 
     async def idle(limit_s: float) -> None:
-        await asyncio.wait_for(stop_when_idle(api.runtime, 0.2, told.append), limit_s)
+        await asyncio.wait_for(supervised("looking", looking(api.runtime, 0.2, told.append)), limit_s)
 
     with pytest.raises(TimeoutError):
         asyncio.run(idle(1.5))  # a job waits

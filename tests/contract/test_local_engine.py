@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from waiting import deadline
 
 from trainmaster.engines.local import observing, starting
 from trainmaster.engines.local.attempts import Attempts
+from trainmaster.engines.local.cgroups import Cgroups
 from trainmaster.ports.engine import Observation, Phase, Submission
 from trainmaster.testing.engine_contract import (
     Behaviour,
@@ -125,6 +127,46 @@ def test_a_daemon_without_our_environment_is_known_from_the_agents_record(world:
     assert world.marked() == []
 
 
+def test_what_is_born_in_an_agents_last_moment_is_found_and_ended(world: LocalWorld) -> None:
+    """R21: a daemon with an empty environment and a session of its own, recorded by nobody, ran beside the next attempt."""
+    if not Cgroups(world.home.root).contains:
+        pytest.skip(Cgroups(world.home.root).words()[0])
+    forking = "import os, time\nwhile True:\n    time.sleep(0.001)\n    if os.fork(): os._exit(0)\n    os.setsid()"
+    storm = f"setsid env -i bash -c 'exec -a {world.mark} python3 -S -E -c \"{forking}\"'"
+    submission = world.line(f"sleep 0.2; ( {storm} & ) ; sleep 0.05; kill -9 $PPID")
+    world.engine().submit(submission)
+    eventually(world, lambda: phase(world, submission.key) is Phase.LOST, "its agent to be gone and the daemon not")
+    stop_until_over(world, submission.key, 0.0)
+    assert (world.marked(), phase(world, submission.key)) == ([], Phase.GONE)
+    assert not any(Path(path).exists() for path in json.loads(launch_of(world, submission))["contained"])
+
+
+def test_what_a_rank_leaves_in_its_cgroup_is_ended_before_the_end_is_told(world: LocalWorld) -> None:
+    submission = world.submission(Behaviour.SUCCEEDS)
+    world.engine().submit(submission)
+    await_over(world, submission.key)
+    (Attempts(world.home).directory(submission.key) / names.TREE).unlink(missing_ok=True)
+    groups = [Path(path) for path in json.loads(launch_of(world, submission))["contained"]]
+    if not groups:
+        pytest.skip("no cgroup here")
+    deadline(lambda: not any(group.exists() for group in groups), "its agent to remove them at its end")
+    groups[0].mkdir(exist_ok=True)
+    left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    try:
+        (groups[0] / "cgroup.procs").write_text(str(left.pid))
+        seen = world.restart().observe([submission.key])[submission.key]
+        assert (seen.phase, seen.evidence) == (Phase.RUNNING, "ended, but 1 of its processes still run")
+        assert await_over(world, submission.key).phase is Phase.ENDED
+        assert left.wait(10) == -signal.SIGKILL
+    finally:
+        left.kill()
+        left.wait()
+
+
+def launch_of(world: LocalWorld, submission: Submission) -> str:
+    return (Attempts(world.home).directory(submission.key) / names.LAUNCH).read_text()
+
+
 def test_the_same_key_of_another_home_is_left_alone(world: LocalWorld, tmp_path: Path) -> None:
     other = LocalWorld(tmp_path / "other")
     try:
@@ -179,18 +221,19 @@ def test_after_a_reboot_what_has_no_record_is_gone(world: LocalWorld) -> None:
     world.engine().submit(submission)
     await_running(world, submission.key)
     path = Attempts(world.home).directory(submission.key) / names.AGENT
-    record = path.read_text()
-    path.write_text(json.dumps(json.loads(record) | {"boot_id": "an earlier one"}))
-    path.with_name(names.SPOOL).write_text('{"kind": "kept", "n": 2}\n{"kind": "staged", "n": 1}\n{"kind": "sta')
-    fresh = world.restart()
-    assert fresh.observe([submission.key]) == {
-        submission.key: Observation(
-            Phase.GONE,
-            reports=({"kind": "staged", "n": 1}, {"kind": "kept", "n": 2}),  # what no server had acknowledged
-            evidence="the machine was started again since",
-        )
-    }
-    path.write_text(record)
+    with world.stopped(submission.key):
+        record = path.read_text()
+        path.write_text(json.dumps(json.loads(record) | {"boot_id": "an earlier one"}))
+        path.with_name(names.SPOOL).write_text('{"kind": "kept", "n": 2}\n{"kind": "staged", "n": 1}\n{"kind": "sta')
+        fresh = world.restart()
+        assert fresh.observe([submission.key]) == {
+            submission.key: Observation(
+                Phase.GONE,
+                reports=({"kind": "staged", "n": 1}, {"kind": "kept", "n": 2}),  # what no server had acknowledged
+                evidence="the machine was started again since",
+            )
+        }
+        path.write_text(record)
     world.restart()
     stop_until_over(world, submission.key, 5.0)
 
@@ -227,12 +270,40 @@ def test_what_runs_on_without_its_records_is_found_and_ended_by_a_stop(world: Lo
     stop_until_over(world, submission.key, 0.0)
 
 
+@pytest.mark.parametrize("agent_is_killed", [False, True])
+def test_a_stop_comes_though_a_program_put_pipes_in_place_of_the_records(world: LocalWorld, agent_is_killed: bool) -> None:
+    submission = world.submission(Behaviour.STUBBORN)
+    world.engine().submit(submission)
+    await_running(world, submission.key)
+    records = Attempts(world.home).directory(submission.key)
+    if agent_is_killed:
+        world.kill_agent(submission.key)
+    for name in (names.STOP, names.EXIT, names.AGENT, names.TREE, names.SPOOL):
+        (records / name).unlink(missing_ok=True)
+        os.mkfifo(records / name)
+    seen = stop_until_over(world, submission.key, 0.0)
+    assert seen.phase is (Phase.GONE if agent_is_killed else Phase.ENDED)
+    assert world.marked() == []
+
+
 def test_the_cost_of_finding_all_is_that_of_the_living(world: LocalWorld) -> None:
     ended = world.submission(Behaviour.SUCCEEDS)
     world.engine().submit(ended)
     await_over(world, ended.key)
     assert list(world.home.live.iterdir()) == []
     assert world.engine().observe(None) == {}
+
+
+def test_one_that_nobody_asks_for_any_more_is_taken_off_the_index(world: LocalWorld) -> None:
+    """It told its end itself, so control never asks for it again; the index must not grow with all that ever ran."""
+    ended = world.submission(Behaviour.SUCCEEDS)
+    world.engine().submit(ended)
+    deadline(lambda: Attempts(world.home).ended(ended.key) is not None, "its exit record")
+
+    def looked_at() -> bool:
+        return all(world.engine().observe([]) == {} for _ in range(600)) and list(world.home.live.iterdir()) == []
+
+    deadline(looked_at, "an empty index")
 
 
 def test_orders_and_directory_are_private(world: LocalWorld) -> None:
@@ -249,6 +320,11 @@ def test_where_a_gang_meets_is_known_of_a_node_that_ended_while_no_server_answer
     submission = world.submission(Behaviour.SUCCEEDS)
     world.engine().submit(submission)
     await_over(world, submission.key)
+    with suppress(ProcessLookupError):  # it may still look for its server, and would go on writing its spool
+        world.kill_agent(submission.key)
+    gone = Attempts(world.home).identity(submission.key)
+    assert gone is not None
+    deadline(lambda: not gone.alive, "the agent to go")
     meeting = {"kind": "rendezvous", "n": 1, "address": "127.0.0.1", "port": 12345}
     spool = Attempts(world.home).directory(submission.key) / names.SPOOL
     spool.write_text("".join(json.dumps(report) + "\n" for report in (meeting, {"kind": "started", "n": 2})))

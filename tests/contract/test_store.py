@@ -13,9 +13,14 @@ from typing import Any
 
 import pytest
 
+from trainmaster.engines.local.attempts import Attempts
 from trainmaster.errors import DiskFullError, OperationError
+from trainmaster.home import Home
+from trainmaster.model.commands import CancelJob
 from trainmaster.model.events import Waited
-from trainmaster.ports.store import NewEvent
+from trainmaster.model.ids import AgentKey
+from trainmaster.ports.store import NewEvent, NewRow
+from trainmaster.reserve import Reserve
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
@@ -177,6 +182,34 @@ def _until(error: type[Exception], act: Callable[[int], object]) -> None:
 
     with pytest.raises(error):
         repeat()
+
+
+def test_on_a_full_disk_there_is_room_for_what_ends_something(small_disk: Path) -> None:
+    """R18: a job can be cancelled, its agent told to stop, and its end recorded; what is new is refused as before."""
+    home = Home(small_disk)
+    reserve = Reserve(home, 256 * 1024)
+    inbox, events = SqlInbox(home.inbox_db, release=reserve.release), SqlEventStore(home.events_db, release=reserve.release)
+    key = AgentKey("digits-1", 1, 0)
+    assert inbox.accept([submission("k0")]) == ["digits-1"]
+    (home.root / "attempts").mkdir()
+    assert not reserve.keep().short
+    with (small_disk / "ballast").open("wb", buffering=0) as file:
+        _until(OSError, lambda _: file.write(bytes(4096)))
+    _until(DiskFullError, lambda n: inbox.accept([submission(f"k{n}")]))
+    assert reserve.keep().reserved_bytes == 256 * 1024  # a submit does not get it
+    with pytest.raises(DiskFullError):
+        inbox.accept([submission("more"), NewRow("both", CancelJob("digits-1", "ann"), 1.0)])
+    reason = "x" * 20_000  # more than is left in the files
+    assert inbox.accept([NewRow("cancel", CancelJob("digits-1", "ann", reason), 1.0)]) == ["digits-1"]
+    found = reserve.keep()
+    assert (found.reserved_bytes, found.short) == (0, True)
+    assert events.append(1.0, [NewEvent(None, None, Waited(reason))], {}, [], 1) == 1
+    Attempts(home).bury(key, 0.0)
+    assert Attempts(home).tombstone(key) is not None
+    (small_disk / "ballast").unlink()
+    assert not reserve.keep().short
+    inbox.close()
+    events.close()
 
 
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:

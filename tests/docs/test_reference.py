@@ -53,3 +53,11 @@ def test_links_between_documents_lead_somewhere() -> None:
             if "://" not in target and not (document.parent / target).exists():
                 found.append(f"{document.relative_to(ROOT)} -> {target}")
     assert found == [], "mend the link"
+
+
+def test_a_page_says_what_is_trusted() -> None:
+    """S7: that jobs of one Unix user can read the home and forge each other's end is said where a server is set up."""
+    page = (ROOT / "docs" / "explanation" / "what-is-trusted.md").read_text()
+    assert "It can read the home" in page
+    assert "report a wrong end of another job" in page
+    assert "../explanation/what-is-trusted.md" in (ROOT / "docs" / "howto" / "run-a-server.md").read_text()

@@ -188,7 +188,7 @@ def test_commands_that_come_too_late_are_conflicts(tm: Tm) -> None:
     assert tm("hold", job).refusal == (5, f"error: {job} has succeeded; only a waiting job can be held\n")
     assert tm("release", job).refusal == (5, f"error: {job} has succeeded, so it is not held\n")
     assert tm("get", job, "plot.png").refusal == (
-        3, f"error: {job} has kept no artifacts\n  name them in its spec: artifacts: [out/*.png]\n",
+        3, f"error: {job} has kept no artifacts\n  name them in its spec: artifacts: [out/*.png]; see also: tm show {job}\n",
     )  # fmt: skip
 
 

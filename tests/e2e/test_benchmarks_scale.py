@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from effort import cases
 from waiting import deadline
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -26,7 +27,7 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES + ALONE + TRACED)
+@pytest.mark.parametrize("name", cases(["scheduling_fairness"], NAMES + ALONE + TRACED))
 def test_quick(name: str, tmp_path: Path) -> None:
     if name in TRACED and not TRACES.is_dir():
         pytest.skip("the published traces are not here (TRAINMASTER_TRACES names their directory)")

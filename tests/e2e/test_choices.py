@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from effort import nightly
 from running import Tm, cleared, server
 from waiting import deadline
 
@@ -117,6 +118,7 @@ def test_an_elastic_job_takes_both_nodes_and_one_while_another_waits(tm: Tm) -> 
     assert [one.recorded ^ one.decided for one in plans if one.recorded != one.decided] == []
 
 
+@nightly
 def test_what_is_measured_is_said_and_decides(tm: Tm) -> None:
     """What is declared twice as fast takes three times as long for this program: the other is taken, and the log says why."""
     tm.file("probe.sh", "sleep $1\n")

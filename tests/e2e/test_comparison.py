@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from effort import nightly
 from running import server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -12,6 +13,7 @@ STEPS = 50
 pytestmark = pytest.mark.timeout(300)
 
 
+@nightly
 @pytest.mark.skipif(not (find_spec("torch") and find_spec("sklearn")), reason="torch or scikit-learn is not installed")
 def test_torch_and_scikit_learn_on_digits_differ_in_what_they_are(tmp_path: Path) -> None:
     """Both examples as they stand, PyTorch for fewer steps: one environment, one machine, no word of either."""

@@ -67,7 +67,7 @@ def test_up_answers_holds_no_stream_and_is_found_again(home: Home) -> None:
     info = presence.running(home)
     assert info is not None
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{info.url}\n", "")
-    assert health(info) == {"status": "ok", "version": info.version, "api": True, "control": True, "nodes": 1}
+    assert health(info) == {"status": "ok", "version": info.version, "api": True, "control": True, "nodes": 1, "troubles": []}
     again = daemons.start(home)
     assert (again.url, again.pids, again.started) == (info.url, info.pids, ())
     for pid in info.pids.values():
@@ -238,5 +238,10 @@ def test_a_number_of_another_process_is_not_taken_for_ours(home: Home) -> None:
 def test_processes_whose_home_is_removed_end_by_themselves(tmp_path: Path) -> None:
     home = Home(tmp_path / "removed")
     daemons.start(home)
-    shutil.rmtree(home.root)
+
+    def removed() -> bool:
+        shutil.rmtree(home.root, ignore_errors=True)  # they may write into it meanwhile
+        return not home.root.exists()
+
+    deadline(removed, "the home to be gone")
     deadline(lambda: processes_of(home) == [], "all to end", timeout_s=60.0)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from effort import cases
 
 from trainmaster import daemons
 from trainmaster.home import Home
@@ -22,7 +23,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
     daemons.stop(home)
 
 
-@pytest.mark.parametrize("point", POINTS)
+USUAL = ("inbox.commit.after", "event.commit.before", "engine.submit.after", "engine.stop.after", "checkpoint.manifest.before")
+
+
+@pytest.mark.parametrize("point", cases(USUAL, POINTS))
 def test_every_failpoint(home: Home, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     home.root.mkdir()
     once = home.root / "died"

@@ -1,5 +1,6 @@
 """Server processes whose start was given up half-way: they neither stay behind nor stand in anyone's way."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,10 +12,11 @@ import psutil
 import pytest
 from waiting import deadline
 
-from trainmaster import daemons, presence
+from trainmaster import compose, configuration, daemons, presence
 from trainmaster.engines.local.starting import start_spawner
-from trainmaster.errors import OperationError
+from trainmaster.errors import OperationError, UsageError
 from trainmaster.home import Home
+from trainmaster.server.listening import bind_tcp
 
 
 @pytest.fixture
@@ -97,3 +99,57 @@ def test_a_stopped_process_of_the_server_does_not_keep_others_from_the_lock(home
         os.kill(holding.pid, signal.SIGSTOP)
         assert set(daemons.start(home).started) == set(presence.PROCESSES)
         assert holding.wait(10.0) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("name", "which", "code"),
+    [("settings.json", "control", 1), ("home.json", "control", 1), ("secret", "control", 1), ("server.toml", "control", 2), ("token", "api", 1)],
+)
+def test_a_file_of_the_home_that_cannot_be_read_is_named(home: Home, name: str, which: str, code: int) -> None:
+    """It is no absent file: the server says which one it is, and does not begin without it."""
+    home.root.mkdir()
+    (home.root / name).symlink_to("away")
+    (home.root / "away").symlink_to("away")
+    command = [sys.executable, "-m", "trainmaster.server", which, str(home.root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1)
+    assert f"{home.root / name}" in done.stderr
+
+
+@pytest.mark.parametrize("found", [None, 7, {"pids": None, "url": 3}, {"url": "http://x", "pids": [], "ticks": {}, "ready": {}}])
+def test_a_record_of_another_shape_says_nothing(tmp_path: Path, found: object) -> None:
+    home = Home(tmp_path)
+    home.server_json.write_text(json.dumps(found))
+    assert (presence.running(home), presence.alive(home, "api"), presence.ready(home, "api")) == (None, False, False)
+
+
+@pytest.mark.parametrize("found", [b"", b"\xff\x00", b"99999", b"-1", b"9" * 5000, b"many"])
+def test_a_remembered_port_that_is_none_is_passed_over(tmp_path: Path, found: bytes) -> None:
+    (tmp_path / "port").write_bytes(found)
+    with bind_tcp(Home(tmp_path), None, None) as listener:
+        assert listener.getsockname()[1] == int((tmp_path / "port").read_text())
+
+
+def test_a_secret_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    """From an empty one everybody could derive every agent's credential."""
+    home = Home(tmp_path)
+    home.secret_file.write_bytes(b"")
+    with pytest.raises(OperationError, match="has 0 bytes, not 32"):
+        compose.server_secret(home)
+
+
+def test_a_configuration_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    (tmp_path / "server.toml").write_bytes("# f\u00fcr alle\n".encode("latin-1"))
+    with pytest.raises(UsageError, match=r"server\.toml is no UTF-8: see byte 3"):
+        configuration.load(home)
+
+
+def test_a_server_that_is_not_on_record_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody removed `server.json`, or put back an older one: its processes hold their locks."""
+    pids = daemons.start(home).pids
+    os.kill(pids["control"], signal.SIGSTOP)  # neither enters itself again, nor is brought back
+    home.server_json.unlink()
+    monkeypatch.setattr(daemons, "START_TIMEOUT_S", 5.0)
+    with pytest.raises(OperationError, match=f"api runs as process {pids['api']} and is not in .*server.json"):
+        daemons.start(home)

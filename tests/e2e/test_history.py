@@ -4,7 +4,10 @@ import gzip
 import json
 from pathlib import Path
 
+from effort import nightly
 from running import Tm, server
+
+pytestmark = nightly  # what it tries is tried by a page of the documentation in every run
 
 SPEC = """\
 name: {name}

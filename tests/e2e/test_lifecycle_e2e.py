@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from effort import nightly
 from running import Tm, agent_of, attempts, gone, kill, ranks_of, server
 from waiting import deadline
 
@@ -143,9 +144,10 @@ def test_a_lost_node_s_job_starts_elsewhere(tm: Tm) -> None:
     shown = tm.ended(job)
     tm.ok("nodes", "resume", "node1")
     assert attempts(shown, "state", "cause", "nodes") == [("restarted", "agent_lost", ["node1"]), ("succeeded", None, ["node0"])]
-    assert shown["attempts"][0]["message"] == f"{ME} says that node1 is lost"
+    assert shown["attempts"][0]["message"] == f"node1 was declared lost by {ME}"
 
 
+@nightly
 def test_a_job_that_ignores_term_is_killed_at_the_end_of_its_grace(tm: Tm, stubborn: tuple[str, float]) -> None:
     job, since_s = stubborn
     if time.monotonic() < since_s + 25.0:

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+from effort import nightly
 from running import server
 from waiting import deadline
+
+pytestmark = nightly  # what it tries is tried by a page of the documentation in every run
 
 
 def test_four_quarters_run_on_one_gpu_at_once_and_a_fifth_waits(tmp_path: Path) -> None:

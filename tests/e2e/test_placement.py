@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
+from effort import nightly
 from running import Tm, server
 from waiting import deadline
+
+pytestmark = nightly  # what it tries is tried by a page of the documentation in every run
 
 RACKS = """
 pools:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from effort import nightly
 from running import Tm, server
 from waiting import deadline
 
@@ -77,6 +78,7 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     assert tm("queue").refusal == (0, "nothing waits\n")
 
 
+@nightly
 def test_what_waits_for_somebody_to_act_says_so_and_not_that_many_are_ahead(tm: Tm) -> None:
     tm.file("rules.yaml", "projects: {small: {quota: {gpus: 1}}}\n")
     tm.ok("apply", "rules.yaml")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from effort import nightly
 from running import Tm, server
 from waiting import deadline
 
@@ -65,6 +66,7 @@ def makers(tm: Tm) -> list[str]:
     return found
 
 
+@nightly  # howto/environments.md tries it in every run
 def test_jobs_share_an_environment_that_is_made_once(tm: Tm) -> None:
     wheel(tm.work)
     path = spec(tm, "shares", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tm.work), PIP_CONFIG_FILE="/dev/null")
@@ -82,6 +84,7 @@ def test_jobs_share_an_environment_that_is_made_once(tm: Tm) -> None:
         assert (recorded["python"]["path"], recorded["packages"]) == (str(place / "bin" / "python"), installed_in(place))
 
 
+@nightly
 def test_a_cancel_ends_the_making(tm: Tm) -> None:
     with socket.create_server(("127.0.0.1", 0)) as index:  # one that never answers
         url = f"http://127.0.0.1:{index.getsockname()[1]}/simple"

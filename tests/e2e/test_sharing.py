@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from effort import nightly
 from running import Tm, server
 from waiting import deadline
 
@@ -21,6 +22,7 @@ from trainmaster.model.events import Placed, Promised, Submitted
 from trainmaster.ports.store import Recorded
 from trainmaster.store.events import SqlEventStore
 
+pytestmark = nightly  # the simulated histories hold the same laws in every run
 WEIGHTS = {"speech": 1.0, "vision": 2.0, "search": 5.0}
 JOBS = {"speech": 120, "vision": 140, "search": 240}  # not as the weights: those of little weight wait for longer
 COUNT = 4

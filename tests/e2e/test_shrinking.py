@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from effort import nightly
 from running import Tm, attempts, server
 from waiting import deadline
 
@@ -12,6 +13,8 @@ from trainmaster.control.replan import replan
 from trainmaster.model.events import StopOrdered
 from trainmaster.model.job import StopFor
 from trainmaster.store.events import SqlEventStore
+
+pytestmark = nightly  # what it tries is tried by a page of the documentation in every run
 
 LAST = 60
 COUNTING = f"""

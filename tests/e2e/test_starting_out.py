@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from effort import nightly
 from running import Tm, server
 from waiting import deadline
 
@@ -34,6 +35,7 @@ def test_the_starter_of_one_process_runs_as_it_stands(tm: Tm) -> None:
     assert tm("init", "one").refusal[0] == 5  # nothing is overwritten
 
 
+@nightly
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_the_starter_for_ddp_runs_as_it_stands(tm: Tm) -> None:
     tm.ok("init", "--starter", "ddp", "two")

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from effort import cases, examples
 from waiting import deadline
 
 from trainmaster import daemons
@@ -27,19 +28,20 @@ def home(tmp_path: Path) -> Iterator[Home]:
     daemons.stop(home)
 
 
-@pytest.mark.timeout(300)  # each of the ten is followed by a start, on a machine that may be busy
-def test_ten_random_instants(home: Home) -> None:
-    trial = Survival(home, jobs=50)
-    assert trial.run(10, random.Random(20)) == []
+@pytest.mark.timeout(300)  # each is followed by a start, on a machine that may be busy
+def test_random_instants(home: Home) -> None:
+    trial = Survival(home, jobs=examples(20, 50))
+    assert trial.run(examples(4, 10), random.Random(20)) == []
     daemons.stop(home)
     assert replay_report(home) == []
     with closing(SqlEventStore(home.events_db, read_only=True)) as events:
         assert ledger_problems(events) == []
 
 
-@pytest.mark.parametrize(
-    ("fault", "seen"), [("acknowledged_before_commit", "was acknowledged and is lost"), ("submit_without_key", "overlap")]
-)
+PLANTED = [("acknowledged_before_commit", "was acknowledged and is lost"), ("submit_without_key", "overlap")]
+
+
+@pytest.mark.parametrize(("fault", "seen"), cases(PLANTED[:1], PLANTED))
 def test_a_planted_fault_is_seen(home: Home, fault: str, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The witnesses are worth something: with the law broken on purpose, they say so."""
     home.root.mkdir()

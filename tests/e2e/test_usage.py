@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from effort import nightly
 from running import Tm, kill, ranks_of, server
 from waiting import deadline
 
@@ -13,6 +14,8 @@ from trainmaster import presence
 from trainmaster.model.events import AttemptEnded, Placed, Submitted
 from trainmaster.store.events import SqlEventStore
 from trainmaster.testing.ledger_law import ledger_problems
+
+pytestmark = nightly  # what it tries is tried by a page of the documentation in every run
 
 PROJECTS = ("vision", "text", "speech")
 TRAIN = """

@@ -3,165 +3,36 @@
 Nothing that is needed is ever gone, nothing that is young is taken, and a code tree that is there has all its objects.
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
+from collecting_world import GRACE_S, STRANGE, Died, World, bytes_of, checkpoint, sha, tree_of
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from trainmaster.blobs import collecting
 from trainmaster.blobs.code import object_name, store_tree, tree_name
-from trainmaster.blobs.fs import FsBlobs
 from trainmaster.lifecycle.machine import apply
-from trainmaster.model.checkpoints import Artifact, Checkpoint, Part
+from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.events import CheckpointsGivenUp
-from trainmaster.model.job import Attempt, Job, NodeRun, State
+from trainmaster.model.job import Job, NodeRun, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
-from trainmaster.ports.blobs import Stored
 from trainmaster.server.provenance import diff_blob, environment_blob
 from trainmaster.testing.store_contract import some_attempt, some_job
-from trainmaster.wire.code import Entry, Tree, digest
+from trainmaster.wire.code import digest
 
-GRACE_S = 100.0
 CONTENTS = [b"a", b"b", b"c", b"d", b"e"]
 ATTEMPTS = 3
-STRANGE = "checkpoints/strange-7/0001-00001/n0/x"  # of a job that is on record nowhere
-ALLOWED = ["submit", "fork", "patch", "told"]  # what others do, as long as the door is open
+ALLOWED = ["submit", "fork", "patch", "told", "code"]  # what others do, as long as the door is open
 CONTROL = ["take", "commit", "keep", "end", "again"]  # what control does, at any moment
 # What happens within a collection: what others do, what control does. First what is taken up as soon as it is accepted.
 ACTS = st.tuples(st.sampled_from([["submit"], ["told"]]), st.just(["take"])) | st.tuples(
     st.lists(st.sampled_from(ALLOWED), max_size=3), st.lists(st.sampled_from(CONTROL), max_size=3)
 )
-
-
-class Died(Exception):
-    """The collection was killed."""
-
-
-class AgedBlobs(FsBlobs):
-    """A store in memory whose blobs are as old as a test's clock says. Only the last one made is good for anything."""
-
-    def __init__(self) -> None:
-        MemoryFileSystem.store.clear()  # it is one for the whole process, and each listing looks at all of it
-        MemoryFileSystem.pseudo_dirs[:] = [""]
-        super().__init__("memory://collecting")
-        self.now_s = 1000.0
-        self.written: dict[str, float] = {}
-        self.deleting: Callable[[], None] = lambda: None  # told before anything goes
-        self.lives: int | None = None  # how many blobs may still go before the collection is killed
-
-    def put(self, name: str, data: bytes) -> None:
-        """As written now; what is there stays as it was, as in a store with conditional writes."""
-        if not self.exists([name])[0]:
-            super().put(name, data)
-            self.written[name] = self.now_s
-
-    def stat(self, name: str) -> Stored | None:
-        found = super().stat(name)
-        return None if found is None else replace(found, modified_s=self.written[name])
-
-    def walk(self, prefix: str) -> Iterator[Stored]:
-        """By name, as S3 lists: objects of code before the trees that name them."""
-        for stored in sorted(super().walk(prefix), key=lambda one: one.name):
-            yield replace(stored, modified_s=self.written[stored.name])
-
-    def delete(self, names: Sequence[str]) -> None:
-        self.deleting()
-        for name in names:
-            if self.lives == 0:
-                raise Died
-            self.lives = None if self.lives is None else self.lives - 1
-            super().delete([name])
-
-
-def sha(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def tree_of(contents: Iterable[bytes]) -> Tree:
-    return Tree(
-        entries=[Entry(path=f"{n:03}", type="file", sha256=sha(c), mode=0o644, bytes=len(c)) for n, c in enumerate(contents)]
-    )
-
-
-def checkpoint(identifier: str, attempt: int = 1) -> Checkpoint:
-    return Checkpoint(identifier, 1, attempt, (Part(0, "d", 1, 5),))
-
-
-def bytes_of(job: str, identifier: str) -> str:
-    return f"checkpoints/{job}/{identifier}/n0/x"
-
-
-class World:
-    """What a server has on record, and its store."""
-
-    def __init__(self) -> None:
-        self.blobs = AgedBlobs()
-        self.recorded: dict[str, Job] = {}
-        self.inbox: dict[str, SubmitJob | AgentReport] = {}
-        self.kept: dict[str, list[Artifact]] = {}
-        self.earlier: dict[str, list[Attempt]] = {}
-        self.uploaded: list[tuple[str, str]] = []  # checkpoints whose bytes are there, uncommitted
-        self.sent: list[tuple[str, str]] = []  # artifacts likewise
-        self.meanwhile: Callable[[], None] = lambda: None  # what control does after each reading of its records
-
-    def waiting(self) -> list[tuple[str, SubmitJob | AgentReport]]:
-        found = list(self.inbox.items())
-        self.meanwhile()
-        return found
-
-    def jobs(self) -> list[Job]:
-        found = list(self.recorded.values())
-        self.meanwhile()
-        return found
-
-    def artifacts(self, job: str) -> list[Artifact]:
-        return self.kept.get(job, [])
-
-    def attempts(self, job: str) -> list[Attempt]:
-        last = self.recorded[job].attempt
-        return [*self.earlier.get(job, []), *([last] if last is not None else [])]
-
-    def needed(self) -> set[str]:
-        """Every blob that somebody needs, worked out in another way than the collection does."""
-        names = {STRANGE} if STRANGE in self.blobs.written else set[str]()
-        jobs = [*self.recorded.values(), *(one for one in self.inbox.values() if isinstance(one, SubmitJob))]
-        for tree in {one.code.digest for one in jobs} - {None}:
-            names |= {tree_name(str(tree)), *self._objects(str(tree))}
-        names |= {diff_blob(one.origin.git_diff) for one in jobs if one.origin.git_diff is not None}
-        held = {(one.lineage.owner, one.lineage.checkpoint.id) for one in jobs if one.lineage and one.lineage.checkpoint}
-        for job in self.recorded.values():
-            held |= {(job.id, one.id) for one in (*job.checkpoints, *job.staged)}
-        names |= {bytes_of(str(job), identifier) for job, identifier in held}
-        names |= {f"artifacts/{job}/{one.digest}" for job, kept in self.kept.items() for one in kept}
-        live = {id for id, job in self.recorded.items() if not job.state.ended}  # may still commit what they sent
-        names |= {bytes_of(job, identifier) for job, identifier in self.uploaded if job in live}
-        names |= {f"artifacts/{job}/{name}" for job, name in self.sent if job in live}
-        told = {str(one.report["environment"]) for one in self.inbox.values() if isinstance(one, AgentReport)}
-        told |= {str(node.environment) for job in self.recorded for one in self.attempts(job) for node in one.nodes}
-        return names | {environment_blob(one) for one in told - {"None"}}
-
-    def torn(self) -> list[str]:
-        """Trees that lack an object: a job that names one of them would be accepted."""
-        trees = [stored.name.rpartition("/")[2].removesuffix(".json") for stored in self.blobs.walk("code/trees")]
-        return [tree for tree in trees if not all(self.blobs.exists(sorted(self._objects(tree))))]
-
-    def _objects(self, tree: str) -> set[str]:
-        if not self.blobs.exists([tree_name(tree)])[0]:
-            return set()
-        with self.blobs.open(tree_name(tree)) as file:
-            return {object_name(entry["sha256"]) for entry in json.loads(file.read())["entries"]}
-
-    def collect(self, grace_s: float = GRACE_S, **rules: Any) -> collecting.Collected:
-        given = collecting.Collecting(grace_s, now_s=lambda: self.blobs.now_s, **rules)
-        return collecting.collect(self.blobs, self, given)
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -181,7 +52,7 @@ class Interleavings(RuleBasedStateMachine):
         self.numbers += 1
         spec = JobSpec(command="true", experiment="train")
         command = SubmitJob("", spec, Origin(git_diff=diff), CodeCopy(digest=code), lineage=lineage)
-        self.world.inbox[f"train-{self.numbers}"] = command
+        self.world.accept(f"train-{self.numbers}", command)
 
     @rule(
         contents=st.lists(st.sampled_from(CONTENTS), max_size=3),
@@ -193,7 +64,7 @@ class Interleavings(RuleBasedStateMachine):
         for each in contents:
             self.world.blobs.put(object_name(sha(each)), each)
         self.world.blobs.now_s += after_s
-        store_tree(self.world.blobs, tree_of(contents))
+        self.world.blobs.fresh.add(store_tree(self.world.blobs, tree_of(contents)))
         if submit:
             patch = b"".join(contents)
             self.world.blobs.put(diff_blob(sha(patch)), patch)
@@ -265,9 +136,15 @@ class Interleavings(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.blobs.now_s += seconds
 
-    @rule(data=st.data(), lives=st.none() | st.integers(0, 3), after_s=st.sampled_from([150.0, 150.0, 10.0]), acts=ACTS)
-    def collect(self, data: Any, lives: int | None, after_s: float, acts: tuple[list[str], list[str]]) -> None:
-        """At night. Whoever makes references acts as long as the door is open, control even when it is closed."""
+    @rule(
+        data=st.data(), lives=st.none() | st.integers(0, 3), after_s=st.sampled_from([150.0, 150.0, 10.0]),
+        acts=ACTS, quick=st.booleans(),
+    )  # fmt: skip
+    def collect(self, data: Any, lives: int | None, after_s: float, acts: tuple[list[str], list[str]], quick: bool) -> None:
+        """At night. Whoever makes references acts as long as the door is open, control even when it is closed.
+
+        `quick`: control acts before anybody has looked at what was just accepted.
+        """
         world = self.world
         world.blobs.now_s += after_s
         others, control = list(acts[0]), list(acts[1])
@@ -279,6 +156,8 @@ class Interleavings(RuleBasedStateMachine):
             assert world.torn() == []
             if not inside[0] and others:
                 self._act(others.pop(0), data)
+                if quick and control:
+                    self._act(control.pop(0), data)
 
         @contextmanager
         def closed() -> Iterator[None]:
@@ -312,6 +191,8 @@ class Interleavings(RuleBasedStateMachine):
         elif what == "fork":
             for job in [job for job in jobs.values() if job.checkpoints]:
                 self._job(job.code.digest, Lineage(Relation.FORK, job.id, job.checkpoints[0], job.id))
+        elif what == "code":
+            self.code(data.draw(st.lists(st.sampled_from(CONTENTS), max_size=3)), False)
         elif what == "take" and self.world.inbox:
             self._take(data.draw(st.sampled_from(sorted(self.world.inbox))))
         elif what == "commit" and self.world.uploaded:
@@ -320,6 +201,7 @@ class Interleavings(RuleBasedStateMachine):
             job_id, name = self.world.sent.pop()
             if not jobs[job_id].state.ended:
                 self.world.kept[job_id] = [*self.world.kept.get(job_id, []), Artifact("out", name, 1, 1)]
+                self.world.recorded[job_id] = replace(jobs[job_id])  # an event of the job, as any other
         elif live is not None:
             self._of_live(what, live, data)
 
@@ -346,7 +228,7 @@ class Interleavings(RuleBasedStateMachine):
             )
             if names and not any(isinstance(one, AgentReport) for one in self.world.inbox.values()):
                 report = {"environment": data.draw(st.sampled_from(names)), "job": job.id}
-                self.world.inbox["report"] = AgentReport(f"{job.id}.1/n0", report)
+                self.world.accept(f"report-{len(self.world.rows)}", AgentReport(f"{job.id}.1/n0", report))
         elif what == "again" and job.attempt is not None and job.attempt.number < ATTEMPTS:
             self.world.earlier.setdefault(job.id, []).append(job.attempt)
             fresh = replace(job.attempt, number=job.attempt.number + 1, nodes=(NodeRun(),))

@@ -41,6 +41,7 @@ DETAIL: dict[str, Any] = {
     "artifacts_total": 1,
     "metrics": {"loss": {"step": 120, "value": 0.25, "time_s": 1060.0}},
     "work": ["/home/work/digits-14/n0"],
+    "troubles": [{"topic": "checkpoint", "text": "step 40 is not stored: the disk is full", "attempt": 2, "node": 0, "since_s": 1.0}],
     "notes": ["the program does not load its checkpoint"],
 }  # fmt: skip
 TABLE: dict[str, Answer] = {

@@ -1,9 +1,12 @@
 """Tailing: lines whatever their ends and lengths, bounded work, logs held at their limit."""
 
+import errno
 import json
+import os
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +32,8 @@ def append(root: Path, data: bytes, name: str = "rank0.log") -> None:
 
 
 def points(outbox: Outbox) -> list[tuple[int, int | None, dict[str, float]]]:
-    return [(rank, step, values) for _, rank, step, values in outbox.batch()[1]]
+    outbox.keep({})
+    return [(rank, step, values) for _, _, rank, step, values in outbox.batch()[1]]
 
 
 @given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line and b"\r" not in line), max_size=30), st.data())
@@ -68,7 +72,11 @@ def test_metrics_reach_the_outbox(tmp_path: Path) -> None:
     append(tmp_path, b"ss 0.25\nbye")
     reader.finish()
     assert points(outbox) == [(0, 1, {"loss": 0.5}), (0, 2, {"loss": 0.25})]
-    assert (progress.first_step, progress.last_step, reader.last_lines()) == (1, 2, ["step 1: loss 0.5", "step 2: loss 0.25", "bye"])
+    assert (progress.first_step, progress.last_step, reader.last_lines()) == (
+        1,
+        2,
+        ["step 1: loss 0.5", "step 2: loss 0.25", "bye"],
+    )
 
 
 def test_what_the_sdk_says_outranks_what_is_printed(tmp_path: Path) -> None:
@@ -134,9 +142,35 @@ def test_reading_skips_ahead_when_it_is_far_behind(tmp_path: Path) -> None:
 
 
 def test_a_program_may_truncate_its_own_log(tmp_path: Path) -> None:
-    reader, _, progress = output(tmp_path)
+    """`> /dev/stderr` does: what is lost of the log is told."""
+    reader, outbox, progress = output(tmp_path)
     append(tmp_path, b"step 1\n" * 50)
     turn(reader)
+    assert outbox.warned == {}
     (tmp_path / "rank0.log").write_bytes(b"step 7\n")
     turn(reader)
     assert progress.last_step == 7
+    assert "the program emptied its own log" in outbox.warned["log"]["text"]
+
+
+def test_output_that_cannot_be_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1: an error of the log took the SDK's file with it at the end, and stood in the agent's log alone."""
+    monkeypatch.setattr("trainmaster.agent.output._AGAIN_S", 0.0)
+    reader, outbox, _ = output(tmp_path)
+    append(tmp_path, b"step 1: loss 0.5\n")
+    append(tmp_path, b'{"t": "m", "step": 1, "values": {"acc": 0.25}}\n', "rank0.sdk")
+    read, failing = os.pread, [3]
+
+    def pread(descriptor: int, size: int, offset: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("rank0.log") and failing[0]:
+            failing[0] -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return read(descriptor, size, offset)
+
+    monkeypatch.setattr("os.pread", pread)
+    assert turn(reader)
+    assert (points(outbox), reader.trouble) == ([(0, 1, {"acc": 0.25})], "rank 0: its output cannot be read: [Errno 5] Input/output error")
+    outbox.points.sent()
+    append(tmp_path, b'{"t": "m", "step": 2, "values": {"acc": 0.5}}\n', "rank0.sdk")
+    reader.finish()
+    assert (points(outbox), reader.last_lines(), reader.trouble) == ([(0, 2, {"acc": 0.5})], ["step 1: loss 0.5"], "")

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from trainmaster.agent.parse import Parser, sdk_point
+from trainmaster.agent.patterns import compiled
 
 
 @pytest.mark.parametrize(
@@ -35,42 +36,42 @@ from trainmaster.agent.parse import Parser, sdk_point
     ],
 )
 def test_plain_lines(line: str, found: object) -> None:
-    assert Parser(None).parse(line.encode()) == found
+    assert Parser().parse(line.encode()) == found
 
 
 def test_not_a_number_is_news() -> None:
-    step, values = Parser(None).parse(b"step 3: loss nan") or (None, {})
+    step, values = Parser().parse(b"step 3: loss nan") or (None, {})
     assert (step, list(values), math.isnan(values["loss"])) == (3, ["loss"], True)
-    step, values = Parser(None).parse(b'{"step": 3, "loss": NaN}') or (None, {})
+    step, values = Parser().parse(b'{"step": 3, "loss": NaN}') or (None, {})
     assert (step, math.isnan(values["loss"])) == (3, True)
 
 
 def test_epochs_are_no_steps_where_steps_are_named() -> None:
-    parser = Parser(None)
+    parser = Parser()
     lines = [b"epoch 1", b"step 500 loss=1.0", b"epoch 2 val_loss=0.5", b"step 600"]
     assert [parser.parse(line) for line in lines] == [(1, {}), (500, {"loss": 1.0}), (None, {"val_loss": 0.5}), (600, {})]
 
 
 def test_with_a_pattern_only_what_it_finds_counts() -> None:
-    parser = Parser(r"step (?P<step>\d+): loss (?P<loss>[\d.]+|nan)( acc (?P<acc>\S+))?")
+    parser = Parser(compiled(r"step (?P<step>\d+): loss (?P<loss>[\d.]+|nan)( acc (?P<acc>\S+))?"))
     found = [parser.parse(line) for line in (b"step 3: loss 0.5 acc 0.75 lr=1.0", b"step 4: loss 0.5", b"step 9 loss=1.0")]
     assert found == [(3, {"loss": 0.5, "acc": 0.75}), (4, {"loss": 0.5}), None]
 
 
 def test_a_step_beyond_all_counting_is_none() -> None:
     """The server takes 64 bits: one such step would have every later request of the agent refused."""
-    parser = Parser(r"t=(?P<step>\S+) loss=(?P<loss>\S+)")
+    parser = Parser(compiled(r"t=(?P<step>\S+) loss=(?P<loss>\S+)"))
     found = [parser.parse(line) for line in (b"t=1e30 loss=0.5", b"t=nan loss=0.5", b"t=-inf loss=0.5", b"t=7 loss=0.5")]
     assert found == [(None, {"loss": 0.5})] * 3 + [(7, {"loss": 0.5})]
 
 
 def test_a_pattern_without_a_step_leaves_the_step_to_the_words() -> None:
-    parser = Parser(r"loss=(?P<loss>\S+)")
+    parser = Parser(compiled(r"loss=(?P<loss>\S+)"))
     assert [parser.parse(b"step 3 loss=0.5"), parser.parse(b"epoch 9"), parser.parse(b"loss=x")] == [(3, {"loss": 0.5}), None, (None, {})]
 
 
 def test_binary_lines_and_long_ones_are_survived() -> None:
-    parser = Parser(None)
+    parser = Parser()
     assert parser.parse(b"\xff\xfe step 3: loss 0.5 \x00") == (3, {"loss": 0.5})
     assert parser.parse(b"step 3 " + b"x" * 100_000) == (3, {})
 

@@ -1,5 +1,6 @@
 """Small rooms of the agent: the command line, the spool, the exit record, ports, reading JSON, packing."""
 
+import errno
 import json
 import os
 import subprocess
@@ -94,16 +95,23 @@ def test_reports_stay_until_acknowledged(tmp_path: Path) -> None:
     assert (outbox.empty, (tmp_path / "spool.jsonl").exists()) == (True, False)
 
 
-def test_while_the_server_is_away_a_report_is_durable_at_once(tmp_path: Path) -> None:
-    """The agent may be killed before the next try to send, which comes seconds later."""
-    outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
+def test_what_says_that_something_is_durable_is_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R11: in whatever state the server is; the agent may be killed before it was sent, or while a request hangs."""
+    synced: list[str] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    spool = tmp_path / "spool.jsonl"
+    outbox = Outbox(str(spool), str(tmp_path / "points.jsonl"))
     sent = [outbox.report("started", restored=None)]
-    outbox.spool()
-    sent.append(outbox.report("staged", id="0001-1"))
-    assert [json.loads(line) for line in (tmp_path / "spool.jsonl").read_text().splitlines()] == sent
-    outbox.acknowledged(2)
+    assert (spool.exists(), synced) == (False, [])
+    for kind in ("staged", "kept", "not_kept", "warned", "run"):
+        sent.append(outbox.report(kind, id="0001-1"))
+        assert [json.loads(line) for line in spool.read_text().splitlines()] == sent
+    assert synced == [str(spool), str(tmp_path), *[str(spool)] * 4]
+    outbox.acknowledged(6)
+    assert not spool.exists()
     outbox.report("staged", id="0001-2")
-    assert not (tmp_path / "spool.jsonl").exists()
+    assert synced[-2:] == [str(spool), str(tmp_path)]
 
 
 def test_the_exit_record_takes_the_reserved_place(tmp_path: Path) -> None:
@@ -114,10 +122,36 @@ def test_the_exit_record_takes_the_reserved_place(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "exit.json").read_bytes()) == {"kind": "ended", "ranks": []}
 
 
+def test_a_record_that_the_disk_refuses_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: a moment's error of the disk lost a whole end, and a job that had succeeded was run again."""
+    faults = [OSError(errno.EIO, "Input/output error")] * 2
+    fsync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if faults:
+            raise faults.pop()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    monkeypatch.setattr(exit_record, "_PAUSES_S", (0.0, 0.0, 0.0))
+    exit_record.allocate(str(tmp_path))
+    exit_record.write(str(tmp_path), {"kind": "ended", "ranks": []})
+    assert json.loads((tmp_path / "exit.json").read_bytes()) == {"kind": "ended", "ranks": []}
+
+
 def test_the_shortened_record_fits_the_reserved_place() -> None:
     rank = {"rank": 0, "last_lines": ["ä" * 1000] * 20, "error": "x" * 4000}
     entry = {"id": "0001-00001", "digest": "a" * 64, "path": "p" * 200}
-    ended = {"ranks": [rank] * 64, "roles": [rank], "launch_lines": ["x" * 1000] * 99, "staged": [entry] * 500, "kept": [entry] * 500, "not_kept": [entry] * 500, "bad": ["0001-00001"] * 500}
+    ended = {
+        "ranks": [rank] * 64,
+        "roles": [rank],
+        "launch_lines": ["x" * 1000] * 99,
+        "staged": [entry] * 500,
+        "kept": [entry] * 500,
+        "not_kept": [entry] * 500,
+        "warned": [entry] * 8,
+        "bad": ["0001-00001"] * 500,
+    }
     data = exit_record._shortened(ended)
     assert len(data) <= exit_record.ALLOCATED_BYTES
     assert len(json.loads(data)["ranks"]) == 64
@@ -129,7 +163,8 @@ def test_a_claimed_port_is_nobody_elses() -> None:
         low, high = meeting._range()
         assert len({claim.port for claim in claims}) == 20
         assert all(low <= claim.port < high for claim in claims)
-        assert meeting._lock(meeting.CLAIMS % os.getuid(), claims[0].port) is None
+        with pytest.raises(BlockingIOError):
+            meeting._lock(meeting.CLAIMS % os.getuid(), claims[0].port)
     finally:
         for claim in claims:
             claim.release()

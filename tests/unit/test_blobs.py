@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import threading
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -156,6 +157,41 @@ def test_uploads_that_are_refused(tmp_path: Path, data: bytes, error: type[Excep
     with pytest.raises(error, match=message):
         store_zip(FsBlobs(tmp_path), data, ZipLimits(members=2, member_bytes=1000, bytes=1700))
     assert files_below(tmp_path) == []
+
+
+def test_an_upload_takes_little_memory_whatever_it_unpacks_to(tmp_path: Path) -> None:
+    """S9: a zip of 522 KB took 1 GB, its one member being held twice."""
+    data = b"\0" * 100_000_000
+    packed, name = zipped((sha(data), data), compression=zipfile.ZIP_DEFLATED), object_name(sha(data))
+    del data
+    tracemalloc.start()
+    assert store_zip(FsBlobs(tmp_path), packed) == 1
+    assert tracemalloc.get_traced_memory()[1] < 24 * 2**20
+    tracemalloc.stop()
+    assert (tmp_path / name).stat().st_size == 100_000_000
+
+
+def test_a_large_member_is_kept_only_if_it_is_what_its_name_says(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="other bytes than its name says"):
+        store_zip(FsBlobs(tmp_path), zipped((sha(b"x"), b"y" * 5_000_000)))
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_upload_is_stored_or_deflated(tmp_path: Path, compression: int) -> None:
+    """S9: the others unpack a chunk to whatever it holds at once."""
+    with pytest.raises(UsageError, match="stored or deflated"):
+        store_zip(FsBlobs(tmp_path), zipped((sha(b"x"), b"x"), compression=compression))
+
+
+def test_an_upload_s_list_of_members_is_bounded_before_it_is_read(tmp_path: Path) -> None:
+    """S9: two million members took a gigabyte before they were counted."""
+    one = zipped((sha(b"x"), b"x"))
+    start, end = one.index(b"PK\x01\x02"), one.index(b"PK\x05\x06")
+    members = one[start:end] * (9_000_000 // (end - start))
+    listed = one[end : end + 12] + len(members).to_bytes(4, "little") + one[end + 16 :]
+    with pytest.raises(TooLargeError, match="list of members"):
+        store_zip(FsBlobs(tmp_path), one[:start] + members + listed)
 
 
 def test_a_zip_that_lies_about_its_size(tmp_path: Path) -> None:

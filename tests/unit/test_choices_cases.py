@@ -308,7 +308,7 @@ def test_who_gives_back_goes_on_where_it_was_whatever_its_quota_says() -> None:
 
 
 def past(seq: int, gpu: int, hours: float, kind: Kind, on: Ask | None = None, **more: object) -> Past:
-    return Past(seq, kind, 3600.0 * hours, float(seq), on=on or (FAST, SLOW)[gpu])._replace(**more)
+    return Past(seq, kind, 3600.0 * hours, on=on or (FAST, SLOW)[gpu])._replace(**more)
 
 
 TRAIN = kind_of(Choices((FAST, SLOW)), Owner("vision", "ann"), 9000.0, "train.py")

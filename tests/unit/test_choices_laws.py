@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import Phase, given, settings
 from test_scheduling_laws import History, assert_nobody_is_delayed, occupied, seeds, started
 from test_sharing_laws import Shared, amount, holds
@@ -85,7 +86,7 @@ class SharedLeaving(Shared):
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@settings(max_examples=8, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(3, 60), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_whatever_is_chosen_fits_and_is_allowed_whatever_is_remembered(name: str, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -140,7 +141,7 @@ def ways_of(history: Leaving, task: Task) -> tuple[Way, ...]:
 
 
 @pytest.mark.parametrize("name", ["fifo", "sjf", "fragmentation"])
-@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(14, 300), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_of_those_that_fit_now_the_better_choice_is_taken_and_who_can_start_does(name: str, seed: int) -> None:
     """Worth is told here from the pools themselves: time, or price times time. With patience nothing but the best is taken."""
@@ -180,7 +181,7 @@ def before(task: Task, ask: Ask) -> Ask:
     return task.kind.asks[task.kind.choice_of(ask)]
 
 
-@settings(max_examples=50, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(16, 300), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_starts_with_nobody_waiting_takes_all_that_it_would(seed: int) -> None:
     """But for what quotas forbid: there are none here. The last to start has only what those before it left."""
@@ -211,7 +212,7 @@ def worth(history: Leaving, task: Task, ask: Ask) -> float:
     return max(pool.price for pool in pools) * gpus / speed if choices.by_cost else 1 / speed
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(20, 400), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_waits_for_a_better_choice_has_room_kept_there_and_would_end_sooner(seed: int) -> None:
     rng = Random(seed)
@@ -238,7 +239,7 @@ def test_who_waits_for_a_better_choice_has_room_kept_there_and_would_end_sooner(
 
 
 @pytest.mark.parametrize("depth", [1, 3, 100])
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(8, 150), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_no_reservation_is_delayed_by_who_starts(depth: int, seed: int) -> None:
     assert_nobody_is_delayed(Leaving(Random(seed), POLICIES["conservative"]), depth)

@@ -1,12 +1,18 @@
 """The client on its own: what it sends again and what it does not, which errors it raises, which server it finds."""
 
 import io
+import json
 import os
+import warnings
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from contract_server import serving
 
+from trainmaster.cli.app import tm
+from trainmaster.cli.server import exposure
+from trainmaster.cli.session import Session
 from trainmaster.client.api import Client
 from trainmaster.client.connection import BY_CODE, Call, Connection, Patience, refusal
 from trainmaster.client.settings import Target, configured
@@ -19,6 +25,7 @@ from trainmaster.errors import (
     UnreachableError,
     UsageError,
 )
+from trainmaster.home import Home
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +83,8 @@ def test_refusals_become_the_errors_of_the_tree() -> None:
     assert [type(refusal(status, b"<html>", "u")) for status in (401, 409, 502)] == [
         AuthenticationError, ConflictError, OperationError,
     ]  # fmt: skip
+    odd = [refusal(404, json.dumps({"error": {"code": "x", "message": "m", "details": told}}).encode(), "u") for told in ("a", 3, [1, {}])]
+    assert [(type(error), error.details) for error in odd] == [(NotFoundError, []), (NotFoundError, []), (NotFoundError, [{}])]
     assert {"usage", "spec", "not_found", "conflict", "unreachable", "disk_full"} <= BY_CODE.keys()
 
 
@@ -126,6 +135,55 @@ def test_a_project_cannot_collect_the_token_of_another_server(tmp_path: Path) ->
     assert configured("http://b:2/") == Target("http://b:2", "u", "--server")
 
 
+def test_a_token_goes_to_no_server_that_only_a_projects_file_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """S5: with TRAINMASTER_TOKEN set and no TRAINMASTER_SERVER, a cloned repository does not choose who gets the token."""
+    project = write(tmp_path / "trainmaster.toml", 'server = "https://evil.example"\n')
+    monkeypatch.setenv("TRAINMASTER_TOKEN", "v")
+    with pytest.raises(AuthenticationError) as raised:
+        configured()
+    assert str(project) in raised.value.message
+    assert "export TRAINMASTER_SERVER=https://evil.example" in raised.value.hint
+    monkeypatch.delenv("TRAINMASTER_TOKEN")
+    with pytest.raises(AuthenticationError, match="the token that was given"):
+        configured(token="v")
+    assert configured() == Target("https://evil.example", "", str(project))
+    # Configured by the person: a token for this very server, or the server itself.
+    monkeypatch.setenv("TRAINMASTER_TOKEN", "v")
+    own = write(tmp_path / "config/trainmaster/trainmaster.toml", '[tokens]\n"https://evil.example/" = "its own"\n')
+    assert configured() == Target("https://evil.example", "its own", str(project))
+    write(own, 'server = "https://evil.example"\n')
+    assert configured() == Target("https://evil.example", "v", str(project))
+    own.unlink()
+    monkeypatch.setenv("TRAINMASTER_SERVER", "https://evil.example")
+    assert configured() == Target("https://evil.example", "v", "$TRAINMASTER_SERVER")
+
+
+def test_a_token_over_plain_http_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S5: a token that anyone on the way can read."""
+    private = ("https://far", "http://127.0.0.1:1", "http://localhost:1/x", "http://[::1]:1", "http://a.localhost")
+    open_to_all = ("http://far", "http://127.0.0.1.far:1", "http://localhost.far", "http://10.0.0.1", "http://u@far")
+    assert [Target(url, "t", "").warning for url in private] == [""] * len(private)
+    assert all("without encryption" in Target(url, "t", "").warning for url in open_to_all)
+    assert Target("http://far", "", "").warning == ""
+    with pytest.warns(UserWarning, match="without encryption"):
+        Client("http://far.example", "t")
+    monkeypatch.setenv("TRAINMASTER_TOKEN", "t")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        result = CliRunner().invoke(tm, ["--json", "--server", "http://far.invalid", "ps"], obj=Session())
+    assert "without encryption" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "told"), [(None, False), ("127.0.0.1", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("::", True)]
+)
+def test_a_server_that_others_can_reach_is_told_of(tmp_path: Path, host: str | None, told: bool) -> None:
+    """S9: `--host 0.0.0.0` without a word."""
+    home = Home(tmp_path)
+    home.settings_json.write_text(json.dumps({} if host is None else {"host": host}))
+    assert ("without encryption" in exposure(home)) is told
+
+
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "config/trainmaster/trainmaster.toml", 'server = "http://own:1"\ntoken = "t"\n', 0o644)
     with pytest.raises(AuthenticationError, match="can be read by others"):
@@ -139,6 +197,16 @@ def test_files_that_say_nonsense(tmp_path: Path) -> None:
     write(tmp_path / "trainmaster.toml", 'server = "host:8000"')
     with pytest.raises(UsageError, match="is no URL"):
         configured()
+    write(tmp_path / "trainmaster.toml", "tags = " + "[" * 100_000)
+    with pytest.raises(UsageError, match="cannot be read"):
+        configured()
+    (tmp_path / "trainmaster.toml").unlink()
+    for others in ("tool = 3", "[tool]\ntrainmaster = 3", "x = " + "[" * 100_000):
+        write(tmp_path / "pyproject.toml", others)
+        assert configured() is None
+    write(tmp_path / "config/trainmaster/trainmaster.toml", "tokens = [1]")
+    with pytest.raises(UsageError, match="tokens must be a table"):
+        configured("http://a:1")
 
 
 def test_no_server_here_and_none_wanted() -> None:
@@ -146,3 +214,18 @@ def test_no_server_here_and_none_wanted() -> None:
         Client(start=False)
     assert raised.value.hint == "start one: tm up"
     assert not os.path.exists(os.environ["TRAINMASTER_HOME"])
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:x", "http://[::1", "http://a..b", "http://\u202ex:1"])
+def test_what_is_no_url_is_refused_in_words(url: str) -> None:
+    with pytest.raises(UsageError, match="is no URL of a server"):
+        Connection(url, "")
+
+
+def test_an_answer_nested_too_deep_is_that_of_a_stranger() -> None:
+    assert refusal(500, b"[" * 200_000, "http://x").message == "http://x answered 500"
+
+
+@pytest.mark.parametrize("url", ["http://[::1]:8470", "http://a_b.example:1/below", "http://10.0.0.1", "http://bücher.example"])
+def test_what_is_a_url(url: str) -> None:
+    Connection(url, "")

@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_spec_mutations import MUTATIONS, Mutation
@@ -162,7 +163,7 @@ def outcome(data: bytes) -> Cluster | list[dict[str, Any]]:
         return error.details
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150, 1000), deadline=None)
 @given(st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_a_broken_file_is_answered_with_its_places(mutations: list[Mutation], rng: random.Random) -> None:
     lines = RIGHT.splitlines()
@@ -245,7 +246,7 @@ def test_what_is_otherwise_is_a_line_for_each_field() -> None:
     assert differences(before, before) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 500), deadline=None)
 @given(st.integers(0, 3), st.integers(0, 4), st.booleans())
 def test_rules_that_differ_are_told_apart(weight: int, limit: int, preemptible: bool) -> None:
     """The file, the differences and the plain words all see a change of the rules, or none of them does."""

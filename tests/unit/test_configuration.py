@@ -64,3 +64,11 @@ def test_a_server_that_runs_mlflow_mirrors_every_project_that_does_not_name_its_
     (tmp_path / "settings.json").write_text('{"mlflow": true}')
     found = load(home)
     assert (found.sinks("any"), found.sinks("quiet"), found.all_sinks) == (("mlflow", "wandb"), (), ("mlflow", "wandb"))
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5000])
+def test_a_value_that_no_parser_takes_is_refused_in_words(value: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(f"idle_stop_s = {value}", FILE)
+    assert caught.value.message.startswith(f"{FILE}: ")
+    assert len(caught.value.message) < 300

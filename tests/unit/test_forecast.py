@@ -5,6 +5,7 @@ from math import inf
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +48,7 @@ def whole_nodes(rng: Random, gpus: int, estimates: tuple[float | None, ...] = (2
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150, 1000), deadline=None)
 @given(seed=seeds, gpus=st.sampled_from([0, 2]))
 def test_counting_nodes_gives_the_starts_of_the_cycle(policy: str, seed: int, gpus: int) -> None:
     rng = Random(seed)
@@ -61,7 +62,7 @@ def test_counting_nodes_gives_the_starts_of_the_cycle(policy: str, seed: int, gp
 
 
 def past(seq: int, ran_s: float, limit_s: float | None = 100.0, **owner: str) -> Past:
-    return Past(seq, kind_of(ask_of(1, Shape()), Owner(**owner), limit_s, owner.get("command", "")), ran_s, float(seq))
+    return Past(seq, kind_of(ask_of(1, Shape()), Owner(**owner), limit_s, owner.get("command", "")), ran_s)
 
 
 @given(seed=seeds, age_s=st.floats(0, 200), limit_s=st.sampled_from([None, 100.0]))
@@ -94,7 +95,7 @@ def test_one_that_outlives_all_by_a_moment_is_not_thought_to_run_for_ages() -> N
 
 
 @given(seed=seeds, truth=st.sampled_from([0.3, 1.0, 4.0]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20, 200), deadline=None)
 def test_bounds_come_to_hold_as_often_as_they_say(seed: int, truth: float) -> None:
     """Whatever the draws are off by."""
     rng, calibration, held, half = Random(seed), Calibration(), 0, 0

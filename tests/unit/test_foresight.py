@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +34,7 @@ def line(rng: Random, jobs: int = 120) -> Trace:
     return Trace("line", tuple(arrivals), processors(rng.randint(1, 3)))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(4, 60), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_where_limits_are_exact_and_nobody_passes_another_every_bound_holds(seed: int) -> None:
     trace = line(Random(seed))

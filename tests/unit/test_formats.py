@@ -5,14 +5,18 @@ import json
 import os
 import pickle
 import struct
+import time
+import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.agent import formats
+from trainmaster.agent import formats, kinds
 
 
 def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED, comment: bytes = b"") -> bytes:
@@ -82,7 +86,7 @@ def test_nothing_may_follow(tmp_path: Path, kind: str, data: bytes) -> None:
     assert judged(tmp_path, data + b"x").format is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 600), deadline=None)
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.binary(max_size=400) | st.text(max_size=300),
@@ -191,3 +195,44 @@ def test_walking_is_quick_enough(tmp_path: Path) -> None:
     began_s = os.times().user
     assert formats.proof(str(path)) == "pickle"
     assert os.times().user - began_s < 1.0
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Memory that Python took meanwhile."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def many(members: int, size: int) -> bytes:
+    """A zip whose directory names the same small member many times."""
+    one = zipped({"a": os.urandom(size)})
+    start = one.index(b"PK\x01\x02")
+    entry, end = one[start : one.index(b"PK\x05\x06")], one[one.index(b"PK\x05\x06") :]
+    counted = struct.pack("<HHLL", min(members, 0xFFFF), min(members, 0xFFFF), len(entry) * members, start)
+    return one[:start] + entry * members + end[:8] + counted + end[20:]
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "bzip2": lambda: zipped({"a": b"\0" * 90_000_000}, zipfile.ZIP_BZIP2),
+    "directory": lambda: many(200_000, 1),
+    "one inside another": lambda: many(1000, 10_000),
+    "json": lambda: b"[" + b"[]," * 10_000_000 + b"[]]",
+    "safetensors": lambda: struct.pack("<Q", 20_000_000) + b"{" + b'"a":{},' * 2_857_142 + b'"":{}',
+    "pickle": lambda: b"\x80\x02I" + b"1" * 60_000_000,
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_no_file_takes_much_memory_or_time_to_judge(tmp_path: Path, what: str) -> None:
+    """S9: a zip of 522 KB took 1 GB, its members being packed with bzip2."""
+    place = tmp_path / "model.pt"
+    place.write_bytes(HOSTILE[what]())
+    began = time.thread_time()
+    assert peak_bytes(lambda: formats.examine(str(place))) < 64 * 2**20
+    assert formats.examine(str(place)).format is None
+    assert peak_bytes(lambda: kinds.kind_of(str(place), "model.pt", "model", False)) < 64 * 2**20
+    assert time.thread_time() - began < 8.0  # under half a second where it was measured

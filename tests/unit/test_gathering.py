@@ -69,6 +69,24 @@ def test_no_look_counts_once_a_rank_is_dead(tmp_path: Path) -> None:
     writer.wait()
 
 
+def test_looks_go_on_when_a_rank_of_several_is_done(tmp_path: Path) -> None:
+    """One that exited 0 by itself has closed what it wrote; one that failed or was stopped may have left half a file."""
+    for code, stopped, counts in ((0, False, True), (1, False, False), (0, True, False)):
+        root = tmp_path / f"{code}{stopped}"
+        it, _ = begun(root, os.getpid(), "model_*.txt")
+        done = Rank(1, str(root))
+        done.exit_code, done.stopped_by_us = code, stopped
+        it._ranks.append(done)
+        write(root / "work" / "model_40.txt", "no format")
+        if counts:
+            looks(it, 3)
+            assert [(kind, fields["step"]) for kind, fields in it.results] == [("staged", 40)]
+        else:
+            it.watch(it._next_scan_s)
+            assert it.idle
+            assert list(it.results) == []
+
+
 def test_a_checkpoint_that_names_no_step_gets_the_one_printed_before_it_was_written(tmp_path: Path) -> None:
     it, progress = begun(tmp_path, os.getpid(), "ckpt.json")
     output = RankOutput(Rank(0, str(tmp_path)), None, 1 << 30, progress)
@@ -127,5 +145,7 @@ def test_a_look_that_fails_is_not_the_last(tmp_path: Path, capfd: pytest.Capture
     looks(it, 2)
     write(tmp_path / "work" / "model_40.json", "[1, 2]")
     looks(it, 4)
-    assert [fields["step"] for _, fields in it.results] == [40]
+    assert [fields["step"] for kind, fields in it.results if kind == "staged"] == [40]
+    told = [fields["text"] for kind, fields in it.results if kind == "warned"]
+    assert told == ["could not look for checkpoints or artifacts (scan): see agent.log of this attempt", ""]
     assert capfd.readouterr().err.count("Traceback") == 1

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,13 @@ def test_a_socket_lies_where_its_path_is_short_enough(
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
     monkeypatch.setattr(tempfile, "tempdir", temporary)
     assert str(Home(Path(root)).socket("control.wake")) == expected
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to(path.name), Path.mkdir, os.mkfifo])
+def test_a_file_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A disk that fails for a moment must not make a server forget its nodes. No rights would keep the superuser out."""
+    home = Home(tmp_path)
+    assert home.read_json(home.settings_json) is None
+    make(home.settings_json)
+    with pytest.raises(OSError, match=r"settings\.json"):
+        home.read_json(home.settings_json)

@@ -1,9 +1,12 @@
 """Artifacts are kept under their digest, files below directories too, and never what a link reaches outside."""
 
+import errno
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from launches import launch, tree, write
 
 from trainmaster.agent.keep import keep_artifacts, keep_one
@@ -34,6 +37,21 @@ def test_globs_directories_and_links(tmp_path: Path) -> None:
     assert tree(store) == {hashlib.sha256(text.encode()).hexdigest(): text for text in "abm"}
 
 
+def test_the_names_of_what_is_kept_are_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R24: every directory in which something new was made is synced, before it is told that anything is kept."""
+    synced: list[str] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    path, orders = write(tmp_path / "a.txt", "text"), launch(tmp_path)
+    store = Path(orders["artifact_store"])
+    assert keep_one(orders, str(path), "a.txt") is not None
+    made = [directory for directory in (store, *store.parents) if directory.is_relative_to(tmp_path)]
+    assert set(synced) >= {str(directory) for directory in made}
+    synced.clear()
+    assert keep_one(orders, str(path), "b.txt") is not None
+    assert str(tmp_path) not in synced
+
+
 def test_one_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "elsewhere.txt", "text")
     assert keep_one(launch(tmp_path), str(path), "report/elsewhere.txt") == kept("report/elsewhere.txt", "text")
@@ -46,3 +64,26 @@ def test_a_store_that_cannot_be_written_is_said_not_raised(tmp_path: Path, capsy
     blocked = write(tmp_path / "blocked", "a file where the store should be")
     assert keep_one(launch(tmp_path, artifact_store=str(blocked / "store")), str(path), "a.txt") is None
     assert "a.txt could not be kept" in capsys.readouterr().err
+
+
+def test_a_name_that_is_not_utf_8_is_written_out(tmp_path: Path) -> None:
+    """R5: what is told of it can be sent and stored."""
+    write(tmp_path / "work" / os.fsdecode(b"caf\xe9.txt"), "latin")
+    assert keep_artifacts(launch(tmp_path, artifacts=["*.txt"])) == [kept("caf\\xe9.txt", "latin")]
+
+
+def test_an_artifact_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R20: a disk that answered EIO to a look at it made the artifact be left out without a word."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "result.txt").write_text("done")
+    missed: list[tuple[str, str]] = []
+    look = os.stat
+
+    def failing(path: Any, *given: Any, **named: Any) -> os.stat_result:
+        if str(path).endswith("result.txt"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return look(path, *given, **named)
+
+    monkeypatch.setattr(os, "stat", failing)
+    kept = keep_artifacts(launch(tmp_path, artifacts=["result.txt"]), lambda name, why: missed.append((name, why)))
+    assert (kept, [name for name, why in missed if "Input/output error" in why]) == ([], ["result.txt"])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,6 +102,21 @@ def test_a_cancel_an_eviction_and_a_limit_outrank_giving_back() -> None:
         assert job.stopping_for is not StopFor.SHRINK
     job, _ = history(*running(ev.StopOrdered(StopFor.EVICT, "away"), GIVES_BACK))
     assert job.stopping_for is StopFor.EVICT
+
+
+def test_a_start_that_takes_too_long_is_stopped_and_any_other_stop_outranks_that() -> None:
+    """R16: it is the machine's, with the short grace of a failure; the last agent's end leads to the verdict."""
+    placed, slow = (SUBMITTED, ev.Placed(1, SHARES)), ev.StopOrdered(StopFor.START, "did not start within 30 min")
+    job, effects = history(*placed, slow)
+    assert (job.state, job.stopping_for) == (State.STOPPING, StopFor.START)
+    assert effects == [Stop(key(0), FAILURE_GRACE_S), Stop(key(1), FAILURE_GRACE_S)]
+    assert list(pending(job)) == effects
+    job, _ = history(*placed, slow, ev.NodeStarted(1, 0))  # it was told in the same moment
+    assert job.state is State.STOPPING
+    for outranks in (ev.CancelRequested("ann"), ev.StopOrdered(StopFor.EVICT, "away")):
+        assert history(*placed, slow, outranks)[0].stopping_for is not StopFor.START
+    over = (ev.NodeEnded(1, 0, Outcome()), ev.NodeEnded(1, 1, Outcome()), ev.AttemptEnded(1, RESTART))
+    assert history(*placed, slow, *over)[0].state is State.QUEUED
 
 
 def test_cancel_outranks_every_other_stop_and_is_not_outranked() -> None:
@@ -223,7 +239,7 @@ def _candidates(attempt: int, index: int, n: int) -> list[ev.JobEvent]:
     ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300, 3000), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 1), st.booleans()), max_size=60))
 def test_any_history_keeps_the_invariants_and_loses_no_effect(choices: list[tuple[int, int, bool]]) -> None:
     """Law: `pending` of the state after any history holds every effect given and not done yet."""

@@ -4,6 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,7 +100,7 @@ def nowhere(snapshot: Snapshot, policy: object) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(40, 800), deadline=None)
 @given(seed=seeds, odd=st.sampled_from([0.0, 0.1]))
 def test_counting_nodes_gives_the_plans_of_the_cycle(policy: str, seed: int, odd: float) -> None:
     world, carry = World(Random(seed), odd), Carry()

@@ -1,4 +1,4 @@
-"""What the local engine reads of a machine: nodes, GPU names, cgroups on a tree of files, attempts on disk."""
+"""What the local engine reads of a machine: nodes, GPU names, attempts on disk."""
 
 import os
 import shutil
@@ -14,7 +14,6 @@ from trainmaster.agent.quick import read_json
 from trainmaster.configuration import NodeSettings
 from trainmaster.engines.local import inventory, leftovers
 from trainmaster.engines.local.attempts import Attempts, Identity, Tombstone
-from trainmaster.engines.local.cgroups import Cgroups
 from trainmaster.engines.local.leftovers import Tree
 from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.engines.local.watch import Watcher
@@ -80,66 +79,6 @@ def test_a_declaration_that_means_nothing_is_refused(tmp_path: Path, declared: N
 )  # fmt: skip
 def test_kinds_of_gpus(name: str, kind: str) -> None:
     assert inventory.kind(name) == kind
-
-
-def cgroup_tree(root: Path, own: str, controllers: str = "cpu memory pids") -> Path:
-    """A file tree like cgroup v2's; returns the file that says which cgroup we are in."""
-    directory = root / own.lstrip("/")
-    directory.mkdir(parents=True)
-    for place in {root, directory}:
-        (place / "cgroup.controllers").write_text(controllers + "\n")
-        (place / "cgroup.subtree_control").write_text("")
-    words = root.parent / "self"
-    words.write_text(f"3:cpu:/x\n0::{own}\n")
-    return words
-
-
-def test_a_delegated_cgroup_carries_the_limit(tmp_path: Path) -> None:
-    own = cgroup_tree(tmp_path / "cgroup", "/user.slice/tm.service")
-    cgroups = Cgroups(tmp_path / "cgroup", own)
-    path = tmp_path / "cgroup/user.slice/tm.service/trainmaster/train-1.2.n0"
-    assert cgroups.make(KEY, None) is None
-    assert cgroups.make(KEY, 1000) == str(path)
-    written = {file.name: file.read_text() for file in path.iterdir()}
-    assert written == {"memory.max": "1000", "memory.oom.group": "1", "memory.swap.max": "0"}
-    assert (path.parent / "cgroup.subtree_control").read_text() == "+memory"
-    (path / "cgroup.procs").write_text("12\n34\n")
-    assert cgroups.members(KEY) == {12, 34}
-    (path / "cgroup.kill").write_text("")
-    cgroups.kill(KEY)
-    assert (path / "cgroup.kill").read_text() == "1"
-    assert cgroups.words() == "Memory limits are enforced by the kernel (cgroup v2)."
-
-
-def test_an_empty_cgroup_is_removed(tmp_path: Path) -> None:
-    cgroups = Cgroups(tmp_path / "cgroup", cgroup_tree(tmp_path / "cgroup", "/"))
-    path = Path(cgroups.make(KEY, 1000) or "")
-    for file in path.iterdir():  # the kernel's own files do not count there
-        file.unlink()
-    cgroups.remove(KEY)
-    cgroups.remove(KEY)
-    assert not path.exists()
-
-
-def test_without_the_memory_controller_the_agent_watches(tmp_path: Path) -> None:
-    without = Cgroups(tmp_path / "cgroup", cgroup_tree(tmp_path / "cgroup", "/a", controllers="cpu"))
-    assert (without.make(KEY, 1000), without.members(KEY), without.available) == (None, frozenset(), False)
-    assert without.words() == (
-        "Memory limits are watched by the agent, not enforced by the kernel: the server's cgroup is not delegated to it."
-    )
-    nowhere = Cgroups(tmp_path, tmp_path / "self")
-    assert nowhere.words().endswith("this machine has no cgroup v2.")
-
-
-def test_a_real_cgroup_takes_a_limit() -> None:
-    cgroups = Cgroups()
-    if not cgroups.available:
-        pytest.skip(cgroups.words())
-    path = cgroups.make(AgentKey("unit-test-1", os.getpid(), 0), 2**30)
-    assert path is not None
-    assert Path(path, "memory.max").read_text() == f"{2**30}\n"
-    cgroups.remove(AgentKey("unit-test-1", os.getpid(), 0))
-    assert not Path(path).exists()
 
 
 def attempts(root: Path) -> Attempts:

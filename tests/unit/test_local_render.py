@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import re2
 
 from trainmaster.engines.local import exits, render
 from trainmaster.engines.local.settings import LocalSettings, Site
@@ -15,7 +16,7 @@ from trainmaster.model.nodes import Allocation
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, Environment, MetricsSpec, Resources, Role
 from trainmaster.testing import builders
 
-SITE = Site(Home(Path("/state")), LocalSettings(), {"HOME": "/home/ann", "USER": "ann"})
+SITE = Site(Home(Path("/state")), LocalSettings(), {"HOME": "/home/ann", "USER": "ann"}, "server.1")
 
 
 def whole_job() -> Job:
@@ -41,6 +42,7 @@ def whole_job() -> Job:
 def test_a_whole_launch() -> None:
     assert render.launch(builders.submission(whole_job(), node_index=1), SITE) == {
         "key": "train-1.2/n1",
+        "home": "server.1",
         "job": "train-1",
         "attempt": 2,
         "node_index": 1,
@@ -82,6 +84,7 @@ def test_a_whole_launch() -> None:
             },
         ],
         "metrics_pattern": r"loss (?P<loss>\S+)",
+        "pattern_engine": str(Path(re2.__file__).parents[1]),
         "artifacts": ["out/*.png"],
         "artifact_store": "/state/blobs/artifacts/train-1",
         "forked": False,
@@ -90,6 +93,7 @@ def test_a_whole_launch() -> None:
         "roles": [], "requirements": None, "params": {"lr": 3e-4},
         "memory_bytes": 2**30,
         "cgroup": None,
+        "contained": [],
         "address": "127.0.0.1",
         "address_shared": True,
         "server_socket": "/state/api.sock",
@@ -201,7 +205,7 @@ RECORD = {
 def test_an_exit_record_is_told_whole() -> None:
     assert exits.outcome(RECORD) == Outcome(
         ranks=(RankEnd(0, None, 9, True, 3.5, ("a", "b"), "boom", 7, 1.5),),
-        over_memory=True, memory_limit_bytes=100, peak_memory_bytes=90, last_step=12, first_step=2, ran_s=4.0,
+        over_memory=True, memory_limit_bytes=100, peak_memory_bytes=90, last_step=12, first_step=2, ran_s=4.0, bad=("c9",),
     )  # fmt: skip
     assert exits.reports(RECORD) == (
         {"kind": "started", "n": 0, "restored": "c0", "step": 1, "bad": ["c9"], "environment": None},

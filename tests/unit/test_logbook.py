@@ -8,7 +8,7 @@ from trainmaster.model.events import Noted
 from trainmaster.model.job import Action, Cause, Failure, Job, Ledger, State, Verdict
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import Note
-from trainmaster.server.logbook import best_entries, job_entries, mentioned, note_entry, storable_text
+from trainmaster.server.logbook import LINKS_MAX, best_entries, job_entries, mentioned, note_entry, storable_text
 from trainmaster.testing.builders import attempt, job
 
 KILLED = Failure(Cause.KILLED, "rank 0 was killed by signal 9", rank=0, signal=9)
@@ -65,3 +65,8 @@ def test_names_of_jobs_in_a_text() -> None:
     assert mentioned(text) == ["digits-3", "ddp.v2-14", "sweep-7"]
     note = Note(7, "digits-3", Noted("ann", text, 1.0, "vision", "digits"))
     assert note_entry(note, {"digits-3", "sweep-7"}).links == ("sweep-7",)
+
+
+def test_a_note_links_to_so_many_jobs_and_no_more() -> None:
+    """A note of 64 KiB may name ten thousand, and everybody who reads the logbook would look for each of them."""
+    assert len(mentioned(" ".join(f"a-{n}" for n in range(10_000)))) == LINKS_MAX

@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import Phase, given, settings
 from test_scheduling_laws import arrival, seeds
 from test_sharing_laws import rules
@@ -78,7 +79,7 @@ def test_an_urgent_job_goes_first_even_of_the_lowest_class() -> None:
     assert line(task(0, work="production", waited_s=6 * DAY_S), urgent, workload_class=1000) == ["j9", "j0"]
 
 
-@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(40, 400), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 @pytest.mark.parametrize("name", ["multifactor", "fair-share"])
 def test_each_start_is_of_who_is_first_by_all_that_started_before(name: str, seed: int) -> None:

@@ -89,3 +89,21 @@ def test_what_the_server_refuses_is_a_result(
     deadline(lambda: it.idle, "its end")
     wanted = [("not_kept", {"what": "artifact", "name": "plot.png", "why": told})]
     assert list(it.results) == (wanted if told else [])
+
+
+def test_a_store_that_is_away_for_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: an upload is tried for an hour; a person should know before, and when it has succeeded."""
+    monkeypatch.setattr(remote, "TELL_AFTER_S", 0.0)
+    monkeypatch.setattr(remote, "_BACKOFF_S", 0.001)
+    away, told = remote.Remote(launch(tmp_path)), list[str]()
+    away.waiting = told.append
+    answers: list[Any] = [ConnectionRefusedError(111, "refused"), TimeoutError("late"), "ok"]
+
+    def once() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    assert away._trying("commit it", once) == "ok"
+    assert told == ["the store or the server does not answer (ConnectionRefusedError); it is tried again", ""]

@@ -60,7 +60,7 @@ def test_strategies(strategy: str | None, taken: int) -> None:
     for node, shape in ((1, Shape(5, 0, (), 4000)), (2, Shape(2, 0, (), 8000, 16)), (3, Shape(4, 0, (), 4000))):
         held = task(ask_of(1, shape), seq=node)
         running[held.id] = Run(held, space.take(held.kind.ask, [node]), 0.0)
-    past = Past(0, kind_of(ask_of(1, Shape(3, 0, (), 1000))), 1.0, 1.0)
+    past = Past(0, kind_of(ask_of(1, Shape(3, 0, (), 1000))), 1.0)
     one = task(ask_of(1, Shape(1, 0, (), 4000, 8)), Wish(strategy))
     plan, _ = cycle(Snapshot(0.0, sites, {one.id: one}, running, ended=[past] * 200), FIFO)
     assert nodes(plan) == (taken,)

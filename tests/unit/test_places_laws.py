@@ -4,6 +4,7 @@ from itertools import combinations
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import Phase, example, given, settings
 from test_scheduling_laws import History, assert_nobody_is_delayed, occupied, seeds, started, thought
 from test_sharing_laws import Shared
@@ -79,7 +80,7 @@ def in_one(snapshot: Snapshot, nodes: tuple[int, ...], level: str) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(3, 60), deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(seed=seeds)
 @example(seed=60)  # one arrives that would wait for a better place, behind one of its kind that no longer does
 def test_a_gang_is_in_one_domain_whatever_is_remembered(name: str, seed: int) -> None:
@@ -106,7 +107,7 @@ def test_a_gang_is_in_one_domain_whatever_is_remembered(name: str, seed: int) ->
 
 
 @pytest.mark.parametrize("name", ["fifo", "sjf"])
-@settings(max_examples=50, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(16, 300), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_can_start_where_its_spec_permits_does(name: str, seed: int) -> None:
     """Every choice of nodes is tried for everybody who was left waiting."""
@@ -129,7 +130,7 @@ def test_who_can_start_where_its_spec_permits_does(name: str, seed: int) -> None
                 assert not led or (ask.within is not None and not in_one(snapshot, nodes, ask.within)), "it could start"
 
 
-@settings(max_examples=50, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(16, 300), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_has_a_reservation_starts_then(seed: int) -> None:
     """When those that run end as is thought and nobody comes, the first in order starts no later than it was told."""
@@ -149,7 +150,7 @@ def test_who_has_a_reservation_starts_then(seed: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 3, 100])
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(8, 150), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_no_reservation_is_delayed_by_who_starts(depth: int, seed: int) -> None:
     assert_nobody_is_delayed(Wishing(Random(seed), POLICIES["conservative"]), depth)

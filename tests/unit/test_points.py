@@ -1,5 +1,6 @@
 """Metric points that wait for the server: none is lost and none comes twice, whoever is away, full or killed."""
 
+import errno
 import fcntl
 import json
 import os
@@ -8,9 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from effort import examples
 
-from trainmaster.agent import points
+from trainmaster import troubles
+from trainmaster.agent import pointfile, points
 from trainmaster.agent.points import Points
+from trainmaster.agent.spool import Outbox
 from trainmaster.home import Home
 from trainmaster.ports.store import MetricPoint
 from trainmaster.server.unsent import take_up
@@ -18,11 +22,11 @@ from trainmaster.store.metrics import SqlMetricStore
 
 
 def steps_of(taken: list[tuple]) -> list[int]:  # type: ignore[type-arg]
-    return [point[2] for point in taken]
+    return [point[3] for point in taken]
 
 
 def left_steps(path: Path) -> list[int]:
-    return [step for _, _, step, _ in points.left(str(path), str(path.parent))]  # type: ignore[misc]
+    return [point.step for point in pointfile.left(str(path), str(path.parent))]
 
 
 def test_what_waits_is_in_the_file_until_it_was_sent(tmp_path: Path) -> None:
@@ -45,9 +49,11 @@ def test_a_point_keeps_its_time(tmp_path: Path) -> None:
     waiting = Points(str(tmp_path / "points.jsonl"))
     waiting.put(3, None, {"loss": 1.5, "nan": float("nan")})
     waiting.keep({})
-    ((time_s, rank, step, values),) = points.left(str(tmp_path / "points.jsonl"), str(tmp_path))
-    assert (abs(time_s - time.time()) < 5.0, rank, step, values["loss"], values["nan"] != values["nan"]) == (
-        True,
+    (left,) = pointfile.left(str(tmp_path / "points.jsonl"), str(tmp_path))
+    assert left.at_s is not None
+    assert (abs(left.time_s - time.time()) < 5.0, abs(left.at_s - time.monotonic()) < 5.0) == (True, True)
+    assert (left.n, left.rank, left.step, left.values["loss"], left.values["nan"] != left.values["nan"]) == (
+        1,
         3,
         None,
         1.5,
@@ -59,10 +65,10 @@ def test_any_number_waits_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.
     """Whatever comes in, is sent or comes back in whatever order: each arrives once, in order."""
     monkeypatch.setattr(points, "MEMORY_MAX", 50)
     monkeypatch.setattr(points, "BATCH_MAX", 20)
-    monkeypatch.setattr(points, "_CHUNK", 700)
-    monkeypatch.setattr(points, "_LINE_POINTS", 10)
-    monkeypatch.setattr(points, "_REWRITTEN_BYTES", 2000)
-    for seed in range(30):
+    monkeypatch.setattr(pointfile, "_CHUNK", 700)
+    monkeypatch.setattr(pointfile, "_LINE_POINTS", 10)
+    monkeypatch.setattr(pointfile, "_REWRITTEN_BYTES", 2000)
+    for seed in range(examples(8, 60)):
         chance = random.Random(seed)
         waiting = Points(str(tmp_path / f"{seed}.jsonl"))
         put, arrived = 0, []
@@ -82,6 +88,7 @@ def test_any_number_waits_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.
                     waiting.take()
                     waiting.put_back()
             assert len(waiting._waiting) <= 50 + 60  # and what one reading of the file brings
+        waiting.keep({})
         while not waiting.empty:
             arrived += steps_of(waiting.take())
             waiting.sent()
@@ -100,11 +107,16 @@ def test_a_full_disk_costs_only_what_memory_cannot_hold(tmp_path: Path, monkeypa
         found += steps_of(waiting.take())
         waiting.sent()
     assert (found, waiting.dropped) == (list(range(50)), 10)
+    outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "file" / "points.jsonl"))
+    for step in range(60):
+        outbox.point(0, step, {})
+    outbox.keep({})
+    assert [report["topic"] for report in outbox.batch()[0]] == ["metrics dropped"]
 
 
 def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(points, "MEMORY_MAX", 10)
-    monkeypatch.setattr(points, "FILE_MAX_BYTES", 4000)
+    monkeypatch.setattr(pointfile, "FILE_MAX_BYTES", 4000)
     waiting = Points(str(tmp_path / "points.jsonl"))
     for step in range(200):
         waiting.put(0, step, {"loss": 1.0})
@@ -127,10 +139,12 @@ def test_what_a_killed_agent_had_not_read_is_read_for_it(tmp_path: Path) -> None
     waiting = Points(str(tmp_path / "points.jsonl"))
     waiting.put(1, 1, {"loss": 1.0})
     waiting.keep({"rank1.sdk": len(sdk(1)), "role-eval-b.sdk": 0})
-    found = [point[1:] for point in points.left(str(tmp_path / "points.jsonl"), str(tmp_path))]
-    assert found == [(1, 1, {"loss": 1.0}), (1, 2, {"loss": 2.0}), (0, 7, {"eval-b/loss": 7.0})]
+    found = [
+        (left.n, left.rank, left.step, left.values) for left in pointfile.left(str(tmp_path / "points.jsonl"), str(tmp_path))
+    ]
+    assert found == [(1, 1, 1, {"loss": 1.0}), (2, 1, 2, {"loss": 2.0}), (3, 0, 7, {"eval-b/loss": 7.0})]
     (tmp_path / "exit.json").touch()  # one that ended by itself had read it all
-    assert [point[2] for point in points.left(str(tmp_path / "points.jsonl"), str(tmp_path))] == [1]
+    assert left_steps(tmp_path / "points.jsonl") == [1]
 
 
 class Left:
@@ -168,8 +182,28 @@ def test_the_server_takes_up_what_agents_left(tmp_path: Path) -> None:
 def test_what_no_agent_writes_is_put_aside(tmp_path: Path) -> None:
     world = Left(tmp_path)
     path = world.agent("a-1.1/n0", 1)
-    path.write_text('{"points": [[1.0, 2.0, 0, 5, ["loss"]]]}\n')
+    path.write_text('{"points": [[1.0, 2.0, 0, 5, ["loss"]]], "read": {}}\n')
     assert (take_up(world.home, world.metrics), os.listdir(path.parent)) == (0, ["a-1.1~n0.unreadable"])
+
+
+def test_what_cannot_be_read_now_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Left(tmp_path)
+    path, other = world.agent("a-1.1/n0", 1), world.agent("b-1.1/n0", 2)
+    left = pointfile.left
+
+    def broken(name: str, directory: str) -> list[pointfile.Left]:
+        if name == str(path):
+            raise OSError(errno.EIO, "Input/output error")
+        return left(name, directory)
+
+    monkeypatch.setattr(pointfile, "left", broken)
+    assert (take_up(world.home, world.metrics), path.exists(), other.exists()) == (1, True, False)
+    assert [(one.topic, "a-1.1/n0" in one.text) for one in troubles.own.said()] == [("metrics", True)]
+    monkeypatch.undo()
+    assert (take_up(world.home, world.metrics), list(troubles.own.said())) == (1, [])
+    world.agent("c-1.1/n0", 3)
+    monkeypatch.setattr(os, "open", lambda *given: (_ for _ in ()).throw(OSError(errno.EMFILE, "Too many open files")))
+    assert take_up(world.home, world.metrics) == 0  # whether its agent is gone is not known
 
 
 def test_a_living_agents_points_are_its_own(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from math import inf
 from random import Random
 
 import pytest
+from effort import examples, nightly
 from hypothesis import Phase, given, settings
 from test_scheduling_laws import History, seeds
 
@@ -34,7 +35,7 @@ def foresight(*ended: Past, running: tuple[Run, ...] = (), now_s: float = 0.0) -
 
 
 def over(seq: int, of: Kind, ran_s: float) -> Past:
-    return Past(seq, of, ran_s, 0.0)
+    return Past(seq, of, ran_s)
 
 
 def test_before_anything_is_known_it_is_an_hour_or_a_part_of_the_limit() -> None:
@@ -108,7 +109,7 @@ def test_a_neighbour_that_runs_on_and_on_says_that_it_takes_long() -> None:
 
 
 @pytest.mark.parametrize("batch", [predict._BATCH, 3])  # how much longer the past is than what is not looked at yet
-@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(20, 400), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_followed_knows_the_same_as_who_has_just_come(batch: int, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -141,7 +142,7 @@ def flood(work: str) -> Trace:
     return Trace("flood", (*jobs[:12], long._replace(submit_s=jobs[11].submit_s), *jobs[12:]), processors(4))
 
 
-@pytest.mark.parametrize("work", ["training", "trial"])
+@pytest.mark.parametrize("work", ["training", pytest.param("trial", marks=nightly)])
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_nobody_waits_for_ever_while_jobs_end_that_are_like_it(name: str, work: str) -> None:
     replay = Replay(flood(work), POLICIES[name], Settings(exact=POLICIES[name].exact))

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.lifecycle.machine import apply
 from trainmaster.model.checkpoints import Checkpoint, Part
+from trainmaster.model.events import AttemptEnded, NodeEnded, NodeStarted, Placed, Submitted
 from trainmaster.model.job import (
     Action,
     Attempt,
@@ -67,6 +70,8 @@ RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, Ledger.INFRASTRUCTURE)
         (ended(of(OK), stopping_for=StopFor.SHRINK, state=State.STOPPING), FINISHED),
         (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.SHRINK), (Action.REQUEUE, State.QUEUED, Cause.SHRUNK, Ledger.NONE)),
         (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.LIMIT), (Action.STOP, State.FAILED, Cause.TIME_LIMIT, Ledger.NONE)),
+        (ended(Outcome(), stopping_for=StopFor.START), (Action.RESTART, State.QUEUED, Cause.START_LIMIT, Ledger.INFRASTRUCTURE)),
+        (ended(Outcome(launch_error="no such file"), stopping_for=StopFor.START), (Action.STOP, State.FAILED, Cause.LAUNCH, Ledger.NONE)),
         (ended(of(OK), stopping_for=StopFor.CANCEL), (Action.FINISH, State.CANCELLED, Cause.CANCELLED, Ledger.NONE)),
         (ended(of(KILLED)), RESTARTED),
         (ended(of(FAILED, KILLED)), RESTARTED),  # killed within a second of the first failure: that explains it
@@ -80,7 +85,7 @@ RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, Ledger.INFRASTRUCTURE)
         (ended(of(RankEnd(0, signal=9), over_memory=True)), (Action.STOP, State.FAILED, Cause.OUT_OF_MEMORY, Ledger.NONE)),
         (ended(Outcome(lost=True)), (Action.RESTART, State.QUEUED, Cause.AGENT_LOST, Ledger.INFRASTRUCTURE)),
         (ended(Outcome(launch_error="no such file: trian.py")), (Action.STOP, State.FAILED, Cause.LAUNCH, Ledger.NONE)),
-        (ended(Outcome(lost=True, launch_error="fork: no memory")), (Action.RESTART, State.QUEUED, Cause.LAUNCH, Ledger.INFRASTRUCTURE)),
+        (ended(Outcome(lost=True, machine_error="fork: no memory")), (Action.RESTART, State.QUEUED, Cause.MACHINE, Ledger.INFRASTRUCTURE)),
         (ended(of(FAILED, port_in_use=True)), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, Ledger.NONE)),
         (ended(of(FAILED, port_in_use=True), number=9), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, Ledger.INFRASTRUCTURE)),
         (ended(of(KILLED), restarts_infrastructure=20), (Action.STOP, State.FAILED, Cause.KILLED, Ledger.NONE)),
@@ -124,3 +129,91 @@ def test_the_ledger_of_program_restarts_is_bounded() -> None:
 def test_back_off_is_none_at_first_then_grows_within_its_bound(restarts: int, seed: int) -> None:
     delay_s = backoff_s(restarts, Random(seed))
     assert (delay_s == 0.0) if restarts == 0 else (1.5 <= delay_s <= 1.25 * BACKOFF_MAX_S)
+
+
+def test_a_machine_error_is_restarted_with_its_cause_whatever_the_rest_of_the_gang_did() -> None:
+    """R3: 49 infrastructure restarts were left, and the job failed for good."""
+    no_fork = Outcome(machine_error="could not start a rank: fork")
+    for others in ((), (of(RankEnd(0, exit_code=1, ended_after_s=30.0)),), (Outcome(launch_error="command not found"),)):
+        verdict = judge(ended(*others, no_fork), Random(0))
+        host = f"node{len(others)}"
+        assert (verdict.action, verdict.ledger) == (Action.RESTART, Ledger.INFRASTRUCTURE)
+        assert verdict.failure is not None
+        assert (verdict.failure.cause, verdict.failure.message) == (
+            Cause.MACHINE, f"could not be started on {host}: could not start a rank: fork",
+        )  # fmt: skip
+
+
+def gang(*parts: tuple[float, Outcome]) -> Job:
+    """A gang whose nodes' ends came on record at these times."""
+    job = ended(*(outcome for _, outcome in parts))
+    assert job.attempt is not None
+    nodes = tuple(replace(node, ended_s=at_s) for node, (at_s, _) in zip(job.attempt.nodes, parts, strict=True))
+    return replace(job, attempt=replace(job.attempt, nodes=nodes))
+
+
+@given(st.floats(-1000.0, 1000.0), st.booleans())
+def test_a_kill_on_one_node_explains_the_failures_of_others_whenever_their_agents_began(skew_s: float, kill_recorded_first: bool) -> None:
+    """R14: times of two nodes were compared, and the failure of a machine became the program's, for good."""
+    killed, closed = of(replace(KILLED, ended_after_s=100.0)), of(replace(FAILED, rank=1, ended_after_s=100.6 + skew_s))
+    order = (10.0, 11.0) if kill_recorded_first else (11.0, 10.0)
+    assert judged(gang((order[0], killed), (order[1], closed))) == RESTARTED
+
+
+@given(st.floats(0.0, 1e6), st.floats(0.0, 1e6))
+def test_of_two_nodes_programs_the_one_that_failed_first_is_blamed(began_s: float, other_began_s: float) -> None:
+    """R14: node 1 failed 8 s before node 0; its end came on record later, since its last checkpoint took time."""
+    late = of(replace(FAILED, ended_after_s=began_s), failed_ago_s=1.0, last_step=1)
+    first = of(replace(FAILED, rank=1, ended_after_s=other_began_s), failed_ago_s=12.0, last_step=1)
+    failure = judge(gang((100.0, late), (103.0, first)), Random(0)).failure
+    assert failure is not None
+    assert failure.rank == 1
+
+
+def through(code: int) -> RankEnd:
+    return RankEnd(0, exit_code=code, ended_after_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("end", "more", "cause", "message"),
+    [
+        (through(137), {}, Cause.KILLED, "rank 0 exited with code 137: a program that it ran was killed by SIGKILL, not by us (the kernel does so when memory is short)"),
+        (through(143), {}, Cause.KILLED, "rank 0 exited with code 143: a program that it ran was killed by SIGTERM, not by us"),
+        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139: a program that it ran crashed with SIGSEGV; not restarted: it made no progress"),
+        (through(130), {}, Cause.PROGRAM, "rank 0 exited with code 130; not restarted: it made no progress"),
+        (RankEnd(0, signal=9), {}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us"),
+        (RankEnd(0, signal=9), {"killed_for_memory": True}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us: the kernel counted a kill for want of memory; use less, or ask for more (--memory)"),
+    ],
+)  # fmt: skip
+def test_a_kill_is_known_through_a_shell_and_by_the_kernel_s_own_count(end: RankEnd, more: dict[str, Any], cause: Cause, message: str) -> None:
+    """R23: exit 137 was the program's fault, without a word."""
+    failure = judge(ended(of(end, **more)), Random(0)).failure
+    assert failure is not None
+    assert (failure.cause, failure.message) == (cause, message)
+
+
+def lived(outcome: Outcome, restarts: int = 20, started_s: float = 2.0) -> tuple[int, str]:
+    """Attempts until the end of a job whose every attempt ends so, and what it ends with."""
+    spec, share = JobSpec("true", restarts=Restarts(0, restarts)), Allocation((NodeShare("a", "127.0.0.1", 1.0),))
+    job, _ = apply(None, "x-1", Submitted(1, spec, Origin(), CodeCopy(), 1.0), 1.0)
+    for number in range(1, 100):
+        for event in (Placed(number, share), NodeStarted(number, 0), NodeEnded(number, 0, outcome)):
+            job, _ = apply(job, "x-1", event, started_s)
+        job, _ = apply(job, "x-1", AttemptEnded(number, judge(job, Random(number))), started_s)
+        if job.state.ended:
+            return number, job.reason
+    raise AssertionError("it was never given up")
+
+
+def test_a_program_that_kills_itself_is_given_up() -> None:
+    """R23: with --restarts 0 it had 13 attempts, and then more."""
+    assert lived(of(RankEnd(0, signal=9))) == (6, "rank 0 was killed by SIGKILL, not by us; not restarted: 6 times in a row it made no progress")
+    assert lived(of(through(137)))[0] == 6
+    assert lived(Outcome(lost=True))[0] == 6
+    assert lived(of(RankEnd(0, signal=9), ran_s=3600.0, last_step=5))[0] == 7  # the first got as far as step 5
+
+
+def test_what_is_no_sign_of_the_program_is_restarted_as_often_as_the_spec_says() -> None:
+    assert lived(Outcome(machine_error="the store is away"))[0] == 21
+    assert lived(of(RankEnd(0, signal=9), ran_s=3600.0))[0] == 21  # it tells no steps, so nobody knows how far it came
+    assert lived(Outcome(lost=True, declared_lost="a was declared lost by ann"))[0] == 21

@@ -6,6 +6,7 @@ from math import comb
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_scheduling_laws import History
@@ -61,7 +62,7 @@ def sizes(offered: int, below: int) -> Iterator[int]:
 
 @pytest.mark.parametrize("ahead_max", [remedies.AHEAD_MAX, 1])
 @pytest.mark.parametrize("policy", ["fifo", "easy", "fair-share"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(8, 150), deadline=None)
 @given(seed=seeds)
 def test_the_changes_let_it_start_and_no_smaller_set_does(policy: str, ahead_max: int, seed: int) -> None:
     snapshot = lived(seed, policy)

@@ -1,7 +1,11 @@
 """What a start finds: the best checkpoint that verifies, what is known good, and the rest set aside."""
 
+import builtins
+import errno
 import os
 import pickle
+import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +13,16 @@ import pytest
 from launches import launch, resume_point, tree, write
 from waiting import deadline
 
+from trainmaster.agent import putback
 from trainmaster.agent.collect import Collector
 from trainmaster.agent.restore import Restored, restore
 from trainmaster.wire.launch import Launch, ResumePoint
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses between the tries, shorter: there are as many."""
+    monkeypatch.setattr(putback, "PAUSES_S", (0.001,) * len(putback.PAUSES_S))
 
 
 def committed(root: Path, path: str, files: dict[str, bytes]) -> list[ResumePoint]:
@@ -98,15 +109,11 @@ def damage(points: list[ResumePoint], how: str) -> None:
         stored.write_bytes(bytes(255 - byte for byte in stored.read_bytes()))
     elif how == "cut":
         os.truncate(stored, 3)
-    elif how == "missing":
-        stored.unlink()
     elif how == "manifest":
         (part / "MANIFEST.json").write_text("{}")
-    elif how == "part":
-        part.rename(part.with_name("gone"))
 
 
-@pytest.mark.parametrize("how", ["flipped", "cut", "missing", "manifest", "part"])
+@pytest.mark.parametrize("how", ["flipped", "cut", "manifest"])
 def test_a_corrupt_one_falls_back_to_the_one_before(tmp_path: Path, how: str) -> None:
     points = committed(tmp_path, "out/step_*.pkl", STEPS)
     damage(points, how)
@@ -115,24 +122,136 @@ def test_a_corrupt_one_falls_back_to_the_one_before(tmp_path: Path, how: str) ->
         "0001-00002", 50, ["0001-00003"], "out/step_50.pkl", str(tmp_path / "elsewhere" / "out")
     )
     assert contents(tmp_path / "elsewhere") == {"out/step_50.pkl": 50}
-    if how in ("manifest", "part"):  # on its own node too: what cannot be verified goes aside
+    if how == "manifest":  # on its own node too: what cannot be verified goes aside
         assert restore({**orders, "work": str(tmp_path / "work")}).id == "0001-00002"
         assert contents(tmp_path / "work") == {"out/step_25.pkl": 25, "out/step_50.pkl": 50}
 
 
-def test_when_all_are_corrupt_it_begins_anew(tmp_path: Path) -> None:
+def test_when_all_are_corrupt_it_does_not_begin_anew(tmp_path: Path) -> None:
+    """R1: with checkpoints on record only a person's word starts a job from the beginning."""
     points = committed(tmp_path, "ckpt.pkl", {"ckpt.pkl": pickle.dumps(25)})
     damage(points, "manifest")
-    assert restore(second(tmp_path, "ckpt.pkl", points)) == Restored(bad=["0001-00001"])
-    assert contents(tmp_path / "work") == {}
-
-
-def test_a_store_out_of_reach_says_nothing_about_checkpoints(tmp_path: Path) -> None:
-    points = committed(tmp_path, "ckpt.pkl", {"ckpt.pkl": pickle.dumps(25)})
-    (tmp_path / "blobs").rename(tmp_path / "unmounted")
-    with pytest.raises(FileNotFoundError, match="cannot be reached"):
-        restore(second(tmp_path, "ckpt.pkl", points))
+    found = Restored()
+    with pytest.raises(ValueError, match=r"every checkpoint on record is corrupt.*0001-00001.*tm requeue digits-1"):
+        restore(second(tmp_path, "ckpt.pkl", points), found)
+    assert found == Restored(bad=["0001-00001"])
     assert contents(tmp_path / "work") == {"ckpt.pkl": 25}
+
+
+def test_a_pipe_where_the_checkpoint_was_is_set_aside(tmp_path: Path) -> None:
+    """Opened to be compared with the store, a pipe would hold the start for ever."""
+    points = committed(tmp_path, "out/step_*.pkl", STEPS)
+    place = tmp_path / "work" / "out" / "step_75.pkl"
+    place.unlink()
+    os.mkfifo(place)
+    assert restore(second(tmp_path, "out/step_*.pkl", points)).step == 75
+    assert pickle.loads(place.read_bytes()) == 75
+    assert stat.S_ISFIFO((tmp_path / "work.aside" / "2" / "out" / "step_75.pkl").lstat().st_mode)
+
+
+def test_links_in_a_checkpoint_come_back(tmp_path: Path) -> None:
+    """`latest` within a directory, and one that leads nowhere: as they were, and followed by nobody."""
+    orders, work = launch(tmp_path, checkpoint_path="run-*"), tmp_path / "work"
+    work.mkdir()
+    made = Collector(orders)
+    made.prime()
+    made.scan(lambda _: None, True, frozenset())
+    write(work / "new" / "step-10" / "model.bin", "weights")
+    for name, target in (("latest", "step-10"), ("away", "/nowhere/at/all"), ("step-10/model", "model.bin")):
+        (work / "new" / name).symlink_to(target)
+    os.utime(work / "new", (1, 1))
+    (work / "new").rename(work / "run-1")
+    staged = deadline(lambda: made.scan(lambda _: None, True, frozenset()) or None, "the directory renamed into place")
+    again = launch(tmp_path, attempt=2, checkpoint_path="run-*", resume=[resume_point(orders["checkpoint_store"], staged[0])])
+    for spoil in (lambda: shutil.rmtree(work), (work / "run-1" / "latest").unlink):
+        spoil()
+        assert restore(again).step == 1
+        assert (work / "run-1" / "latest" / "model.bin").read_text() == "weights"
+        links = {name: os.readlink(work / "run-1" / name) for name in ("latest", "away")}
+        assert links == {"latest": "step-10", "away": "/nowhere/at/all"}
+        assert (work / "run-1" / "step-10" / "model").read_text() == "weights"
+
+
+def unmount(root: Path, points: list[ResumePoint]) -> None:
+    (root / "blobs").rename(root / "unmounted")
+
+
+def lose_part(root: Path, points: list[ResumePoint]) -> None:
+    part = Path(points[0]["root"]) / "n0"
+    part.rename(part.with_name("gone"))
+
+
+def lose_file(root: Path, points: list[ResumePoint]) -> None:
+    next((Path(points[0]["root"]) / "n0").rglob("*.pkl")).unlink()
+
+
+@pytest.mark.parametrize("fault", [unmount, lose_part, lose_file])
+def test_what_cannot_be_read_is_not_corrupt(tmp_path: Path, fault: Any) -> None:
+    """R1: nothing is called bad, nothing older or from the beginning is taken, nothing in the work directory is touched."""
+    points = committed(tmp_path, "out/step_*.pkl", STEPS)
+    write(tmp_path / "work" / "out" / "step_75.pkl", "written over")
+    fault(tmp_path, points)
+    before, found, told = tree(tmp_path), Restored(), list[str]()
+    with pytest.raises(putback.Unread, match=r"checkpoint 0001-00003 of step 75 could not be read: .*No such file") as failed:
+        restore(second(tmp_path, "out/step_*.pkl", points), found, told.append)
+    assert (failed.value.errno, found.bad, found.doubted, found.id) == (errno.ENOENT, [], ["0001-00003"], None)
+    assert [text[:38] for text in told] == ["tries again to put its checkpoint back"]
+    assert tree(tmp_path) == before
+
+
+def failing(store: str, number: int, times: int, calls: list[str]) -> Any:
+    """`open` that fails for what lies in the store, the first `times` calls."""
+    real = builtins.open
+
+    def opened(path: Any, *more: Any, **named: Any) -> Any:
+        if str(path).startswith(store):
+            calls.append(str(path))
+            if len(calls) <= times:
+                raise OSError(number, os.strerror(number), str(path))
+        return real(path, *more, **named)
+
+    return opened
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE])
+def test_a_store_in_trouble_for_a_moment_costs_nothing(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1: an error of the store is tried again; the newest checkpoint is put back once it can be read."""
+    points = committed(tmp_path, "out/step_*.pkl", STEPS)
+    orders = second(tmp_path, "out/step_*.pkl", points, work=str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(builtins, "open", failing(orders["checkpoint_store"], number, 5, []))
+    assert restore(orders) == Restored("0001-00003", 75, [], "out/step_75.pkl", str(tmp_path / "elsewhere" / "out"))
+    monkeypatch.setattr(builtins, "open", failing(orders["checkpoint_store"], number, 10**6, []))
+    with pytest.raises(putback.Unread):
+        restore({**orders, "work": str(tmp_path / "third")})
+
+
+def test_all_good_checkpoints_are_tried(tmp_path: Path) -> None:
+    """R7: the newest three of five are corrupt; the two before are whole."""
+    steps = {f"out/step_{step}.pkl": pickle.dumps(step) for step in range(1, 6)}
+    points = committed(tmp_path, "out/step_*.pkl", steps)
+    for at in range(3):
+        damage(points[at:], "flipped")
+    found = restore(second(tmp_path, "out/step_*.pkl", points, work=str(tmp_path / "elsewhere")))
+    assert (found.id, found.step, found.bad) == ("0001-00002", 2, ["0001-00005", "0001-00004", "0001-00003"])
+
+
+def test_a_name_that_is_not_utf_8_comes_back(tmp_path: Path) -> None:
+    """R5: its bytes survive the manifest and the store."""
+    orders, work = launch(tmp_path, checkpoint_path="out/*-*"), tmp_path / "work"
+    made, name = Collector(orders), os.fsdecode(b"caf\xe9\xff.bin")
+    (work / "out").mkdir(parents=True)
+    made.prime()
+    made.scan(lambda _: None, True, frozenset())
+    write(work / "part" / name, "latin")
+    os.utime(work / "part", (1, 1))
+    (work / "part").rename(work / "out" / "ck-5")
+    staged = deadline(lambda: made.scan(lambda _: None, True, frozenset()) or None, "the directory renamed into place")
+    elsewhere = tmp_path / "elsewhere"
+    points = [resume_point(orders["checkpoint_store"], staged[0])]
+    found = restore(second(tmp_path, "out/*-*", points, work=str(elsewhere)))
+    assert (found.step, found.path, tree(elsewhere)) == (5, "out/ck-5", {f"out/ck-5/{name}": "latin"})
 
 
 def test_directories_are_put_back_whole(tmp_path: Path) -> None:
@@ -172,3 +291,48 @@ def test_sdk_checkpoints_get_a_directory_of_their_own(tmp_path: Path) -> None:
         assert tree(place) == {"deep/model.pt": "m"}
         assert tree(tmp_path / "work") == {}
         (place / "deep" / "model.pt").write_text("changed by the program")
+
+
+def test_a_sparse_file_stays_sparse(tmp_path: Path) -> None:
+    """R24: 64 MiB with nothing in them take no room in the store, nor when they are put back."""
+    path = write(tmp_path / "work" / "out" / "s-1.bin.tmp", "head")
+    with path.open("r+b") as file:
+        file.truncate(64 << 20)
+        file.seek(33 << 20)
+        file.write(b"middle")
+    if path.stat().st_blocks * 512 > 2 << 20:
+        pytest.skip("this file system has no sparse files")
+    orders = launch(tmp_path, checkpoint_path="out/*.bin")
+    made = Collector(orders)
+    made.prime()
+    made.scan(lambda _: None, True, frozenset())
+    path.rename(path.with_suffix(""))
+    staged = deadline(lambda: made.scan(lambda _: None, True, frozenset()) or None, "the file renamed into place")
+    elsewhere = tmp_path / "elsewhere"
+    points = [resume_point(orders["checkpoint_store"], staged[0])]
+    assert restore(second(tmp_path, "out/*.bin", points, work=str(elsewhere))).step == 1
+    stored = next((tmp_path / "blobs").rglob("s-1.bin"))
+    for copy in (stored, elsewhere / "out" / "s-1.bin"):
+        assert (copy.stat().st_size, copy.stat().st_blocks * 512 < 4 << 20) == (64 << 20, True)
+        assert copy.read_bytes() == (tmp_path / "work" / "out" / "s-1.bin").read_bytes()
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("path", ["out/step_*.pkl", "out/deep/step_*.pkl"])
+def test_what_is_in_the_way_of_a_checkpoint_is_a_persons_to_move(tmp_path: Path, path: str, linked: bool) -> None:
+    """It stays where it is, and those who look are told what it is and what to do; then the next try goes on."""
+    points = committed(tmp_path, path, {path.replace("*", "7"): pickle.dumps(7)})
+    place, told = tmp_path / "work" / "out", list[str]()
+    shutil.rmtree(place)
+    if linked:
+        place.symlink_to(tmp_path / "away")
+        what = "is a link that leads to no directory: mount what it leads to, or move the link away, and the next try goes on"
+    else:
+        write(place, "a file")
+        what = "is no directory, and one must be there: move it away, and the next try goes on"
+    with pytest.raises(putback.InTheWay) as raised:
+        restore(second(tmp_path, path, points), tell=told.append)
+    assert (str(raised.value), told) == (f"{place} {what}", [f"tries again to put its checkpoint back: {place} {what}"])
+    assert tree(tmp_path / "work")["out"] == (f"-> {tmp_path}/away" if linked else "a file")
+    place.rename(tmp_path / "work" / "out.old")
+    assert restore(second(tmp_path, path, points)).id == points[0]["id"]

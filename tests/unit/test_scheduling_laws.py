@@ -5,6 +5,7 @@ from itertools import combinations
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ class History:
                 run = self.end(id)
                 task = run.at(self.now_s)
                 if rng.random() < 0.9:  # else it was cancelled before it had run
-                    self.ended.append(Past(task.seq, task.kind, task.attained_s, self.now_s, on=run.grant.ask))
+                    self.ended.append(Past(task.seq, task.kind, task.attained_s, on=run.grant.ask))
             for id in [id for id in self.waiting if rng.random() < 0.05]:
                 del self.waiting[id]
                 self.changes = self.changes.note(LEFT, id)
@@ -114,7 +115,7 @@ def occupied(sites: tuple[Site, ...], running: dict[str, Run]) -> Space:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(5, 100), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_a_carry_is_only_a_cache_and_capacity_is_never_exceeded(name: str, seed: int) -> None:
     rng = Random(seed)
@@ -148,7 +149,7 @@ def started(plan: Plan) -> set[str]:
     return {one.job for one in plan.placements} | {one.job for one in plan.handovers}
 
 
-@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(14, 300), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed: int) -> None:
     rng = Random(seed)
@@ -209,7 +210,7 @@ def mixed(history: History, grant: Grant) -> bool:
 
 
 @pytest.mark.parametrize("depth", [2, 3, 100])
-@settings(max_examples=30, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(10, 200), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_no_reservation_is_delayed_by_who_starts_however_many_there_are(depth: int, seed: int) -> None:
     assert_nobody_is_delayed(History(Random(seed), POLICIES["conservative"]), depth)
@@ -242,7 +243,7 @@ def could_start(snapshot: Snapshot, history: History, both: tuple[Task, Task], a
     return False
 
 
-@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(14, 300), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_nobody_makes_way_who_was_not_needed_or_is_ahead(seed: int) -> None:
     rng = Random(seed)

@@ -133,7 +133,7 @@ def test_a_large_job_is_not_starved_by_small_ones_though_nobody_says_how_long() 
     for now_s in range(int(NOW_S), int(NOW_S) + 50_000, 200):
         for id in [id for id, end_s in ends.items() if end_s <= now_s]:
             gone = running.pop(id)
-            over.append(Past(gone.task.seq, gone.task.kind, now_s - gone.placed_s, now_s))
+            over.append(Past(gone.task.seq, gone.task.kind, now_s - gone.placed_s))
             del ends[id]
         small = [task(now_s + i, "speech", 1)._replace(since_s=float(now_s)) for i in range(2)]
         waiting = {one.id: one for one in (large, *small)}
@@ -174,7 +174,7 @@ def test_a_reservation_behind_a_hand_over_does_not_count_on_what_was_handed_over
 
 
 def test_predicted_lets_in_who_is_probably_gone_in_time_until_somebody_has_waited_for_days() -> None:
-    over = tuple(Past(seq, task(seq, "speech", 8).kind, 3600.0, NOW_S) for seq in range(100, 130))
+    over = tuple(Past(seq, task(seq, "speech", 8).kind, 3600.0) for seq in range(100, 130))
     busy = run(task(20, "speech", 8), 0)  # thought to hold its node for 6,200 s more: twice the 3,600, less what it has run
     small = task(30, "speech", 8)
     for waited_s, starts in ((600.0, ["speech-30"]), (4 * 86_400.0, [])):

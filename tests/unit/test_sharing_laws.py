@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_scheduling_laws import History, occupied, seeds, started
@@ -110,7 +111,7 @@ def amount(sites: tuple[Site, ...], run: Run, resource: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["fair-share", "multifactor", "srtf", "least-attained", "easy"])
-@settings(max_examples=20, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(6, 100), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_quotas_hold_and_what_is_promised_comes(name: str, seed: int) -> None:
     rng = Random(seed)
@@ -138,7 +139,7 @@ def test_quotas_hold_and_what_is_promised_comes(name: str, seed: int) -> None:
                 assert project.running_per_member_max is None or len(own) <= project.running_per_member_max
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(20, 400), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_nobody_is_stopped_without_right_and_no_two_stop_each_other_in_turn(seed: int) -> None:
     rng = Random(seed)
@@ -167,7 +168,7 @@ def test_nobody_is_stopped_without_right_and_no_two_stop_each_other_in_turn(seed
         history.act(plan)
 
 
-@settings(max_examples=30, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(10, 200), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_pools_of_different_policies_are_planned_beside_each_other(seed: int) -> None:
     """The laws of capacity and quota hold over all of them; every job that waits is told why; who could never start, too."""
@@ -209,7 +210,7 @@ class Alike(Shared):
 def test_those_who_are_passed_over_together_would_have_been_one_by_one() -> None:
     together = 0
 
-    @settings(max_examples=20, deadline=None, phases=[Phase.generate])
+    @settings(max_examples=examples(6, 100), deadline=None, phases=[Phase.generate])
     @given(seed=seeds, depth=st.integers(1, 4))
     def law(seed: int, depth: int) -> None:
         nonlocal together

@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import Phase, example, given, settings
 from test_choices_laws import POOLS, Leaving, fits
 from test_scheduling_laws import History, occupied, seeds
@@ -85,7 +86,7 @@ def room(history: Wide, plan: Plan, gone: dict[str, Run]) -> Space:
 
 
 @pytest.mark.parametrize("name", ["fifo", "easy", "fair-share", "srtf", "least-attained"])
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(8, 150), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_nobody_gives_back_in_vain_and_nobody_is_preempted_where_that_was_enough(name: str, seed: int) -> None:
     rng = Random(seed)
@@ -119,7 +120,7 @@ def may_shrink(history: Wide, run: Run) -> bool:
 
 
 @pytest.mark.parametrize("name", ["fifo", "fair-share", "multifactor", "least-attained"])
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(8, 150), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_could_start_were_more_than_the_least_given_back_does(name: str, seed: int) -> None:
     """Under a policy that preempts nobody too; of those that wait the first, with nobody's room kept."""
@@ -137,7 +138,7 @@ def test_who_could_start_were_more_than_the_least_given_back_does(name: str, see
 
 
 @pytest.mark.parametrize("name", ["fifo", "easy", "conservative", "fair-share", "srtf"])
-@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(10, 200), deadline=None, phases=[Phase.explicit, Phase.generate])
 @example(seed=1075428)  # one that was promised another's nodes found free what a third had kept for itself
 @given(seed=seeds)
 def test_who_gives_back_goes_on_at_once_and_two_never_do_so_in_turn(name: str, seed: int) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from effort import nightly
 
 from trainmaster.cli.app import run as tm
 from trainmaster.errors import UsageError
@@ -166,6 +167,7 @@ def test_orders_that_know_durations_stand_where_others_found_them(policy: str, p
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the published traces are not here (TRAINMASTER_TRACES names their directory)")
+@nightly
 def test_the_learned_order_beats_published_ones_that_know_nothing() -> None:
     replay = Replay(load(TRACES / "muri" / "trace3.csv.gz"), POLICIES["learned"], Settings(preemption_cost_s=30.0))
     replay.run()

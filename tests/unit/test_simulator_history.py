@@ -170,7 +170,7 @@ def test_a_line_that_is_wrong_is_refused_with_its_number(tmp_path: Path, change:
     assert f":2: not a job: {said}" in caught.value.message
 
 
-@pytest.mark.parametrize("cause", [cause for cause in Cause if cause not in (Cause.TIME_LIMIT, Cause.EVICTED, Cause.SHRUNK, Cause.CANCELLED)])
+@pytest.mark.parametrize("cause", [cause for cause in Cause if cause not in (Cause.TIME_LIMIT, Cause.START_LIMIT, Cause.EVICTED, Cause.SHRUNK, Cause.CANCELLED)])
 def test_a_cause_is_read_from_what_it_is_turned_into(cause: Cause) -> None:
     told = attempt(1, nodes=("a",))
     found = classify(replace(told, nodes=(NodeRun(outcome=outcome(Try(1.0, cause), 0)),)))

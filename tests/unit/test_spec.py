@@ -273,6 +273,7 @@ SPECS = st.builds(
         counted(st.floats(0.001, 1e9)),
     ),
     time_limit_s=st.none() | st.floats(0.001, 1e8),
+    start_limit_s=st.floats(0.001, 1e8),
     checkpoint=st.builds(CheckpointSpec, st.none() | GLOBS, st.integers(1, 9), st.none() | st.just("--resume {path}"),
     st.none() | st.floats(0.001, 1e8)),
     restarts=st.builds(Restarts, st.integers(0, 9), st.integers(0, 9)),

@@ -119,7 +119,9 @@ TABLE = {
     "artifacts a text": (C + "artifacts: out/*.png\n", [("artifacts", 2, 12, "[out/*.png]")]),
     "artifact absolute": (C + "artifacts:\n  - a\n  - /b\n", [("artifacts[1]", 4, 5, None)]),
     "pattern broken": (C + "metrics: {pattern: '(?P<loss>'}\n", [("metrics.pattern", 2, 20, None)]),
-    "pattern of another dialect": (C + "metrics: {pattern: '(?<loss>.)'}\n", [("metrics.pattern", 2, 20, "(?P<loss>.)")]),
+    "pattern that looks ahead": (C + "metrics: {pattern: '(?P<loss>.)(?=x)'}\n", [("metrics.pattern", 2, 20, None)]),
+    "pattern with a back-reference": (C + "metrics: {pattern: '(?P<loss>.)(?P=loss)'}\n", [("metrics.pattern", 2, 20, None)]),
+    "pattern that is too long": (C + "metrics: {pattern: '(?P<loss>" + "." * 1000 + ")'}\n", [("metrics.pattern", 2, 20, None)]),
     "pattern with the step alone": (C + "metrics: {pattern: '(?P<step>.)'}\n", [("metrics.pattern", 2, 20, None)]),
     "mode": (C + "metrics: {mode: minimum}\n", [("metrics.mode", 2, 17, "min")]),
     # all at once, in the order of the file
@@ -212,6 +214,14 @@ def test_aliases_cannot_explode() -> None:
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"] + [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     with pytest.raises(SpecError, match="too large once its aliases are followed"):
         load_bytes("\n".join(lines).encode(), "f")
+
+
+@pytest.mark.parametrize("mark", ["command: !", "command: *", "a: &"])
+def test_a_tag_or_an_anchor_without_end_is_told_shortly(mark: str) -> None:
+    name = "t" * 500_000
+    with pytest.raises(SpecError) as caught:
+        load_bytes(f"{mark}{name} {'[*' + name + ' ]' if '&' in mark else ''}\n".encode(), "f")
+    assert len(caught.value.message) < 500
 
 
 def test_thousands_of_faults_are_told_shortly() -> None:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -157,7 +158,7 @@ def test_the_spec_that_is_broken_is_right_before() -> None:
     assert isinstance(outcome(RIGHT.encode()), JobSpec)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200, 2000), deadline=None)
 @given(st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_a_broken_spec_is_answered_with_its_places(mutations: list[Mutation], rng: random.Random) -> None:
     lines = LINES
@@ -166,7 +167,7 @@ def test_a_broken_spec_is_answered_with_its_places(mutations: list[Mutation], rn
     check("\n".join(lines).encode())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50, 500), deadline=None)
 @given(st.binary(min_size=1, max_size=8), st.integers(0, len(RIGHT)))
 def test_bytes_in_the_midst_are_answered_with_their_place(data: bytes, at: int) -> None:
     right = RIGHT.encode()

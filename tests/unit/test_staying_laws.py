@@ -8,6 +8,7 @@ from math import ceil
 from random import Random
 
 import pytest
+from effort import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_scheduling_laws import History, arrival
@@ -84,7 +85,7 @@ def starts_alone(seen: Snapshot, policy: Policy, task: Task, now_s: float, up: b
 
 
 @pytest.mark.parametrize("name", ["fifo", "easy", "fair-share", "srtf", "least-attained"])
-@settings(max_examples=10, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(4, 60), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_why_one_waits_is_true_and_a_carry_is_only_a_cache(name: str, seed: int) -> None:
     rng = Random(seed)
@@ -113,7 +114,7 @@ def test_why_one_waits_is_true_and_a_carry_is_only_a_cache(name: str, seed: int)
         history.act(plan)
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(10, 150), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_can_never_start_for_maintenance_is_known_before_it_waits(seed: int) -> None:
     rng = Random(seed)
@@ -131,7 +132,7 @@ def test_who_can_never_start_for_maintenance_is_known_before_it_waits(seed: int)
         assert may == (free and not never)
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(max_examples=examples(10, 150), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_making_the_changes_lets_it_start(seed: int) -> None:
     rng = Random(seed)

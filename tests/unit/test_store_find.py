@@ -67,6 +67,19 @@ def test_unknown(store: SqlEventStore, ref: str, hint: str) -> None:
     assert hint in refusal.value.hint
 
 
+def test_the_nearest_ids_are_looked_for_where_they_are_wanted(store: SqlEventStore) -> None:
+    _fill(store)
+    with pytest.raises(NotFoundError) as refusal:
+        store.resolve("digit-14", near=False)
+    assert "did you mean" not in refusal.value.hint
+
+
+def test_which_of_many_are_ids(store: SqlEventStore) -> None:
+    _fill(store)
+    asked = ["digits-14", "digits-ddp", "@last", "text", *(f"none-{n}" for n in range(2000)), "text-3"]
+    assert store.known(asked) == {"digits-14", "text-3"}
+
+
 def test_special_references_may_mean_nothing(store: SqlEventStore) -> None:
     for ref in ("@last", "@last-failed"):
         with pytest.raises(NotFoundError):

@@ -85,7 +85,7 @@ def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     home = Home(tmp_path)
     migrate(home)
     _run(home.inbox_db, "UPDATE alembic_version SET version_num = '9999'")
-    home.events_db.unlink()
+    home.metrics_db.unlink()
     with pytest.raises(OperationError, match="newer version"):
         migrate(home)
     assert _run(home.inbox_db, "SELECT version_num FROM alembic_version") == [("9999",)]

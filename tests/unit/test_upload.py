@@ -22,6 +22,8 @@ from trainmaster.agent import sending
 from trainmaster.agent.globs import signature
 from trainmaster.agent.stage import Check, Content, Raced, Source, stage
 from trainmaster.agent.upload import Uploader
+from trainmaster.blobs import transfers
+from trainmaster.server import bodies
 
 MIB = 1024 * 1024
 PART = 8 * MIB
@@ -247,3 +249,18 @@ def test_small_files_wait_until_they_are_staged(tmp_path: Path, far: Far) -> Non
     node.uploader.put("staged", fields)
     node.idle()
     assert far.objects == {WEIGHTS: b"x" * (PART + 1)}
+
+
+def test_a_name_that_is_not_utf_8_has_one_place_in_the_store(tmp_path: Path, far: Far) -> None:
+    """R5: the store's names are UTF-8; agent and server make the same one of a name that is not."""
+    node = Node(tmp_path, far)
+    path = node.written / os.fsdecode(b"caf\xe9.bin")
+    path.write_bytes(b"latin")
+    source = Source(str(path), f"out/{path.name}", signature(path.stat()))
+    node.uploader.put("staged", stage(node.launch, "0001-00001", Content("glob", 1, False, 1, [], [source]), Check()))
+    node.idle()
+    part = "checkpoints/digits-1/0001-00001/n0"
+    text = Path(node.launch["checkpoint_store"], "0001-00001", "n0", "MANIFEST.json").read_text("ascii")
+    assert bodies.parse([json.dumps({"manifest": text}).encode()], "a commit") == {"manifest": text}
+    assert (node.told[0][0], transfers._sizes(part, text)) == ("staged", {f"{part}/out/caf\\xe9.bin\\": 5})
+    assert list(far.objects) == [f"{part}/out/caf\\xe9.bin\\"]

@@ -4,9 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from trainmaster.control.observe import take
+from trainmaster.control.world import Batch, World
+from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Attempt, Cause, Failure, NodeRun, Outcome
+from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
-from trainmaster.server.views import advice, notes
+from trainmaster.ports.store import InboxRow
+from trainmaster.server.views import advice, notes, pending_job, starting_text
 from trainmaster.testing.builders import job
 
 DOES_NOT_LOAD = (
@@ -72,3 +77,31 @@ def test_a_program_that_does_not_load_its_checkpoint(first: Attempt, second: Att
 def test_what_to_do_about_a_failure_that_names_its_cause(line: str, told: str | None) -> None:
     failed = replace(job(), failure=Failure(Cause.PROGRAM, "rank 0 exited", last_lines=("before", line)))
     assert advice(failed) == ([told] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("reason", "since_s", "told"),
+    [
+        ("starting", 10.0, "starting"),
+        ("starting", 45.4, "starting since 45 s; its limit for this is 30 min"),
+        ("building the environment", 250.0, "starting since 4 min: building the environment; its limit for this is 30 min"),
+        (
+            "building the environment",
+            4000.0,
+            "starting since 1 h 6 min: building the environment; its limit for this is 30 min",
+        ),
+    ],
+)
+def test_a_start_that_takes_long_says_since_when_what_and_how_long_it_may(reason: str, since_s: float, told: str) -> None:
+    """R16: `tm why` said the same after a second and after an hour."""
+    starting = replace(job(), attempt=replace(attempt(1, None), placed_s=1000.0))
+    assert starting_text(starting, reason, 1000.0 + since_s) == told
+
+
+def test_a_submit_that_waits_is_shown_as_the_job_it_becomes() -> None:
+    """R24: one made from another job had no lineage until control had taken it up."""
+    it = job()
+    command = SubmitJob(it.id, it.spec, it.origin, it.code, lineage=Lineage(Relation.REQUEUE, "other-1"), member="ann")
+    row, batch = InboxRow(7, "key", it.id, 5.0, command), Batch(World(), 5.0)
+    take(batch, row)
+    assert replace(pending_job(row), reason="queued") == batch.world.jobs[it.id]

@@ -11,6 +11,7 @@ import queue
 from trainmaster.agent.remote import Absent
 from trainmaster.agent.sending import File, Sender
 from trainmaster.agent.stage import Check
+from trainmaster.wire.names import blob_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Ahead(Check):
     def placed(self, stored: str, path: str, size: int) -> None:
         """Send it, if it is worth it. `stored`: below the part, which is renamed once it is staged."""
         if size >= _BYTES:
-            self._coming.put(File(f"{self._prefix}/{stored}", path, size, os.path.join(self._place, stored)))
+            self._coming.put(File(f"{self._prefix}/{blob_name(stored)}", path, size, os.path.join(self._place, stored)))
 
     def end(self, fields: Optional[Dict[str, Any]]) -> None:
         """It is staged; None: it is not, and nothing of it is to be sent any more."""

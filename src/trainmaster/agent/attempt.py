@@ -10,12 +10,13 @@ import os
 import sys
 import time
 
-from trainmaster.agent import exit_record, outcome, spawn, tree, usage
+from trainmaster.agent import exit_record, outcome, patterns, peers, spawn, tree, usage
 from trainmaster.agent.environment import Surroundings
 from trainmaster.agent.gathering import Gathering
 from trainmaster.agent.orders import Orders
 from trainmaster.agent.output import RankOutput
 from trainmaster.agent.progress import Progress, RoleProgress
+from trainmaster.agent.remains import Remains, described
 from trainmaster.agent.stopping import Stopping
 from trainmaster.agent.system import FIRST_S, System
 from trainmaster.wire import names
@@ -35,7 +36,9 @@ _SAMPLE_S, _SAMPLE_NEAR_S = 0.5, 0.1  # between two looks at the tree; the short
 _SAMPLE_COST = 50  # a look that takes t seconds is followed by 50 t of rest
 _EXPLAINED_S = 1.0  # how long a failing exit waits for another rank's signal
 _KIN_GRACE_S = 2.0  # TERM to KILL for the others of a broken gang, and for what ranks leave behind
-_LINGER_S = 0.2  # in which what ranks leave behind may end by itself
+_LINGER_S = 0.2  # in which what ranks leave behind may end by itself, unless it may still be saving
+_SAVERS_TOLD_S = 2.0  # after which it is told that they are waited for
+_SAVERS = "every rank has ended"
 _COMMIT_MIN_S = 2.0  # for the last checkpoint, however short the grace was
 _COMMIT_MAX_S = 3600.0
 
@@ -53,7 +56,7 @@ class Attempt:
         self._outbox = self._sync.outbox
         self._sync.heartbeat = self._heartbeat
         self._progress = Progress(self._outbox)
-        pattern, log_max_bytes = self._launch["metrics_pattern"], self._launch["log_max_bytes"]
+        pattern, log_max_bytes = patterns.of_launch(self._launch, self._outbox), self._launch["log_max_bytes"]
         self._outputs = [RankOutput(rank, pattern, log_max_bytes, self._progress) for rank in self._ranks]
         for role in self._roles:
             self._outputs.append(RankOutput(role, pattern, log_max_bytes, RoleProgress(self._outbox, role.role or "")))
@@ -66,10 +69,12 @@ class Attempt:
         first = self._ranks[0].number if self._ranks else 0
         self._system = System(self._outbox, self._usage, self._devices, first)
         self._surroundings = Surroundings(self._launch) if self._ranks else None
-        self._stopping = Stopping()
+        self._stopping = Stopping(self._launch.get("contained", ()))
         self._execs: Optional[Execs] = None  # what people run beside the ranks; made for the first
         self._end = outcome.End()
         self._left_s: Optional[float] = None  # when the last rank ended
+        self._remains: Optional[Remains] = None  # and what they left behind
+        self._lingers_s = 0.0  # when to look at that again
         self._swept = False
         now_s = time.monotonic()
         self._output_every_s = _OUTPUT_MIN_S
@@ -91,16 +96,22 @@ class Attempt:
             self._surroundings.finish()
             self._end.environment = self._surroundings.digest
         self._end.peak_memory_bytes = self._usage.peak_bytes
+        self._end.warned = list(self._outbox.warned.values())
         ended = outcome.ended(self._start, self._end, self._outputs, self._progress)
-        exit_record.write(self._start.directory, ended)
+        try:
+            exit_record.write(self._start.directory, {**ended, "home": self._launch.get("home", "")})
+        except OSError as error:  # then the server's record is the only one
+            sys.stderr.write(f"the record of the end could not be written: {error}\n")
         told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
-        self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": [], "not_kept": []})
+        self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": [], "not_kept": [], "warned": []})
         self._sync.finish()
         self._outbox.points.finish()
 
     def _first_words(self) -> None:
         if not self._ranks:
             return
+        if self._launch["nodes"] > 1:
+            peers.record(self._start.directory, self._ranks)
         if self._launch["nodes"] > 1 and self._launch["node_index"] == 0 and self._start.meeting is not None:
             address, port = self._start.meeting
             self._outbox.report("rendezvous", address=address, port=port)
@@ -113,8 +124,16 @@ class Attempt:
             bad=list(restored.bad) if restored else [],
             environment=self._surroundings.digest if self._surroundings else None,
         )
+        anew = self._launch["attempt"] > 1 and self._launch["node_index"] == 0 and not self._launch["in_place"]
+        if anew and self._launch["checkpoint_path"] and (restored is None or restored.id is None):
+            self._outbox.warn("restart", "no checkpoint of it is in the store: it starts from the beginning")
+        if restored and restored.bad:
+            corrupt = f"corrupt in the store, so passed over: {', '.join(restored.bad)} (a digest differs)"
+            self._outbox.warn("restore", f"{corrupt}; checkpoint {restored.id} was put back")
         if self._surroundings is not None:
             self._surroundings.learn(self._outbox)
+        if spawn.escaped(self._ranks, self._launch):
+            self._outbox.warn("containment", "its ranks could not enter their cgroup: what they leave behind may outlive them")
 
     def _watch(self) -> None:
         """Until nothing of the ranks' trees is left."""
@@ -128,8 +147,7 @@ class Attempt:
             self._sample(now_s)
             self._tell(now_s)
             self._results()
-            if all(rank.running for rank in self._ranks):
-                self._gathering.watch(now_s)
+            self._gathering.watch(now_s)
             self._wake.wait(max(0.0, self._due_s(now_s) - time.monotonic()))
 
     @property
@@ -155,7 +173,7 @@ class Attempt:
         if self._execs is not None and self._execs.due_s is not None:
             due.append(self._execs.due_s)
         if self._left_s is not None and not self._swept:
-            due.append(self._left_s + _LINGER_S)
+            due.append(self._lingers_s)
         failed_s = self._failed_s()
         if failed_s is not None and not self._stopping.active:
             due.append(failed_s + _EXPLAINED_S)
@@ -189,10 +207,11 @@ class Attempt:
                 self._stop(now_s, _KIN_GRACE_S)
             return
         if self._left_s is None:
-            self._left_s = now_s
+            self._left_s, self._lingers_s = now_s, now_s + _LINGER_S
+            self._remains = Remains(self._launch, self._ranks, [*self._roles, *self._commands])
             for role in [*self._roles, *self._commands]:  # however they end now, it is because the ranks are over
                 role.stopped_by_us = role.stopped_by_us or role.running
-        if not self._swept and now_s >= self._left_s + _LINGER_S:
+        if not self._swept and now_s >= self._lingers_s and not self._waits_for_savers(now_s):
             self._swept = True
             if self._stopping.active:
                 self._stopping.terminate()  # born since; the grace goes on for those that still save
@@ -201,6 +220,26 @@ class Attempt:
         elif self._swept and self._roles and not self._roles_run:
             self._stopping.begin(now_s, _KIN_GRACE_S)
             self._roles = []  # their part is over
+
+    def _waits_for_savers(self, now_s: float) -> bool:
+        """Whether what well-ended ranks left may still be saving; what is ended instead is told."""
+        assert self._left_s is not None
+        assert self._remains is not None
+        if not self._well or self._stopping.active:
+            return False
+        saving, grace_s = self._remains.saving(), self._launch["grace_s"]
+        if saving and now_s < self._left_s + grace_s:
+            if now_s > self._left_s + _SAVERS_TOLD_S:
+                self._outbox.warn("processes", f"{_SAVERS}; waits for {described(saving)} for {grace_s:g} s at most")
+            self._lingers_s = now_s + _LINGER_S
+            return True
+        left = self._remains.left()
+        self._outbox.warn("processes", f"still ran when every rank had ended, and was ended: {described(left)}" if left else "")
+        return False
+
+    @property
+    def _well(self) -> bool:
+        return all(rank.exit_code == 0 and not rank.stopped_by_us for rank in self._ranks)
 
     @property
     def _roles_run(self) -> bool:
@@ -213,11 +252,9 @@ class Attempt:
         self._logged()
         found = False
         for output in self._outputs:
-            try:
-                found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
-            except OSError as error:  # the training must not end for a log that cannot be read
-                sys.stderr.write(f"{output.rank.label}: its output cannot be read: {error}\n")
-        self._outbox.points.keep(dict(output.sdk_read() for output in self._outputs))
+            found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
+        self._tell_unread()
+        self._outbox.keep(dict(output.sdk_read() for output in self._outputs))
         self._messages()
         self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
         self._output_due_s = time.monotonic() + self._output_every_s
@@ -226,14 +263,16 @@ class Attempt:
         self._system.end()
         self._logged()
         for output in self._outputs:
-            try:
-                output.finish()
-            except OSError as error:
-                sys.stderr.write(f"{output.rank.label}: the end of its output cannot be read: {error}\n")
-        self._outbox.points.keep(dict(output.sdk_read() for output in self._outputs))
+            output.finish()
+        self._tell_unread()
+        self._outbox.keep(dict(output.sdk_read() for output in self._outputs))
         self._messages()
         if self._door is not None:
             self._door.finish(self._outbox)
+
+    def _tell_unread(self) -> None:
+        """The training goes on with output that cannot be read; its metrics and steps are then not known, and that is told."""
+        self._outbox.warn("unread output", next((output.trouble for output in self._outputs if output.trouble), ""))
 
     def _messages(self) -> None:
         for output in self._outputs:
@@ -282,13 +321,22 @@ class Attempt:
         """What the gathering has brought into the store."""
         while self._gathering.results:
             kind, fields = self._gathering.results.popleft()
+            if kind == "warned":
+                if fields["topic"] in self._outbox.warned:
+                    self._outbox.warn(**fields)
+                else:  # even if it only takes back what an attempt before told
+                    self._outbox.warned[fields["topic"]] = self._outbox.report(kind, **fields)
+                continue
             report = self._outbox.report(kind, **fields)
             {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}[kind].append(report)
 
     def _commit(self) -> None:
         """Look for checkpoints once more and keep the artifacts; given up at the end of a grace."""
         began_s = time.monotonic()
-        self._gathering.finish()
+        told = self._outbox.warned.get("processes")
+        if told is not None and told["text"].startswith(_SAVERS):
+            self._outbox.warn("processes", "")  # they have ended by themselves
+        self._gathering.finish(self._well)
         while not self._gathering.idle:
             now_s = time.monotonic()
             grace_s = self._orders.take(now_s)
@@ -298,7 +346,8 @@ class Attempt:
             if self._orders.stopped and self._stopping.deadline_s is not None:
                 until_s = max(self._stopping.deadline_s, began_s + _COMMIT_MIN_S)
             if now_s >= until_s:
-                sys.stderr.write("the last commits were given up: out of time\n")
+                words = "what was not in the store by then of checkpoints and artifacts was given up"
+                self._outbox.warn("last commits", f"the time to store them after the ranks' end is over: {words}")
                 break
             self._tell(now_s)
             self._results()
@@ -308,6 +357,7 @@ class Attempt:
     def _heartbeat(self, with_devices: bool) -> dict[str, Any]:
         """How this part is doing; called from the threads that talk."""
         return {
+            "at_s": round(time.monotonic(), 3),
             "running_s": round(time.monotonic() - (self._start.ranks_began_s or self._start.began_s), 3),
             "step": self._progress.last_step,
             "memory_bytes": self._usage.memory_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from trainmaster.wire.names import EXIT, EXIT_PART
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ALLOCATED_BYTES = 65536
+_PAUSES_S = (0.1, 0.5, 2.0)
 _WORDS = ((10, 400), (4, 200), (2, 100), (1, 40), (1, 0))  # last lines of a rank and characters of each, tried in turn
 
 
@@ -24,7 +26,19 @@ def allocate(directory: str) -> None:
 
 
 def write(directory: str, ended: dict[str, Any]) -> None:
-    """Write the record, whole and durable; on a full disk what fits in the reserved space. Raises: OSError."""
+    """Write the record, whole and durable; on a full disk what fits in the reserved space. An error is tried again for seconds.
+
+    Raises: OSError.
+    """
+    for pause_s in _PAUSES_S:
+        try:
+            return _write(directory, ended)
+        except OSError:
+            time.sleep(pause_s)
+    return _write(directory, ended)
+
+
+def _write(directory: str, ended: dict[str, Any]) -> None:
     import json  # noqa: PLC0415 - `allocate` is called before the ranks run, this after
 
     data = json.dumps(ended).encode()
@@ -65,7 +79,7 @@ def _shortened(ended: dict[str, Any]) -> bytes:
             for rank in ended[kind]:
                 last = [line[:width] for line in rank["last_lines"][-lines:]]
                 shortened.append({**rank, "last_lines": last, "error": (rank["error"] or "")[:width] or None})
-        few = {name: ended[name][-lines * 8 :] for name in ("staged", "kept", "not_kept", "bad")}
+        few = {name: ended[name][-lines * 8 :] for name in ("staged", "kept", "not_kept", "warned", "bad")}
         few["launch_lines"] = [line[:width] for line in ended["launch_lines"][-lines:]]
         data = json.dumps({**ended, **few, **ends}).encode()
         if len(data) <= ALLOCATED_BYTES:

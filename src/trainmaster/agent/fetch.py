@@ -10,8 +10,8 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from trainmaster.agent.remote import Absent, Remote
-from trainmaster.wire.names import MANIFEST, part_lock, part_stored, stored_name
+from trainmaster.agent.remote import Remote
+from trainmaster.wire.names import MANIFEST, blob_name, part_lock, part_stored, stored_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _MANIFEST_MAX = 1 << 28
 
 
 class Wrong(Exception):
-    """What the store holds is missing or not what its digests say."""
+    """What the store holds is not what its digests say."""
 
 
 def code(launch: Launch) -> None:
@@ -47,7 +47,7 @@ def pinned(launch: Launch, point: ResumePoint) -> Iterator[None]:
 def part(launch: Launch, point: ResumePoint, anew: bool) -> None:
     """Have this node's part of a checkpoint in the cache; `anew`: what is there has been found wrong.
 
-    Raises: Wrong for what the store does not have as it should be, OSError for a store that is away or refuses.
+    Raises: Wrong where a digest differs, OSError for a store that is away, refuses, or says that something is missing.
     """
     place = _place(launch, point)
     wanted = point["digests"].get(os.path.basename(place))
@@ -63,8 +63,6 @@ def part(launch: Launch, point: ResumePoint, anew: bool) -> None:
         with open(part_stored(place), "w"):
             pass  # the cache may give it up again
         os.rename(temporary, place)
-    except Absent as error:
-        raise Wrong(str(error)) from error
     except OSError as error:
         if error.errno is not None and os.path.isdir(place):
             return  # another agent of this node has brought it meanwhile
@@ -95,15 +93,14 @@ def _bring(launch: Launch, place: str, wanted: Optional[str], temporary: str) ->
     if _file(remote, f"{prefix}/{MANIFEST}", target, _addresses(remote, [f"{prefix}/{MANIFEST}"])) != wanted:
         raise Wrong(f"{prefix}/{MANIFEST} is not what was committed")
     with open(target, "rb") as manifest:
-        files: List[Dict[str, Any]] = json.loads(manifest.read())["files"]
+        files: List[Dict[str, Any]] = json.loads(manifest.read().decode("utf-8", "surrogateescape"))["files"]
     with ThreadPoolExecutor(_AT_ONCE, "fetch") as pool:
         for at in range(0, len(files), _BATCH):
             some = files[at : at + _BATCH]
-            names = [f"{prefix}/{stored_name(file['path'])}" for file in some]
+            names = [f"{prefix}/{blob_name(file['path'])}" for file in some]
+            places = {name: os.path.join(temporary, stored_name(file["path"])) for name, file in zip(names, some)}  # noqa: B905
             addresses = _addresses(remote, names)
-            bringing = [
-                pool.submit(_file, remote, name, os.path.join(temporary, name[len(prefix) + 1 :]), addresses) for name in names
-            ]
+            bringing = [pool.submit(_file, remote, name, places[name], addresses) for name in names]
             for index, file in enumerate(some):
                 if bringing[index].result() != file["sha256"]:
                     raise Wrong(f"{prefix}: {file['path']} is not what was committed")

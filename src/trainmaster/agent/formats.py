@@ -4,6 +4,8 @@ Rules: proven is only what the format itself closes: every member of a zip with 
 lengths add up, a JSON object or list that parses, the opcodes of one pickle (protocol 2 or later) walked to STOP at the
 very end. Several pickles in a row (torch's legacy format) prove nothing: the first alone would look just as whole.
 Judge a private copy; a file that changes under the reader can prove anything.
+
+A program may write anything, so time and memory are bounded by the file's size: what would take more proves nothing.
 """
 
 import json
@@ -11,8 +13,17 @@ import os
 import struct
 from typing import BinaryIO, List, NamedTuple, Optional, Tuple
 
-_JSON_MAX_BYTES = 64 * 1024 * 1024  # parsed in memory, about ten times its size
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import zipfile
+
+_JSON_MAX_BYTES = 32 * 1024 * 1024
+_JSON_MEMORY_MAX = 192 * 1024 * 1024  # that parsing may take besides the text, by `_json_memory`
 _HEADER_MAX_BYTES = 100 * 1024 * 1024  # of safetensors, by its own definition
+_HEADER_READ_MAX = 8 * 1024 * 1024  # some 80,000 tensors; parsed, a header takes about ten times its size
+DIRECTORY_MAX = 8 * 1024 * 1024  # bytes of a zip's central directory: some 100,000 members
+_UNPACKED_MIN = 1024 * 1024 * 1024  # what a zip may unpack to, however small it is; else
+_UNPACKED_TIMES = 20  # times its size
 _TAIL_BYTES = 65535 + 22  # the farthest from its end that a zip's last record may begin
 _CHUNK_BYTES = 1 << 20
 
@@ -84,18 +95,18 @@ def _has_header(head: bytes) -> bool:
 
 
 def _zip(path: str, file: BinaryIO, size: int) -> Verdict:
-    directory = _zip_directory(file, size)
+    directory = zip_directory(file, size)
     if directory is None:
         return _TORN
     import zipfile  # noqa: PLC0415  # heavy, and needed only where there is one
     import zlib  # noqa: PLC0415  # likewise
 
     try:
+        if directory[1] > DIRECTORY_MAX:
+            return _UNPROVEN
         with zipfile.ZipFile(path) as archive:
-            if archive.start_dir != directory or not archive.namelist():
+            if archive.start_dir != directory[0] or not archive.namelist() or not _is_modest(archive.infolist(), size):
                 return _UNPROVEN
-            if any(member.flag_bits & 1 for member in archive.infolist()):
-                return _UNPROVEN  # encrypted: its checksums are out of reach
             for member in archive.infolist():
                 with archive.open(member) as content:
                     while content.read(_CHUNK_BYTES):
@@ -107,8 +118,35 @@ def _zip(path: str, file: BinaryIO, size: int) -> Verdict:
     return Verdict("zip", False)
 
 
-def _zip_directory(file: BinaryIO, size: int) -> Optional[int]:
-    """Where the central directory begins, if it and its end records reach exactly to the end of the file.
+def zip_members(path: str) -> Optional[List["zipfile.ZipInfo"]]:
+    """A zip's members where looking into each of them is bounded by the file's size; None where it is not. Raises: OSError.
+
+    Raises: zipfile.BadZipFile and others of `zipfile`, as `zipfile.ZipFile` does.
+    """
+    import zipfile  # noqa: PLC0415  # heavy, and needed only where there is one
+
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        directory = zip_directory(file, size)
+    if (size if directory is None else directory[1]) > DIRECTORY_MAX:
+        return None
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    return members if _is_modest(members, size) else None
+
+
+def _is_modest(members: List["zipfile.ZipInfo"], size: int) -> bool:
+    """Whether reading all members is bounded: stored or deflated (other compressions unpack without a limit on memory), not
+    encrypted (their checksums are out of reach), none inside another, and together not many times the file's size.
+    """
+    packed = sum(member.compress_size for member in members)
+    unpacked = sum(member.file_size for member in members)
+    plain = all(member.compress_type in (0, 8) and not member.flag_bits & 1 for member in members)
+    return plain and packed <= size and unpacked <= max(_UNPACKED_MIN, _UNPACKED_TIMES * size)
+
+
+def zip_directory(file: BinaryIO, size: int) -> Optional[Tuple[int, int]]:
+    """Where the central directory begins and its bytes, if it and its end records reach exactly to the end of the file.
 
     Offsets must count from the start of the file: a zip inside one that is cut short ends just as well.
     """
@@ -124,8 +162,8 @@ def _zip_directory(file: BinaryIO, size: int) -> Optional[int]:
     return None
 
 
-def _zip_start(file: BinaryIO, end: int, record: bytes) -> Optional[int]:
-    """The directory's offset, by the record at `end` or by the zip64 record before it; None if they do not meet."""
+def _zip_start(file: BinaryIO, end: int, record: bytes) -> Optional[Tuple[int, int]]:
+    """The directory's offset and length, by the record at `end` or by the zip64 record before it; None if they do not meet."""
     length, offset = struct.unpack("<LL", record[12:20])
     if end >= 20:
         file.seek(end - 20)
@@ -139,12 +177,14 @@ def _zip_start(file: BinaryIO, end: int, record: bytes) -> Optional[int]:
             if len(large) < 56 or not large.startswith(b"PK\x06\x06"):
                 return None
             length, offset = struct.unpack("<QQ", large[40:56])
-    return int(offset) if offset + length == end else None
+    return (int(offset), int(length)) if offset + length == end else None
 
 
 def _safetensors(file: BinaryIO, size: int) -> Verdict:
     file.seek(0)
     length = struct.unpack("<Q", file.read(8))[0]
+    if length > _HEADER_READ_MAX:
+        return _UNPROVEN
     try:
         header = json.loads(file.read(length)) if 8 + length <= size else None
     except (ValueError, RecursionError):
@@ -183,11 +223,23 @@ def _json(path: str, file: BinaryIO, size: int) -> Verdict:
     if size > _JSON_MAX_BYTES or path.endswith((".jsonl", ".ndjson")):
         return _UNPROVEN  # of JSON lines, the first alone would look just as whole
     file.seek(0)
-    try:
-        json.loads(_read_all(file))
+    data = _read_all(file)
+    if _json_memory(data) > _JSON_MEMORY_MAX:
+        return _UNPROVEN
+    try:  # nothing of it is kept: only that it parses
+        json.loads(data, object_pairs_hook=_nothing, parse_int=_nothing, parse_float=_nothing, parse_constant=_nothing)
     except (ValueError, RecursionError):
         return Verdict(None, path.endswith(".json"))
     return Verdict("json", False)
+
+
+def _nothing(parsed: object) -> None:
+    """In place of a value."""
+
+
+def _json_memory(data: bytes) -> int:
+    """At most so many bytes are taken by what `json` makes of `data` while it parses, but for the texts' characters."""
+    return 64 * (data.count(b"[") + data.count(b"{")) + 32 * data.count(b'"') + 8 * data.count(b",") + 72 * data.count(b":")
 
 
 def _read_all(file: BinaryIO) -> bytes:
@@ -247,10 +299,9 @@ def _pickle(file: BinaryIO) -> Verdict:
                     end = data.find(b"\n", at)
                     if end >= 0:
                         break
-                    more = file.read(_CHUNK_BYTES)
-                    if not more:
+                    data, at = file.read(_CHUNK_BYTES), 0  # what is in the line does not matter
+                    if not data:
                         return _TORN
-                    data, at = data[at:] + more, 0
                 at = end + 1
             continue
         if count > 10:

@@ -4,9 +4,10 @@ Left out: names of files still being written, what lies in another match, and sy
 the work directory.
 """
 
+import errno
 import os
 import re
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 from trainmaster.agent.globs import Glob, Signature, files_below, signature, topmost
 
@@ -47,8 +48,11 @@ class Candidate(NamedTuple):
         return frozenset(shape)
 
 
-def candidates(glob: Glob) -> List[Candidate]:
-    """All there is now, lowest step first; empty ones and those that change under the look are left out."""
+def candidates(glob: Glob, unreadable: Optional[Callable[[str, OSError], None]] = None) -> List[Candidate]:
+    """All there is now, lowest step first; empty ones and those that change under the look are left out.
+
+    `unreadable` is told the key of one of which not everything can be read, and why.
+    """
     matches = topmost(path for path in glob.expand() if not glob.unfinished(path))
     places = {path: os.path.join(glob.root, path) for path in matches}
     plain = {os.path.realpath(place) for place in places.values() if not os.path.islink(place)}
@@ -59,7 +63,7 @@ def candidates(glob: Glob) -> List[Candidate]:
         if glob.has_step and glob.step(path) is None:
             continue  # `{step}` twice, and two numbers
         groups.setdefault(f"{{step}}={glob.step(path)}" if glob.has_step else path, []).append(path)
-    found = (_candidate(glob, key, roots) for key, roots in groups.items())
+    found = (_candidate(glob, key, roots, unreadable) for key, roots in groups.items())
     return sorted((candidate for candidate in found if candidate is not None), key=lambda candidate: candidate.order)
 
 
@@ -75,21 +79,25 @@ def again(glob: Glob, candidate: Candidate) -> Optional[Candidate]:
     return next((now for now in candidates(glob) if now.key == candidate.key), None)
 
 
-def _candidate(glob: Glob, key: str, roots: List[str]) -> Optional[Candidate]:
+def _candidate(
+    glob: Glob, key: str, roots: List[str], unreadable: Optional[Callable[[str, OSError], None]] = None
+) -> Optional[Candidate]:
     files: List[str] = []
     directories: List[str] = []
-    for root in roots:
-        place = os.path.join(glob.root, root)
-        if os.path.isdir(place):
-            below, inside = files_below(glob.root, root)
-            files += below
-            directories += inside
-        elif os.path.isfile(place):
-            files.append(root)
     try:
+        for root in roots:
+            place = os.path.join(glob.root, root)
+            if os.path.isdir(place):
+                below, inside = files_below(glob.root, root)
+                files += below
+                directories += inside
+            elif os.path.isfile(place):
+                files.append(root)
         state = tuple((path, signature(os.stat(os.path.join(glob.root, path)))) for path in files)
-    except OSError:
-        return None  # changing right now
+    except OSError as error:
+        if unreadable is not None and error.errno != errno.ENOENT:
+            unreadable(key, error)
+        return None  # changing right now, or not to be read: what is seen of it may not be all
     if not any(signed[2] for _, signed in state):
         return None
     many = bool(directories) or len(roots) > 1 or (glob.has_step and not glob.one_per_step)

@@ -11,7 +11,9 @@ import traceback
 from collections import deque
 
 from trainmaster.agent import keep
+from trainmaster.agent.peers import Peers
 from trainmaster.agent.tree import descendants, open_for_writing
+from trainmaster.wire.names import printable
 from trainmaster.wire.processes import start_ticks
 
 TYPE_CHECKING = False
@@ -29,14 +31,16 @@ _SHARE = 5  # a scan that takes t seconds is followed by 5 t of rest
 
 
 class Gathering:
-    """Work goes in by the methods, results come out of `results` as ("staged" | "kept" | "not_kept", fields)."""
+    """Work goes in by the methods, results come out of `results`: ("staged" | "kept" | "not_kept" | "warned", fields)."""
 
     def __init__(self, start: Start, progress: Progress) -> None:
         self._launch = start.launch
-        self._collector = start.collector
+        self._restored = start.restored
+        self._collector = self._telling(start.collector) if start.collector is not None else None
         self._wake = start.wake
         self._ranks = start.ranks
         self._progress = progress
+        self._peers = Peers(start.directory, start.launch)
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._busy = 0
@@ -46,8 +50,8 @@ class Gathering:
         self._uploader: Optional[Uploader] = None
 
     def watch(self, now_s: float) -> None:
-        """Look for checkpoints when it is time for it again; while every rank runs."""
-        if self._collector is not None and self._busy == 0 and now_s >= self._next_scan_s:
+        """Look for checkpoints when it is time for it again; while the ranks write."""
+        if self._collector is not None and self._busy == 0 and now_s >= self._next_scan_s and self._writing:
             self._put("scan")
 
     def message(self, rank: int, message: dict[str, Any]) -> None:
@@ -57,17 +61,23 @@ class Gathering:
         elif message.get("t") == "a" and isinstance(message.get("path"), str):
             self._put("artifact", message)
 
-    def finish(self) -> None:
-        """Look once more, after every rank has ended, and keep the artifacts."""
+    def finish(self, well: bool = True) -> None:
+        """Look once more, after every rank has ended (`well` or not), and keep the artifacts."""
         if self._collector is not None:
-            self._put("last")
+            self._put("last", well)
         if self._launch["artifacts"]:
-            self._put("artifacts")
+            self._put("artifacts", well)
 
     @property
     def idle(self) -> bool:
         """Whether nothing is left to do."""
         return self._busy == 0 and (self._uploader is None or self._uploader.idle)
+
+    @property
+    def _writing(self) -> bool:
+        """Whether a rank runs, and every other one too or has ended well: that one has finished what it wrote."""
+        ranks = self._ranks
+        return any(rank.running for rank in ranks) and all(rank.running or rank.ended_well for rank in ranks)
 
     def _put(self, *work: Any) -> None:
         self._busy += 1
@@ -82,10 +92,13 @@ class Gathering:
             began_s = time.monotonic()
             try:
                 self._do(*work)
+                if self._said and work[0] in ("scan", "last"):
+                    self._complain("")
             except (OSError, ValueError) as error:
-                self._complain(f"{work[0]}: {error}\n")
+                self._complain(f"could not look for checkpoints or artifacts ({work[0]}): {error}")
             except Exception:  # noqa: BLE001 - the thread's last resort: dead, it would never collect a checkpoint again
-                self._complain(f"{work[0]}:\n{traceback.format_exc()}")
+                words = f"could not look for checkpoints or artifacts ({work[0]}): see agent.log of this attempt"
+                self._complain(words, traceback.format_exc())
             if self._uploader is not None:
                 self._uploader.staging_ended()
             now_s = time.monotonic()
@@ -93,22 +106,27 @@ class Gathering:
             self._busy -= 1
             self._wake.set()
 
-    def _complain(self, words: str) -> None:
-        """Say it once, not at every look."""
+    def _complain(self, words: str, details: str = "") -> None:
+        """Tell it once, not at every look; "": it is over."""
         if words != self._said:
-            sys.stderr.write(words)
+            sys.stderr.write(f"{details or words}\n" if words else "")
+            self.results.append(("warned", {"topic": "gathering", "text": printable(words)}))
         self._said = words
 
     def _do(self, what: str, *work: Any) -> None:
         if what == "scan":
             assert self._collector is not None
             open_files = open_for_writing(descendants(os.getpid()))
+            elsewhere, complete = self._peers.open()
             # Learned of a dead writer it would say that what it left is closed, so finished.
-            if all(rank.running and start_ticks(rank.pid) is not None for rank in self._ranks):
-                self._staged(self._collector.scan(self._progress.step_at, True, open_files))
+            if self._writing and all(not rank.running or start_ticks(rank.pid) is not None for rank in self._ranks):
+                self._staged(self._collector.scan(self._progress.step_at, True, open_files | elsewhere, complete))
         elif what == "last":
             assert self._collector is not None
-            self._staged(self._collector.scan(self._progress.step_at, False, set()))
+            self._collector.finished = work[0]
+            self._staged(self._collector.scan(self._progress.step_at, False, self._peers.open()[0]))
+            if not work[0]:
+                self._collector.tell_unfinished()
         elif what == "checkpoint":
             rank, message = work
             step = message.get("step")
@@ -121,17 +139,28 @@ class Gathering:
             kept = keep.keep_one(self._launch, path, name, said if isinstance(said, str) else None, self._missed)
             self._kept([kept] if kept is not None else [])
         else:
-            self._kept(keep.keep_artifacts(self._launch, self._missed))
+            self._kept(keep.keep_artifacts(self._launch, self._missed, work[0]))
 
     def _own_collector(self) -> Collector:
         """Made when a program without `checkpoint.path` uses the SDK."""
         if self._collector is None:
             from trainmaster.agent.collect import Collector  # noqa: PLC0415 - most jobs without a path never need it
 
-            self._collector = Collector(self._launch)
+            self._collector = self._telling(Collector(self._launch))
         if self._launch.get("remote"):
             self._collector.ahead = self._far().ahead
         return self._collector
+
+    def _telling(self, collector: Collector) -> Collector:
+        """Let it tell what is not in the store, and where a restart would begin."""
+        if self._restored is not None and self._restored.id is not None:
+            step = self._restored.step
+            collector.unstored.begins = f"with {self._restored.id}" if step is None else f"at step {step}"
+        collector.unstored.tell = lambda text: self.results.append(("warned", {"topic": "checkpoint", "text": text}))
+        collector.unstored.lost = lambda name, why: self.results.append(
+            ("not_kept", {"what": "checkpoint", "name": name, "why": why})
+        )
+        return collector
 
     def _staged(self, parts: list[dict[str, Any]]) -> None:
         for part in parts:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
@@ -20,10 +22,13 @@ def complain(name: str, why: str) -> None:
     sys.stderr.write(f"artifact {name} could not be kept: {why}\n")
 
 
-def keep_artifacts(launch: Launch, missed: Callable[[str, str], None] = complain) -> List[Dict[str, Any]]:
+def keep_artifacts(
+    launch: Launch, missed: Callable[[str, str], None] = complain, expected: bool = False
+) -> List[Dict[str, Any]]:
     """Keep what the artifact globs match, files of matching directories included; fields of `wire.messages.Kept`.
 
-    A symbolic link that leads out of the work directory is skipped; of a file that cannot be kept `missed` is told.
+    A symbolic link that leads out of the work directory is skipped. `missed` is told of a file that cannot be kept, and of
+    a glob without a match where they are `expected`: not of a gang, whose other nodes may have it.
     """
     if not launch["artifacts"]:
         return []
@@ -31,8 +36,14 @@ def keep_artifacts(launch: Launch, missed: Callable[[str, str], None] = complain
 
     names: Dict[str, None] = {}
     for pattern in launch["artifacts"]:
-        for name in _files(Glob(pattern, launch["work"])):
-            names[name] = None
+        try:
+            found = _files(Glob(pattern, launch["work"]))
+        except OSError as error:
+            missed(pattern, f"what matches it could not be listed: {error}")
+            continue
+        names.update(dict.fromkeys(found))
+        if expected and not found and launch["nodes"] == 1:
+            missed(pattern, "nothing matches it, now that every rank has ended")
     kept = (keep_one(launch, os.path.join(launch["work"], name), name, None, missed) for name in sorted(names))
     return [each for each in kept if each is not None]
 
@@ -44,12 +55,22 @@ def _files(glob: Glob) -> List[str]:
     names: List[str] = []
     for match in glob.expand():
         place = os.path.join(glob.root, match)
-        below = files_below(glob.root, match)[0] if os.path.isdir(place) and not os.path.islink(place) else [match]
+        below = files_below(glob.root, match)[0] if stat.S_ISDIR(_mode(place)) and not os.path.islink(place) else [match]
         for name in below:
             inside = os.path.join(glob.root, name)
-            if not glob.absolute and os.path.isfile(inside) and not leads_out(glob.root, inside):
+            if not glob.absolute and stat.S_ISREG(_mode(inside)) and not leads_out(glob.root, inside):
                 names.append(name)
     return names
+
+
+def _mode(path: str) -> int:
+    """What lies there, links followed; 0: nothing. Raises: OSError where that cannot be told, which is no answer."""
+    try:
+        return os.stat(path).st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return 0
+        raise
 
 
 def keep_one(
@@ -60,14 +81,18 @@ def keep_one(
     None, and `missed` is told its name and why, if it is no file, keeps changing, or the disk is full.
     """
     from trainmaster.agent.kinds import kind_of  # noqa: PLC0415  # only for a job that has artifacts
-    from trainmaster.agent.stage import Raced, copy_durably, sync_directory  # noqa: PLC0415  # hashing: only here
+    from trainmaster.agent.stage import Raced, copy_durably, make_directories, sync_directory  # noqa: PLC0415  # hashing: only here
+    from trainmaster.wire.names import is_artifact_name, printable  # noqa: PLC0415
 
+    if not is_artifact_name(name):
+        missed(printable(name), "a name must be a path that stays inside: without '..', and not empty")
+        return None
     store = launch["artifact_store"]
     part = os.path.join(store, f".{os.getpid()}.part")
     try:
         if not os.path.isfile(path):
             raise FileNotFoundError(f"no such file: {path}")
-        os.makedirs(store, exist_ok=True)
+        make_directories(store)
         for left in reversed(range(_TRIES)):
             _discard(part)
             try:
@@ -82,13 +107,13 @@ def keep_one(
             sync_directory(store)
         kind = kind_of(target, name, said, launch.get("pickle_models", False))
     except (OSError, Raced) as error:
-        missed(name, str(error) if isinstance(error, OSError) else "it keeps changing")
+        missed(printable(name), str(error) if isinstance(error, OSError) else "it keeps changing")
         return None
     finally:
         _discard(part)
     if kind == "pickle":
         sys.stderr.write(f"artifact {name} is a pickle: kept as a file, not as a model\n")
-    return {"path": name, "digest": digest, "bytes": status.st_size, "artifact_kind": kind}
+    return {"path": printable(name), "digest": digest, "bytes": status.st_size, "artifact_kind": kind}
 
 
 def _discard(path: str) -> None:

@@ -28,6 +28,7 @@ _PICKLED = (".pkl", ".pickle", ".p", ".joblib", ".dill", ".cloudpickle")  # by c
 _JSON_MAX_BYTES = 4 * 1024 * 1024
 _COMPRESSED = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda", b"BZh", b"\xfd7zXZ\x00")
 _HEAD_BYTES = 65536
+_LZMA_MAX_BYTES = 128 * 1024 * 1024  # the highest level takes 65 MiB
 
 
 def kind_of(path: str, name: str, said: Optional[str], pickle_models: bool) -> str:
@@ -103,8 +104,11 @@ def _zip_has_pickle(path: str) -> bool:
     import zlib  # noqa: PLC0415  # likewise
 
     try:
+        members = formats.zip_members(path)
+        if members is None:
+            return True  # too much to look into
         with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
+            for member in members:
                 if member.filename.lower().endswith(_PICKLED):
                     return True
                 with archive.open(member) as content:
@@ -125,7 +129,7 @@ def _decompressed(head: bytes) -> bytes:
         if head.startswith(b"BZh"):
             return bz2.BZ2Decompressor().decompress(head, 16)
         if head.startswith(b"\xfd7zXZ"):
-            return lzma.LZMADecompressor().decompress(head, 16)
+            return lzma.LZMADecompressor(memlimit=_LZMA_MAX_BYTES).decompress(head, 16)
         return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(head, 16)
     except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError):
         return b""

@@ -55,15 +55,23 @@ def _live(directory: str) -> None:
     wake = Wake()
     wake.install()
     launch = read_json(os.path.join(directory, names.LAUNCH))
-    _identify(directory, launch["key"])
-    exit_record.allocate(directory)
+    _identify(directory, launch["key"], launch.get("home", ""))
     kernel.adopt_orphans()
     start = Start(directory, launch, wake)
-    start.make()
+    try:
+        exit_record.allocate(directory)
+    except OSError as error:  # nothing may start whose end could not be recorded
+        start.machine_error = f"could not reserve the record of its end in {directory}: {error}; free some disk space there"
+    else:
+        start.make()
     from trainmaster.agent.attempt import Attempt  # noqa: PLC0415 - the ranks run by now; it brings all the rest
 
     Attempt(start).run()
     start.release()
+    from trainmaster.wire import cgroups  # noqa: PLC0415 - as above
+
+    for group in launch.get("contained", ()):  # empty by now; of an agent that is killed the engine does it
+        cgroups.remove(group)
 
 
 def _first(directory: str) -> bool:
@@ -76,13 +84,13 @@ def _first(directory: str) -> bool:
         return False
 
 
-def _identify(directory: str, key: str) -> None:
+def _identify(directory: str, key: str, home: str) -> None:
     """Say who holds the lock; whole or not at all."""
     who = own_identity()
     path = os.path.join(directory, names.AGENT)
     descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        fields = f'"pid": {who["pid"]}, "start_ticks": {who["start_ticks"]}, "boot_id": "{who["boot_id"]}"'
+        fields = f'"home": "{home}", "pid": {who["pid"]}, "start_ticks": {who["start_ticks"]}, "boot_id": "{who["boot_id"]}"'
         os.write(descriptor, f'{{"key": "{key}", {fields}, "started_monotonic_s": {time.monotonic()}}}\n'.encode())
     finally:
         os.close(descriptor)

@@ -46,9 +46,12 @@ def claim() -> Claim:
         port = low + int.from_bytes(os.urandom(4), "little") % (high - low)
         lock = None
         if directory is not None:
-            lock = _lock(directory, port)
-            if lock is None:
+            try:
+                lock = _lock(directory, port)
+            except BlockingIOError:
                 continue
+            except OSError:  # a full disk, no descriptor left: says nothing about the port
+                directory = None
         if _free(port):
             return Claim(port, lock)
         if lock is not None:
@@ -87,17 +90,14 @@ def _claims_directory() -> Optional[str]:
     return directory if status.st_uid == os.getuid() and status.st_mode & 0o170022 == 0o040000 else None
 
 
-def _lock(directory: str, port: int) -> Optional[int]:
-    """The descriptor that holds the claim on `port`; None when another attempt has it."""
-    try:
-        descriptor = os.open(f"{directory}/{port}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return None
+def _lock(directory: str, port: int) -> int:
+    """The descriptor that holds the claim on `port`. Raises: BlockingIOError when another attempt has it, OSError."""
+    descriptor = os.open(f"{directory}/{port}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        return None
+        raise
     return descriptor
 
 

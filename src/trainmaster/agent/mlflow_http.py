@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import http.server
 import json
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from trainmaster.agent.mlflow_run import Runs
 
 _TIMEOUT_S = 120.0  # of a connection on which nothing comes
-_CONNECTIONS_MAX = 64
+_STRANGER_S = 5.0  # of one that has not shown the job's token yet
+_STRANGERS_MAX = 64  # of those at a time: with more, the oldest is closed, so that nobody keeps the job's own calls out
 _BODY_MAX = 16 * 1024 * 1024  # of a request that is no file
 _CHUNK = 1024 * 1024
 _ARTIFACTS = "mlflow-artifacts/artifacts"
@@ -42,20 +44,33 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.socket.close()
         self.socket = socket.socket(fileno=descriptor)
         self.runs = runs
-        self.expected = f"Bearer {token}"
+        self.expected = f"Bearer {token}".encode()
         self.files = files
-        self._free = threading.Semaphore(_CONNECTIONS_MAX)
+        self._lock = threading.Lock()
+        self._strangers: dict[Any, None] = {}  # connections that have not shown the token, oldest first
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is room for one more connection."""
-        return self._free.acquire(blocking=False)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """One more connection; any user of the machine can open one."""
+        with self._lock:
+            if len(self._strangers) >= _STRANGERS_MAX:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end and closes it
+            self._strangers[request] = None
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """One connection, to its end."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self.no_stranger(request)
+
+    def no_stranger(self, request: Any) -> None:
+        """This connection has shown the token, or is over."""
+        with self._lock:
+            self._strangers.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A script that ends in the middle of a call is no error; anything else is worth a line."""
@@ -69,7 +84,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     server: Server
     protocol_version = "HTTP/1.1"
-    timeout = _TIMEOUT_S
+    timeout = _STRANGER_S
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body in one piece
 
@@ -97,10 +112,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Calls are not worth a line each."""
 
     def _handle(self, method: str) -> None:
-        if not hmac.compare_digest(self.headers.get("Authorization") or "", self.server.expected):
+        given = (self.headers.get("Authorization") or "").encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self.server.expected):
             self.close_connection = True
             self._json(401, {"error_code": "UNAUTHENTICATED", "message": "this is the door of one job's own script"})
             return
+        self.server.no_stranger(self.connection)
+        self.connection.settimeout(_TIMEOUT_S)
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         try:

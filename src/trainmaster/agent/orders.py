@@ -91,11 +91,13 @@ class Orders:
         self._flag(names.FLAG_CHECKPOINT, bytes([(self._checkpoints + self._intervals) % 256]))
 
     def _flag(self, offset: int, value: bytes) -> None:
-        try:
-            descriptor = os.open(self._flags_path, os.O_WRONLY | os.O_CLOEXEC)
+        try:  # without waiting: the program may have put a pipe there
+            descriptor = os.open(self._flags_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return  # somebody removed the file: TERM still says it
         try:
             os.pwrite(descriptor, value, offset)
+        except OSError:
+            return  # what is there now is no file of ours
         finally:
             os.close(descriptor)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 
 from trainmaster.agent import usage
 from trainmaster.agent.quick import read_json
+from trainmaster.wire import cgroups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class End:
         self.staged: list[dict[str, Any]] = []
         self.kept: list[dict[str, Any]] = []
         self.not_kept: list[dict[str, Any]] = []
+        self.warned: list[dict[str, Any]] = []
         self.run: list[dict[str, Any]] = []
         self.peak_memory_bytes = 0
         self.environment: Optional[str] = None
@@ -37,6 +40,7 @@ class End:
 def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress) -> dict[str, Any]:
     """The whole record."""
     launch, restored = start.launch, start.restored
+    limited = bool(launch["cgroup"] and start.ranks)
     everyone = [(output.rank, _rank(output.rank, output.last_lines())) for output in outputs]
     reports = [report for rank, report in everyone if rank.role is None]
     peak_bytes = max([end.peak_memory_bytes, *(rank.peak_memory_bytes for rank in start.ranks)])
@@ -48,8 +52,9 @@ def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress)
         "ranks": reports,
         "roles": [{**report, "role": rank.role} for rank, report in everyone if rank.role is not None],
         "launch_error": start.error,
+        "machine_error": start.machine_error,
         "launch_lines": start.error_lines,
-        "over_memory": end.over_memory or bool(launch["cgroup"] and start.ranks and usage.cgroup_killed(launch["cgroup"])),
+        "over_memory": end.over_memory or (limited and cgroups.killed_for_memory(launch["cgroup"] or "")),
         "memory_limit_bytes": launch["memory_bytes"],
         "peak_memory_bytes": peak_bytes,
         "port_in_use": progress.first_step is None and any(_in_use(report) for report in reports),
@@ -60,11 +65,21 @@ def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress)
         "kept": end.kept,
         "run": end.run,
         "not_kept": end.not_kept,
+        "warned": end.warned,
         "restored": restored.id if restored else None,
         "restored_step": restored.step if restored else None,
         "bad": list(restored.bad) if restored else [],
+        "doubted": list(restored.doubted) if restored else [],
         "environment": end.environment,
+        "killed_for_memory": bool(start.ranks) and any(map(cgroups.killed_for_memory, launch.get("contained", ()))),
+        "failed_ago_s": _failed_ago_s(start),
     }
+
+
+def _failed_ago_s(start: Start) -> float:
+    """How long ago the first rank or role failed by itself; 0 where none did."""
+    failed = [rank.ended_after_s for rank in [*start.ranks, *start.roles] if rank.failed]
+    return round(time.monotonic() - start.began_s - min(failed), 6) if failed else 0.0
 
 
 def _rank(rank: Rank, last_lines: list[str]) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""Reading what a rank writes: its log and its SDK file, each tailed with bounded work per turn whatever the volume."""
+"""Reading what a rank writes: its log and its SDK file, each tailed with bounded work per turn, whatever is in them.
+
+Lines are searched for metrics until a turn's time is over; the rest waits in memory for the next turn, and nothing more is
+read before. So a pattern that is slow on each line delays metrics, and neither heartbeats nor limits nor a cancel.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import sys
 import time
 from collections import deque
 
@@ -17,15 +20,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+    from trainmaster.agent.patterns import Search
     from trainmaster.agent.progress import Progress, RoleProgress
     from trainmaster.agent.ranks import Rank
 
 LINE_MAX = 65536  # bytes; a longer line is taken in pieces
 _SHOWN_MAX = 1000  # bytes of a line among the last ones
-_CHUNK = 262144
+_CHUNK = 32768  # some 30 ms of searching at worst with our own parser
+_SDK_LINE_MAX = 4 * 1024 * 1024  # bytes; a longer one is no message of the SDK
 _BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which reading skips ahead
 _BEHIND_KEPT = 256 * 1024
+_SEARCH_S = 0.05  # of searching in one turn beyond its share of time: a chunk, unless a pattern is slow
 _FINISH_S = 1.0  # for what is unread when the rank has ended; then only its last bytes are
+_TRIES, _AGAIN_S = 4, 0.5  # to read the end
 _LOG_KEPT = 1024 * 1024  # of a log's beginning when it is cut
 _END_KEPT = 256 * 1024  # and of its end
 _PUNCH = 16 * 1024 * 1024
@@ -93,12 +100,13 @@ class Tail:
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.offset = 0
         self.skipped_bytes = 0
+        self.truncated = False  # by somebody else
 
     def waiting(self) -> int:
         """Bytes not read yet."""
         size = os.fstat(self.descriptor).st_size
         if size < self.offset:
-            self.offset = 0  # the program itself truncated it
+            self.offset, self.truncated = 0, True
         return size - self.offset
 
     def read(self) -> bytes:
@@ -122,11 +130,12 @@ class Tail:
 class RankOutput:
     """One rank's log and SDK file: points go to `progress`, other SDK messages to `messages`."""
 
-    def __init__(self, rank: Rank, pattern: Optional[str], log_max_bytes: int, progress: Progress | RoleProgress) -> None:
+    def __init__(self, rank: Rank, pattern: Optional[Search], log_max_bytes: int, progress: Progress | RoleProgress) -> None:
         self.rank = rank
         self._log = Tail(rank.log_path)
         self._sdk = Tail(rank.sdk_path)
         self._lines = Lines()
+        self._unsearched: deque[bytes] = deque()  # lines that were read
         self._sdk_rest = b""
         self._parser = Parser(pattern)
         self._parses = True
@@ -136,38 +145,69 @@ class RankOutput:
         self.dropped_bytes = 0
         self.messages: list[dict[str, Any]] = []
         self._progress = progress
+        self.trouble = ""  # why something could not be read at the last look; the next one reads it again
 
     def turn(self, until_s: float) -> bool:
         """Read what there is until the monotonic clock says `until_s`; whether there was anything."""
-        found = False
-        while self._log.waiting():
+        found, self.trouble = False, ""
+        for part in (self._turn_log, self._turn_sdk):
+            try:
+                found = part(until_s) or found
+            except OSError as error:
+                self.trouble = f"{self.rank.label}: its output cannot be read: {error}"
+        return found
+
+    def _turn_log(self, until_s: float) -> bool:
+        found = bool(self._unsearched)
+        while self._search(until_s + _SEARCH_S) and self._log.waiting():
             found = True
             self._take(self._lines.feed(self._read(self._log)))
             if time.monotonic() > until_s:
                 break
         if self._log.waiting() > _BEHIND_MAX:
             self._skip()
+        self._tell_truncated()
         self._cut()
-        return self._turn_sdk(until_s) or found
+        return found
 
     def finish(self) -> None:
-        """Read the rest, after the rank and all its kin have ended."""
+        """Read the rest, after the rank and all its kin have ended; what cannot be read is tried again for a moment."""
+        self.trouble = ""
+        for part in (self._finish_log, self._finish_sdk):
+            for left in reversed(range(_TRIES)):
+                try:
+                    part()
+                    break
+                except OSError as error:
+                    if left:
+                        time.sleep(_AGAIN_S)
+                    else:
+                        self.trouble = f"{self.rank.label}: the end of its output cannot be read: {error}"
+        self._log.close()
+        self._sdk.close()
+
+    def _finish_log(self) -> None:
         until_s = time.monotonic() + _FINISH_S
         while self._log.waiting():
             if self._log.waiting() > (_BEHIND_MAX if time.monotonic() < until_s else _BEHIND_KEPT):
                 self._skip()
             self._take(self._lines.feed(self._read(self._log)))
+            self._search(until_s)
         self._take(self._lines.finish())
+        self._search(time.monotonic() + _FINISH_S)
+        self._tell_truncated()
         self._cut()
+        unsearched = self._log.skipped_bytes + sum(map(len, self._unsearched))
+        if unsearched:
+            self._progress.warn(
+                "output",
+                f"{self.rank.label}: {unsearched} bytes of output were not searched for metrics: it was written faster than "
+                "it can be searched; print less, or report metrics through the SDK",
+            )
+
+    def _finish_sdk(self) -> None:
         while self._turn_sdk(time.monotonic() + 60.0):
             pass
-        if self._log.skipped_bytes:
-            sys.stderr.write(
-                f"{self.rank.label}: {self._log.skipped_bytes} bytes of output were not searched for metrics: "
-                "it was written faster than it can be read\n"
-            )
-        self._log.close()
-        self._sdk.close()
 
     def tells_itself(self) -> None:
         """The program hands over its metrics by other ways than its output, which is then for people alone."""
@@ -188,11 +228,19 @@ class RankOutput:
         return data
 
     def _take(self, lines: list[bytes]) -> None:
-        if self._parses:
-            for line in lines:
-                found = self._parser.parse(line) if line else None
-                if found is not None:
-                    self._progress.printed(self.rank.number, *found)
+        self._unsearched.extend(filter(None, lines))
+
+    def _search(self, until_s: float) -> bool:
+        """Search what was read, one line at least; whether all of it was in time."""
+        if not self._parses:
+            self._unsearched.clear()
+        while self._unsearched:
+            found = self._parser.parse(self._unsearched.popleft())
+            if found is not None:
+                self._progress.printed(self.rank.number, *found)
+            if time.monotonic() > until_s:
+                break
+        return not self._unsearched
 
     def _skip(self) -> None:
         self._take(self._lines.finish())
@@ -220,6 +268,16 @@ class RankOutput:
         there = min(os.fstat(self._log.descriptor).st_size, kept + len(notice) + len(end))
         self._log.offset = max(kept, there - min(unread, len(end)))
 
+    def _tell_truncated(self) -> None:
+        """A program that opens `/dev/stderr` anew opens its log, and may empty it: nobody else would know why it is short."""
+        if self._log.truncated:
+            self._log.truncated = False
+            self._progress.warn(
+                "log",
+                f"{self.rank.label}: the program emptied its own log, and what it had printed is lost: write >&2 "
+                "in place of > /dev/stderr (>&1 of > /dev/stdout), tee -a in place of tee",
+            )
+
     def _end(self, size: int, count: int) -> bytes:
         """The log's last `count` bytes, from the beginning of a line where there is one."""
         end = os.pread(self._log.descriptor, count, size - count)
@@ -233,8 +291,11 @@ class RankOutput:
             found = True
             lines = (self._sdk_rest + self._read(self._sdk)).split(b"\n")
             self._sdk_rest = lines.pop()
+            if len(self._sdk_rest) > _SDK_LINE_MAX:
+                self._sdk_rest = b"\0"  # what is left of it is no message either
             for line in lines:
                 self._sdk_line(line)
+            self._progress.read(dict((self.sdk_read(),)))
             if time.monotonic() > until_s:
                 break
         return found

@@ -2,6 +2,9 @@
 
 With a pattern (a regular expression with named groups, `step` among them) only what it finds counts. Without one:
 JSON objects with a step, and plain lines that carry a step or an epoch ("step 12: loss 0.3", "epoch 3/20 val_loss=0.1").
+
+A program may print anything, so every line is handled in time linear in its length. In the regular expressions here no
+two repeats that can match the same text stand side by side, nor inside each other; tests/unit/test_hostile_text.py holds it.
 """
 
 from __future__ import annotations
@@ -13,16 +16,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+    from trainmaster.agent.patterns import Search
+
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
-LINE_MAX = 4096  # bytes of a line that are looked at: a pattern may be slow on long ones
+LINE_MAX = 4096  # bytes of a line that are looked at
+_JSON_MAX = 65536  # bytes of a line that is a JSON object
 
 _STEP_MAX = 1e15  # beyond it nothing counts steps, and the server would refuse the whole request
 _STEP_KEYS = ("step", "global_step", "iteration", "iter")
 _STEP = re.compile(
-    r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*[:=#]?\s*\[?\s*(\d{1,15})(?!\.?\d)", re.IGNORECASE
+    r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*(?:[:=#]\s*)?(?:\[\s*)?(\d{1,15})(?!\.?\d)",
+    re.IGNORECASE,
 )
-_NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|NaN|inf|Inf|Infinity)\b)"
+_NUMBER = r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|NaN|inf|Inf|Infinity)\b)"
 _PAIR = re.compile(
     r"(?<![\w./-])(?:(train|training|val|valid|validation|eval|test|dev)\s+)?([A-Za-z][\w./-]*)"
     rf"(\s*[:=]\s*|\s+)({_NUMBER})(?=%?(?:[\s,;|)\]}}]|$))"
@@ -56,20 +63,20 @@ _NOT_METRICS = frozenset(
 class Parser:
     """The lines of one rank, in order."""
 
-    def __init__(self, pattern: Optional[str]) -> None:
-        self._pattern = re.compile(pattern) if pattern else None
+    def __init__(self, pattern: Optional[Search] = None) -> None:
+        self._pattern = pattern
         self._steps_seen = False  # epochs count as steps only while no step was seen
 
     def parse(self, line: bytes) -> Found:
         """(step or None, values) of a line; None when it says nothing."""
         if self._pattern is not None:
-            return self._by_pattern(line[:LINE_MAX].decode(errors="replace"))
+            return self._by_pattern(_cut(line))
         stripped = line.strip()
-        if stripped[:1] == b"{" and stripped[-1:] == b"}" and len(stripped) <= 65536:
+        if stripped[:1] == b"{" and stripped[-1:] == b"}" and len(stripped) <= _JSON_MAX:
             return self._by_json(stripped)
         lowered = line[:LINE_MAX].lower()
         if b"step" in lowered or b"epoch" in lowered or b"iter" in lowered:
-            return self._plain(line[:LINE_MAX].decode(errors="replace"))
+            return self._plain(_cut(line))
         return None
 
     def _by_pattern(self, line: str) -> Found:
@@ -78,13 +85,13 @@ class Parser:
         if match is None:
             if "step" in self._pattern.groupindex:
                 return None
-            plain = self._step(line)
+            plain = self._step(line)[1]
             return None if plain is None else (plain, {})
         groups = match.groupdict()
         text = groups.pop("step", None)
         step = _number(text)
         values = {name: value for name, value in ((name, _number(text)) for name, text in groups.items()) if value is not None}
-        return (int(step) if step is not None and abs(step) < _STEP_MAX else self._step(line)), values
+        return (int(step) if step is not None and abs(step) < _STEP_MAX else self._step(line)[1]), values
 
     def _by_json(self, line: bytes) -> Found:
         try:
@@ -102,8 +109,8 @@ class Parser:
         return int(step), values
 
     def _plain(self, line: str) -> Found:
-        step = self._step(line)
-        if step is None and _STEP.search(line) is None:
+        named, step = self._step(line)
+        if not named:
             return None
         values: dict[str, float] = {}
         for which, name, between, text in _PAIR.findall(line):
@@ -115,15 +122,23 @@ class Parser:
                 values.setdefault(f"{which}_{name}" if which else name, value)
         return step, values
 
-    def _step(self, line: str) -> Optional[int]:
-        """The step that a line names; an epoch only where steps are never named."""
+    def _step(self, line: str) -> tuple[bool, Optional[int]]:
+        """Whether a line names a step or an epoch, and the step; an epoch is one only where steps are never named."""
         epoch: Optional[int] = None
         for match in _STEP.finditer(line):
             if match.group(1).lower() != "epoch":
                 self._steps_seen = True
-                return int(match.group(2))
+                return True, int(match.group(2))
             epoch = int(match.group(2)) if epoch is None else epoch
-        return None if self._steps_seen else epoch
+        return epoch is not None, None if self._steps_seen else epoch
+
+
+def _cut(line: bytes) -> str:
+    """A line as text; of one that is too long the words that fit: a number cut in two is another number."""
+    if len(line) > LINE_MAX:
+        line = line[:LINE_MAX]
+        line = line[: max(line.rfind(b" "), line.rfind(b"\t")) + 1]
+    return line.decode(errors="replace")
 
 
 def sdk_point(message: dict[str, Any]) -> tuple[Optional[int], dict[str, float]]:

@@ -33,6 +33,10 @@ class Progress:
         index = bisect_right(seen, (time_s, _ANY_STEP))
         return int(seen[index - 1][1]) if index else None
 
+    def warn(self, topic: str, text: str) -> None:
+        """Tell what a person would want to know of the output."""
+        self._outbox.warn(topic, text)
+
     def printed(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """A line of a rank's output."""
         if not self._told:
@@ -49,6 +53,10 @@ class Progress:
         self._step(step)
         if values:
             self._outbox.point(rank, step, values)
+
+    def read(self, read: dict[str, int]) -> None:
+        """How far an SDK file was read, once what it says was passed on: much of it is not held in memory."""
+        self._outbox.points.keep(read, now=False)
 
     def logged(self, step: int, values: dict[str, float], counts: bool) -> None:
         """Values that rank 0 logged through a tracker's own calls. `counts`: a higher step than the last is progress.
@@ -89,6 +97,10 @@ class RoleProgress:
         self._step: Optional[int] = None
         self.written_s = 0.0  # as of `Progress`
 
+    def warn(self, topic: str, text: str) -> None:
+        """Tell what a person would want to know of the output."""
+        self._outbox.warn(topic, text)
+
     def printed(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """A line of its output."""
         self._step = step if step is not None else self._step
@@ -98,3 +110,7 @@ class RoleProgress:
     def reported(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """A metrics message of the SDK."""
         self.printed(rank, step, values)
+
+    def read(self, read: dict[str, int]) -> None:
+        """How far its SDK file was read."""
+        self._outbox.points.keep(read, now=False)

@@ -7,18 +7,18 @@ import hashlib
 import json
 import os
 import shutil
-from typing import Dict, List, NamedTuple, Optional, Set, Tuple
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent.found import leads_out
-from trainmaster.agent.globs import Glob, files_below, topmost
-from trainmaster.agent.stage import CHUNK_BYTES
+from trainmaster.agent.globs import Glob, files_below, links_below, topmost
+from trainmaster.agent.stage import CHUNK_BYTES, has_holes, put
 from trainmaster.wire.launch import Launch, ResumePoint
 from trainmaster.wire.messages import FileEntry, Manifest
 from trainmaster.wire.names import MANIFEST, stored_name
 
 _TEMPORARY = ".trainmaster-part"  # ends the name of what is not verified yet
-# Of a store's file these say that it is bad; any other error is this machine's and says nothing.
-_BAD = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP)
+PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # between the tries to read a checkpoint
 
 
 class Chosen(NamedTuple):
@@ -30,8 +30,37 @@ class Chosen(NamedTuple):
     resume_dir: str
 
 
+class Unread(OSError):
+    """`checkpoint` could not be read. That says nothing about it: the store or this machine may be in trouble."""
+
+    def __init__(self, point: ResumePoint, error: OSError) -> None:
+        super().__init__(error.errno, str(error))
+        step = "" if point["step"] is None else f" of step {point['step']}"
+        self.checkpoint = point["id"]
+        self._text = f"checkpoint {point['id']}{step} could not be read: {error}"
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class InTheWay(OSError):
+    """Something else is where a directory must be. What becomes of it is for a person to say; the text says what to do."""
+
+    advised = True
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(error.errno, str(error))
+        linked = os.path.islink(path)
+        what = "is a link that leads to no directory" if linked else "is no directory, and one must be there"
+        todo = "mount what it leads to, or move the link away" if linked else "move it away"
+        self._text = f"{path} {what}: {todo}, and the next try goes on"
+
+    def __str__(self) -> str:
+        return self._text
+
+
 class _Corrupt(Exception):
-    """A file of the store is missing or not what its manifest says."""
+    """The digest of what the store holds is not the one on record: proof."""
 
 
 class _Part(NamedTuple):
@@ -47,18 +76,38 @@ class _Part(NamedTuple):
         return topmost([*self.manifest["directories"], *(file["path"] for file in self.manifest["files"])])
 
 
-def put_back(launch: Launch) -> Tuple[Optional[Chosen], List[str]]:
-    """Put back the first candidate that verifies; returns it and the ids that did not. Raises: OSError."""
-    bad: List[str] = []
+def put_back(launch: Launch, bad: List[str], tell: Callable[[str], None]) -> Optional[Chosen]:
+    """Put back the first candidate that verifies, and return it; `bad` gets the ids of those proven corrupt.
+
+    `tell` gets a sentence while a candidate cannot be read. Raises: Unread for the first one that stays so; InTheWay, OSError.
+    """
     for index, point in enumerate(launch["resume"]):
-        for again in (False, True) if launch.get("remote") else (False,):  # a copy in a cache may be bad by itself
-            try:
-                return (_put_fetched(launch, index, again) if launch.get("remote") else _put(launch, index)), bad
-            except _Corrupt:
-                continue
-        bad.append(point["id"])
-    _set_aside(launch, set())
-    return None, bad
+        try:
+            return _patiently(launch, index, tell)
+        except _Corrupt:
+            bad.append(point["id"])
+    if not bad:
+        _set_aside(launch, set())
+    return None
+
+
+def _patiently(launch: Launch, index: int, tell: Callable[[str], None]) -> Chosen:
+    """Raises: _Corrupt when it was read twice and wrong both times; Unread, OSError when all tries have failed."""
+    pauses, wrong, told = list(PAUSES_S), False, ""
+    while True:
+        try:
+            return _put_fetched(launch, index, wrong) if launch.get("remote") else _put(launch, index)
+        except _Corrupt:
+            if wrong:
+                raise
+            wrong = True  # a bit may have flipped on the way, or in a copy in the cache
+        except OSError as error:
+            if not pauses or error.errno is None:  # without a number: `remote` has had patience of its own
+                raise
+            if told != str(error):
+                told = str(error)
+                tell(f"tries again to put its checkpoint back: {told}")
+            time.sleep(pauses.pop(0))
 
 
 def _put(launch: Launch, index: int) -> Chosen:
@@ -81,11 +130,13 @@ def _put_fetched(launch: Launch, index: int, anew: bool) -> Chosen:
             fetch.part(launch, point, anew)
         except fetch.Wrong as error:
             raise _Corrupt(str(error)) from error
+        except OSError as error:
+            raise Unread(point, error) from error
         return _put(launch, index)
 
 
 def _open(launch: Launch, point: ResumePoint) -> _Part:
-    """This node's part of a checkpoint, or node 0's, its manifest verified. Raises: _Corrupt, OSError."""
+    """This node's part of a checkpoint, or node 0's, its manifest verified. Raises: _Corrupt, Unread."""
     name = f"n{launch['node_index']}"
     name = name if name in point["digests"] else "n0"
     place = os.path.join(point["root"], name)
@@ -93,15 +144,11 @@ def _open(launch: Launch, point: ResumePoint) -> _Part:
         with open(os.path.join(place, MANIFEST), "rb") as file:
             data = file.read()
     except OSError as error:
-        raise _judged(error) from error
+        raise Unread(point, error) from error
     if hashlib.sha256(data).hexdigest() != point["digests"].get(name):
         raise _Corrupt(place)
-    manifest: Manifest = json.loads(data)
+    manifest: Manifest = json.loads(data.decode("utf-8", "surrogateescape"))  # a file's name may hold any bytes
     return _Part(point, place, manifest)
-
-
-def _judged(error: OSError) -> Exception:
-    return _Corrupt(error.filename) if error.errno in _BAD else error
 
 
 def _as_directory(launch: Launch, part: _Part) -> Chosen:
@@ -121,11 +168,11 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
     """A collected checkpoint: where it was. What is there and equal stays; the rest is copied beside first."""
     work = launch["work"]
     entries = {root: _entries(part.manifest, root) for root in part.roots}
-    wanted = [root for root in part.roots if not _equal(work, root, entries[root])]
+    wanted = [root for root in part.roots if not _equal(work, root, part.manifest)]
     temporary = {root: _temporary(os.path.join(work, root)) for root in wanted}
     try:
         _fill(part, {file["path"]: temporary[root] + file["path"][len(root) :] for root in wanted for file in entries[root]})
-    except _Corrupt:
+    except BaseException:
         for path in temporary.values():
             _remove(path)
         raise
@@ -133,7 +180,9 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
         for directory in part.manifest["directories"]:
             if (directory + "/").startswith(root + "/"):
                 os.makedirs(temporary[root] + directory[len(root) :], exist_ok=True)
-    for root in [root for root in wanted if _equal(work, root, entries[root])]:
+        for path, said in _links(part.manifest, root):
+            os.symlink(said, temporary[root] + path[len(root) :])
+    for root in [root for root in wanted if _equal(work, root, part.manifest)]:
         wanted.remove(root)  # meanwhile another node of the gang, in the same directory, has put it back
         _remove(temporary[root])
     _set_aside(launch, _kept(launch, behind, set(part.roots) - set(wanted)))
@@ -142,22 +191,45 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
         if os.path.lexists(target):  # outside the glob as it is now
             _move(launch, root)
         os.rename(temporary[root], target)
-    step, first = part.manifest["step"], part.roots[0]
-    single = os.path.join(work, first) if len(part.roots) == 1 else os.path.join(work, os.path.commonpath(part.roots))
-    if len(part.roots) > 1 and not os.path.isdir(single):
+    return Chosen(part.point["id"], part.manifest["step"], *_place(work, part.roots))
+
+
+def keep_in_place(launch: Launch, roots: List[str]) -> Tuple[str, str]:
+    """What is whole there stays, and all that the store does not hold goes aside; where it is, as `Chosen` has it."""
+    if not launch["in_place"]:
+        _set_aside(launch, _kept(launch, launch["resume"], set(roots)))
+    return _place(launch["work"], roots)
+
+
+def _place(work: str, roots: List[str]) -> Tuple[str, str]:
+    """What `{path}` becomes, and the directory."""
+    single = os.path.join(work, roots[0]) if len(roots) == 1 else os.path.join(work, os.path.commonpath(roots))
+    if len(roots) > 1 and not os.path.isdir(single):
         single = os.path.dirname(single)
     resume_dir = single if os.path.isdir(single) else os.path.dirname(single)
     shown = os.path.relpath(single, work) if not leads_out(work, single) else single
-    return Chosen(part.point["id"], step, shown, resume_dir)
+    return shown, resume_dir
 
 
 def _entries(manifest: Manifest, root: str) -> List[FileEntry]:
     return [file for file in manifest["files"] if file["path"] == root or file["path"].startswith(root + "/")]
 
 
+def _links(manifest: Manifest, root: str) -> List[Tuple[str, str]]:
+    return sorted((path, said) for path, said in manifest.get("links", {}).items() if path.startswith(root + "/"))
+
+
 def _temporary(target: str) -> str:
     """A hidden name beside the target, on the same file system, and no one else's."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+        there = os.path.dirname(target)
+        while not os.path.lexists(there):
+            there = os.path.dirname(there)
+        if os.path.isdir(there):
+            raise
+        raise InTheWay(there, error) from error
     path = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}{_TEMPORARY}")
     _remove(path)
     return path
@@ -171,7 +243,7 @@ def _remove(path: str) -> None:
 
 
 def _fill(part: _Part, targets: Dict[str, str]) -> None:
-    """Copy the files named to their targets, each verified on the way. Raises: _Corrupt, OSError."""
+    """Copy the files named to their targets, each verified on the way. Raises: _Corrupt, Unread, OSError."""
     for file in part.manifest["files"]:
         target = targets.get(file["path"])
         if target is None:
@@ -182,30 +254,38 @@ def _fill(part: _Part, targets: Dict[str, str]) -> None:
             try:
                 reading = open(os.path.join(part.place, stored_name(file["path"])), "rb", buffering=0)  # noqa: SIM115
             except OSError as error:
-                raise _judged(error) from error
+                raise Unread(part.point, error) from error
             with reading:
+                sparse = has_holes(reading.fileno())
                 while True:
                     try:
                         data = reading.read(CHUNK_BYTES)
                     except OSError as error:
-                        raise _judged(error) from error
+                        raise Unread(part.point, error) from error
                     if not data:
                         break
                     digest.update(data)
-                    while data:
-                        data = data[writing.write(data) :]
+                    put(writing.fileno(), data, sparse)
+                if sparse:
+                    writing.truncate(file["bytes"])
             os.fchmod(writing.fileno(), file["mode"])
         if digest.hexdigest() != file["sha256"]:
             raise _Corrupt(file["path"])
 
 
-def _equal(work: str, root: str, files: List[FileEntry]) -> bool:
+def _equal(work: str, root: str, manifest: Manifest) -> bool:
     """Whether what is in place is, byte for byte, what the manifest lists, and nothing more."""
-    place = os.path.join(work, root)
-    if os.path.islink(place) or not os.path.lexists(place):
-        return False
-    names = files_below(work, root)[0] if os.path.isdir(place) else [root]
+    place, files = os.path.join(work, root), _entries(manifest, root)
+    if os.path.islink(place) or not (os.path.isfile(place) or os.path.isdir(place)):
+        return False  # not there, or a pipe or the like, which nobody must open
+    try:
+        names, directories = files_below(work, root) if os.path.isdir(place) else ([root], [])
+        links = links_below(work, directories)
+    except OSError:
+        return False  # not known to be: it is put back beside, and what is there is kept aside
     if sorted(names) != sorted(file["path"] for file in files):
+        return False
+    if "links" in manifest and links != _links(manifest, root):
         return False
     return all(_same(os.path.join(work, file["path"]), file) for file in files)
 
@@ -235,7 +315,7 @@ def _kept(launch: Launch, points: List[ResumePoint], roots: Optional[Set[str]] =
             continue  # not needed now; it is judged when its turn comes
         if part.manifest["kind"] != "sdk":
             for root in set(part.roots) - kept:
-                if _equal(launch["work"], root, _entries(part.manifest, root)):
+                if _equal(launch["work"], root, part.manifest):
                     kept.add(root)
     return kept
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,9 +43,14 @@ def loads(text: str) -> Any:
 
 
 def read_json(path: str) -> Any:
-    """The value in a JSON file. Raises: OSError, ValueError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """The value in a JSON file. A program may put a pipe in its place: it is refused, not waited for.
+
+    Raises: OSError, ValueError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
         data = b""
         while True:
             part = os.read(descriptor, 1 << 20)

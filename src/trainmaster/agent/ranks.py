@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from trainmaster.agent import spawn
-from trainmaster.agent.spawn import Child, LaunchError
+from trainmaster.agent.spawn import Child, LaunchError, MachineError
 from trainmaster.wire import names
 
 TYPE_CHECKING = False
@@ -41,11 +41,11 @@ def start_all(
 
     `first`: variables of rank 0 alone.
 
-    Raises: LaunchError.
+    Raises: LaunchError; MachineError where the machine could not.
     """
     children: list[Rank] = []
     waiting: list[tuple[Rank, int]] = []
-    failure: Optional[str] = None
+    failure: Optional[LaunchError] = None
     try:
         os.makedirs(launch["work"], exist_ok=True)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -60,14 +60,15 @@ def start_all(
             children.append(child)
         os.close(null)
     except OSError as error:
-        failure = f"could not start a rank: {error}; free what is exhausted (disk, processes, memory) or correct the path"
+        failure = MachineError(f"could not start a rank: {error}; free what is exhausted (disk, processes, memory)")
     for child, pipe in waiting:
         told = spawn.answer(pipe)
         if told and failure is None:
-            failure = ("" if child.role is None else f"{child.label}: ") + spawn.explain(told, child, launch)
+            text = ("" if child.role is None else f"{child.label}: ") + spawn.explain(told, child, launch)
+            failure = MachineError(text) if spawn.by_machine(told) else LaunchError(text)
     if failure is not None:
-        spawn.undo(children)
-        raise LaunchError(failure)
+        spawn.undo(children, launch)
+        raise failure
     return children
 
 

@@ -34,6 +34,7 @@ BLOCK_BYTES = 1 << 20
 _DOOR, _STREAM = "/agent/store", "/agent/blob"
 _TIMEOUT_S = 60.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.1, 10.0
+TELL_AFTER_S = 60.0  # of vain tries
 _LATER = frozenset((408, 429, 500, 502, 503, 504, 507))
 _DENIALS = 2  # in a row, each with a fresh address: the first may have been an address that had run out
 
@@ -80,6 +81,7 @@ class Remote:
         self._launch = launch
         self.patience_s = patience_s
         self.retries = 0
+        self.waiting: Callable[[str], None] = lambda text: None  # is told what does not succeed; "" when it has
         self._conditional = True
         self._kept = threading.local()
         self._server = {"Authorization": f"Bearer {launch['credential']}", "X-Trainmaster-Key": launch["key"]}
@@ -157,10 +159,13 @@ class Remote:
 
     def _trying(self, what: str, once: Callable[[], _Answer]) -> _Answer:
         """Raises: Denied, Stale, Absent at once; Away when patience is over."""
-        began_s, pause_s = time.monotonic(), _BACKOFF_S
+        began_s, pause_s, told = time.monotonic(), _BACKOFF_S, False
         while True:
             try:
-                return once()
+                answer = once()
+                if told:
+                    self.waiting("")
+                return answer
             except (Denied, Stale, Absent):
                 raise
             except (OSError, http.client.HTTPException, ValueError) as error:
@@ -168,6 +173,9 @@ class Remote:
                 if now_s - began_s >= self.patience_s:  # looked at each time: somebody may have lost it
                     raise Away(f"could not {what}: {type(error).__name__}; the store or the server did not answer") from None
                 self.retries += 1
+                if not told and now_s - began_s >= TELL_AFTER_S:
+                    told = True
+                    self.waiting(f"the store or the server does not answer ({type(error).__name__}); it is tried again")
                 time.sleep(random.uniform(pause_s / 2, pause_s))
                 pause_s = min(pause_s * 2, _BACKOFF_MAX_S)
 

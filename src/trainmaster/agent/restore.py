@@ -2,25 +2,27 @@
 
 Rules: nothing is deleted: what is set aside moves to `<work>.aside/<attempt>/`. What is in place and equal to the
 checkpoint chosen, or to one behind it in the order, stays. A checkpoint is put back only when every file of it has been
-copied and verified; a corrupt or missing one is named in `bad` and the next is tried. An error of this machine (a full
-disk, a store that cannot be reached at all) is raised: it says nothing about the checkpoint.
+copied and verified. One whose digest differs is corrupt: it is named in `bad` and the next is tried. One that cannot be
+read (a missing file, an I/O error, a store that is away) is tried again for a quarter of a minute, then the attempt ends as
+a failure of the machine: it says nothing about the checkpoint. With checkpoints on record nothing starts from the beginning.
 """
 
 from __future__ import annotations
 
-import os
-
 TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Callable, List, Optional
 
     from trainmaster.wire.launch import Launch
+
+
+LEFT = "work:"  # begins the id of what is in the work directory and not in the store
 
 
 class Restored:
     """What was put back. `id` and `step` are the manifest's, None if nothing was; a plain class, for the same reason."""
 
-    __slots__ = ("bad", "id", "path", "resume_dir", "step")
+    __slots__ = ("bad", "doubted", "id", "path", "resume_dir", "step")
 
     def __init__(
         self,
@@ -32,7 +34,8 @@ class Restored:
     ) -> None:
         self.id = id
         self.step = step
-        self.bad = bad or []  # checkpoints that were tried before and are missing or corrupt
+        self.bad = bad or []  # checkpoints that were tried before and are corrupt
+        self.doubted: List[str] = []  # the one that could not be read, so that nothing was put back
         self.path = path  # what `{path}` becomes: relative to the work directory if inside it
         self.resume_dir = resume_dir  # the checkpoint as a directory, absolute
 
@@ -46,23 +49,54 @@ class Restored:
         return hash(repr(self))
 
 
-def restore(launch: Launch) -> Restored:
+def restore(
+    launch: Launch, found: Optional[Restored] = None, tell: Optional[Callable[[str], None]] = None
+) -> Restored:
     """Make the work directory what the start may find: the best of `launch["resume"]` and nothing unproven.
 
-    In a person's own directory an attempt with nothing to put back touches nothing. Raises: OSError; ValueError where the
-    checkpoint that a job was forked from is no longer whole: from the beginning it would be another job.
+    What was put back, and what would not do, is put into `found`, with an error too, and returned; `tell` gets a sentence
+    while a checkpoint cannot be read. In a person's own directory an attempt with nothing to put back touches nothing.
+
+    Raises: OSError for what another try may change; ValueError where every checkpoint on record is corrupt.
     """
+    found = found if found is not None else Restored()
+    if launch["attempt"] > 1 and _unstored(launch, found):
+        return found
     first = launch["attempt"] <= 1
     if not launch["resume"] and (first or launch["in_place"] or not launch["checkpoint_path"]):
-        return Restored()
-    stores = {os.path.dirname(point["root"]) for point in launch["resume"]}  # one job's, and its parent's of a fork
-    if stores and not launch.get("remote") and not any(os.path.isdir(store) for store in stores):
-        raise FileNotFoundError(f"the checkpoint store cannot be reached: {', '.join(sorted(stores))}")
-    from trainmaster.agent.putback import put_back  # noqa: PLC0415  # hashing and the rest: only for a restart
+        return found
+    from trainmaster.agent import putback  # noqa: PLC0415  # hashing and the rest: only for a restart
 
-    chosen, bad = put_back(launch)
-    if chosen is None and launch["forked"]:
-        raise ValueError(f"what it was forked from is missing or corrupt in the store ({', '.join(bad)})")
-    if chosen is None:
-        return Restored(bad=bad)
-    return Restored(chosen.id, chosen.step, bad, chosen.path, chosen.resume_dir)
+    try:
+        chosen = putback.put_back(launch, found.bad, tell or _silent)
+    except putback.Unread as error:
+        found.doubted.append(error.checkpoint)
+        raise
+    if chosen is not None:
+        found.id, found.step, found.path, found.resume_dir = chosen
+    elif found.bad:
+        what = "what it was forked from is" if launch["forked"] else "every checkpoint on record is"
+        ids = ", ".join(found.bad)
+        raise ValueError(
+            f"{what} corrupt: what the store holds differs from its digest ({ids}). It does not start from the beginning by "
+            f"itself; to do that: tm requeue {launch['job']}"
+        )
+    return found
+
+
+def _unstored(launch: Launch, found: Restored) -> bool:
+    """Whether what an attempt before left whole on this node, and could not store, is used."""
+    from trainmaster.agent.unstored import left  # noqa: PLC0415  # only for a restart
+
+    there = left(launch)
+    if there is None:
+        return False
+    from trainmaster.agent import putback  # noqa: PLC0415  # as above
+
+    found.path, found.resume_dir = putback.keep_in_place(launch, there.roots)
+    found.id, found.step = f"{LEFT}{there.key}", there.step
+    return True
+
+
+def _silent(text: str) -> None:
+    """For those who tell nobody."""

@@ -4,14 +4,20 @@ All ranks of a node write into one shared directory per step (`ranks="all"`), so
 directories are ours: once staged they are removed.
 """
 
+import errno
 import os
 import shutil
-import sys
+import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent import stage
 from trainmaster.agent.globs import files_below, signature
+from trainmaster.agent.unstored import Unstored
 from trainmaster.wire.launch import Launch
+from trainmaster.wire.names import printable
+
+PAUSES_S = (0.1, 0.4)  # between the tries to read one
+_FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG)  # no try changes it
 
 
 class _Written(NamedTuple):
@@ -23,8 +29,11 @@ class _Written(NamedTuple):
 class SdkParts:
     """One agent's checkpoints by the SDK."""
 
-    def __init__(self, launch: Launch, ahead: Callable[[str], Optional[stage.Check]]) -> None:
-        self._launch, self._ahead = launch, ahead
+    def __init__(
+        self, launch: Launch, ahead: Callable[[str], Optional[stage.Check]], unstored: Optional[Unstored] = None
+    ) -> None:
+        self._launch, self._ahead, self._unstored = launch, ahead, unstored or Unstored(launch)
+        self._left: Optional[str] = None  # the directory of the last one that was passed over
         self._ranks: Dict[Tuple[Optional[int], str], Set[int]] = {}  # (step, directory) -> ranks that have written
         self._put_off: List[_Written] = []  # complete, and not staged yet: the disk was full
         self._times: Dict[Optional[int], int] = {}  # step -> checkpoints of it so far
@@ -50,21 +59,48 @@ class SdkParts:
             shutil.rmtree(key[1], ignore_errors=True)
 
     def retry(self) -> List[Dict[str, Any]]:
-        """Stage what is complete, in order; what the disk has no room for stays for the next time."""
+        """Stage what is complete, in order; what the disk has no room for stays for the next time.
+
+        One that cannot be staged for any other reason is told and passed over: the later ones are worth more.
+        """
         staged: List[Dict[str, Any]] = []
         while self._put_off:
             written = self._put_off[0]
+            name = f"of step {written.step}"
             try:
-                staged.append(self._stage(written))
-            except (FileNotFoundError, stage.Raced) as error:
-                sys.stderr.write(f"checkpoint of step {written.step} is lost: {error!r}\n")
+                staged.append(self._patiently(written))
+                self._unstored.stored(name, written.step)
+                self._done_with(written, None)
+            except stage.Raced:
+                self._unstored.lost(name, "it was changed after its block had ended")
+                self._done_with(written, None)
             except OSError as error:
-                sys.stderr.write(f"checkpoint of step {written.step} is put off: {error}\n")
-                return staged
-            self._times[written.step] = self._times.get(written.step, 0) + 1
-            self._put_off.pop(0)
-            shutil.rmtree(written.directory, ignore_errors=True)
+                if stage.disk_full(error):
+                    self._unstored.missed(name, str(error))
+                    return staged
+                self._unstored.lost(name, f"{printable(str(error))}; its files stay in {printable(written.directory)}")
+                self._done_with(written, written.directory)
         return staged
+
+    def _done_with(self, written: _Written, left: Optional[str]) -> None:
+        """Remove its files, or leave them (`left`) until a later one is stored or left."""
+        self._times[written.step] = self._times.get(written.step, 0) + 1
+        self._put_off.pop(0)
+        for directory in (self._left, written.directory):
+            if directory is not None and directory != left:
+                shutil.rmtree(directory, ignore_errors=True)
+        self._left = left
+
+    def _patiently(self, written: _Written) -> Dict[str, Any]:
+        """Raises: stage.Raced, OSError that another try would not change, or has not."""
+        pauses = list(PAUSES_S)
+        while True:
+            try:
+                return self._stage(written)
+            except OSError as error:
+                if not pauses or stage.disk_full(error) or error.errno in _FOR_GOOD:
+                    raise
+                time.sleep(pauses.pop(0))
 
     def _stage(self, written: _Written) -> Dict[str, Any]:
         root = written.directory

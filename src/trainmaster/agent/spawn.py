@@ -5,6 +5,7 @@ Main thread only: a child dies with the thread that forked it.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -20,12 +21,25 @@ else:
     import _signal as signal  # `signal` itself makes enums of it all, which costs a tenth of an interpreter's start
 
 
+# What `exec` says of a program that is missing or is none. Anything else (no memory, a disk error) is the machine's.
+OF_THE_PROGRAM = frozenset(
+    (
+        errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.E2BIG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+        errno.ENAMETOOLONG, errno.EINVAL, errno.ELIBBAD,
+    )
+)  # fmt: skip
+
+
 class LaunchError(Exception):
     """A program could not be started; the text says what is wrong and what to do, `lines` what a program said of it."""
 
     def __init__(self, text: str, lines: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.lines = list(lines)
+
+
+class MachineError(LaunchError):
+    """The machine could not start it: memory, processes, descriptors, disk or network. Another try may succeed."""
 
 
 class Child:
@@ -50,6 +64,11 @@ class Child:
     def failed(self) -> bool:
         """Whether it ended other than with exit 0, and not because we had signalled it."""
         return not self.running and not self.stopped_by_us and self.exit_code != 0
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it exited 0 of its own accord."""
+        return not self.running and not self.stopped_by_us and self.exit_code == 0
 
     def ended(self, status: int) -> None:
         """Take the wait status."""
@@ -103,6 +122,7 @@ def _become(parent: int, child: Child, launch: Launch, descriptors: tuple[int, i
         if launch["cgroup"]:
             doing = "cgroup"
             _enter(launch["cgroup"])
+        _enter_all(launch)
         doing = "streams"
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
@@ -113,16 +133,51 @@ def _become(parent: int, child: Child, launch: Launch, descriptors: tuple[int, i
         os.chdir(launch["work"])
         doing = "exec"
         os.execvpe(child.argv[0], child.argv, child.environment)
-    except OSError as error:
-        os.write(pipe, f"{doing} {error.errno or 0} {error.strerror}".encode())
+    except (OSError, ValueError) as error:  # ValueError: an argument or a variable holds what none can hold
+        number = getattr(error, "errno", None) or errno.EINVAL
+        os.write(pipe, f"{doing} {number} {getattr(error, 'strerror', None) or error}".encode())
     finally:
         os._exit(127)
 
 
-def _enter(cgroup: str) -> None:
+def _enter(cgroup: str, pid: int = 0) -> None:
+    """0 is the process itself. Raises: OSError."""
     descriptor = os.open(os.path.join(cgroup, "cgroup.procs"), os.O_WRONLY)
-    os.write(descriptor, b"0")
-    os.close(descriptor)
+    try:
+        os.write(descriptor, b"%d" % pid)
+    finally:
+        os.close(descriptor)
+
+
+def contain(pid: int, launch: Launch) -> None:
+    """Put a program that something else started into the attempt's cgroups; what it has started before stays outside."""
+    for cgroup in launch.get("contained", ()):
+        try:
+            _enter(cgroup, pid)
+        except OSError:
+            continue
+
+
+def escaped(children: Sequence[Child], launch: Launch) -> bool:
+    """Whether one of those that run is not in the attempt's cgroups."""
+    from trainmaster.wire import cgroups  # noqa: PLC0415 - start-up time
+
+    try:
+        inside = [cgroups.members(directory) for directory in launch.get("contained", ())]
+    except OSError:
+        return False  # nobody can say
+    running = [child.pid for child in children if os.path.exists(f"/proc/{child.pid}/exe")]  # not of one that has ended
+    return any(pid not in group for pid in running for group in inside)
+
+
+def _enter_all(launch: Launch) -> None:
+    """Containment is worth having and no condition: where a cgroup refuses, the agent says so (`escaped`)."""
+    for cgroup in launch.get("contained", ()):
+        try:
+            if cgroup != launch["cgroup"]:
+                _enter(cgroup)
+        except OSError:
+            continue
 
 
 def _default_signals() -> None:
@@ -136,10 +191,16 @@ def _default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def undo(children: Sequence[Child]) -> None:
-    """Kill those that were started, and wait for them."""
+def undo(children: Sequence[Child], launch: Launch) -> None:
+    """Kill those that were started with all they started, and wait for them."""
+    from trainmaster.agent.tree import descendants, send  # noqa: PLC0415 - start-up time
+    from trainmaster.wire import cgroups  # noqa: PLC0415 - as above
+
+    for directory in launch.get("contained", ()):
+        cgroups.kill(directory)
     for child in children:
-        os.kill(child.pid, signal.SIGKILL)  # not waited for yet, so the number is still its own
+        for pid in [*descendants(child.pid), child.pid]:
+            send(pid, signal.SIGKILL)  # not waited for yet, so a child's number is still its own
     for child in children:
         os.waitpid(child.pid, 0)
         child.running = False
@@ -161,6 +222,12 @@ def reap(children: Sequence[Child], began_s: float) -> bool:
             child.ended_after_s = time.monotonic() - began_s
             child.cpu_s = used.ru_utime + used.ru_stime
             child.peak_memory_bytes = max(child.peak_memory_bytes, used.ru_maxrss * 1024)
+
+
+def by_machine(told: str) -> bool:
+    """Whether it was the machine that could not, and not the program or its spec. `told`: what `answer` gave."""
+    doing, number, _ = told.split(" ", 2)
+    return doing != "exec" or int(number) not in OF_THE_PROGRAM
 
 
 def explain(told: str, child: Child, launch: Launch) -> str:

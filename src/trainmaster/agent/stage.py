@@ -4,11 +4,13 @@
 leaves nothing behind. Whether the part counts is decided elsewhere: control's event commits the manifest.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import shutil
+import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from trainmaster.agent.globs import Signature, signature
@@ -18,6 +20,7 @@ from trainmaster.wire.messages import FileEntry, Manifest
 from trainmaster.wire.names import MANIFEST, stored_name
 
 CHUNK_BYTES = 1 << 20
+_ZEROS = bytes(CHUNK_BYTES)
 
 
 class Source(NamedTuple):
@@ -37,6 +40,7 @@ class Content(NamedTuple):
     parts_expected: int
     directories: List[str]
     sources: List[Source]
+    links: Tuple[Tuple[str, str], ...] = ()  # path and target of those that lead to no file
 
 
 class Raced(Exception):
@@ -76,7 +80,8 @@ def stage(launch: Launch, identifier: str, content: Content, check: Check) -> Di
     final = os.path.join(root, f"n{launch['node_index']}")
     part = f"{final}.part"
     shutil.rmtree(part, ignore_errors=True)
-    os.makedirs(part)
+    make_directories(root)
+    os.mkdir(part)
     try:
         files = [_take(source, part, content.kind == "sdk", check) for source in content.sources]
         if not check.settled():
@@ -129,14 +134,16 @@ def _manifest(launch: Launch, identifier: str, content: Content, files: List[Fil
         "directories": content.directories,
         "files": files,
     }
-    return json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogateescape")
+    if content.links:
+        manifest["links"] = dict(content.links)
+    return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()  # ASCII: a name may hold any bytes
 
 
 def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
     """Bring one file into the part. What the SDK staged for us is linked where it can be, everything else copied."""
     target = os.path.join(part, stored_name(source.name))
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    reading = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+    reading = _open(source.path)
     try:
         before = os.fstat(reading)
         if signature(before) != source.signature:
@@ -156,6 +163,15 @@ def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
     if not check.file(target):
         raise NotWhole(source.name)
     return {"path": source.name, "bytes": before.st_size, "sha256": digest, "mode": before.st_mode & 0o777}
+
+
+def _open(path: str) -> int:
+    """A descriptor to read it. A pipe that took its place since it was listed is not waited for. Raises: Raced, OSError."""
+    reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(reading).st_mode):
+        os.close(reading)
+        raise Raced(path)
+    return reading
 
 
 def _link(source: str, target: str) -> bool:
@@ -181,23 +197,40 @@ def _copy(reading: int, target: str) -> str:
     """Copy to a new file, durably; returns the SHA-256 of what was written."""
     digest = hashlib.sha256()
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    sparse = has_holes(reading)
     try:
         while True:
             data = os.read(reading, CHUNK_BYTES)
             if not data:
                 break
             digest.update(data)
-            while data:
-                data = data[os.write(writing, data) :]
+            put(writing, data, sparse)
+        if sparse:
+            os.ftruncate(writing, os.lseek(writing, 0, os.SEEK_CUR))
         os.fsync(writing)
     finally:
         os.close(writing)
     return digest.hexdigest()
 
 
+def has_holes(descriptor: int) -> bool:
+    """Whether the file takes less room than its size says."""
+    status = os.fstat(descriptor)
+    return status.st_blocks * 512 < status.st_size
+
+
+def put(writing: int, data: bytes, sparse: bool) -> None:
+    """Write all of it. `sparse`: zeros are left out, and the end of the file is to be set afterwards."""
+    if sparse and data == (_ZEROS if len(data) == CHUNK_BYTES else bytes(len(data))):
+        os.lseek(writing, len(data), os.SEEK_CUR)
+        return
+    while data:
+        data = data[os.write(writing, data) :]
+
+
 def copy_durably(source: str, target: str) -> Tuple[str, os.stat_result]:
     """Copy a file to a new one; returns its SHA-256 and what the source was. Raises: Raced, OSError."""
-    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    reading = _open(source)
     try:
         before = os.fstat(reading)
         digest = _copy(reading, target)
@@ -213,6 +246,17 @@ def _write_durably(path: str, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def make_directories(path: str) -> None:
+    """Make a directory and those above it that are missing, durably. Raises: OSError."""
+    above = os.path.dirname(path)
+    if os.path.isdir(path):
+        return
+    make_directories(above)
+    with contextlib.suppress(FileExistsError):  # somebody else was quicker
+        os.mkdir(path)
+    sync_directory(above)
 
 
 def sync_directory(path: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import sys
 import time
 
 from trainmaster.agent import layout, meeting, ranks, restore
 from trainmaster.agent.door import Door
-from trainmaster.agent.spawn import LaunchError
+from trainmaster.agent.spawn import LaunchError, MachineError
 from trainmaster.agent.wake import Stopped
 from trainmaster.wire import names
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class Start:
-    """One agent's start. Afterwards either `ranks` run, or `error` says why not, or neither: it was stopped before."""
+    """One agent's start. Afterwards `ranks` run, or `error` or `machine_error` says why not, or none of these: it was stopped.
+
+    Law: what the machine, a disk, the store or the network could not do is a `machine_error`; only what another try
+    would not change is an `error`.
+    """
 
     def __init__(self, directory: str, launch: Launch, wake: Wake) -> None:
         self.directory = directory
@@ -39,13 +43,14 @@ class Start:
         self.meeting: Optional[tuple[str, int]] = None
         self.door: Optional[Door] = None  # of node 0, unless the job names a tracker of its own
         self.sync: Optional[Sync] = None  # made early only by those who wait for node 0
-        self.error: Optional[str] = None
+        self.error: Optional[str] = None  # the program or the spec cannot be started
+        self.machine_error: Optional[str] = None  # this machine could not start it
         self.error_lines: list[str] = []  # what a program said of it
         self._claim: Optional[meeting.Claim] = None
         self._venv: Optional[venvs.Venv] = None
 
     def make(self) -> None:
-        """Lay out, restore, meet, start; what goes wrong is put into `error`."""
+        """Lay out, restore, meet, start; what goes wrong is put into `error` or `machine_error`."""
         doing = "lay out the code copy"
         try:
             with self.wake.interruptible():
@@ -56,7 +61,8 @@ class Start:
             with self.wake.interruptible():
                 self._check_stopped()
                 doing = "put the last good checkpoint back"
-                self.restored = restore.restore(self.launch)
+                self.restored = restore.Restored()
+                restore.restore(self.launch, self.restored, self._tell_preparing)
                 doing = "look for checkpoints"
                 self._prime()
                 doing = "meet the other nodes"
@@ -71,12 +77,18 @@ class Start:
             self.roles = [rank for rank in started if rank.role is not None]
         except Stopped:
             return
+        except MachineError as error:
+            self.machine_error, self.error_lines = str(error), error.lines
         except LaunchError as error:
             self.error, self.error_lines = str(error), error.lines
         except meeting.NoPortError as error:
-            self.error = str(error)
-        except (OSError, ValueError, KeyError) as error:
-            self.error = f"could not {doing} on this node: {_text(error)}; {_advice(error)}"
+            self.machine_error = str(error)
+        except OSError as error:
+            advice = _advice(error)
+            self.machine_error = f"could not {doing}: {error}" + (f"; {advice}" if advice else "")
+        except (ValueError, KeyError) as error:
+            text = str(error) if isinstance(error, ValueError) else repr(error)
+            self.error = f"could not {doing} on this node: {text}; see the agent's log"
 
     def _lay_out(self) -> None:
         """The code copy into the work directory; where the store is no directory, first into this node's cache."""
@@ -126,8 +138,8 @@ class Start:
         try:
             if surroundings.digest is None:
                 surroundings.record()
-        except OSError as error:  # a full disk: the run goes on without its record
-            sys.stderr.write(f"the environment was not recorded: {error}\n")
+        except OSError as error:  # the run goes on without its record
+            self.talk().outbox.warn("environment", f"what is installed could not be recorded: {error}; {_advice(error)}")
 
     def _tell_preparing(self, doing: str) -> None:
         sync = self.talk()
@@ -177,16 +189,14 @@ class Start:
         self.wake.raise_if_stopped()
 
 
-def _text(error: Exception) -> str:
-    return str(error) if isinstance(error, (OSError, ValueError)) else repr(error)
-
-
-def _advice(error: Exception) -> str:
-    number = getattr(error, "errno", None)
-    if number in (28, 122):  # ENOSPC, EDQUOT
-        return "free some disk space there and submit again"
-    if number in (13, 1):
+def _advice(error: OSError) -> str:
+    """What to do; nothing where the error itself says it."""
+    if getattr(error, "advised", False):
+        return ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some disk space there"
+    if error.errno in (errno.EACCES, errno.EPERM):
         return "give the user that runs this server the right to it"
-    if number == 2:
+    if error.errno == errno.ENOENT:
         return "check that the path is there and its file system is mounted"
     return "see the agent's log"

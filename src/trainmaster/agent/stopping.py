@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from trainmaster.agent.tree import descendants, send
+from trainmaster.wire import cgroups
 from trainmaster.wire.processes import start_ticks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Optional
+    from typing import Optional, Sequence
 else:
     import _signal as signal  # `signal` itself makes enums of it all, which costs a tenth of an interpreter's start
 
@@ -20,7 +21,8 @@ KILL_EVERY_S = 0.05
 class Stopping:
     """One attempt's end by us. A second TERM makes some programs give up their saving, so nobody gets two."""
 
-    def __init__(self) -> None:
+    def __init__(self, contained: Sequence[str] = ()) -> None:
+        self._contained = contained  # cgroups of everything that is to be ended
         self.deadline_s: Optional[float] = None  # of the monotonic clock, when KILL comes
         self._terminated: set[tuple[int, Optional[int]]] = set()
         self._killed_s: Optional[float] = None
@@ -51,6 +53,8 @@ class Stopping:
         due_s = self.due_s
         if due_s is not None and now_s >= due_s:
             self._killed_s = now_s
+            for directory in self._contained:
+                cgroups.kill(directory)
             for pid in descendants(os.getpid()):
                 send(pid, signal.SIGKILL)
 

@@ -13,10 +13,13 @@ import time
 from collections import deque
 from urllib.parse import urlsplit
 
+from trainmaster.agent.points import BATCH_MAX
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
+    from trainmaster.agent.pointfile import Point
     from trainmaster.agent.spool import Outbox
     from trainmaster.agent.wake import Wake
     from trainmaster.wire.launch import Launch
@@ -30,13 +33,15 @@ _HEARTBEAT_S = 5.0
 _UNREACHABLE_S = 2.0  # an agent waits so long for a server that is away, and
 _FINISH_S = 10.0  # so long for one that is slow, before it ends
 _PATH = "/agent/sync"
+_SAID_MAX = 200  # characters of what the server said
+_NOT_TAKEN = (400, 413, 422)  # the server read what was sent, and it is the content that it does not take
 
 
 class Refused(Exception):
-    """The server answered, with something other than 200."""
+    """The server answered, with something other than 200; `said` is what it said."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"the server answered {status}")
+    def __init__(self, status: int, said: str = "") -> None:
+        super().__init__(f"the server answered {status}{': ' if said else ''}{said}")
         self.status = status
 
 
@@ -53,6 +58,7 @@ class Sync:
         self._version = 0
         self._closing = threading.Event()
         self._heartbeat_s = -_HEARTBEAT_S
+        self._most = BATCH_MAX  # reports and points of the next request
         self._threads: set[str] = set()
         self.orders: deque[dict[str, Any]] = deque()  # for the loop to take
         self.stale = False
@@ -77,36 +83,51 @@ class Sync:
             threading.Thread(target=target, name=name, daemon=True).start()
 
     def flush(self, timeout_s: float = _POST_TIMEOUT_S) -> bool:
-        """Send what waits, in one request; False when the server could not be reached or refused."""
+        """Send what waits, in one request; False when the server could not be reached or takes nothing at all.
+
+        A server that refuses the content gets half as much the next time, until it is known what alone is refused.
+        """
         if not self._post_lock.acquire(timeout=timeout_s):
             return False
         try:
-            reports, points = self.outbox.batch()
+            reports, points = self.outbox.batch(self._most)
             now = time.monotonic()
             ending = self._closing.is_set()  # the record of the end says more than a heartbeat
             due = now - self._heartbeat_s >= _HEARTBEAT_S and self.heartbeat is not None and not ending
             request = self._request(reports, 0.0, self.heartbeat(False) if due and self.heartbeat else None)
-            request["points"] = [
-                {"rank": rank, "step": step, "values": values, "age_s": round(now - at, 3)} for at, rank, step, values in points
-            ]
+            request["points"] = [_point(point, now) for point in points]
             try:
                 response = self._sender_client.post(request, timeout_s)
-            except (OSError, http.client.HTTPException, ValueError, Refused) as error:
-                if isinstance(error, Refused) and error.status in (400, 413, 422):
-                    self.outbox.points.sent()
-                else:
-                    self.outbox.put_back()
-                if reports:
-                    self.outbox.waiting.set()
-                    self.outbox.spool()
+            except Refused as refusal:
+                self.outbox.put_back()
+                self.outbox.spool()
+                return refusal.status in _NOT_TAKEN and self._send_less(len(reports) + len(points), refusal, timeout_s)
+            except (OSError, http.client.HTTPException, ValueError):
+                self.outbox.put_back()
+                self.outbox.spool()
                 return False
             self.outbox.points.sent()
+            self._most = min(2 * self._most, BATCH_MAX)
             if due:
                 self._heartbeat_s = now
             self._take(response)
             return True
         finally:
             self._post_lock.release()
+
+    def _send_less(self, sent: int, refusal: Refused, timeout_s: float) -> bool:
+        """The content was refused. What is refused alone, though a request without it is taken, is given up with a word."""
+        if sent > 1:
+            self._most = max(1, min(sent, self._most) // 2)
+            return True
+        if sent == 0:
+            return False
+        try:
+            self._sender_client.post(self._request([], 0.0, None), timeout_s)
+        except (OSError, http.client.HTTPException, ValueError, Refused):
+            return False  # it is not what was sent
+        self.outbox.give_up_one(str(refusal))
+        return True
 
     def finish(self) -> bool:
         """Send what is left; gives up on a server that is away or slow. Whether everything was acknowledged."""
@@ -117,8 +138,9 @@ class Sync:
         reached_s = time.monotonic()
         pause_s = 0.02
         while not (self.outbox.empty and (self.stale or self.outbox.pointless)):
+            before = (self.outbox.settled, self._most)
             if self.flush(_UNREACHABLE_S):
-                if self.outbox.empty:
+                if self.outbox.empty or before != (self.outbox.settled, self._most):
                     continue
                 if self.stale:
                     break  # heard, and refused for good
@@ -194,7 +216,8 @@ class Client:
         self._launch = launch
         self._place = path
         self._connection: Optional[http.client.HTTPConnection] = None
-        self._headers = {"Authorization": f"Bearer {launch['credential']}", "Content-Type": "application/json"}
+        who = {"Authorization": f"Bearer {launch['credential']}", "X-Trainmaster-Key": launch["key"]}
+        self._headers = {**who, "Content-Type": "application/json"}
 
     def post(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """One exchange; a connection the server closed meanwhile is opened anew.
@@ -230,9 +253,10 @@ class Client:
             if not isinstance(answer, dict):
                 raise ValueError("the server's answer is no object")
             return answer
-        if _says_stale(response.status, data):
+        error = _error_of(data)
+        if response.status == 410 or error.get("code") == "stale_attempt":
             return {"ack": 0, "orders": [], "stale": True}
-        raise Refused(response.status)
+        raise Refused(response.status, str(error.get("message") or "")[:_SAID_MAX])
 
     def _path(self) -> str:
         if self._launch["server_socket"]:
@@ -240,17 +264,20 @@ class Client:
         return urlsplit(self._launch["server_url"] or "").path.rstrip("/") + self._place
 
 
-def _says_stale(status: int, data: bytes) -> bool:
-    if status == 410:
-        return True
+def _point(point: Point, now_s: float) -> dict[str, Any]:
+    """As it is sent (`wire.messages.Point`); `now_s` on the monotonic clock."""
+    n, at_s, rank, step, values = point
+    return {"n": n, "rank": rank, "step": step, "values": values, "at_s": round(at_s, 3), "age_s": round(now_s - at_s, 3)}
+
+
+def _error_of(data: bytes) -> dict[str, Any]:
+    """What the server's answer says is wrong."""
     try:
         answer = json.loads(data)
     except ValueError:
-        return False
-    if not isinstance(answer, dict):
-        return False
-    error = answer.get("error")
-    return bool(answer.get("stale")) or (isinstance(error, dict) and error.get("code") == "stale_attempt")
+        return {}
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return error if isinstance(error, dict) else {}
 
 
 def connect(launch: Launch, timeout_s: float) -> http.client.HTTPConnection:

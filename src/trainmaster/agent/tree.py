@@ -6,6 +6,7 @@ The agent adopts orphans and has no children but its ranks, so that its descenda
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 from trainmaster.wire.processes import start_ticks
@@ -77,7 +78,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def open_for_writing(pids: list[int]) -> set[tuple[int, int]]:
-    """(st_dev, st_ino) of every regular file that one of the processes holds open for writing."""
+    """(st_dev, st_ino) of every regular file that one of the processes holds open for writing, or has mapped so."""
     found: set[tuple[int, int]] = set()
     for pid in pids:
         try:
@@ -91,7 +92,41 @@ def open_for_writing(pids: list[int]) -> set[tuple[int, int]]:
                     found.add((status.st_dev, status.st_ino))
             except OSError:
                 continue
+        found |= _mapped(pid)
     return found
+
+
+_SHARED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .w.s [0-9a-f]+ \S+ \d+ +(/.*)$", re.MULTILINE)
+
+
+def _mapped(pid: int) -> set[tuple[int, int]]:
+    """The files that a process may write through its memory; such a file needs no descriptor."""
+    found: set[tuple[int, int]] = set()
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            paths = set(_SHARED.findall(file.read()))
+    except OSError:
+        return found
+    for path in paths:
+        try:
+            status = os.stat(path.replace(rb"\012", b"\n"))
+        except OSError:
+            continue  # removed, or of no file at all
+        if stat.S_ISREG(status.st_mode):
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def writes_below(pid: int, directory: str) -> bool:
+    """Whether a process has a file below `directory` (without links in it) open for writing."""
+    try:
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            path = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+            if path.startswith(f"{directory}/") and _writable(pid, descriptor):
+                return True
+    except OSError:
+        return False
+    return False
 
 
 def _writable(pid: int, descriptor: str) -> bool:

@@ -17,7 +17,7 @@ from collections import deque
 
 from trainmaster.agent.remote import Absent, Remote, Stale
 from trainmaster.agent.sending import File, Sender
-from trainmaster.wire.names import MANIFEST, part_lock, part_stored, stored_name
+from trainmaster.wire.names import MANIFEST, blob_name, part_lock, part_stored, printable, stored_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ class _Waiting:
 
 
 class Uploader:
-    """Takes what `Gathering` staged and says by `done` what is durable in the store, ("staged" | "kept", fields), and what
-    never will be, ("not_kept", fields).
+    """Takes what `Gathering` staged and says by `done` what is durable in the store, ("staged" | "kept", fields), what never
+    will be, ("not_kept", fields), and that the store is away, ("warned", fields).
     """
 
     def __init__(self, launch: Launch, done: Callable[[str, Dict[str, Any]], None]) -> None:
         self._launch, self._done = launch, done
         self._remote = Remote(launch)
+        self._remote.waiting = self._waits
         self._lock = threading.Condition()
         self._waiting: deque[Union[_Waiting, Ahead]] = deque()
         self._working = False
@@ -122,6 +123,7 @@ class Uploader:
 
     def _bring(self, one: _Waiting, sender: Sender, wrong: Optional[Exception]) -> None:
         """Bring it away, or say that it is not. `wrong`: what ended the sending of a part of it."""
+        sender.remote.waiting = self._waits
         try:
             if wrong is not None:
                 raise wrong
@@ -135,6 +137,10 @@ class Uploader:
             self._discard(one)
             if not isinstance(error, Stale):  # then nobody listens any more
                 self._done("not_kept", {"what": one.what, "name": one.name, "why": str(error) or type(error).__name__})
+
+    def _waits(self, text: str) -> None:
+        """The store is away for long; nothing of it may stand there once it is back."""
+        self._done("warned", {"topic": "store", "text": printable(text)})
 
     def _discard(self, one: _Waiting) -> None:
         """What is not in the store is no checkpoint: its copy here goes too."""
@@ -156,8 +162,10 @@ class Uploader:
             fcntl.flock(lock, fcntl.LOCK_SH)
             with open(os.path.join(place, MANIFEST), encoding="utf-8", errors="surrogateescape") as file:
                 text = file.read()
-            names = {f"{prefix}/{stored_name(each['path'])}": each["bytes"] for each in json.loads(text)["files"]}
-            files = [File(name, os.path.join(place, name[len(prefix) + 1 :]), size) for name, size in names.items()]
+            files = [
+                File(f"{prefix}/{blob_name(each['path'])}", os.path.join(place, stored_name(each["path"])), each["bytes"])
+                for each in json.loads(text)["files"]
+            ]
             self._brought(files, lambda sent: self._remote.ask("commit", part=prefix, manifest=text, uploads=sent), sender)
             _mark(place)
         finally:

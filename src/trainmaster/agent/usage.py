@@ -55,15 +55,6 @@ def cgroup_peak_bytes(cgroup: str) -> int:
         return 0
 
 
-def cgroup_killed(cgroup: str) -> bool:
-    """Whether the kernel killed in the cgroup for its memory limit."""
-    try:
-        with open(os.path.join(cgroup, "memory.events"), "rb") as file:
-            return any(line.startswith(b"oom_kill ") and int(line.split()[1]) > 0 for line in file)
-    except (OSError, ValueError):
-        return False
-
-
 class Usage:
     """Memory and processor time of a node's ranks, sampled."""
 

@@ -13,6 +13,7 @@ interpreter, the platform, and the `PIP_*` variables.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -23,8 +24,8 @@ import subprocess
 import sys
 import time
 
-from trainmaster.agent import venvuse
-from trainmaster.agent.spawn import LaunchError
+from trainmaster.agent import spawn, venvuse
+from trainmaster.agent.spawn import OF_THE_PROGRAM, LaunchError, MachineError
 from trainmaster.wire import names
 
 TYPE_CHECKING = False
@@ -40,6 +41,13 @@ _DEPTH_MAX = 8  # of requirements files that include others
 _INCLUDES = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|\s*=\s*|(?=\S))(?P<path>\S+)\s*\Z")
 _EDITABLE = re.compile(r"(?:-e|--editable)\b")
 _PLACE = re.compile(r"(?:\.{1,2}(?:/|\Z)|/|file:|[\w.-]+\s*@\s*file:)")
+# What pip says when the network, the index or the disk failed: the same requirements may be installed at the next try.
+_TROUBLE = (
+    "after connection broken by", "connection refused", "connection reset", "connection aborted", "timed out",
+    "temporary failure in name resolution", "name or service not known", "network is unreachable", "no route to host",
+    "no space left on device", "disk quota exceeded", "cannot allocate memory", "memoryerror", "too many open files",
+    "input/output error", "read-only file system", "server error: ",
+)  # fmt: skip
 _ASK = "import json, sys, sysconfig; print(json.dumps([sys.executable, sys.version, sysconfig.get_platform()]))"
 
 
@@ -66,7 +74,7 @@ def provide(launch: Launch, directory: str, check: Callable[[], None], began: Ca
     """The environment that the job asks for, made if it is not there; None where it asks for none.
 
     `check` is called every moment and raises to give up: nothing of the making runs then any more. `began` hears what
-    takes time. Raises: LaunchError, OSError, and what `check` raises.
+    takes time. Raises: LaunchError, MachineError where another try may succeed, OSError, and what `check` raises.
     """
     wanted = launch["requirements"]
     if wanted is None:
@@ -121,7 +129,7 @@ def _refuse_failed(path: str, waited_s: float) -> None:
             told = json.load(file)
     except (OSError, ValueError):
         return
-    raise LaunchError(told["text"], told["lines"])
+    raise (MachineError if told.get("machine") else LaunchError)(told["text"], told["lines"])
 
 
 def _python(named: Optional[str], environment: dict[str, str]) -> str:
@@ -143,6 +151,10 @@ def _identity(python: str, launch: Launch) -> list[str]:
         return [os.path.realpath(python), *map(str, json.loads(done.stdout))]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         said = str(getattr(error, "stderr", None) or "").splitlines()[-_LAST_LINES:]
+        refused = isinstance(error, OSError) and error.errno not in OF_THE_PROGRAM
+        killed = isinstance(error, subprocess.CalledProcessError) and error.returncode < 0
+        if refused or killed or isinstance(error, subprocess.TimeoutExpired):
+            raise MachineError(f"{python} could not be asked for its version: {error}", said) from error
         raise LaunchError(f"{python} is no Python that works here: {error}", said) from error
 
 
@@ -196,6 +208,8 @@ def _content(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read() if path.endswith((".whl", ".gz", ".zip")) else file.read(_FILE_MAX_BYTES)
     except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+            raise MachineError(f"the requirements file {path} cannot be read now: {error.strerror}") from error
         advice = "check environment.requirements, and that git does not ignore the file"
         raise LaunchError(f"the requirements file {path} cannot be read: {error.strerror}; {advice}") from error
 
@@ -231,6 +245,7 @@ def _run(command: list[str], who: tuple[Launch, str, int], log: Any, check: Call
         command, cwd=launch["work"], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         pass_fds=(lock,),
     )  # fmt: skip
+    spawn.contain(process.pid, launch)
     try:
         while True:
             try:
@@ -242,14 +257,16 @@ def _run(command: list[str], who: tuple[Launch, str, int], log: Any, check: Call
 
 
 def _fail(path: str, command: list[str], file: str, code: int) -> None:
-    """Raises: LaunchError with what was said."""
+    """Raises: LaunchError with what was said; MachineError where it tells of the network, the disk or memory."""
     with open(f"{path}.log", errors="replace") as log:
-        lines = [line.rstrip()[:400] for line in log.read()[-65536:].splitlines() if line.strip()][-_LAST_LINES:]
+        tail = log.read()[-65536:]
+    lines = [line.rstrip()[:400] for line in tail.splitlines() if line.strip()][-_LAST_LINES:]
+    machine = code < 0 or any(trouble in tail.lower() for trouble in _TROUBLE)
     making = "pip could not install" if "pip" in command else "`python -m venv` could not make an environment for"
     said = next((line for line in reversed(lines) if line.startswith("ERROR:")), lines[-1] if lines else f"exit code {code}")
     text = f"{making} {os.path.basename(file)}: {said}"
     venvuse.discard(path)
     with open(f"{path}.failed", "w") as record:
-        json.dump({"text": text, "lines": lines}, record)
+        json.dump({"text": text, "lines": lines, "machine": machine}, record)
     sys.stderr.write(f"{text}; all that was said is in {path}.log\n")
-    raise LaunchError(text, lines)
+    raise (MachineError if machine else LaunchError)(text, lines)

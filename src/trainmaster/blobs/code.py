@@ -6,13 +6,16 @@ paths stay inside it, and nothing unpacks to more than its limits.
 
 import hashlib
 import io
+import os
 import re
 import zipfile
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from trainmaster.agent.formats import DIRECTORY_MAX, zip_directory
 from trainmaster.errors import ConflictError, TooLargeError, UsageError
 from trainmaster.ports.blobs import Blobs
 from trainmaster.wire.code import Tree, canonical, digest
@@ -24,6 +27,7 @@ _NAME_MAX = 255
 _FILE_MAX_BYTES = 2**40
 _CHUNK = 1024 * 1024
 _PUTS = 4  # at once: each waits for the disk, and the disk takes several together
+_WHOLE_BYTES = 4 * 1024 * 1024  # a larger member is stored piece by piece
 _HELD_BYTES = 32 * 1024 * 1024  # unpacked and not yet stored
 _FIELDS = {
     "file": {"path", "type", "sha256", "mode", "bytes"},
@@ -77,16 +81,21 @@ def store_zip(blobs: Blobs, source: bytes | BinaryIO, limits: ZipLimits | None =
     """
     limits = limits or ZipLimits()
     try:
-        with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as archive:
+        file: BinaryIO = io.BytesIO(source) if isinstance(source, bytes) else source
+        _check_directory(file)
+        with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             _check_members(members, limits)
             with ThreadPoolExecutor(_PUTS, "code") as pool:
                 held, storing = 0, list[Future[None]]()
                 for member in members:
+                    if member.file_size > _WHOLE_BYTES:
+                        blobs.put_stream(object_name(member.filename), _pieces(archive, member))
+                        continue
                     if held + member.file_size > _HELD_BYTES:
                         held = _settle(storing)
                     held += member.file_size
-                    storing.append(pool.submit(blobs.put, object_name(member.filename), _read(archive, member, limits)))
+                    storing.append(pool.submit(blobs.put, object_name(member.filename), b"".join(_pieces(archive, member))))
                 _settle(storing)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise UsageError(f"the upload is not a readable zip: {error}") from error
@@ -101,6 +110,17 @@ def _settle(storing: list[Future[None]]) -> int:
     return 0
 
 
+def _check_directory(file: BinaryIO) -> None:
+    """Before the list of members is read into memory. Raises: UsageError, TooLargeError."""
+    directory = zip_directory(file, file.seek(0, os.SEEK_END))
+    file.seek(0)
+    if directory is None:
+        raise UsageError("the upload is not a readable zip: it has no directory at its end")
+    if directory[1] > DIRECTORY_MAX:
+        size = f"{directory[1]:,} bytes; at most {DIRECTORY_MAX:,} are taken at once"
+        raise TooLargeError(f"the upload's list of members has {size}")
+
+
 def _check_members(members: list[zipfile.ZipInfo], limits: ZipLimits) -> None:
     if len(members) > limits.members:
         raise TooLargeError(f"the upload has {len(members):,} members; at most {limits.members:,} are taken at once")
@@ -108,6 +128,8 @@ def _check_members(members: list[zipfile.ZipInfo], limits: ZipLimits) -> None:
     if total > limits.bytes:
         raise TooLargeError(f"the upload unpacks to {total:,} bytes; at most {limits.bytes:,} are taken at once")
     for member in members:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise UsageError("the zip's members must be stored or deflated: others unpack without a limit on memory")
         if _SHA256.match(member.filename) is None:
             raise UsageError(f"the zip's member {member.filename[:80]!r} is not named by a SHA-256")
         if member.file_size > limits.member_bytes:
@@ -115,17 +137,18 @@ def _check_members(members: list[zipfile.ZipInfo], limits: ZipLimits) -> None:
             raise TooLargeError(f"the object {member.filename} has {size}")
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, limits: ZipLimits) -> bytes:
-    """The member's bytes, no more than its header declares, and those its name says."""
-    data = bytearray()
+def _pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    """The member's bytes, no more than its header declares, and those its name says. Raises: UsageError."""
+    size, sha256 = 0, hashlib.sha256()
     with archive.open(member) as file:
-        while chunk := file.read(min(_CHUNK, limits.member_bytes + 1 - len(data))):
-            data += chunk
-            if len(data) > member.file_size:
+        while chunk := file.read(_CHUNK):
+            size += len(chunk)
+            if size > member.file_size:
                 raise UsageError(f"the zip's member {member.filename} unpacks to more than it declares")
-    if hashlib.sha256(data).hexdigest() != member.filename:
+            sha256.update(chunk)
+            yield chunk
+    if sha256.hexdigest() != member.filename:
         raise UsageError(f"the zip's member {member.filename} has other bytes than its name says")
-    return bytes(data)
 
 
 def check_tree(tree: Any) -> None:

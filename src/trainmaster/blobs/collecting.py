@@ -1,18 +1,21 @@
-"""What of a store is used, by whom, and what may be removed: garbage collection that never takes a referenced blob.
+"""What of a store may be removed: garbage collection that never takes a referenced blob.
 
-A blob is taken only if, with the door closed to whoever makes references (`closed`), (a) nothing on record or waiting in the
-inbox refers to it, (b) it is older than the grace, and (c) both were so when it was marked before. What an attempt that is
-not over may still write, and everything of a kind that is not known here, is never taken; what lies there of a job that is not
+A blob is taken only if, with the gate closed to everything that makes references (`closed`), (a) nothing on record or waiting
+in the inbox refers to it, (b) it is older than the grace, and (c) both were so when it was marked before. Never taken: what an
+attempt that is not over may still write, and everything of a kind that is not known here; what lies there of a job that is not
 known here, only where that was asked for. Code trees go before anything else does: one that is there has all its objects. The
 store is listed as a stream; only what is marked of one batch, and the names of code in use, are in memory.
+
+The whole record is read once, with the gate open. Each time the gate is closed only what is newer is read, and it is opened
+again after `closed_s`, whatever is left of the batch.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain
 from typing import Protocol
 
@@ -29,20 +32,30 @@ GRACE_S = 86400.0
 SHARED = "(shared)"  # the project of what belongs to several
 UNKNOWN = "(unknown)"  # of jobs that are not on record here
 _TREES = "code/trees"
+_JOBS_CACHED = 1024  # jobs whose artifacts are remembered: more than a batch is of
+_STEP, _STEP_MAX = 8, 256  # blobs removed between two looks at the time
 
 
 class Records(Protocol):
     """What refers to blobs, read afresh at each call."""
 
-    def waiting(self) -> Iterable[tuple[str, SubmitJob | AgentReport]]:
-        """Jobs, and reports of agents, that are accepted and not taken up yet.
+    def waiting(self, after: int) -> Iterable[tuple[int, str, SubmitJob | AgentReport]]:
+        """Jobs, and reports of agents, that are accepted and not taken up yet, with the numbers of their rows, in order.
 
-        Law: always asked before `jobs`, so that nothing is in neither.
+        `after`: of these rows only. Law: always asked before `jobs` and `changed`, so that nothing is in neither.
         """
+        ...
+
+    def position(self) -> int:
+        """Where the log ends now."""
         ...
 
     def jobs(self) -> Iterable[Job]:
         """Every job."""
+        ...
+
+    def changed(self, after: int) -> Iterable[Job]:
+        """Every job that the log tells of behind the position `after`, as it is now."""
         ...
 
     def artifacts(self, job: str) -> Iterable[Artifact]:
@@ -67,7 +80,7 @@ class _Of:
 
 @dataclass(slots=True)
 class References:
-    """All references at one moment."""
+    """All references at one moment, or at several: nothing that was referred to at one of them is forgotten."""
 
     of: dict[str, _Of] = field(default_factory=dict)
     trees: set[str] = field(default_factory=set)
@@ -75,25 +88,37 @@ class References:
     objects: set[bytes] = field(default_factory=set)  # of the trees, and of those younger than the grace
     diffs: set[str] = field(default_factory=set)  # patches
     environments: set[str] = field(default_factory=set)  # of the last attempts, and of what agents just told
-    again: list[str] = field(default_factory=list)  # jobs with attempts before the last one
+    again: set[str] = field(default_factory=set)  # jobs with attempts before the last one
+    row: int = 0  # of the inbox: up to this one all are known
+    position: int | None = None  # in the log: up to here all are known; None: nothing was read yet
 
     @classmethod
     def read(cls, records: Records) -> "References":
         """As they are now."""
         found = cls()
-        for job_id, command in records.waiting():
-            if isinstance(command, AgentReport):
-                found.environments.add(str(command.report.get("environment")))
-                continue
-            found.of[job_id] = _Of(command.spec.project, False, "", frozenset(), frozenset())
-            found._refer(command.code.digest, command.origin.git_diff, command.lineage)
-        for job in records.jobs():
-            found.of[job.id] = _of(job)
-            found._refer(job.code.digest, job.origin.git_diff, job.lineage)
-            if job.attempt is not None:
-                found.environments.update(_environments(job.attempt))
-                found.again += [job.id] if job.attempt.number > 1 else []
+        found.update(records)
         return found
+
+    def update(self, records: Records) -> set[str]:
+        """Read what is newer; the jobs that it was about."""
+        before, self.position = self.position, records.position()
+        for row, job_id, command in records.waiting(self.row):
+            self.row = max(self.row, row)
+            if isinstance(command, AgentReport):
+                self.environments.add(str(command.report.get("environment")))
+                continue
+            self.of[job_id] = _Of(command.spec.project, False, "", frozenset(), frozenset())
+            self._refer(command.code.digest, command.origin.git_diff, command.lineage)
+        newer = set()
+        for job in records.jobs() if before is None else records.changed(before):
+            newer.add(job.id)
+            self.of[job.id] = _of(job)
+            self._refer(job.code.digest, job.origin.git_diff, job.lineage)
+            if job.attempt is not None:
+                self.environments.update(_environments(job.attempt))
+                if job.attempt.number > 1:
+                    self.again.add(job.id)
+        return newer
 
     def _refer(self, tree: str | None, diff: str | None, lineage: Lineage | None) -> None:
         if tree is not None:
@@ -130,10 +155,30 @@ class Place:
 class Judge:
     """Says of each blob whether something refers to it. With `unknown`, nothing does to what lies there of unknown jobs."""
 
-    def __init__(self, references: References, records: Records, unknown: bool = False) -> None:
-        self._references, self._records = references, records
+    def __init__(self, references: References, records: Records, blobs: Blobs, unknown: bool = False) -> None:
+        self._references, self._records, self._blobs = references, records, blobs
         self._unknown = unknown
-        self._digests = lru_cache(64)(lambda job: frozenset(kept.digest for kept in records.artifacts(job)))
+        self._read_trees: set[str] = set()  # those whose objects are among the references
+        self._earlier: set[str] | None = None  # what earlier attempts ran in
+        self._digests = lru_cache(_JOBS_CACHED)(lambda job: frozenset(kept.digest for kept in records.artifacts(job)))
+        self.refer(())
+
+    def catch_up(self, fresh: Iterable[str]) -> None:
+        """Read what is newer than the last look; `fresh`: digests of trees that were stored since."""
+        newer = self._references.update(self._records)
+        if newer:
+            self._digests.cache_clear()
+        if self._earlier is not None:
+            for job in newer & self._references.again:
+                self._earlier.update(self._environments_of(job))
+        self.refer(fresh)
+
+    def refer(self, trees: Iterable[str]) -> None:
+        """Count these trees as referenced too, and the objects of all that are."""
+        self._references.trees.update(trees)
+        for tree in self._references.trees - self._read_trees:
+            self._references.objects.update(_objects(self._blobs, tree))
+            self._read_trees.add(tree)
 
     def place(self, name: str) -> Place:
         """Of a blob's name."""
@@ -154,13 +199,16 @@ class Judge:
         digest = name.partition(".")[0]
         if kind == "diffs":
             return digest in self._references.diffs
-        return kind != "environments" or digest in self._references.environments or digest in self._earlier
+        return kind != "environments" or digest in self._references.environments or digest in self._earlier_ones()
 
-    @cached_property
-    def _earlier(self) -> frozenset[str]:
+    def _earlier_ones(self) -> set[str]:
         """What earlier attempts ran in. Read only when something is named by no last attempt: it asks for each job anew."""
-        found = (attempt for job in self._references.again for attempt in self._records.attempts(job))
-        return frozenset(name for attempt in found for name in _environments(attempt))
+        if self._earlier is None:
+            self._earlier = {name for job in self._references.again for name in self._environments_of(job)}
+        return self._earlier
+
+    def _environments_of(self, job: str) -> set[str]:
+        return {name for attempt in self._records.attempts(job) for name in _environments(attempt)}
 
     def _checkpoint(self, job: str, identifier: str) -> Place:
         of = self._references.of.get(job)
@@ -191,9 +239,7 @@ def judge(blobs: Blobs, records: Records, oldest_s: float, unknown: bool = False
     for stored in blobs.walk(_TREES):
         if stored.modified_s > oldest_s:
             references.trees.add(stored.name.rpartition("/")[2].removesuffix(".json"))
-    for tree in references.trees:
-        references.objects.update(_objects(blobs, tree))
-    return Judge(references, records, unknown)
+    return Judge(references, records, blobs, unknown)
 
 
 def _objects(blobs: Blobs, tree: str) -> Iterator[bytes]:
@@ -205,32 +251,6 @@ def _objects(blobs: Blobs, tree: str) -> Iterator[bytes]:
     for entry in entries:
         if entry["type"] == "file":
             yield _key(entry["sha256"])
-
-
-@dataclass(slots=True)
-class Use:
-    """What one project keeps of one kind."""
-
-    project: str
-    kind: str
-    blobs: int = 0
-    bytes: int = 0
-    orphaned_bytes: int = 0  # nothing refers to it: gc removes it once it is older than the grace
-    spare_bytes: int = 0  # checkpoints of jobs that are over, but their last good ones
-
-
-def use(blobs: Blobs, records: Records) -> list[Use]:
-    """Everything in the store, by project and kind."""
-    found: dict[tuple[str, str], Use] = {}
-    judged = judge(blobs, records, time.time() - GRACE_S)
-    for stored in blobs.walk(""):
-        place = judged.place(stored.name)
-        one = found.setdefault((place.project, place.kind), Use(place.project, place.kind))
-        one.blobs += 1
-        one.bytes += stored.bytes
-        one.orphaned_bytes += 0 if place.referenced else stored.bytes
-        one.spare_bytes += stored.bytes if place.spare else 0
-    return [found[key] for key in sorted(found)]
 
 
 @dataclass(slots=True)
@@ -251,9 +271,11 @@ class Collecting:
     grace_s: float = GRACE_S
     dry_run: bool = False
     closed: Callable[[], AbstractContextManager[object]] = nullcontext
+    fresh: Callable[[], Iterable[str]] = tuple  # digests of the trees that were stored since the collection began
     now_s: Callable[[], float] = time.time
     unknown: bool = False  # what lies there of jobs that are not on record counts as referred to by nothing
-    batch: int = 500  # blobs looked at again, and removed, with the door closed once
+    batch: int = 500  # blobs that are marked before some are looked at again
+    closed_s: float = 0.04  # after so long the gate is opened again, as soon as what was begun is done
 
 
 def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
@@ -261,6 +283,7 @@ def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
     done = Collected()
     oldest_s = rules.now_s() - rules.grace_s
     marking, batch = judge(blobs, records, oldest_s, rules.unknown), list[Stored]()
+    sweep = Sweep(blobs, marking, rules, done)
     everything = (stored for stored in blobs.walk("") if not stored.name.startswith(f"{_TREES}/"))
     for stored in chain(blobs.walk(_TREES), everything):  # a tree that is there may be submitted between two batches
         if marking.place(stored.name).referenced:
@@ -270,39 +293,63 @@ def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
             continue
         batch.append(stored)
         if len(batch) == rules.batch:
-            _sweep(blobs, records, rules, batch, done)
+            sweep.remove(batch)
             batch.clear()
-    _sweep(blobs, records, rules, batch, done)
-    _give_up_uploads(blobs, records, rules, done)
+    sweep.remove(batch)
+    _give_up_uploads(blobs, marking, rules, done)
     return done
 
 
-def _sweep(blobs: Blobs, records: Records, rules: Collecting, batch: list[Stored], done: Collected) -> None:
-    """Remove those of the batch that are still unreferenced and as old as they were: nobody can begin to need one now."""
-    if not batch:
-        return
-    with nullcontext() if rules.dry_run else rules.closed():
-        oldest_s = rules.now_s() - rules.grace_s
-        again, taken = judge(blobs, records, oldest_s, rules.unknown), list[Stored]()
-        for marked in batch:
-            place = again.place(marked.name)
-            stored = None if place.referenced else blobs.stat(marked.name)
+class Sweep:
+    """Removes what is still unreferenced and as old as it was when it was marked, in steps that are short with any store."""
+
+    def __init__(self, blobs: Blobs, judged: Judge, rules: Collecting, done: Collected) -> None:
+        self._blobs, self._judged, self._rules, self._done = blobs, judged, rules, done
+        self._step = _STEP  # blobs; as many as the store removes within a quarter of `closed_s`
+
+    def remove(self, marked: Iterable[Stored]) -> None:
+        """Law: while the gate is closed nothing can begin to need a blob, and what is newer than the last look is read."""
+        self._judged.catch_up(self._rules.fresh())  # with the gate open, so that little is newer once it is closed
+        left = [stored for stored in marked if not self._judged.place(stored.name).referenced]
+        while left:
+            with nullcontext() if self._rules.dry_run else self._rules.closed():
+                self._judged.catch_up(self._rules.fresh())
+                until_s = time.monotonic() + self._rules.closed_s
+                while True:
+                    taken, left = left[: self._step], left[self._step :]
+                    began_s = time.monotonic()
+                    self._take(taken)
+                    self._adapt(time.monotonic() - began_s)
+                    if not left or time.monotonic() >= until_s:
+                        break
+
+    def _take(self, step: Sequence[Stored]) -> None:
+        oldest_s, taken = self._rules.now_s() - self._rules.grace_s, list[Stored]()
+        for marked in step:
+            place = self._judged.place(marked.name)
+            stored = None if place.referenced else self._blobs.stat(marked.name)
             if stored is None or stored.modified_s > oldest_s:
                 continue
             taken.append(stored)
-            done.by_kind[place.kind] = done.by_kind.get(place.kind, 0) + stored.bytes
-        if not rules.dry_run:
-            blobs.delete([stored.name for stored in taken])  # trees come first, whatever dies in between
-    done.blobs += len(taken)
-    done.bytes += sum(stored.bytes for stored in taken)
+            self._done.by_kind[place.kind] = self._done.by_kind.get(place.kind, 0) + stored.bytes
+        if not self._rules.dry_run:
+            self._blobs.delete([stored.name for stored in taken])  # trees come first, whatever dies in between
+        self._done.blobs += len(taken)
+        self._done.bytes += sum(stored.bytes for stored in taken)
+
+    def _adapt(self, took_s: float) -> None:
+        if took_s > self._rules.closed_s / 4:
+            self._step = max(1, self._step // 2)
+        elif took_s < self._rules.closed_s / 16:
+            self._step = min(_STEP_MAX, self._step * 2)
 
 
-def _give_up_uploads(blobs: Blobs, records: Records, rules: Collecting, done: Collected) -> None:
+def _give_up_uploads(blobs: Blobs, judged: Judge, rules: Collecting, done: Collected) -> None:
     """Unfinished multi-part uploads of attempts that are over; the store keeps, and bills, their parts for ever."""
     direct = blobs.direct
     if direct is None:
         return
-    judged = judge(blobs, records, rules.now_s() - rules.grace_s, rules.unknown)
+    judged.catch_up(rules.fresh())
     for name, upload, begun_s in direct.uploads(""):
         if begun_s <= rules.now_s() - rules.grace_s and not judged.place(name).referenced:
             done.uploads += 1

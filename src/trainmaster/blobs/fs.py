@@ -6,7 +6,6 @@ at all, whatever dies. Elsewhere a put of bytes is the store's own, all at once,
 
 import errno
 import os
-import shutil
 import stat
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO, cast
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
+from trainmaster import disks
 from trainmaster.blobs.names import PART, check_name
 from trainmaster.errors import DiskFullError, NotFoundError, StoreRefusedError, StoreUnavailableError
 from trainmaster.ports.blobs import Direct, Stored
@@ -148,7 +148,7 @@ class FsBlobs:
         """Remove everything below `prefix` and itself; absent is fine."""
         path = self._path(prefix)
         if self._local:
-            _remove(path)
+            disks.remove(path)
             return
         try:
             self._fs.rm(path, recursive=True)
@@ -250,16 +250,3 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except OSError:
         return  # never made, or the directory is gone: nothing is left either way
-
-
-def _remove(path: str) -> None:
-    """Remove a file or tree; what vanishes meanwhile is as good as removed."""
-    if os.path.islink(path) or os.path.isfile(path):
-        _unlink(path)
-        return
-
-    def on_error(_function: object, _path: str, info: tuple[Any, BaseException, Any]) -> None:
-        if not isinstance(info[1], FileNotFoundError):
-            raise info[1]
-
-    shutil.rmtree(path, onerror=on_error)

@@ -16,11 +16,12 @@ from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
 from trainmaster.ports.blobs import Blobs, Direct, Part
-from trainmaster.wire.names import MANIFEST, stored_name
+from trainmaster.wire.names import MANIFEST, blob_name
 
 _ASKED_MAX = 256
 _SIZE_MAX = 5 * 2**40
 _CRC32 = re.compile(r"([A-Za-z0-9+/]{6}==)?\Z")
+_NUMBER = re.compile(r"[1-9][0-9]{0,4}\Z")  # of a part
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -92,15 +93,21 @@ def complete(blobs: Blobs, uploads: Mapping[str, Any], sizes: Mapping[str, int])
     for name, told in uploads.items():
         if not isinstance(told, dict) or name not in sizes:
             raise UsageError(f"{name[:200]}: no such upload")
-        crc32 = dict(told.get("crc32") or {})
-        etags = dict(told.get("etags") or {})
-        parts = {int(number): Part(str(etag), str(crc32.get(number, ""))) for number, etag in etags.items()}
+        parts = _parts(name, told)
         try:
             _direct(blobs).complete(name, str(told.get("upload")), parts)
         except NotFoundError:
             found = blobs.stat(name)
             if found is None or found.bytes != sizes[name]:  # else an earlier request ended it, and its answer was lost
                 raise
+
+
+def _parts(name: str, told: Mapping[str, Any]) -> dict[int, Part]:
+    """The parts of an upload by their number, as its agent tells them. Raises: UsageError."""
+    etags, crc32 = told.get("etags") or {}, told.get("crc32") or {}
+    if not isinstance(etags, dict) or not isinstance(crc32, dict) or not all(_NUMBER.match(number) for number in etags):
+        raise UsageError(f"{name[:200]}: etags and crc32 are objects by the numbers of parts")
+    return {int(number): Part(str(etag), str(crc32.get(number, ""))) for number, etag in etags.items()}
 
 
 def commit(blobs: Blobs, part: str, manifest: str, uploads: Mapping[str, Any]) -> None:
@@ -132,8 +139,8 @@ def _sizes(part: str, manifest: str) -> dict[str, int]:
     """Bytes by blob of what a manifest lists. Raises: UsageError."""
     try:
         files = json.loads(manifest)["files"]
-        return {f"{part}/{stored_name(str(file['path']))}": int(file["bytes"]) for file in files}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return {f"{part}/{blob_name(str(file['path']))}": int(file["bytes"]) for file in files}
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UsageError(f"the manifest of {part} cannot be understood: {error!r}") from error
 
 

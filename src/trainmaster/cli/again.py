@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from trainmaster.cli import words
-from trainmaster.cli.describing import Describing, added_option, command_of, urgent_of
+from trainmaster.cli.describing import Describing, added_option, command_of, keyed, urgent_of
 from trainmaster.cli.progress import values_of
 from trainmaster.cli.session import JOB, Session, quiet_option, remote
 from trainmaster.client import again
@@ -20,14 +20,14 @@ _job = click.argument("job", type=JOB)
 def forked(context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]) -> Row:
     """Fork; what the server answered."""
     source, new_params, hold = options.pop("source"), options.pop("new_params"), options.pop("hold")
-    urgent = urgent_of(options)
+    urgent, key = urgent_of(options), options.pop("key")
     if options.pop("in_place"):
         raise UsageError("--from and --in-place do not go together", "a fork runs in a directory of its own: --workdir DIR")
     if words:
         message = f"{words[0]!r} and --from do not go together: a fork has the spec of its parent"
         raise UsageError(message, f"say what is to be otherwise: tm {context.info_name} --from {source} --set lr=1e-4")
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
-    changes = again.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent)
+    changes = again.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent, key)
     answer = again.fork(session.client(), source, changes, session.out.note)
     start = answer["lineage"]
     step = "" if start["step"] is None else f", step {start['step']}"
@@ -44,6 +44,7 @@ def forked(context: click.Context, session: Session, words: tuple[str, ...], opt
 @click.option("--priority", type=int, help="-100 to 100, higher goes first.")
 @click.option("--time-limit", help="Longest time it may run: 12h, 1h30m.")
 @click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release.")
+@keyed
 @quiet_option
 @remote
 def requeue(session: Session, /, job: str, new_params: tuple[str, ...], hold: bool, **options: Any) -> None:
@@ -53,8 +54,9 @@ def requeue(session: Session, /, job: str, new_params: tuple[str, ...], hold: bo
     tm requeue digits-3
     tm requeue digits-3 --set lr=1e-4
     """
+    key = options.pop("key")
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
-    changes = again.Changes(said, None, new_params, "held at submit" if hold else None)
+    changes = again.Changes(said, None, new_params, "held at submit" if hold else None, key=key)
     answer = again.requeue(session.client(), job, changes)
     _told(session, answer, hold)
 
@@ -63,16 +65,17 @@ def requeue(session: Session, /, job: str, new_params: tuple[str, ...], hold: bo
 @_job
 @click.option("--follow", "--wait", "-f", "follow", is_flag=True, help="Follow it to its end, and compare.")
 @click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release.")
+@keyed
 @quiet_option
 @remote
 @click.pass_context
-def reproduce(context: click.Context, /, session: Session, job: str, follow: bool, hold: bool) -> None:
+def reproduce(context: click.Context, /, session: Session, job: str, key: str | None, **options: bool) -> None:
     """Run a job once more with the same code, spec, parameters and start, to see whether the same comes out.
 
     Says what cannot be held equal. Exit code with -f: 0 it succeeded, 10 it did not.
     """
-    out, client = session.out, session.client()
-    answer = again.reproduce(client, job, "held at submit" if hold else None)
+    out, client, follow, hold = session.out, session.client(), options["follow"], options["hold"]
+    answer = again.reproduce(client, job, "held at submit" if hold else None, key)
     first, id = answer["lineage"]["job"], answer["id"]
     if not (out.quiet or out.json):
         out.note(f"equal to {first}: {'; '.join(answer['equal'])}")

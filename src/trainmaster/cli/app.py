@@ -50,7 +50,12 @@ COMMANDS = {
     "export": ("trainmaster.cli.export:export", "The history of all jobs, for tm simulate."),
     "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
     "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
-    "storage": ("trainmaster.cli.storage:storage", "What the store holds, and removing what nothing needs."),
+    "token": ("trainmaster.cli.token:token", "Who may talk to the server: give out tokens, list and revoke them."),
+    "rm": ("trainmaster.cli.remove:rm", "Remove the bytes of ended jobs; their record stays."),
+    "prune": ("trainmaster.cli.remove:prune", "Remove the bytes of jobs that ended long ago."),
+    "storage": ("trainmaster.cli.storage:storage", "What takes room on the disk, and removing what nothing needs."),
+    "backup": ("trainmaster.cli.backup:backup", "Copy this machine's server, while it runs."),
+    "restore": ("trainmaster.cli.backup:restore", "Make this machine's server of a backup."),
     "doctor": ("trainmaster.cli.doctor:doctor", "Check that everything is as it should be."),
     "config": ("trainmaster.cli.config:config", "What holds for jobs submitted from here, and who says so."),
     "completion": ("trainmaster.cli.completion:completion", "Print what makes your shell complete."),
@@ -68,10 +73,13 @@ ALIASES = {  # habits of other systems; not listed in the help
 
 MEANT = {  # what is typed for want of knowing; only hinted at
     "list": "ps", "ls": "ps", "jobs": "ps", "status": "show", "info": "show", "describe": "show",
-    "rm": "cancel", "delete": "cancel", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
+    "remove": "rm", "delete": "rm", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
     "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
     "cost": "usage", "billing": "usage", "drain": "nodes drain", "undrain": "nodes resume", "rules": "policy",
 }  # fmt: skip
+
+
+MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)  # what odd JSON raises
 
 
 class LazyGroup(click.Group):
@@ -146,8 +154,9 @@ def run(arguments: list[str]) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in before
+    session = Session()
     try:
-        code = tm.main(arguments or ["--help"], prog_name="tm", standalone_mode=False, obj=Session())
+        code = tm.main(arguments or ["--help"], prog_name="tm", standalone_mode=False, obj=session)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except TrainmasterError as error:
@@ -161,7 +170,14 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has somewhere to go
         return 128 + signal.SIGPIPE
     except OSError as error:
-        return tell_error(OperationError(f"{error.filename}: {error.strerror}" if error.filename else str(error)), as_json)
+        told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return tell_error(OperationError(told, "check that file, its rights and its disk" if error.filename else ""), as_json)
+    except MISREAD as error:
+        if session.asked is None or os.environ.get("TRAINMASTER_DEBUG"):
+            raise  # no server had a part in it, or a developer wants the traceback
+        from trainmaster.cli.misread import misread  # noqa: PLC0415  # seldom
+
+        return tell_error(misread(session.asked, error), as_json)
 
 
 def _usage(error: click.ClickException, arguments: list[str]) -> UsageError:

@@ -1,5 +1,6 @@
 """`tm artifacts` and `tm get`: what a job has kept, listed and fetched; what arrives is checked against its digest."""
 
+import contextlib
 import difflib
 import fnmatch
 import hashlib
@@ -15,10 +16,16 @@ from trainmaster.cli import words
 from trainmaster.cli.session import JOB, Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
 from trainmaster.errors import ConflictError, NotFoundError, OperationError, UsageError
+from trainmaster.wire.names import is_artifact_name
 
 KINDS = ("file", "metrics", "plot", "confusion_matrix", "model", "pickle")
+_NAMING = "name them in its spec: artifacts: [out/*.png]"
 _HEADERS = ("PATH", "KIND", "SIZE", "SHA-256", "TRY")
 _BLOCK_BYTES = 1024 * 1024
+
+
+class _CannotWriteError(OperationError):
+    """One file has no place; the others may have."""
 
 
 @click.command()
@@ -79,7 +86,7 @@ def _list(session: Session, job: str, found: Sequence[Row]) -> None:
         for one in found:
             out.data(one["path"])
     elif not found:
-        out.note(f"{job} has kept no artifacts; name them in its spec: artifacts: [out/*.png]")
+        out.note(f"{job} has kept no artifacts; {_NAMING}; see also: tm show {job}")
     else:
         rows = [[one["path"], one["kind"].replace("_", " "), words.size(one["bytes"]), one["digest"][:12], str(one["attempt"])]
                 for one in found]  # fmt: skip
@@ -90,7 +97,7 @@ def _list(session: Session, job: str, found: Sequence[Row]) -> None:
 
 def _none(job: str, path: str | None, known: Sequence[str]) -> NotFoundError:
     if not known:
-        return NotFoundError(f"{job} has kept no artifacts", "name them in its spec: artifacts: [out/*.png]")
+        return NotFoundError(f"{job} has kept no artifacts", f"{_NAMING}; see also: tm show {job}")
     if path is not None and any(mark in path for mark in "*?["):
         return NotFoundError(f"{job} has no artifact that matches {path!r}", f"list them: tm artifacts {job}")
     near = difflib.get_close_matches(path or "", known, n=1)
@@ -118,7 +125,7 @@ def _get_one(session: Session, job: str, artifact: Row, output: str | None) -> N
 def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple[Path, bool]) -> None:
     """Each below a directory; nothing is fetched while one of them would replace another file without --force."""
     (directory, force), client, out = where, session.client(), session.out
-    targets = [(one, directory / _inside(one["path"])) for one in chosen]
+    targets = [(one, directory / inside) for one in chosen if (inside := _inside(one["path"])) is not None]
     there = {target for one, target in targets if target.is_file() and _digest(target) == one["digest"]}
     taken = [target for _, target in targets if target not in there and target.exists()]
     if taken and not force:
@@ -126,29 +133,35 @@ def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple
         verb = "exist" if len(taken) > 1 else "exists"
         hint = "another place: -o DIR; or replace: --force"
         raise ConflictError(f"{taken[0]}{more} {verb} already with other contents", hint)
+    outside = [one["path"] for one in chosen if _inside(one["path"]) is None]
+    if outside:
+        out.warn(f"not fetched, since it would be put outside {directory}: {', '.join(map(repr, outside[:3]))}"
+                 f"{' and others' if len(outside) > 3 else ''}; fetch it alone: tm get {job} PATH -o FILE")  # fmt: skip
+    failed = []
     for one, target in targets:
         if target not in there:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _fetch(client, job, one, target)
+            try:
+                _fetch(client, job, one, target)
+            except _CannotWriteError as error:
+                failed.append(error)
+    if failed:
+        missing = f"{len(failed)} of {words.plural(len(targets), 'artifact')} could not be written"
+        raise OperationError(f"{missing}; the first: {failed[0].message}", failed[0].hint)
     if out.json:
         out.value([_told(one, target) for one, target in targets])
         return
     same = f", {len(there)} of them were here already" if there else ""
-    total = words.size(sum(one["bytes"] for one in chosen))
-    out.note(f"{directory}: {words.plural(len(chosen), 'artifact')}, {total}, SHA-256 verified{same}")
+    total = words.size(sum(one["bytes"] for one, _ in targets))
+    out.note(f"{directory}: {words.plural(len(targets), 'artifact')}, {total}, SHA-256 verified{same}")
 
 
 def _told(artifact: Row, target: Path) -> Row:
     return {"path": str(target), "artifact": artifact["path"], "bytes": artifact["bytes"], "digest": artifact["digest"]}
 
 
-def _inside(path: str) -> Path:
-    """The artifact's path as one that stays below a directory. Raises: OperationError for one that climbs out."""
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    if not parts or ".." in parts:
-        hint = "fetch it alone: tm get JOB PATH -o FILE"
-        raise OperationError(f"the artifact {path!r} would be put outside the directory", hint)
-    return Path(*parts)
+def _inside(path: str) -> Path | None:
+    """The artifact's path as one that stays below a directory; None of one that climbs out (an older version kept those)."""
+    return Path(*(part for part in path.split("/") if part not in ("", "."))) if is_artifact_name(path) else None
 
 
 def _digest(path: Path) -> str | None:
@@ -187,10 +200,12 @@ def _fetch(client: Client, job: str, artifact: Row, target: Path) -> None:
     """Whole or not at all: beside its place first, then renamed."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
             _checked(client, job, artifact, file)
         os.replace(part, target)
     except OSError as error:
-        raise OperationError(f"{target} cannot be written: {error.strerror}", "choose another place with -o") from error
+        raise _CannotWriteError(f"{target} cannot be written: {error.strerror}", "choose another place with -o") from error
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)

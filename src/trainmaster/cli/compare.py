@@ -22,6 +22,7 @@ SECTIONS = {
 _HTML_POINTS, _TERMINAL_POINTS = 400, 200
 _ROWS = 40  # of one section in the terminal
 _NAMES = 100  # in one paragraph
+_CELL = 200  # characters of a cell, where the output is piped too
 _LEAST = 12  # columns a shortened value keeps
 _NAMED = {"packages", "files"}  # sections of which what only some runs have is named, not laid out in columns
 
@@ -83,7 +84,7 @@ def head(found: Mapping[str, Any]) -> list[str]:
 
 
 def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]:
-    """Section by section a table with a column for each run, fitted to `width`; None shortens nothing."""
+    """Section by section a table with a column for each run, fitted to `width`; None cuts only very long values."""
     ids = [job["id"] for job in found["jobs"]]
     lines: list[str] = []
     for section, title in SECTIONS.items():
@@ -140,17 +141,14 @@ def shown(value: Any) -> str:
 
 
 def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Fields down, runs across. Values are cut in their middle until a line fits; names of fields are not."""
-    table = [[" ".join(cell.split()) for cell in row] for row in [headers, *rows]]
+    """Fields down, runs across. Values are cut in their middle until a line fits, names of fields to half of it."""
+    table = [[words.middle(" ".join(cell.split()), _CELL) for cell in row] for row in [headers, *rows]]
     widths = [max(len(row[at]) for row in table) for at in range(len(headers))]
+    widths[0] = widths[0] if width is None else min(widths[0], max(_LEAST, width // 2))
     while width is not None and sum(widths) + 2 * len(widths) > width and max(widths[1:]) > _LEAST:
         widths[widths.index(max(widths[1:]), 1)] -= 1
-    fitted = [[_cut(cell, most) for cell, most in zip(row, widths, strict=True)] for row in table]
+    fitted = [[words.middle(cell, most) for cell, most in zip(row, widths, strict=True)] for row in table]
     return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in fitted]
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[len(text) - most // 3 + 1 :]}"
 
 
 def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
@@ -165,11 +163,16 @@ def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
             best = [_at(point) + (" *" if at == one["winner"] else "") for at, point in enumerate(one["best"])]
             rows.append([f"{name}, {one['mode']}", *best])
     if rows:
-        lines += ["", "Metrics (* the best)", *_columns(["", *ids], rows, width)]
+        lines += ["", "Metrics (* the best)", *_columns(["", *ids], rows[:_ROWS], width)]
+        if len(rows) > _ROWS:
+            left = len(found["metrics"]) - len({row[0].rpartition(",")[0] for row in rows[:_ROWS]})
+            lines.append(f"  … and {words.plural(left, 'metric')} more: --json has all, --metric NAME one")
     listed = {one["name"] for one in found["metrics"]}
     same = [name for name in found["metrics_equal"] if name not in listed]
     if same:
-        lines += ["", f"Equal in all: {', '.join(same)}"]
+        more = f", … and {len(same) - _NAMES} more: --json has all" if len(same) > _NAMES else ""
+        text = f"Equal in all: {', '.join(words.middle(name, _CELL) for name in same[:_NAMES])}{more}"
+        lines += ["", *textwrap.wrap(text, width or 100, subsequent_indent="  ", break_on_hyphens=False)]
     return lines
 
 
@@ -187,5 +190,5 @@ def curves(found: Mapping[str, Any], width: int) -> list[str]:
         marked = [(MARKS[at], points) for at, points in enumerate(series) if at < len(MARKS)]
         finite = [(mark, [(step, value) for step, value in points if value is not None]) for mark, points in marked]
         drawn = curve.overlay(finite, min(max(width, 40), 120))
-        lines += ["", name, *drawn] if drawn else []
+        lines += ["", words.middle(name, width), *drawn] if drawn else []
     return lines

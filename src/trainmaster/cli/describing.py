@@ -94,6 +94,9 @@ def described(command: _Command) -> _Command:
     return command
 
 
+keyed = click.option("--key", metavar="TEXT", help="A name for this request: asked for again, it makes no second job.")
+
+
 def forking(command: _Command) -> _Command:
     """The options of a command that may go on from another job's checkpoint."""
     source = click.option("--from", "source", metavar="JOB[@STEP]", help="Go on from a job's checkpoint; default: its newest.")
@@ -122,8 +125,8 @@ def command_of(context: click.Context) -> str | list[str] | None:
 
 def draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:
     """The job that is meant; one from a file is valid. Raises: UsageError, SpecError."""
-    urgent = urgent_of(options)
-    return _draft_of(context, words, options)._replace(urgent=urgent)
+    urgent, key = urgent_of(options), options.pop("key", None)
+    return _draft_of(context, words, options)._replace(urgent=urgent, key=key)
 
 
 def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:

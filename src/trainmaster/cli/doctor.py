@@ -10,21 +10,21 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-from trainmaster import __version__, configuration, presence
-from trainmaster.cli import words
+from trainmaster import __version__, configuration, presence, troubles
+from trainmaster.cli import trouble, words
 from trainmaster.cli.session import Session, remote
 from trainmaster.errors import TrainmasterError
 from trainmaster.home import Home
 
 _DISK_MIN_BYTES = 2 * 1024**3
 _PYTHON = (3, 11)
-_CGROUPS = Path("/sys/fs/cgroup/cgroup.controllers")
 _CLOCK_S = 5.0
 
 
@@ -47,6 +47,7 @@ def doctor(context: click.Context, session: Session, replay: bool) -> None:
     home, out = Home.default(), session.out
     checks: list[Callable[[], Check]] = [
         lambda: _server(session),
+        lambda: _troubles(home),
         lambda: _home(home),
         lambda: _disk(home),
         lambda: _mirror(home),
@@ -54,13 +55,19 @@ def doctor(context: click.Context, session: Session, replay: bool) -> None:
         _python,
         _git,
         _gpus,
-        _cgroups,
+        lambda: _cgroups(home, 0),
+        lambda: _cgroups(home, 1),
     ]
     if replay:
         checks.append(lambda: _replay(home))
+    if home.events_db.exists():
+        try:
+            checks[4:4] = [partial(Check, *one) for one in _files(home)]
+        except OSError as error:
+            checks[4:4] = [partial(_unread, error)]
     found = []
     for check in checks:
-        found.append(check())
+        found.append(_made(check))
         if not out.json:
             mark = {True: "ok", None: "--", False: "WRONG"}[found[-1].ok]
             out.data(f"{mark:<6} {found[-1].name:<10} {found[-1].message}")
@@ -69,6 +76,18 @@ def doctor(context: click.Context, session: Session, replay: bool) -> None:
     if out.json:
         out.value([asdict(one) for one in found])
     context.exit(1 if any(one.ok is False for one in found) else 0)
+
+
+def _made(check: Callable[[], Check]) -> Check:
+    """What a check found, or which file kept it from finding anything: the others are made all the same."""
+    try:
+        return check()
+    except OSError as error:
+        return _unread(error)
+
+
+def _unread(error: OSError) -> Check:
+    return Check("files", False, str(error), "check that file, its rights and its disk")
 
 
 def _server(session: Session) -> Check:
@@ -90,6 +109,14 @@ def _server(session: Session) -> Check:
     return Check("server", True, f"{client.url}, version {told['version']}, {words.plural(told['nodes'], 'node')}")
 
 
+def _troubles(home: Home) -> Check:
+    """What the server's own processes say is wrong with them."""
+    found = [trouble.one(one._asdict(), time.time()) for one in troubles.everywhere(home)]
+    if not found:
+        return Check("troubles", True, "the server's processes report none")
+    return Check("troubles", False, "; ".join(found), f"more is in {home.logs}")
+
+
 def _home(home: Home) -> Check:
     try:
         status = home.root.stat()
@@ -100,9 +127,15 @@ def _home(home: Home) -> Check:
     readable = [path for path in (home.token_file, home.secret_file) if path.exists() and path.stat().st_mode & 0o077]
     if readable:
         return Check("home", False, f"{readable[0]} can be read by others", f"chmod 600 {readable[0]}")
-    if stat.S_IMODE(status.st_mode) & 0o022:
-        return Check("home", False, f"{home.root} can be written by others", f"chmod 700 {home.root}")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        return Check("home", False, f"{home.root} can be entered by others", f"chmod 700 {home.root}")
     return Check("home", True, str(home.root))
+
+
+def _files(home: Home) -> list[tuple[str, bool | None, str, str]]:
+    """Each database: looked at from beginning to end."""
+    found: list[tuple[str, bool | None, str, str]] = import_module("trainmaster.compose").files_report(home)
+    return found
 
 
 def _disk(home: Home) -> Check:
@@ -190,13 +223,14 @@ def _gpus() -> Check:
     return Check("gpus", True, f"{len(names)}: {', '.join(sorted(set(names)))}, driver {driver}")
 
 
-def _cgroups() -> Check:
-    if not _CGROUPS.exists():
-        return Check("memory", None, "no cgroup v2: memory limits are watched by sampling, not held by the kernel")
-    controllers = _CGROUPS.read_text().split()
-    if "memory" not in controllers or not os.access(_CGROUPS.parent, os.W_OK):
-        return Check("memory", None, "cgroup v2 without a memory controller of ours: limits are watched by sampling")
-    return Check("memory", True, "cgroup v2 with a memory controller")
+def _cgroups(home: Home, which: int) -> Check:
+    """What the local engine gets of the kernel here: to end all of an attempt (0), to hold memory limits (1)."""
+    cgroups = import_module("trainmaster.engines.local.cgroups").Cgroups(home.root)  # loaded here: nobody else needs it
+    said = str(cgroups.words()[which])
+    if which == 0:
+        hint = "" if cgroups.contains else "run the server as a service with Delegate=yes (systemd), or as root"
+        return Check("processes", True if cgroups.contains else None, said, hint)
+    return Check("memory", True if cgroups.limits else None, said)
 
 
 def _replay(home: Home) -> Check:

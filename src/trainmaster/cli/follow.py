@@ -8,7 +8,8 @@ from typing import Any
 from trainmaster.cli import progress, words
 from trainmaster.cli.session import Session
 from trainmaster.cli.stream import LogPrinter, voices
-from trainmaster.client.api import ENDED, LogFilter, Row
+from trainmaster.client.api import ENDED, Row
+from trainmaster.client.filters import LogFilter
 from trainmaster.errors import JOB_FAILED_EXIT
 
 _HOLD_S = 1.0  # how long a quiet log is waited for before the job is looked at again

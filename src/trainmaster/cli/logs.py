@@ -7,7 +7,8 @@ import click
 
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.cli.stream import LogPrinter, rank_count, voices
-from trainmaster.client.api import ENDED, Client, LogFilter, Row, follow
+from trainmaster.client.api import ENDED, Client, Row, follow
+from trainmaster.client.filters import LogFilter
 from trainmaster.errors import UsageError
 
 _HOLD_S = 5.0
@@ -20,16 +21,21 @@ _HOLD_S = 5.0
 @click.option("--role", metavar="NAME", help="One role alone, of those that run beside the ranks.")
 @click.option("--attempt", type=click.IntRange(1), help="One attempt alone; default: all.")
 @click.option("--tail", type=click.IntRange(0), help="The last lines of the newest attempt alone.")
+@click.option("--raw", is_flag=True, help="Control sequences as they were printed, on a terminal too.")
 @remote
-def logs(session: Session, job: str, following: bool, **which: Any) -> None:
-    """What a job printed: all attempts, rank 0 first; with -f as it is printed."""
+def logs(session: Session, job: str, following: bool, raw: bool, **which: Any) -> None:
+    """What a job printed: all attempts, rank 0 first; with -f as it is printed.
+
+    On a terminal, colours and cleared lines are kept and other control sequences are shown as text. Piped, or with --raw,
+    the output is exactly what the job printed.
+    """
     client, out = session.client(), session.out
     found = client.persistently(lambda: client.job(job)) if following else client.job(job)
     _check(found, which, following)
     alone = which["rank"] is not None or which["role"] is not None
     if not found["attempts"]:
         out.note(_nothing(found))
-    printer = LogPrinter(out, 1 if alone else voices(found))
+    printer = LogPrinter(out, 1 if alone else voices(found), raw=raw)
     query = LogFilter(rank=which["rank"], role=which["role"], attempt=which["attempt"], tail=which["tail"])
     if following:
         query["wait_s"] = _HOLD_S

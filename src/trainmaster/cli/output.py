@@ -13,6 +13,10 @@ _COLOURS = {"succeeded": "32", "running": "36", "failed": "31", "lost": "31", "c
 _PLAIN = str.maketrans({"·": "-", "…": "~", "×": "x", "—": "-", "→": ">"})
 
 
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]
+
+
 def _columns() -> int:
     """The width of the terminal."""
     import shutil  # noqa: PLC0415  # on a terminal alone
@@ -52,18 +56,28 @@ class Output:
 
     def value(self, value: Any) -> None:
         """One JSON value: laid out on a terminal, on one line elsewhere."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=not self.unicode, indent=2 if self.terminal else None) + "\n")
+        sys.stdout.write(self._as_json(value, 2 if self.terminal else None) + "\n")
 
     def stream(self, value: Any) -> None:
         """One JSON value of a stream: always one line, told at once."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=not self.unicode) + "\n")
+        sys.stdout.write(self._as_json(value) + "\n")
         sys.stdout.flush()
+
+    def _as_json(self, value: Any, indent: int | None = None) -> str:
+        """With escapes for what a terminal would not just show: JSON alone leaves everything behind ASCII as it is."""
+        lines = json.dumps(value, ensure_ascii=not self.unicode, indent=indent).split("\n")
+        return "\n".join(line if line.isprintable() else "".join(map(_escaped, line)) for line in lines)
 
     def note(self, text: str) -> None:
         """A word to the person, on standard error; with --json there is none."""
         if not self.json:
             sys.stdout.flush()
             tell(text, sys.stderr)
+
+    def warn(self, text: str) -> None:
+        """What nobody may miss, on standard error, with --json too."""
+        sys.stdout.flush()
+        tell(f"WARNING: {text}", sys.stderr)
 
     def table(
         self, headers: Sequence[str], rows: Sequence[Sequence[str]], state: int | None = None, spare: Sequence[int] = ()

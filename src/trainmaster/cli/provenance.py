@@ -26,7 +26,7 @@ def lineage(job: dict[str, Any]) -> dict[str, str]:
 def draw(found: dict[str, Any]) -> list[str]:
     """All of it, each package on a line of its own."""
     origin, code = found["origin"], found["code"]
-    lines = [f"{found['id']}", *_section(_submitted(origin, code)), *_section(lineage(found))]
+    lines = [f"{found['id']}", *_section(_submitted(found, origin, code)), *_section(lineage(found))]
     for version in found["data"]:
         exact = "" if version["exact"] else ", by names, sizes and times"
         known = f"{(version['digest'] or '')[:12]}{exact}, {words.size(version['bytes'])}"
@@ -44,8 +44,10 @@ def draw(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _submitted(origin: dict[str, Any], code: dict[str, Any]) -> dict[str, str]:
-    told = {"submitted": f"by {origin['user'] or '?'} on {origin['host'] or '?'} from {origin['directory'] or '?'}"}
+def _submitted(found: dict[str, Any], origin: dict[str, Any], code: dict[str, Any]) -> dict[str, str]:
+    member = found.get("member") or origin["user"] or "?"
+    account = f" (account {origin['user']})" if origin["user"] not in ("", member) else ""
+    told = {"submitted": f"by {member}{account} on {origin['host'] or '?'} from {origin['directory'] or '?'}"}
     if origin["git_commit"]:
         told["git commit"] = origin["git_commit"] + ("" if origin["git_dirty"] else ", nothing changed since")
     if origin["git_remote"]:

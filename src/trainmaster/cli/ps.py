@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
-from trainmaster.cli import words
+from trainmaster.cli import trouble, words
 from trainmaster.cli.progress import chosen, values_of
 from trainmaster.cli.session import Session, quiet_option, remote
-from trainmaster.client.api import STATES, JobFilter
+from trainmaster.client.api import STATES
+from trainmaster.client.filters import JobFilter
 
 _HEADERS = ("ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE / WHY")
 _STATE = click.Choice(STATES)
@@ -42,6 +43,8 @@ def ps(session: Session, everything: bool, state: tuple[str, ...], project: str 
         out.table(_HEADERS, [row(job, now_s) for job in jobs], state=1, spare=_SPARE)
         if len(jobs) == limit and not everything:
             out.note(f"the newest {limit}; all of them: tm ps --all")
+    if not (out.json or out.quiet):
+        trouble.tell(session, session.client(start=False))
 
 
 def row(job: dict[str, Any], now_s: float) -> list[str]:

@@ -8,7 +8,8 @@ import click
 from trainmaster.cli import words
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.cli.why import drawn
-from trainmaster.client.api import QueueFilter, Row
+from trainmaster.client.api import Row
+from trainmaster.client.filters import QueueFilter
 
 _HEADERS = ("#", "ID", "PROJECT", "MEMBER", "CLASS", "ASKS FOR", "WAITED", "STARTS IN", "90 %", "WHY")
 _SPARE = tuple(_HEADERS.index(name) for name in ("CLASS", "MEMBER", "PROJECT", "ASKS FOR"))  # left out of a narrow terminal

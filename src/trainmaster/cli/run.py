@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.describing import Describing, described, forking
+from trainmaster.cli.describing import Describing, described, forking, keyed
 from trainmaster.cli.session import Session, remote
 from trainmaster.cli.submit import handed_in, told
 from trainmaster.errors import INTERRUPTED_EXIT
@@ -13,6 +13,7 @@ from trainmaster.errors import INTERRUPTED_EXIT
 @click.command(cls=Describing)
 @described
 @forking
+@keyed
 @click.option("--detach", "-d", is_flag=True, help="Do not follow it.")
 @click.option("--all-ranks", is_flag=True, help="Show what all ranks print, not rank 0 alone.")
 @remote

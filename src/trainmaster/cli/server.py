@@ -9,7 +9,7 @@ from trainmaster import daemons, presence
 from trainmaster.cli.foreground import listen, stay
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
-from trainmaster.client.settings import configured
+from trainmaster.client.settings import configured, is_loopback
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 
@@ -34,6 +34,7 @@ def _kinds(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--foreground", is_flag=True, help="Stay, until TERM, INT or tm down: for systemd and containers.")
 @click.option("--mlflow/--no-mlflow", default=None, help="Run an MLflow server beside it, and mirror all runs into it.")
 @click.option("--mlflow-port", type=click.IntRange(1, 65535), help="Its port; default: that of the last time, else a free one.")
+@click.option("--new-log", is_flag=True, help="Begin anew where the log is lost: old files are set aside, agents run on.")
 @click.option("--failpoints", is_flag=True, help="Let $TRAINMASTER_FAILPOINT kill the server (tests only).")
 @remote
 def up(session: Session, foreground: bool, host: str | None, port: int | None, **declared: int | bool | None) -> None:
@@ -48,6 +49,9 @@ def up(session: Session, foreground: bool, host: str | None, port: int | None, *
 
 def _say_up(session: Session, home: Home, info: presence.ServerInfo) -> None:
     out = session.out
+    exposed = exposure(home)
+    if exposed:
+        out.warn(exposed)
     if out.json:
         more = {"mlflow": info.mlflow, "trouble": info.trouble or None}
         out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started), **more})
@@ -63,6 +67,15 @@ def _say_up(session: Session, home: Home, info: presence.ServerInfo) -> None:
     if virtual:
         out.note(virtual)
     out.note(f"its files: {home.root}\nnext: tm run -- python train.py   tm nodes   tm down")
+
+
+def exposure(home: Home) -> str:
+    """That others can read what goes to and fro, in a sentence; empty where the server listens on loopback alone."""
+    host = (home.read_json(home.settings_json) or {}).get("host")
+    if not host or is_loopback(f"[{host}]" if ":" in host else host):
+        return ""
+    behind = "put a reverse proxy that speaks TLS before it, and let it listen on 127.0.0.1"
+    return f"the server listens on {host} without encryption: whoever reads along can act with the tokens it sees; {behind}"
 
 
 def declared_nodes(home: Home) -> str:

@@ -24,10 +24,19 @@ class Session:
         self.server: str | None = None
         self._client: Client | None = None
 
+    @property
+    def asked(self) -> Client | None:
+        """The client, if one was made."""
+        return self._client
+
     def client(self, start: bool = True) -> Client:
         """The client; `start` brings up this machine's own server where none is configured."""
         if self._client is None:
             self._client = Client(self.server, start=start, say=self.out.note)
+            if (context := click.get_current_context(silent=True)) is not None:
+                context.call_on_close(self._client.close)
+            if self._client.warning:
+                self.out.warn(self._client.warning)
         return self._client
 
 

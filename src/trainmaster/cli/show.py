@@ -4,6 +4,7 @@ import io
 import shlex
 import textwrap
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -18,6 +19,9 @@ _WIDTH, _WIDTH_MIN = 80, 40
 _CHECKPOINTS = 5
 _ARTIFACTS = 8
 _LOGGED = 12
+_METRICS = 24  # beside the one that is drawn
+_ITEMS = 40  # parameters, tags, data sets, roles
+_TEXT, _VALUE = 2000, 200  # characters of a command, and of one value among several
 
 
 @click.command()
@@ -81,25 +85,26 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     nodes = f"{need['nodes']} to {most}" if most > need["nodes"] else need["nodes"]
     resources = f"{nodes} nodes, each {each}" if most > 1 else each
     limit = f", at most {words.duration(job['time_limit_s'])}" if job["time_limit_s"] else ""
-    by = f" by {origin['user']} on {origin['host']}" if origin["user"] else ""
+    member = job.get("member") or origin["user"]
+    by = f" by {member}" + (f" on {origin['host']}" if origin["host"] else "") if member else ""
     commit = f", git {origin['git_commit'][:8]}" if origin.get("git_commit") else ""
     git = commit + (" with changes" if commit and origin["git_dirty"] else "")
     size = f"{words.plural(code['files'], 'file')}, {words.size(code['bytes'])} copied"
     copied = "in place" if code["in_place"] else size
     linked = f", {code['linked']} linked" if code["linked"] else ""
     fields = {
-        "command": job["command"],
+        "command": _cut(job["command"], _TEXT),
         "belongs to": f"project {job['project']}, experiment {job['experiment']}, {_rank(job)}",
         "urgent": "" if job.get("urgent") is None else f"{job['urgent']['by']}: {job['urgent']['reason']}",
         "needs": resources + limit,
-        "beside": ", ".join(f"{name}: {_line(role['command'])}" for name, role in (spec.get("roles") or {}).items()),
+        "beside": _some(f"{name}: {_line(role['command'])}" for name, role in (spec.get("roles") or {}).items()),
         "submitted": f"{words.ago(job['created_s'], now_s)}{by}{git}",
         "code": f"{origin['directory'] or '-'} ({copied}{linked})",
         **lineage(job),
-        "data": ", ".join(f"{name}={uri}" for name, uri in (spec.get("data") or {}).items()),
-        "params": ", ".join(f"{key}={value}" for key, value in spec["params"].items()),
+        "data": _some(f"{name}={uri}" for name, uri in (spec.get("data") or {}).items()),
+        "params": _some(f"{key}={value}" for key, value in spec["params"].items()),
         "runs": " ".join(job.get("runs", {}).values()),
-        "tags": ", ".join(f"{key}={value}" for key, value in job["tags"].items()),
+        "tags": _some(f"{key}={value}" for key, value in job["tags"].items()),
         "logged": _logged(job.get("logged", {})),
         "uses" if job["ended_s"] is None else "used": used.line(job.get("system", {})),
     }
@@ -120,6 +125,17 @@ def _logged(logged: dict[str, dict[str, str]]) -> str:
     told = [f"{key}={textwrap.shorten(value, 40, placeholder='…')}" for key, value in values]
     more = f", … and {len(told) - _LOGGED} more (--json)" if len(told) > _LOGGED else ""
     return ", ".join(told[:_LOGGED]) + more
+
+
+def _some(texts: Iterable[str], most: int = _ITEMS) -> str:
+    """The first of them, and how many more there are."""
+    told = [_cut(text, _VALUE) for text in texts]
+    more = f", … and {len(told) - most} more (--json)" if len(told) > most else ""
+    return ", ".join(told[:most]) + more
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters: --json)"
 
 
 def _line(command: str | list[str]) -> str:
@@ -160,9 +176,11 @@ def body(
     name, points = series
     if name is not None and points:
         lines += ["", *_metric(job, name, points, width), *curve.draw(points, width, ascii_only=not unicode)]
-    others = [f"{key} {words.number(value)}" for key, value in values_of(job).items() if key != name]
+    others = [f"{words.middle(key, width)} {words.number(value)}" for key, value in values_of(job).items() if key != name]
     if others:
-        lines += ["", *_wrapped(f"Other metrics: {', '.join(others)}", "", "  ", width)]
+        hint = f"{len(others) - _METRICS} more: tm show {job['id']} --json, or --metric NAME"
+        more = f", … and {hint}" if len(others) > _METRICS else ""
+        lines += ["", *_wrapped(f"Other metrics: {', '.join(others[:_METRICS])}{more}", "", "  ", width)]
     return [*lines, *_checkpoints(job, now_s), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
 
 
@@ -174,7 +192,7 @@ def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], w
         step, value = last["step"], last["value"]
     best = (min if job["spec"]["metrics"]["mode"] == "min" else max)(points, key=lambda point: point[1])
     told = f"{words.number(value)} at step {step:g}, best {words.number(best[1])} at step {best[0]:g}"
-    return _wrapped(f"Metric {name}: {told}", "", "  ", width)
+    return _wrapped(f"Metric {words.middle(name, width)}: {told}", "", "  ", width)
 
 
 def _checkpoints(job: dict[str, Any], now_s: float) -> list[str]:
@@ -195,7 +213,7 @@ def _artifacts(job: dict[str, Any]) -> list[str]:
         return []
     total = job["artifacts_total"]
     lines = ["", f"Artifacts ({total})"]
-    lines += [f"  {words.size(one['bytes']):>9}  {one['path']}" for one in kept[:_ARTIFACTS]]
+    lines += [f"  {words.size(one['bytes']):>9}  {' '.join(one['path'].split())}" for one in kept[:_ARTIFACTS]]
     if total > _ARTIFACTS:
         lines.append(f"  … and {total - _ARTIFACTS} more: tm artifacts {job['id']}")
     return lines
@@ -213,6 +231,8 @@ def _failure(job: dict[str, Any], width: int) -> list[str]:
 def _rest(job: dict[str, Any], width: int) -> list[str]:
     """Notes, where its files are, and what to type next."""
     id, work = job["id"], job["work"]
+    told = (words.trouble(one) for one in job.get("troubles", ()))  # a server of an older version has none
+    troubles = [line for text in told for line in _wrapped(text, "Warning: ", "         ", width)]
     notes = [line for note in job["notes"] for line in _wrapped(note, "Note: ", "      ", width)]
     lines: list[str] = []
     if len(work) > 1:
@@ -222,6 +242,7 @@ def _rest(job: dict[str, Any], width: int) -> list[str]:
     commands = [f"tm logs {id}" + ("" if job["state"] in ENDED else " -f")] if job["attempts"] else []
     if job["state"] in ("queued", "held"):
         commands = [f"tm why {id}", *([f"tm release {id}"] if job["state"] == "held" else [])]
-    commands += [f"tm get {id} {shlex.quote(job['artifacts'][0]['path'])}"] if job["artifacts"] else []
+    typed = next((one["path"] for one in job["artifacts"] if one["path"].isprintable()), None)
+    commands += [f"tm get {id} {shlex.quote(typed)}"] if typed is not None else []
     lines += [f"Next: {'   '.join(commands)}"] if commands else []
-    return [line for told in (notes, lines) if told for line in ("", *told)]
+    return [line for part in (troubles, notes, lines) if part for line in ("", *part)]

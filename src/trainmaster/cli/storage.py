@@ -1,9 +1,11 @@
-"""`tm storage`: what the store holds, and removing what nothing needs."""
+"""`tm storage`: what the store and the server's home hold, and removing what nothing needs."""
 
 import click
 
 from trainmaster.cli import times, words
+from trainmaster.cli.output import Output
 from trainmaster.cli.session import Session, remote
+from trainmaster.client.api import Row
 
 _HEADERS = ("PROJECT", "KIND", "BLOBS", "SIZE", "ORPHANED", "OLDER CHECKPOINTS")
 _SIZES = ("bytes", "orphaned_bytes", "spare_bytes")
@@ -15,13 +17,15 @@ _UNKNOWN = "(unknown)"  # the project that the server names for them
 @remote
 @click.pass_context
 def storage(context: click.Context, session: Session, project: str | None) -> None:
-    """What checkpoints, artifacts, code and provenance take, by project; and garbage collection."""
+    """What checkpoints, artifacts, code and provenance take, by project; and everything in the server's home."""
     if context.invoked_subcommand is not None:
         return
     found, out = session.client().storage(project), session.out
     if out.json:
         out.value(found)
         return
+    if not project:
+        _home(out, found)
     rows = [[one["project"], one["kind"], str(one["blobs"]), *(words.size(one[f]) for f in _SIZES)] for one in found["use"]]
     if not rows:
         out.note(f"nothing is stored{f' for project {project}' if project else ''} in {found['store']}")
@@ -37,6 +41,23 @@ def storage(context: click.Context, session: Session, project: str | None) -> No
     unknown = sum(one["bytes"] for one in found["use"] if one["project"] == _UNKNOWN)
     if unknown:
         out.note(f"{words.size(unknown)} are of jobs that this server does not know; remove them: tm storage gc --unknown-jobs")
+
+
+def _home(out: Output, found: Row) -> None:
+    """Everything that the home holds, by kind, and the jobs that take most of it. An older server tells of none."""
+    if "disk" not in found:
+        return
+    kinds = sorted(found["disk"], key=lambda one: -one["bytes"])
+    out.table(("ON DISK", "FILES", "SIZE"), [[one["kind"], str(one["files"]), words.size(one["bytes"])] for one in kinds])
+    out.note(f"{words.size(sum(one['bytes'] for one in kinds))} in {found['home']}; {words.size(found['free_bytes'])} free")
+    rows = [[one["job"], words.size(sum(one["bytes"].values())), _parts(one["bytes"])] for one in found["largest"]]
+    if rows:
+        out.table(("LARGEST", "SIZE", "OF IT"), rows)
+        out.note("remove what a job that is over left: tm rm JOB   of all that ended long ago: tm prune")
+
+
+def _parts(sizes: Row) -> str:
+    return ", ".join(f"{kind} {words.size(size)}" for kind, size in sorted(sizes.items(), key=lambda one: -one[1]))
 
 
 @storage.command(short_help="Remove what nothing refers to.")

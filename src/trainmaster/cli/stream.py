@@ -1,11 +1,16 @@
 """Log text of several ranks on one standard output: rank 0 as it is, the others line by line as `[1] …`, roles by name."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.cli.output import Output
 
 _LINE_MAX = 4096  # characters kept back of a line without an end
+# On a terminal a program may colour its text and clear the line it is on, as progress bars do. All else (moving the cursor, the
+# title, the clipboard, answers that the terminal types by itself) is shown and not done.
+_HARMLESS = re.compile(r"\x1b\[(?:[0-9;:]{0,40}m|[0-2]?K)")
+_CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def rank_count(job: Mapping[str, Any]) -> int:
@@ -21,11 +26,28 @@ def voices(job: Mapping[str, Any]) -> int:
     return rank_count(job) + len(job["spec"].get("roles") or ())
 
 
+def tame(text: str) -> str:
+    """`text` without what would make a terminal do anything but show it; line ends, tabs, backspaces and colours stay."""
+    if _CONTROL.search(text) is None:
+        return text
+    kept, at = [], 0
+    for match in _HARMLESS.finditer(text):
+        kept += [_CONTROL.sub(_shown, text[at : match.start()]), match.group()]
+        at = match.end()
+    return "".join([*kept, _CONTROL.sub(_shown, text[at:])])
+
+
+def _shown(match: re.Match[str]) -> str:
+    return "^[" if match.group() == "\x1b" else match.group().encode("unicode_escape").decode()
+
+
 class LogPrinter:
     """Prints chunks; with `marking` a new attempt is announced on standard error once there was another before it."""
 
-    def __init__(self, out: Output, ranks: int = 1, marking: bool = True) -> None:
+    def __init__(self, out: Output, ranks: int = 1, marking: bool = True, raw: bool = False) -> None:
         self._out, self._several, self._marking = out, ranks > 1, marking
+        self._tame = out.terminal and not raw
+        self._coloured = False
         self._attempt: int | None = None
         self._open: dict[tuple[int, str], str] = {}  # begun lines by (attempt, whose), where several print
         self._line_done = True
@@ -64,6 +86,9 @@ class LogPrinter:
 
     def _write(self, text: str) -> None:
         if text:
+            if self._tame:
+                text = tame(text)
+                self._coloured = self._coloured or "\x1b" in text
             self._out.raw(text)
             self._line_done = text.endswith("\n")
 
@@ -72,6 +97,9 @@ class LogPrinter:
         for (_, whose), text in sorted(self._open.items()):
             self._lines(whose, text)
         self._open.clear()
+        if self._coloured:
+            self._out.raw("\x1b[0m")  # whatever colour the program left
+            self._coloured = False
 
     @property
     def at_line_start(self) -> bool:

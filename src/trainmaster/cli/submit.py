@@ -1,11 +1,10 @@
 """`tm submit`: hand a job in."""
 
-import os
 from typing import Any
 
 import click
 
-from trainmaster.cli.describing import Describing, described, draft_of, forking
+from trainmaster.cli.describing import Describing, described, draft_of, forking, keyed
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import server_known
 from trainmaster.client.submission import Draft, send
@@ -14,6 +13,7 @@ from trainmaster.client.submission import Draft, send
 @click.command(cls=Describing)
 @described
 @forking
+@keyed
 @remote
 @click.pass_context
 def submit(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
@@ -48,7 +48,7 @@ def _send(session: Session, draft: Draft) -> str:
         check(draft)
     client = session.client()
     try:
-        return send(client, draft, session.out.note, os.urandom(16).hex())
+        return send(client, draft, session.out.note)
     except KeyboardInterrupt:
         session.out.note("interrupted while it was handed in; whether it was accepted: tm ps")
         raise

@@ -15,7 +15,8 @@ from trainmaster.cli import words
 from trainmaster.cli.ps import row
 from trainmaster.cli.session import Session, remote
 from trainmaster.cli.table import draw
-from trainmaster.client.api import Client, JobFilter
+from trainmaster.client.api import Client
+from trainmaster.client.filters import JobFilter
 
 _HEADERS = ("ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE / WHY")
 _SPARE = (4, 3, 2)  # left out of a narrow terminal

@@ -112,4 +112,9 @@ def _write_csv(found: Row) -> None:
     writer.writerow([*found["by"], *_AMOUNTS, *(f"cost_{currency}" for currency in currencies)])
     for line in found["lines"]:
         cost = [line["cost"].get(currency, "0") for currency in currencies]
-        writer.writerow([*(line[name] for name in found["by"]), *(line[name] for name in _AMOUNTS), *cost])
+        writer.writerow([*(_cell(line[name]) for name in found["by"]), *(line[name] for name in _AMOUNTS), *cost])
+
+
+def _cell(text: str) -> str:
+    """A name as a spreadsheet shows it: one that begins like a formula would be computed."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -2,7 +2,7 @@
 
 import click
 
-from trainmaster.cli import words
+from trainmaster.cli import trouble, words
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import Row
 
@@ -22,8 +22,11 @@ def why(session: Session, job: str) -> None:
         out.value(answer)
         return
     out.data(sentence(answer))
+    for one in answer.get("troubles", ()):  # a server of an older version has none
+        out.data(f"Warning: {words.trouble(one)}")
     if answer["position"] is not None and answer["kind"] not in ("impossible", "starting", None):
         out.data(expected(answer["eta_s"]) if answer["eta_s"] is not None else _unforeseen(answer))
+    trouble.tell(session, session.client())
 
 
 def sentence(answer: Row) -> str:

@@ -119,11 +119,23 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
+def middle(text: str, most: int) -> str:
+    """`text` in at most `most` characters, its middle given up for `…`."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[len(text) - most // 3 + 1 :]}"
+
+
 def printable(text: str) -> str:
     """`text` without what would move a terminal's cursor or change its colours; line ends and tabs stay."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def trouble(one: Mapping[str, Any]) -> str:
+    """One of a job's troubles: which attempt and node told it."""
+    attempt = f"attempt {one['attempt']}" if one["attempt"] else ""
+    teller = ", ".join(part for part in (attempt, f"node {one['node']}" if one["node"] else "") if part)
+    return f"{teller}: {one['text']}" if teller else str(one["text"])
 
 
 def plural(count: int, noun: str) -> str:

@@ -26,6 +26,7 @@ class Changes:
     new_params: tuple[str, ...] = ()  # NAME=VALUE
     hold: str | None = None
     urgent: str | None = None  # why it cannot wait for its turn
+    key: str | None = None  # its Idempotency-Key; None: a fresh one
 
     @property
     def own_code(self) -> bool:
@@ -39,14 +40,14 @@ def requeue(client: Client, ref: str, changes: Changes) -> Row:
     if changes.own_code:
         message = "a requeued job has the code of the first"
         raise UsageError(message, f"with code of its own: tm run --from {parent['id']} -- COMMAND")
-    return client.requeue(parent["id"], _body(parent, changes), new_key())
+    return client.requeue(parent["id"], _body(parent, changes), changes.key or new_key())
 
 
-def reproduce(client: Client, ref: str, hold: str | None = None) -> Row:
+def reproduce(client: Client, ref: str, hold: str | None = None, key: str | None = None) -> Row:
     """Run a job once more to compare; `{"id", "lineage", "equal", "unequal"}`."""
     parent = client.job(ref)
     body = {"origin": _who(), "data": _data_now(parent), "hold": hold}
-    return client.reproduce(parent["id"], body, new_key())
+    return client.reproduce(parent["id"], body, key or new_key())
 
 
 def fork(client: Client, source: str, changes: Changes, say: Callable[[str], None] = lambda text: None) -> Row:
@@ -55,13 +56,16 @@ def fork(client: Client, source: str, changes: Changes, say: Callable[[str], Non
     Raises: NotFoundError with the steps there are, UsageError (a parameter the job has not), SpecError, ConflictError.
     """
     ref, start = _start(source)
-    parent, key = client.job(ref), new_key()
+    parent, key = client.job(ref), changes.key or new_key()
     body = {**_body(parent, changes), **start}
-    parcel = Parcel(body)
-    if changes.own_code:
+
+    def made() -> Parcel:
+        if not changes.own_code:
+            return Parcel(body)
         parcel = pack(_draft(parent, changes), say)
-        body |= {name: parcel.body.get(name) for name in ("origin", "code", "data")}
-    return deliver(client, parcel, lambda: client.fork(parent["id"], body, key), say)
+        return parcel._replace(body=body | {name: parcel.body.get(name) for name in ("origin", "code", "data")})
+
+    return deliver(client, made, lambda parcel: client.fork(parent["id"], parcel.body, key), say)
 
 
 def _start(source: str) -> tuple[str, dict[str, Any]]:

@@ -2,15 +2,19 @@
 
 import json
 import os
+import shlex
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 from urllib.parse import quote
 
 from trainmaster.client import embedded
 from trainmaster.client.connection import RESTART_S, Call, Connection, Patience, Sink
+from trainmaster.client.filters import JobFilter, LogFilter, QueueFilter
+from trainmaster.client.room import RoomCalls
 from trainmaster.client.settings import Target, configured
-from trainmaster.errors import UnreachableError, UsageError, WaitTimeoutError
+from trainmaster.errors import NotKnownError, UnreachableError, UsageError, WaitTimeoutError
 from trainmaster.home import Home
 from trainmaster.wire.code import Tree
 
@@ -21,36 +25,6 @@ ENDED = frozenset({"succeeded", "failed", "cancelled"})
 POLL_S = 20.0  # how long one long poll is held
 _RETRY_S = 0.3
 _ARTIFACTS_PAGE = 1000  # as many as the server lists at once
-
-
-class JobFilter(TypedDict, total=False):
-    """Which jobs to list; `before` is the `seq` of the last job of the page before."""
-
-    limit: int
-    all: int  # 1: every job, not the newest `limit` only
-    state: str | Sequence[str]
-    project: str
-    experiment: str
-    before: int
-
-
-class QueueFilter(TypedDict, total=False):
-    """Which part of the queue; `after` is the `position` of the last job of the page before."""
-
-    limit: int
-    after: int
-    project: str
-
-
-class LogFilter(TypedDict, total=False):
-    """Which log bytes; `after` is the cursor of the answer before, `wait_s` holds the answer until there are some."""
-
-    rank: int | None
-    role: str | None
-    attempt: int | None
-    after: str | None
-    wait_s: float
-    tail: int | None
 
 
 def new_key() -> str:
@@ -67,10 +41,11 @@ def _quiet(text: str) -> None:
     """Where nobody wants to hear of it."""
 
 
-class Client:
+class Client(RoomCalls):
     """Talks to the server that is named by `server`, else by environment or files, else to this machine's own.
 
     `start`: bring up this machine's own server where none is configured and none runs. `say` hears of that and of waits.
+    `warning`: what the person must know of this connection, if anything.
     Raises: UnreachableError when there is no server. Use it as a context manager, or `close` it; one thread at a time.
     """
 
@@ -80,6 +55,9 @@ class Client:
         self._start, self._say = start, say
         self._told_away = False
         self._named = configured(server, token)
+        self.warning = "" if self._named is None else self._named.warning
+        if self.warning and say is _quiet:  # whoever listens to us tells it in words of its own
+            warnings.warn(self.warning, stacklevel=2)
         self.home = Home.default() if self._named is None else None  # of an embedded server
         self._connection = self._connect(self._find())
 
@@ -155,6 +133,10 @@ class Client:
     def healthz(self) -> Row:
         """How the server is."""
         return self._get("/healthz")
+
+    def troubles(self) -> list[Row]:
+        """What is wrong with the server itself: `process`, `topic`, `text`, `since_s`; the oldest first."""
+        return list(self._get("/troubles")["troubles"])
 
     def submit(self, submission: Mapping[str, Any], key: str | None = None) -> str:
         """Submit `{"spec", "origin", "code", "hold"}`; the job's id. The same key never makes a second job."""
@@ -253,16 +235,18 @@ class Client:
         """Let a held job go on. Raises: ConflictError."""
         return self._post(_job(ref, "release"), {})
 
-    def storage(self, project: str | None = None) -> Row:
-        """What the store holds, by project and kind."""
-        return self._get("/storage" + (f"?project={quote(project, safe='')}" if project is not None else ""))
+    def tokens(self) -> list[Row]:
+        """The tokens that were given out. Raises: PermissionDeniedError."""
+        return list(self._get("/tokens")["tokens"])
 
-    def collect(
-        self, grace_s: float, dry_run: bool = False, *, older_checkpoints: bool = False, unknown_jobs: bool = False
-    ) -> Row:
-        """Remove what nothing refers to and is older than `grace_s`. Raises: ConflictError while another one does it."""
-        also = {"older_checkpoints": older_checkpoints, "unknown_jobs": unknown_jobs}
-        return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run, **also})
+    def create_token(self, name: str, role: str = "member", expires_s: float | None = None) -> Row:
+        """Give out a token: its `token`, which can be read this once. Raises: ConflictError, PermissionDeniedError."""
+        body = {"name": name, "role": role, "expires_s": expires_s}
+        return self._connection.json(Call("POST", "/tokens", body=json.dumps(body).encode()))
+
+    def revoke_token(self, name: str) -> Row:
+        """Let a token hold no more. Raises: NotFoundError, PermissionDeniedError."""
+        return self._connection.json(Call("DELETE", f"/tokens/{quote(name, safe='')}"))
 
     def usage(self, **query: Any) -> Row:
         """What was charged, `by` which headings, from `since_s` `until_s`, of which `project`, in days of which `zone`."""
@@ -362,7 +346,12 @@ class Client:
 
     def _handed_in(self, path: str, body: Mapping[str, Any], key: str | None) -> Row:
         """What is answered to a new job; of what its owner should know a word is said."""
-        answer = self._connection.json(Call("POST", path, body=json.dumps(body).encode(), key=key or new_key()))
+        key = key or new_key()
+        try:
+            answer = self._connection.json(Call("POST", path, body=json.dumps(body).encode(), key=key))
+        except NotKnownError as error:
+            error.hint = f"look: tm ps   or ask again, which makes no second job: --key {shlex.quote(key)}"
+            raise
         for note in answer.get("notes", ()):
             self._say(f"note: {note}")
         return answer

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainmaster.agent.globs import Glob
+from trainmaster.client import private
 from trainmaster.client.digests import Digests
 from trainmaster.client.git import Differ, Patch
 from trainmaster.client.listing import MIB, Limits, Listing, check_fresh, is_junk, list_directory
-from trainmaster.errors import OperationError, TooLargeError
+from trainmaster.errors import ChangedError, OperationError, TooLargeError
 from trainmaster.wire.code import Entry, Tree
 
 __all__ = ["Gathered", "Limits", "gather", "pack_zip"]
@@ -46,9 +47,10 @@ class Gathered(NamedTuple):
         return len(self.links)
 
 
-def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = ()) -> Gathered:
+def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = (), include: Sequence[str] = ()) -> Gathered:
     """The code copy of `workdir`; `own` are the globs of what the job will write (checkpoint path, artifacts).
 
+    Files that may hold credentials are left out, unless git tracks them or `include` names them or their directory.
     Raises: TooLargeError with the biggest paths, OperationError when there is no such directory.
     """
     root = os.path.abspath(workdir)
@@ -63,6 +65,7 @@ def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = ())
     with _nothing_collected():
         digests = Digests(root)
         listing = list_directory(root, limits, digests)
+        _set_private_aside(listing, include)
         differ = Differ(root) if listing.commit is not None and listing.dirty else None
         _set_own_aside(root, listing, {pattern: Glob(pattern, root) for pattern in own})
         collected = _Collected(root, listing, limits)
@@ -81,6 +84,15 @@ def _nothing_collected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _set_private_aside(listing: Listing, include: Sequence[str]) -> None:
+    """Take out what may hold credentials; whoever has git track it has published it already."""
+    left_out, note = private.set_aside(listing.untracked if listing.git else listing.files, include)
+    if left_out:
+        listing.files -= left_out
+        listing.fresh -= left_out
+        listing.notes.append(note)
 
 
 def _set_own_aside(root: str, listing: Listing, own: dict[str, Glob]) -> None:
@@ -171,8 +183,10 @@ class _Collected:
                 status = taken.get(path) or os.lstat(f"{self._root}/{path}")
             except UnicodeEncodeError:
                 self._notes.append(f"{path!a}: not copied: its name is not UTF-8")
-            except OSError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue  # deleted and still tracked, or gone meanwhile
+            except OSError as error:
+                self._notes.append(f"{path}: not copied: {error.strerror}")
             else:
                 if regular(status.st_mode):
                     looks[path] = status
@@ -255,7 +269,7 @@ class _Collected:
 def pack_zip(gathered: Gathered, missing: Sequence[str]) -> bytes:
     """A zip of the objects `missing`, each named by its SHA-256, uncompressed.
 
-    Raises: OperationError when a file is not what it was when it was gathered.
+    Raises: ChangedError when a file is not what it was when it was gathered, OperationError when it cannot be read any more.
     """
     import zipfile  # noqa: PLC0415  # most submits have nothing to send, and its import costs more than the rest
 
@@ -268,6 +282,7 @@ def pack_zip(gathered: Gathered, missing: Sequence[str]) -> bytes:
             except OSError as error:
                 raise OperationError(f"{path} cannot be read any more: {error.strerror}", "Submit again.") from error
             if hashlib.sha256(data).hexdigest() != sha256:
-                raise OperationError(f"{path} has changed while it was copied", "Submit again.")
+                hint = "Submit again when nothing writes to it, or have git ignore it."
+                raise ChangedError(f"{path} changes while it is copied", hint)
             archive.writestr(zipfile.ZipInfo(sha256), data)
     return packed.getvalue()

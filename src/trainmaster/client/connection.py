@@ -1,7 +1,8 @@
 """One HTTP connection to the api, kept alive; answers as values, refusals as `trainmaster.errors`.
 
 A request that may be sent twice without harm (a GET, or one with an Idempotency-Key) is sent again when the connection
-breaks under it, for as long as a restart of the server takes. Standard library only.
+breaks under it, for as long as a restart of the server takes; one with a key also when the answer does not come in time. Then
+it is said that nobody knows whether it was accepted. Standard library only.
 """
 
 import http.client
@@ -15,19 +16,33 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode, urlsplit
 
 from trainmaster import errors
-from trainmaster.errors import OperationError, TrainmasterError, UnreachableError
+from trainmaster.errors import (
+    AuthenticationError,
+    BusyError,
+    NotKnownError,
+    OperationError,
+    TrainmasterError,
+    UnreachableError,
+    UsageError,
+)
 
 RESTART_S = 15.0  # as long as a restart of the server may take
 TIMEOUT_S = 30.0  # for an answer, beyond what a long poll asks for
+AGAIN_S = 15.0  # for the answer to a request that is sent again because the first one did not come
 _PAUSE_S = 0.1
 _HINT = "see whether it runs: tm doctor"
 _BLOCK_BYTES = 1024 * 1024
+_ANSWER_MAX_BYTES = 256 * 1024 * 1024  # in memory; the largest list of ours is a few of them
+_WORDS_MAX = 20_000  # characters of a refusal that are shown
 
 _TREE = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, TrainmasterError)]
 BY_CODE: dict[str, type[TrainmasterError]] = {cls.code: cls for cls in _TREE}
 _BY_STATUS: dict[int, type[TrainmasterError]] = {  # a proxy's 502 says nothing of the object store
     cls.http_status: cls for cls in reversed(_TREE) if cls.http_status not in (500, 502)
 }
+
+
+_BROKEN_OFF = (http.client.RemoteDisconnected, http.client.IncompleteRead)  # any other: what answers does not speak HTTP
 
 
 class Sink(Protocol):
@@ -67,14 +82,76 @@ class Patience(NamedTuple):
     on_wait: Callable[[], None] = lambda: None
 
 
+class _Lost:
+    """One request whose answer did not come: whether to ask again, and what is known when that is given up."""
+
+    def __init__(self, call: Call, began_s: float) -> None:
+        self._call = call
+        self._began_s = began_s
+        self._told = self._refused = False
+        self._timed_out: float | None = None  # when it first did
+        self._sent = False  # it may have arrived
+
+    @property
+    def timeout_s(self) -> float:
+        """For the next try."""
+        return AGAIN_S if self._timed_out is not None else TIMEOUT_S + self._call.wait_s
+
+    def waits(self, patience_s: float) -> bool:
+        """Whether it was worth waiting a little: False once `patience_s` are over."""
+        if time.monotonic() - self._began_s >= patience_s:
+            return False
+        time.sleep(_PAUSE_S)
+        return True
+
+    def once_more(self, error: Exception, fresh: bool, patience: Patience) -> bool:
+        """Whether to send it again after `error`, having waited where that is of use. `fresh`: the connection was new."""
+        self._refused = isinstance(error, ConnectionRefusedError)
+        self._sent = self._sent or not self._refused
+        if isinstance(error, TimeoutError):
+            first = self._timed_out is None
+            self._timed_out = self._timed_out or time.monotonic()
+            again = self._call.key is not None and first
+        elif not fresh and self._call.idempotent and not self._refused:
+            return True  # an idle connection that the server had closed: nothing is wrong yet
+        else:
+            limit_s = patience.seconds if self._refused else RESTART_S if self._call.idempotent else 0.0
+            since_s = self._began_s if self._timed_out is None else self._timed_out
+            again = time.monotonic() - since_s < limit_s and patience.hope()
+            if again:
+                time.sleep(_PAUSE_S)
+        if again and not self._told:
+            patience.on_wait()
+            self._told = True
+        return again
+
+    def error(self, url: str) -> UnreachableError:
+        """What to say of it."""
+        if self._sent and self._call.key is not None:
+            return NotKnownError(f"{url} did not answer: whether it was accepted is not known", "look: tm ps")
+        if self._timed_out is not None:
+            return UnreachableError(f"{url} does not answer in time", _HINT)
+        return UnreachableError(f"{'no server answers at' if self._refused else 'the connection broke to'} {url}", _HINT)
+
+
 class Connection:
     """To one URL with one token. Not for several threads at once."""
 
     def __init__(self, url: str, token: str, patience: Patience | None = None) -> None:
-        parts = urlsplit(url)
+        """Raises: UsageError for what is no URL, AuthenticationError for what is no token."""
         self.url, self._token = url, token
-        self._secure, self._host = parts.scheme == "https", parts.hostname or "127.0.0.1"
-        self._port = parts.port or (443 if self._secure else 80)
+        if not _is_plain(token):
+            hint = "copy it anew; it is the value of $TRAINMASTER_TOKEN, or stands in a trainmaster.toml"
+            raise AuthenticationError("the token holds characters that no token has", hint)
+        try:
+            parts = urlsplit(url)
+            self._secure, self._host = parts.scheme == "https", parts.hostname or "127.0.0.1"
+            self._port = parts.port or (443 if self._secure else 80)
+            self._host.encode("idna")
+            if not _is_plain(parts.path) or " " in parts.path:
+                raise ValueError("its path holds characters that must be written as %XX")
+        except ValueError as error:  # UnicodeError is one
+            raise UsageError(f"{url!r} is no URL of a server: {error}", "write http://HOST:PORT") from error
         self._prefix = parts.path.rstrip("/")
         self._patience = patience or Patience()
         self._http: http.client.HTTPConnection | None = None
@@ -90,10 +167,10 @@ class Connection:
         _, data = self._persist(call, whole=True)
         try:
             value = json.loads(data or b"{}")
-        except ValueError as error:
-            raise self._stranger() from error
+        except (ValueError, RecursionError) as error:
+            raise self._stranger("JSON") from error
         if not isinstance(value, dict):
-            raise self._stranger()
+            raise self._stranger("a JSON object")
         return value
 
     def copy(self, call: Call, sink: Sink) -> int:
@@ -101,7 +178,7 @@ class Connection:
         response, _ = self._persist(call, whole=False)
         expected, size = response.length, 0
         try:
-            while block := response.read(_BLOCK_BYTES):
+            while block := _part(response, _BLOCK_BYTES):
                 sink.write(block)
                 size += len(block)
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
@@ -113,36 +190,43 @@ class Connection:
         return size
 
     def _persist(self, call: Call, whole: bool) -> tuple[http.client.HTTPResponse, bytes]:
-        """Send, again where that is allowed and may help; the body is read here if `whole`. Raises: what the server says."""
-        began_s, told = time.monotonic(), False
+        """Send, again where that is allowed and may help; the body is read here if `whole`.
+
+        Raises: what the server says, UnreachableError, NotKnownError (it may have done what has a key).
+        """
+        if call.key is not None and not _is_plain(call.key):
+            raise UsageError(f"the key {call.key[:80]!a} cannot be sent", "1 to 200 printable characters of ASCII")
+        lost = _Lost(call, time.monotonic())
         while True:
             fresh = self._http is None
             try:
-                response = self._send(call)
-                data = response.read() if whole or response.status >= 400 else b""
-            except (TimeoutError, ssl.SSLError, socket.gaierror) as error:
-                self.close()
-                raise UnreachableError(f"{self.url} does not answer: {error}", _HINT) from error
+                response = self._send(call, lost.timeout_s)
+                data = _part(response, _ANSWER_MAX_BYTES + 1) if whole or response.status >= 300 else b""
+                if (whole or data) and response.length and len(data) <= _ANSWER_MAX_BYTES:
+                    raise http.client.IncompleteRead(data, response.length)  # `read` of so many bytes raises nothing
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                refused = isinstance(error, ConnectionRefusedError)
-                if not fresh and call.idempotent and not refused:
-                    continue  # an idle connection that the server had closed: nothing is wrong yet
-                patience_s = self._patience.seconds if refused else RESTART_S if call.idempotent else 0.0
-                if time.monotonic() - began_s >= patience_s or not self._patience.hope():
-                    what = "no server answers at" if refused else "the connection broke to"
-                    raise UnreachableError(f"{what} {self.url}", _HINT) from error
-                if not told:
-                    self._patience.on_wait()
-                    told = True
-                time.sleep(_PAUSE_S)
+                if isinstance(error, ssl.SSLError | socket.gaierror):
+                    raise UnreachableError(f"{self.url} does not answer: {error}", _HINT) from error
+                if isinstance(error, http.client.HTTPException) and not isinstance(error, _BROKEN_OFF):
+                    raise self._stranger("HTTP") from error
+                if not lost.once_more(error, fresh, self._patience):
+                    raise lost.error(self.url) from error
                 continue
-            if response.status >= 400:
-                raise refusal(response.status, data, self.url)
-            return response, data
+            if len(data) > _ANSWER_MAX_BYTES:
+                self.close()
+                raise OperationError(f"{self.url} answers over {_ANSWER_MAX_BYTES // 2**20} MiB", "ask for less")
+            if 300 <= response.status < 400:
+                where = (response.headers.get("Location") or "nowhere")[:200]
+                hint = "name the one that answers: --server URL"
+                raise OperationError(f"{self.url} sends to another address: {where!a}", hint)
+            if response.status < 400:
+                return response, data
+            refused = refusal(response.status, data, self.url)
+            if not (isinstance(refused, BusyError) and call.idempotent and lost.waits(RESTART_S)):
+                raise refused
 
-    def _send(self, call: Call) -> http.client.HTTPResponse:
-        timeout_s = TIMEOUT_S + call.wait_s
+    def _send(self, call: Call, timeout_s: float) -> http.client.HTTPResponse:
         if self._http is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
             self._http = kind(self._host, self._port, timeout=timeout_s)
@@ -161,8 +245,22 @@ class Connection:
         self._http.request(call.method, target, call.body, headers)
         return self._http.getresponse()
 
-    def _stranger(self) -> OperationError:
-        return OperationError(f"{self.url} is not a Trainmaster server: its answer is not JSON", "check the URL and its port")
+    def _stranger(self, wanted: str) -> OperationError:
+        told = f"{self.url} is not a Trainmaster server: its answer is not {wanted}"
+        return OperationError(told, "check the URL and its port")
+
+
+def _part(response: http.client.HTTPResponse, most: int) -> bytes:
+    """At most so many bytes of the answer. Raises: OSError, HTTPException."""
+    try:
+        return response.read(most)
+    except ValueError as error:  # a part of a negative size
+        raise http.client.HTTPException(str(error)) from error
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a header or a request's first line can hold it."""
+    return text.isascii() and text.isprintable()
 
 
 def refusal(status: int, body: bytes, url: str) -> TrainmasterError:
@@ -170,9 +268,10 @@ def refusal(status: int, body: bytes, url: str) -> TrainmasterError:
     try:
         told = json.loads(body)["error"]
         cls = BY_CODE.get(str(told["code"])) or _BY_STATUS.get(status, OperationError)
-        error = cls(str(told["message"]), str(told.get("hint") or ""), list(told.get("details") or []))
+        details = [detail for detail in told.get("details") or () if isinstance(detail, dict)]
+        error = cls(str(told["message"])[:_WORDS_MAX], str(told.get("hint") or "")[:_WORDS_MAX], details)
         error.request_id = str(told.get("request_id") or "")
         return error
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cls = _BY_STATUS.get(status, OperationError)
         return cls(f"{url} answered {status}", "check that the URL is a Trainmaster server's")

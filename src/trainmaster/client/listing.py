@@ -275,8 +275,11 @@ def _scan(root: str, path: str, limits: Limits) -> _Directory:
 def _place(directory: _Directory, name: str, entry: "os.DirEntry[str]", limits: Limits) -> None:
     try:
         status = entry.stat(follow_symlinks=False)
-    except OSError:
+    except FileNotFoundError:
         return  # gone meanwhile
+    except OSError as error:
+        directory.notes.append(f"{name}: not copied: {error.strerror}")
+        return
     if stat.S_ISLNK(status.st_mode):
         directory.files[name] = 0
     elif not stat.S_ISREG(status.st_mode):

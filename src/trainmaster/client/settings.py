@@ -2,15 +2,19 @@
 
 `trainmaster.toml` knows `server = "https://…"`; outside of projects also `token = "…"` (for that very server) and a
 table `[tokens]` from URL to token. Everywhere it knows `project` and
-`[tags]`, for jobs that say nothing of their own. A project's file
-never holds a token, and a token in a person's own file goes to the server that it is written beside and to no other, so
-that a cloned repository cannot collect it.
+`[tags]`, for jobs that say nothing of their own.
+
+A token belongs to one server. A project's file holds none. A token in a person's own file goes to the server that it is
+written beside and to no other; the token of a variable or an argument goes nowhere that only a project's file names. So
+a cloned repository cannot choose where a token is sent.
 """
 
 import os
+import shlex
 import stat
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from trainmaster.errors import AuthenticationError, UsageError
 from trainmaster.home import Home
@@ -28,21 +32,55 @@ class Target(NamedTuple):
     token: str
     source: str
 
+    @property
+    def warning(self) -> str:
+        """That the token can be read on the way; empty where it cannot, or where there is none."""
+        scheme, _, host = self.url.partition("://")
+        if scheme != "http" or not self.token or is_loopback(host):
+            return ""
+        return f"the token goes to {self.url} without encryption: anyone on the way can read it and act as you; use https://"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether HOST[:PORT][/PATH] is this machine itself; a name counts only where it can be no other machine's."""
+    host = (urlsplit(f"http://{address}").hostname or "").rstrip(".")
+    octets = host.split(".")
+    numeric = len(octets) == 4 and octets[0] == "127" and all(octet.isdecimal() for octet in octets)
+    return numeric or host in ("localhost", "::1") or host.endswith(".localhost")
+
 
 def configured(server: str | None = None, token: str | None = None, directory: Path | None = None) -> Target | None:
     """The server that was named, with its token; None means the embedded server of this machine.
 
-    Raises: UsageError (a file that cannot be read), AuthenticationError (a token others can read).
+    Raises: UsageError (a file that cannot be read), AuthenticationError (a token others can read, or one that would go
+    to a server that only a project's file names).
     """
     directory = directory or Path.cwd()
-    given_token = token or os.environ.get(ENV_TOKEN, "")
+    given = token or os.environ.get(ENV_TOKEN, "")
     named = _named(server, directory)
     if named is None:
         return None
     url, source = named[0].rstrip("/"), named[1]
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{source} names the server {url!r}, which is no URL", "write http://HOST:PORT")
-    return Target(url, given_token or _stored_token(url), source)
+    if not given or server or not _is_the_projects(url, directory):
+        return Target(url, given or _stored_token(url), source)
+    stored = _stored_token(url)
+    if not stored:
+        what = "the token that was given" if token else f"the token in ${ENV_TOKEN}"
+        own = os.path.join(_config_directory(), FILE)
+        raise AuthenticationError(
+            f"{source} names the server {url}, and a project's file cannot choose where {what} goes",
+            f"if that token is for this server: export {ENV_SERVER}={shlex.quote(url)}   "
+            f"or write it into {own}, in the table [tokens], beside the server's URL",
+        )
+    return Target(url, stored, source)
+
+
+def _is_the_projects(url: str, directory: Path) -> bool:
+    """Whether a project's file says that this is the server, and no variable and no file of the person's or the machine's."""
+    projects = {str(path) for path in _project_files(directory.absolute())}
+    return all(place.source in projects for place in said("server", directory) if str(place.value).rstrip("/") == url)
 
 
 class Setting(NamedTuple):
@@ -116,8 +154,11 @@ def _project_files(directory: Path) -> list[Path]:
 
 def _own_files() -> list[Path]:
     """The person's file, then the machine's."""
-    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return [path for path in (Path(config) / "trainmaster" / FILE, Path("/etc/trainmaster") / FILE) if path.is_file()]
+    return [path for path in (Path(_config_directory(), FILE), Path("/etc/trainmaster") / FILE) if path.is_file()]
+
+
+def _config_directory() -> str:
+    return os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "trainmaster")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -126,20 +167,27 @@ def _read(path: Path) -> dict[str, Any]:
 
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if path.name != FILE:
             return {}  # somebody else's file: whoever owns it will hear of it from its own tools
         raise UsageError(f"{path} cannot be read: {error}", "correct the file, or name the server with --server URL") from error
     if path.name != FILE:
-        value = value.get("tool", {}).get("trainmaster", {})
+        tools = value.get("tool")
+        value = tools.get("trainmaster", {}) if isinstance(tools, dict) else {}
     return value if isinstance(value, dict) else {}
 
 
 def _stored_token(url: str) -> str:
-    """The token that a person's or the machine's file keeps for this very server; empty when there is none."""
+    """The token that a person's or the machine's file keeps for this very server; empty when there is none.
+
+    Raises: UsageError, AuthenticationError.
+    """
     for path in _own_files():
         value = _read(path)
-        tokens = {address.rstrip("/"): token for address, token in value.get("tokens", {}).items()}
+        told = value.get("tokens", {})
+        if not isinstance(told, dict):
+            raise UsageError(f"{path}: tokens must be a table", 'write [tokens] and below it: "https://HOST" = "TOKEN"')
+        tokens = {address.rstrip("/"): token for address, token in told.items()}
         if isinstance(value.get("server"), str) and isinstance(value.get("token"), str):
             tokens.setdefault(value["server"].rstrip("/"), value["token"])
         if isinstance(tokens.get(url), str):
@@ -166,6 +214,21 @@ def default_tags(directory: Path) -> dict[str, str]:
     return found | _variable_tags()
 
 
+def code_include(directory: Path) -> list[str]:
+    """What a code copy takes along although credentials may be in it: `[code] include = [".env"]` of any of the files.
+
+    Raises: UsageError.
+    """
+    found: list[str] = []
+    for path in (*_project_files(directory.absolute()), *_own_files()):
+        code = _read(path).get("code", {})
+        include = code.get("include", []) if isinstance(code, dict) else None
+        if not isinstance(include, list) or not all(isinstance(place, str) for place in include):
+            raise UsageError(f"{path}: include must be a list of paths", 'write [code] and below it: include = [".env"]')
+        found += include
+    return found
+
+
 def _variable_tags() -> dict[str, str]:
     """What `$TRAINMASTER_TAGS` says. Raises: UsageError."""
     found = {}
@@ -182,5 +245,5 @@ def embedded_token(home: Home) -> str:
     given = os.environ.get(ENV_TOKEN, "")
     try:
         return home.token_file.read_text(encoding="utf-8").strip() or given
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return given

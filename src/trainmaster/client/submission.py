@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
@@ -13,13 +14,14 @@ from trainmaster.client.code import Gathered, gather, pack_zip
 from trainmaster.client.git import Differ, Patch, recorded
 from trainmaster.client.listing import git_state
 from trainmaster.client.origin import origin
-from trainmaster.client.settings import DEFAULT_PROJECT, default_project, default_tags
-from trainmaster.errors import ConflictError, OperationError, UsageError
+from trainmaster.client.settings import DEFAULT_PROJECT, code_include, default_project, default_tags
+from trainmaster.errors import ChangedError, ConflictError, OperationError, UsageError
 from trainmaster.home import Home
 from trainmaster.spec.shorthand import from_options
 from trainmaster.wire.code import digest
 
 Answer = TypeVar("Answer")
+_TRIES = 5  # to find the work directory at rest
 _ARCHIVE_BYTES = 48 * 1024 * 1024  # of objects sent at once
 
 
@@ -70,6 +72,7 @@ class Submission(Options, total=False):
     in_place: bool
     hold: str | None
     urgent: str | None  # why it cannot wait for its turn
+    key: str | None  # the same one never makes a second job; None: a fresh one
     client: Client
 
 
@@ -82,6 +85,7 @@ class Draft(NamedTuple):
     hold: str | None = None
     file: Path | None = None
     urgent: str | None = None  # why it cannot wait for its turn
+    key: str | None = None  # its Idempotency-Key; None: a fresh one
 
 
 class Parcel(NamedTuple):
@@ -156,18 +160,31 @@ def existing(directory: Path) -> Path:
     return directory
 
 
-def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None, key: str | None = None) -> str:
+def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None) -> str:
     """Hand a draft in, its code too where the server has not got it yet; the job's id. `say` hears of copies that take
     a while. Raises: SpecError and what else the server refuses it for.
     """
-    parcel, key = pack(draft, say), key or new_key()
-    return deliver(client, parcel, lambda: client.submit(parcel.body, key), say)
+    key = draft.key or new_key()
+    return deliver(client, lambda: pack(draft, say), lambda parcel: client.submit(parcel.body, key), say)
 
 
-def deliver(client: Client, parcel: Parcel, hand_in: Callable[[], Answer], say: Callable[[str], None]) -> Answer:
-    """What `hand_in` returns, which sends the parcel's body; what goes with it is sent where the server lacks it."""
+def deliver(
+    client: Client, make: Callable[[], Parcel], hand_in: Callable[[Parcel], Answer], say: Callable[[str], None]
+) -> Answer:
+    """What `hand_in` returns, which sends the parcel's body; what goes with it is sent where the server lacks it.
+
+    The parcel is made anew where a file changes on the way: a log in the work directory grows all the time.
+    Raises: ChangedError where one changes at every try.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(ChangedError):
+            return _delivered(client, make(), hand_in, say)
+    return _delivered(client, make(), hand_in, say)
+
+
+def _delivered(client: Client, parcel: Parcel, hand_in: Callable[[Parcel], Answer], say: Callable[[str], None]) -> Answer:
     try:
-        return hand_in()
+        return hand_in(parcel)
     except ConflictError:
         if parcel.gathered is None and parcel.patch is None:
             raise
@@ -175,7 +192,7 @@ def deliver(client: Client, parcel: Parcel, hand_in: Callable[[], Answer], say: 
         copy_code(client, parcel.gathered, say)  # the first submit of this code
     if parcel.patch is not None:
         client.patch_store(parcel.patch.digest, parcel.patch.data)
-    return hand_in()
+    return hand_in(parcel)
 
 
 def foresee(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None) -> Row:
@@ -206,7 +223,7 @@ def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Parcel
         patch = Differ(str(draft.directory)).patch() if git[0] is not None and git[1] else None
     else:
         state = _state(draft.directory)
-        gathered = gather(draft.directory, own=[*_own(draft.spec), *state])
+        gathered = gather(draft.directory, own=[*_own(draft.spec), *state], include=code_include(draft.directory))
         for note in gathered.notes:
             if not any(note.startswith(f"{place}/") or f" {place!r} " in note for place in state):
                 say(note)
@@ -288,8 +305,8 @@ def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submiss
     """
     given: dict[str, Any] = dict(options)
     in_place, hold, client = given.pop("in_place", False), given.pop("hold", None), given.pop("client", None)
-    urgent = given.pop("urgent", None)
-    draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent)  # type: ignore[arg-type]
+    urgent, key = given.pop("urgent", None), given.pop("key", None)
+    draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent, key=key)  # type: ignore[arg-type]
     if client is None and not server_known():
         from trainmaster.client.files import check  # noqa: PLC0415  # a server that runs would do it
 

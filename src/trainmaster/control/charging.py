@@ -3,9 +3,9 @@
 from collections.abc import Mapping, MutableMapping
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.events import AttemptEnded, JobEvent, NodeStarted, Placed
+from trainmaster.model.events import AttemptEnded, ClockSet, JobEvent, NodeStarted, Placed
 from trainmaster.model.job import Job
-from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Payer, Rate, Repeated
+from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Moved, Payer, Rate, Repeated
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.scheduling.ask import WHOLE, milli
 from trainmaster.scheduling.share import Account, Member, charged
@@ -44,6 +44,13 @@ def reconfigured(usage: MutableMapping[Member, Account], before: Cluster, after:
     return tuple(Balance(*member, *account) for member, account in sorted(usage.items()))
 
 
+def clock_set(usage: MutableMapping[Member, Account], by_s: float) -> tuple[Entry, ...]:
+    """The entries that a step of the clock brings: nothing has faded by it."""
+    for member, account in usage.items():
+        usage[member] = Account(account.service, account.at_s + by_s)
+    return tuple(Balance(*member, *account) for member, account in sorted(usage.items()))
+
+
 def entries(
     usage: MutableMapping[Member, Account], half_life_s: float, job: Job, event: JobEvent, now_s: float
 ) -> tuple[Entry, ...]:
@@ -61,6 +68,8 @@ def entries(
         case AttemptEnded():
             until_ms = _ms(now_s)
             return Closed(job.id, attempt.number, until_ms), _credit(usage, half_life_s, job, until_ms)
+        case ClockSet(by_s):
+            return (Moved(job.id, _ms(by_s)),)
         case _:
             return ()
 
@@ -97,7 +106,7 @@ def _repeated(job: Job, number: int, start: str | None) -> tuple[Entry, ...]:
 
 
 def _payer(job: Job) -> Payer:
-    return Payer(job.spec.project, job.origin.user, job.spec.work, job.spec.experiment)
+    return Payer(job.spec.project, job.owner, job.spec.work, job.spec.experiment)
 
 
 def _ms(time_s: float) -> int:

@@ -5,7 +5,7 @@ from random import Random
 
 from trainmaster.control import charging
 from trainmaster.control.world import Batch
-from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroken, Promised, StopOrdered, Waited
+from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroken, Promised, StopOrdered, Waited, Warned
 from trainmaster.model.job import Job, NodePhase, State, StopFor
 from trainmaster.model.nodes import Node
 from trainmaster.recovery.verdict import judge
@@ -13,10 +13,9 @@ from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
-from trainmaster.scheduling.words import given_up
+from trainmaster.scheduling.words import given_up, length
 
 MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # and then for whom
-RESUME_TRIES = 3  # checkpoints an attempt may fall back through before it starts from the beginning
 
 
 def settle(batch: Batch, rng: Random) -> None:
@@ -28,19 +27,34 @@ def settle(batch: Batch, rng: Random) -> None:
 
 
 def enforce_limits(batch: Batch) -> float | None:
-    """Stop what ran out of its time limit; returns when the next one will, in seconds from now."""
+    """Stop what ran out of its time to run or to start; returns when the next one will, in seconds from now."""
     soonest: float | None = None
     for job_id in list(batch.world.held):
         job = batch.world.jobs[job_id]
-        left_s = time_left_s(job, batch.now_s)
+        starting = job.state is State.STARTING
+        left_s = start_left_s(job, batch.now_s) if starting else time_left_s(job, batch.now_s)
         if left_s is None:
             continue
         if left_s <= 0:
-            limit = f"reached its time limit of {job.spec.time_limit_s:g} s"
-            batch.record(job_id, StopOrdered(StopFor.LIMIT, limit))
+            batch.record(job_id, _too_slow(job) if starting else _too_long(job))
         else:
             soonest = left_s if soonest is None else min(soonest, left_s)
     return soonest
+
+
+def _too_long(job: Job) -> StopOrdered:
+    return StopOrdered(StopFor.LIMIT, f"reached its time limit of {job.spec.time_limit_s:g} s")
+
+
+def _too_slow(job: Job) -> StopOrdered:
+    doing = "" if job.reason == "starting" else f": {job.reason}"
+    limit = f"did not start within {length(job.spec.start_limit_s)}{doing}; start_limit in its spec allows more"
+    return StopOrdered(StopFor.START, limit)
+
+
+def start_left_s(job: Job, now_s: float) -> float | None:
+    """What is left of the time in which a starting job's ranks are to run."""
+    return None if job.attempt is None else job.spec.start_limit_s - (now_s - job.attempt.placed_s)
 
 
 def time_left_s(job: Job, now_s: float) -> float | None:
@@ -64,7 +78,8 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
         given = allocation(placement.grant, nodes, snapshot.waiting[job.id].kind.choice_of(placement.grant.ask))
         rates = charging.rates(given, batch.world.nodes, snapshot.rules)
         terms = dict(decided.terms.get(job.id, {}))
-        batch.record(job.id, Placed(number, given, job.resumable(RESUME_TRIES), rates, terms))
+        batch.record(job.id, Placed(number, given, job.resumable(), rates, terms))
+        _tell_start(batch, job, number)
         placed.append(f"{job.id}.{number}")
     handed = _hand_over(batch, decided.handovers, nodes)
     for task in list(batch.world.waiting.values()):
@@ -76,6 +91,19 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
     if placed or handed:
         batch.record_cluster(Planned(snapshot.seen_seq, tuple(placed), decided.depth, decided.policy))
     return carry
+
+
+def _tell_start(batch: Batch, job: Job, number: int) -> None:
+    """Say that attempt `number` does not start from the newest checkpoint; `job` is as it was before."""
+    newest, resume = job.good_checkpoints[-1:], job.resumable()
+    if not newest or resume[0] == newest[0].id:
+        return
+    first = next(c for c in job.checkpoints if c.id == resume[0])
+    text = (
+        f"{newest[0].label} could not be read in {newest[0].doubts} attempts: it goes on from {first.label}; nothing was "
+        "deleted: check that the store can be read"
+    )
+    batch.record(job.id, Warned(number, -1, "restart", text))
 
 
 def clear_windows(batch: Batch) -> None:

@@ -1,23 +1,27 @@
 """The control loop: one tick observes, records, decides, commits and only then acts."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Protocol
 
-from trainmaster.control import decide, observe
+from trainmaster import troubles
+from trainmaster.control import decide, observe, stepping
 from trainmaster.control.act import Actor
+from trainmaster.control.room import RoomKeeper
+from trainmaster.control.stepping import Steps
 from trainmaster.control.world import Batch, World
 from trainmaster.errors import DiskFullError, OperationError
-from trainmaster.lifecycle.effects import DeleteCheckpoint, Effect, Launch, Stop
+from trainmaster.lifecycle.effects import Clear, DeleteCheckpoint, Effect, Launch, Stop
 from trainmaster.lifecycle.invariants import violations
 from trainmaster.lifecycle.pending import pending
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.events import CheckpointDeleted, NodeEnded, NodeLost, NodeStarted
+from trainmaster.model.events import BytesRemoved, CheckpointDeleted, NodeEnded, NodeLost, NodeStarted
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import NodePhase, Outcome
+from trainmaster.model.job import Job, NodePhase, Outcome
 from trainmaster.ports.clock import Clock, Waker
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import EventStore, Inbox
@@ -26,6 +30,7 @@ from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.wire.failpoint import passing
 
 BEAT_S = 1.0  # the slow beat: probing, pending effects
+_STOPPABLE = (Phase.RUNNING, Phase.LOST, Phase.ABSENT)  # where a stop may still have something to do
 INVENTORY_S = 10.0
 PLAN_S, DEPTH_MAX = 0.05, 32  # what a decision may take, and reservations that it makes at the most
 DRAIN = 1000  # inbox rows taken up in one tick
@@ -51,37 +56,80 @@ class ControlLoop:
     world: World = field(default_factory=World)
     carry: Carry = field(default_factory=Carry)
     choose: Callable[[Cluster], Policy] = chosen
+    room: RoomKeeper | None = None  # looks after the disk of the home
     depth: int = 1  # jobs for which a decision keeps room
     probe: bool = True  # set from outside: an agent's end was noticed, ask the engine in the next tick
     ready: bool = False  # the inventory has been taken and recorded
+    steps: Steps | None = None  # how the machine's clock is set; None: it never is
     _next_beat_s: float = 0.0
     _next_inventory_s: float = 0.0
     _queue_changed: bool = True
+    _looking: "Future[dict[AgentKey, Observation]] | None" = None
+    _owed: bool = False  # effects that state calls for are to be repeated once the engine was asked
 
     def load(self) -> None:
         """Start-up, by the same path after a crash: live projections only, then observe. Cost knows no history."""
         self.world = World.of(self.events.load_live())
         known = set(self._live_keys())
         for key, seen in self.actor.engine.observe(None).items():
-            if key not in known and seen.phase in (Phase.RUNNING, Phase.LOST):
-                _log.warning("%s runs but is not on record as live: stopping it", key)
+            if key not in known and seen.phase in (Phase.RUNNING, Phase.LOST) and self._is_over(key):
+                _log.warning("%s runs but is on record as over: stopping it", key)
                 try:
                     self.actor.engine.stop(key, 0.0)
                 except OperationError as error:  # a full disk: no reason not to observe
                     _log.error("%s %s", error.message, error.hint)
 
+    def _is_over(self, key: AgentKey) -> bool:
+        """Whether the record proves that an agent not known as live is to end. One it never heard of may be healthy: the log
+        can be an older copy, so it is told and left alone. Raises: OperationError where the two cannot go on together.
+        """
+        job = self.events.job(key.job)
+        last = job.attempt.number if job is not None and job.attempt is not None else 0
+        if key.attempt <= last or (job is not None and job.state.ended):
+            return True
+        if job is not None:
+            what = f"the log is older than what runs: it knows {key.job} up to attempt {last}, and {key} runs"
+            raise OperationError(what, "put the newer events.db back; or end that agent, if it is not wanted")
+        troubles.say("unknown agents", f"{key} runs and is not in the log, which may be an older copy: it is left alone")
+        return False
+
     def run(self, waker: Waker, keep_running: "Running") -> None:
         """Tick until told to end."""
         while keep_running():
+            self.follow_clock()
             waker.wait(self.tick(self.clock.now_s()))
 
+    def follow_clock(self) -> None:
+        """Where the machine's clock was set, move all dates along before anything is decided by them.
+
+        In three parts, of which the middle one counts: wherever this process dies, the step is on record once.
+        """
+        stepping.settle()
+        by_s = self.steps.stepped_s() if self.steps is not None else 0.0
+        if self.steps is None or not by_s:
+            return
+        try:
+            self.steps.begin(by_s, self.world.last_seq)
+        except OSError as error:
+            _log.error("a step of the machine's clock by %g s could not be noted: %s", by_s, error)
+            return
+        batch = stepping.moved(self.world, self.events, by_s, self.clock.now_s() + by_s)
+        if self._commit(batch, self.world.inbox_cursor):
+            self.steps.follow(by_s)
+            stepping.tell(by_s)
+            self._next_beat_s = self._next_inventory_s = 0.0
+        self.world, self.carry, self._queue_changed = World.of(self.events.load_live()), Carry(), True
+
     def tick(self, now_s: float) -> float:
-        """One turn; returns how long the next may wait, in seconds."""
+        """One turn, which waits for the stores alone; returns how long the next may wait, in seconds."""
         batch = Batch(self.world, now_s, on_record=self.events.job)
+        self.actor.collect()
         cursor = self.world.inbox_cursor
         seen = self._look(now_s)  # before the inbox is read: of an agent seen dead every report that was accepted is in it
         for effect in self.actor.deleted:  # before the inbox: whoever asks for a checkpoint that is gone must hear of it
             batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
+        for clear, size in self.actor.cleared:
+            batch.record(clear.job, BytesRemoved(clear.kind, size))
         rows = self.inbox.drain(cursor, DRAIN)
         for row in rows:
             _heed(f"inbox row {row.seq}", partial(observe.take, batch, row))
@@ -94,41 +142,58 @@ class ControlLoop:
         self._plan(batch)
         if not self._commit(batch, cursor):
             return BEAT_S
-        self.actor.failed_launches, self.actor.deleted = [], []  # on record now
+        self.actor.failed_launches, self.actor.deleted, self.actor.cleared = [], [], []  # on record now
         self.actor.run(batch.effects + repeated, self.world)
         self.probe = self.probe or len(rows) == DRAIN  # what was seen was not taken
-        if self.probe or self.actor.failed_launches or self.actor.deleted:
+        news = self.actor.failed_launches or self.actor.deleted or self.actor.cleared
+        if (self.probe and self._looking is None) or news:
             return 0.0
         return self._next_wait_s(now_s, limit_s)
 
     def _take_results(self, batch: Batch) -> None:
         for key, why in self.actor.failed_launches:
             batch.record(key.job, NodeLost(key.attempt, key.node_index, why))
-            batch.record(key.job, NodeEnded(key.attempt, key.node_index, Outcome(lost=True, launch_error=why)))
+            batch.record(key.job, NodeEnded(key.attempt, key.node_index, Outcome(lost=True, machine_error=why)))
 
-    def _look(self, now_s: float) -> Mapping[AgentKey, Observation]:
-        """Ask the engine at the slow beat, or when an agent's end was noticed."""
-        if now_s < self._next_beat_s and not self.probe:
-            return {}
-        self.probe = False
-        keys = self._live_keys()
-        return self.actor.engine.observe(keys) if keys else {}
+    def _look(self, now_s: float) -> Mapping[AgentKey, Observation] | None:
+        """Have the engine asked at the slow beat, or when an agent's end was noticed; what it said, once it has.
 
-    def _take_seen(self, batch: Batch, seen: Mapping[AgentKey, Observation]) -> list[Effect]:
+        Law: a look that is taken was over before this tick reads the inbox. Of a key that was launched meanwhile it proves
+        neither that it is absent nor that it is gone.
+        """
+        if self._looking is None and (now_s >= self._next_beat_s or self.probe):
+            self.probe = False
+            keys = self._live_keys()
+            if not keys:
+                return {}
+            self._looking = self.actor.look(keys)
+        if self._looking is None or not self._looking.done():
+            return None
+        seen, self._looking = self._looking.result(), None
+        launched = self.actor.launched
+        return {key: one for key, one in seen.items() if key not in launched or one.phase not in (Phase.ABSENT, Phase.GONE)}
+
+    def _take_seen(self, batch: Batch, seen: Mapping[AgentKey, Observation] | None) -> list[Effect]:
         """Record what the engine saw, once the whole inbox is taken; returns effects that are to be repeated."""
         if batch.now_s >= self._next_inventory_s:
             observe.take_inventory(batch, self.actor.engine.inventory())
             self._next_inventory_s, self._queue_changed = batch.now_s + INVENTORY_S, True
-        for key, observation in seen.items():
+            if self.room is not None:
+                self.room.turn()
+        for key, observation in (seen or {}).items():
             _heed(f"what is seen of {key}", partial(observe.take_observation, batch, key, observation))
-        if batch.now_s < self._next_beat_s:
+        beat = batch.now_s >= self._next_beat_s
+        if beat:
+            self._next_beat_s = batch.now_s + BEAT_S
+            self._queue_changed = self._owed = True  # back-offs end by time alone
+        jobs: Iterable[Job] = self.world.jobs.values() if beat else (self.world.jobs[id] for id in self.world.held)
+        if not self._owed or (seen is None and not beat):
             return []
-        self._next_beat_s = batch.now_s + BEAT_S
-        self._queue_changed = True  # back-offs end by time alone
-        absent = {key for key, o in seen.items() if o.phase is Phase.ABSENT}
-        alive = {key for key, o in seen.items() if o.phase in (Phase.RUNNING, Phase.LOST, Phase.ABSENT)}
+        self._owed = seen is None
+        absent = {key for key, o in (seen or {}).items() if o.phase is Phase.ABSENT}
+        alive = {key for key, o in (seen or {}).items() if o.phase in _STOPPABLE or o.unreadable}
         given = set(batch.effects)
-        return [e for job in self.world.jobs.values() for e in pending(job) if e not in given and _undone(e, absent, alive)]
+        return [e for job in jobs for e in pending(job) if e not in given and _undone(e, absent, alive)]
 
     def _live_keys(self) -> list[AgentKey]:
         keys: list[AgentKey] = []
@@ -169,6 +234,8 @@ class ControlLoop:
                 passing("engine.record.after")
         except DiskFullError as error:
             _log.error("only observing: %s %s", error.message, error.hint)
+            if self.room is not None:
+                self.room.full()
             self.world = World.of(self.events.load_live())
             self._queue_changed = True
             return False
@@ -211,5 +278,5 @@ def _undone(effect: Effect, absent: set[AgentKey], alive: set[AgentKey]) -> bool
             return key in absent
         case Stop(key, _):
             return key in alive
-        case DeleteCheckpoint():
+        case DeleteCheckpoint() | Clear():
             return True

@@ -8,19 +8,24 @@ from trainmaster.control.world import Batch
 from trainmaster.model import commands as cmd
 from trainmaster.model import events as ev
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import NodePhase, Outcome
+from trainmaster.model.job import Attempt, Job, NodePhase, Outcome
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeState
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import InboxRow
 
+CONTROL = -1  # in place of a node, of a warning that control itself gives
+WORD_S = 60.0  # in which an engine ends what it still sees of a node that was declared lost
+_PASSED_OVER = "reports passed over"
+_WORD_MAX = 500  # characters
+
 
 def take(batch: Batch, row: InboxRow) -> str | None:
     """Record what one inbox row asks or tells; returns a word about it when it had to be dropped."""
     match row.command:
-        case cmd.SubmitJob(job, spec, origin, code, hold, data, lineage, urgent):
+        case cmd.SubmitJob(job, spec, origin, code, hold, data, lineage, urgent, member):
             hold = _deleted_meanwhile(batch, lineage) or hold
-            batch.record(job, ev.Submitted(row.seq, spec, origin, code, row.received_s, hold, data, lineage, urgent))
+            batch.record(job, ev.Submitted(row.seq, spec, origin, code, row.received_s, hold, data, lineage, urgent, member))
         case cmd.CancelJob(job, by, reason, grace_s):
             batch.record(job, ev.CancelRequested(by, reason, grace_s))
         case cmd.HoldJob(job, by, reason):
@@ -37,6 +42,9 @@ def take(batch: Batch, row: InboxRow) -> str | None:
         case cmd.GiveUpCheckpoints(job, by, ids):
             batch.recall(job)
             batch.record(job, ev.CheckpointsGivenUp(by, ids))
+        case cmd.GiveUpBytes(job, by, kinds):
+            batch.recall(job)
+            batch.record(job, ev.BytesGivenUp(by, kinds))
         case cmd.RecordCommand(job, attempt, by, command, node_index, rank, role):
             batch.record(job, ev.CommandRun(attempt, by, command, node_index, rank, role))
         case cmd.RecordForecast(job, waits_s):
@@ -65,25 +73,36 @@ def _deleted_meanwhile(batch: Batch, lineage: Lineage | None) -> str | None:
 
 
 def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> str | None:
-    """Record an agent's report unless it is stale, told before, or malformed (then the word says so)."""
-    try:
-        event = event_of(key, report)
-    except (KeyError, ValueError) as error:
-        return f"{key}: dropped a malformed report ({type(error).__name__}: {error})"
+    """Record an agent's report unless it is stale or told before; of one that cannot be read, a warning (and a word)."""
     job = batch.world.jobs.get(key.job)
-    if event is None or job is None or job.attempt is None or job.attempt.number != key.attempt:
+    if job is None or job.attempt is None or job.attempt.number != key.attempt:
         return None
     if key.node_index >= len(job.attempt.nodes):
         return f"{key}: no such node in this attempt"
-    numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept | ev.NotKept | ev.RunDataLogged)
-    if numbered and number_of(report) <= job.attempt.nodes[key.node_index].reports:
+    try:
+        event = event_of(key, report)
+    except (KeyError, ValueError) as error:
+        return _pass_over(batch, key, f"a malformed report of kind {report.get('kind')!r} ({type(error).__name__}: {error})")
+    if event is None:
+        return _pass_over(batch, key, f"a report of kind {report.get('kind')!r}, which only another version knows")
+    numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept | ev.NotKept | ev.Warned | ev.RunDataLogged)
+    own = isinstance(event, ev.Warned) and event.report == 0  # the api's word about what an agent told
+    if numbered and not own and number_of(report) <= job.attempt.nodes[key.node_index].reports:
         return None
     batch.record(key.job, event)
     return None
 
 
+def _pass_over(batch: Batch, key: AgentKey, what: str) -> str:
+    """Warn that something an agent told is not recorded; the same words make one event."""
+    word = f"passed over what the agent on node {key.node_index} told: {what}"[:_WORD_MAX]
+    if not any((trouble.topic, trouble.text) == (_PASSED_OVER, word) for trouble in batch.world.jobs[key.job].troubles):
+        batch.record(key.job, ev.Warned(key.attempt, -1, _PASSED_OVER, word))
+    return f"{key}: {word}"
+
+
 def set_node_state(batch: Batch, name: str, event: ev.NodeStateSet) -> None:
-    """Drain, resume, lost. Of a lost node every agent is lost: a person's word is evidence enough."""
+    """Drain, resume, lost. Every agent of a lost node is lost; `take_observation` ends those that nothing is seen of."""
     if name not in batch.world.nodes:
         return
     batch.record_cluster(event)
@@ -93,7 +112,8 @@ def set_node_state(batch: Batch, name: str, event: ev.NodeStateSet) -> None:
         attempt = batch.world.jobs[job_id].attempt
         for index, share in enumerate(allocation.shares):
             if share.node == name and attempt is not None:
-                batch.record(job_id, ev.NodeLost(attempt.number, index, f"{event.by} says that {name} is lost"))
+                said = f"{name} was declared lost by {event.by}" + (f": {event.reason}" if event.reason else "")
+                batch.record(job_id, ev.NodeLost(attempt.number, index, said, declared=True))
 
 
 def take_inventory(batch: Batch, inventory: Iterable[Node]) -> None:
@@ -122,6 +142,11 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
         return None
     word = None
     host = job.attempt.allocation.shares[key.node_index].node
+    _tell_unreadable(batch, job, key, seen)
+    if _ended_by_word(batch, job.attempt, key.node_index, seen.phase):
+        outcome = Outcome(lost=True, declared_lost=node.declared_lost)
+        batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, outcome))
+        return None
     evidence = seen.evidence or f"the agent on {host} is gone without an exit record"
     match seen.phase:
         case Phase.ENDED if seen.outcome is not None:
@@ -141,6 +166,30 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
         case _:
             pass
     return word
+
+
+def _tell_unreadable(batch: Batch, job: Job, key: AgentKey, seen: Observation) -> None:
+    """What cannot be known of an agent, for as long as that is so."""
+    host = "" if job.attempt is None else f" on {job.attempt.allocation.shares[key.node_index].node}"
+    topic = f"engine n{key.node_index}"
+    told = any(one.topic == topic and one.node_index == CONTROL for one in job.troubles)
+    if seen.unreadable != told:
+        text = f"how its agent{host} is cannot be told: {seen.evidence}; it is looked at again" if seen.unreadable else ""
+        batch.record(key.job, ev.Warned(key.attempt, CONTROL, topic, text))
+
+
+def _ended_by_word(batch: Batch, attempt: Attempt, index: int, phase: Phase) -> bool:
+    """Whether a person's word that the node is lost ends this agent's part: what the engine can prove comes first.
+
+    An agent that the engine still sees is ended there, which it is given `WORD_S` for; a process that the kernel cannot
+    end must not keep the job for ever.
+    """
+    if attempt.nodes[index].declared_lost is None:
+        return False
+    if phase in (Phase.UNKNOWN, Phase.ABSENT):
+        return True
+    over_s = (attempt.stopping_s if attempt.stopping_s is not None else batch.now_s) + WORD_S
+    return phase in (Phase.RUNNING, Phase.LOST) and batch.now_s >= over_s
 
 
 def _take_reports(batch: Batch, key: AgentKey, seen: Observation) -> str | None:

@@ -1,6 +1,7 @@
 """From an agent's report (JSON of `wire.messages`) to the event it stands for. Pure.
 
-Every value is checked before it becomes part of an event: what is recorded must be readable for ever.
+Every value is checked before it becomes part of an event: what is recorded must be readable for ever. Fields of newer agents
+are passed over; those of `_DEFAULTS` an agent need not send. What is left makes the report: without it there is none.
 """
 
 import re
@@ -18,14 +19,26 @@ from trainmaster.model.events import (
     PreparationBegan,
     RendezvousChosen,
     RunDataLogged,
+    Warned,
 )
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Outcome, RankEnd
+from trainmaster.wire.names import is_artifact_name
 
-_WHOLE_MAX = 10**300  # beyond it a number is no size, step or code of anything
+_WHOLE_MAX = 2**63 - 1  # what the stores can hold
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-_DOING_MAX, _NAME_MAX, _WHY_MAX = 300, 300, 500  # characters
+_DOING_MAX, _NAME_MAX, _WHY_MAX, _TOPIC_MAX = 300, 300, 500, 40  # characters
 _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one part of a blob's name
+_DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
+    "started": {"restored": None, "step": None, "bad": (), "environment": None},
+    "staged": {"step": None, "approximate": False},
+    "not_kept": {"what": "artifact", "why": "the agent did not say why"},
+    "run": {"params": {}, "tags": {}},
+    "ended": {
+        "machine_error": None, "roles": (), "launch_lines": (),
+        "killed_for_memory": False, "failed_ago_s": 0.0, "bad": (), "doubted": (),
+    },
+}  # fmt: skip
 
 
 def number_of(report: Mapping[str, object]) -> int:
@@ -38,8 +51,9 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
 
     Raises: KeyError or ValueError for a malformed report; the caller drops it with a word.
     """
-    n = number_of(report)
-    match report["kind"]:
+    n, kind = number_of(report), report["kind"]
+    report = {**(_DEFAULTS.get(kind, {}) if isinstance(kind, str) else {}), **report}
+    match kind:
         case "started":
             restored, step = _text_or_none(report, "restored"), _whole_or_none(report, "step")
             environment = _digest(report, "environment") if report.get("environment") is not None else None
@@ -60,6 +74,9 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             what = "checkpoint" if report.get("what") == "checkpoint" else "artifact"
             name, why = _text(report, "name")[:_NAME_MAX], _text(report, "why")[:_WHY_MAX]
             return NotKept(key.attempt, key.node_index, what, name, why, n)
+        case "warned":
+            topic, text = _text(report, "topic")[:_TOPIC_MAX], _text(report, "text")[:_WHY_MAX]
+            return Warned(key.attempt, key.node_index, topic, text, n)
         case "run":
             params, tags = _strings(report, "params"), _strings_or_none(report, "tags")
             return RunDataLogged(key.attempt, key.node_index, params, tags, n)
@@ -72,8 +89,8 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
 def _artifact_of(key: AgentKey, report: Mapping[str, object]) -> Artifact:
     """The kept file; one of a kind that only a newer agent knows is a file. Raises: KeyError, ValueError."""
     path, said = _text(report, "path"), report.get("artifact_kind")
-    if not path:
-        raise ValueError("path is empty")
+    if not is_artifact_name(path):
+        raise ValueError("path is no name of an artifact")
     kind = ArtifactKind(said) if isinstance(said, str) and said in set(ArtifactKind) else ArtifactKind.FILE
     return Artifact(path, _stored(report, "digest"), _whole(report, "bytes"), key.attempt, kind)
 
@@ -83,6 +100,7 @@ def outcome_of(body: Mapping[str, object]) -> Outcome:
     return Outcome(
         ranks=tuple(_rank_end_of(rank) for rank in _objects(body, "ranks")),
         launch_error=_text_or_none(body, "launch_error"),
+        machine_error=_text_or_none(body, "machine_error"),
         over_memory=_truth(body, "over_memory"),
         memory_limit_bytes=_whole_or_none(body, "memory_limit_bytes"),
         peak_memory_bytes=_whole(body, "peak_memory_bytes"),
@@ -90,8 +108,12 @@ def outcome_of(body: Mapping[str, object]) -> Outcome:
         last_step=_whole_or_none(body, "last_step"),
         first_step=_whole_or_none(body, "first_step"),
         ran_s=_number(body, "ran_s"),
-        roles=tuple(_rank_end_of(role) for role in _objects(body, "roles")) if "roles" in body else (),
-        launch_lines=_texts(body, "launch_lines") if "launch_lines" in body else (),
+        roles=tuple(_rank_end_of(role) for role in _objects(body, "roles")),
+        launch_lines=_texts(body, "launch_lines"),
+        killed_for_memory=_truth(body, "killed_for_memory"),
+        failed_ago_s=_number(body, "failed_ago_s"),
+        bad=_texts(body, "bad"),
+        doubted=_texts(body, "doubted"),
     )
 
 
@@ -123,7 +145,11 @@ def _whole_or_none(body: Mapping[str, object], name: str) -> int | None:
 
 def _number(body: Mapping[str, object], name: str) -> float:
     found = body[name]
-    return found if isinstance(found, float) else float(_whole(body, name))
+    if not isinstance(found, float):
+        return float(_whole(body, name))
+    if not abs(found) <= _WHOLE_MAX:
+        raise ValueError(f"{name} is no number that can be stored")
+    return found
 
 
 def _truth(body: Mapping[str, object], name: str) -> bool:

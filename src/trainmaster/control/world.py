@@ -10,6 +10,7 @@ from trainmaster.lifecycle.nodes import apply_node
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.events import (
     AttemptEnded,
+    ClockSet,
     ClusterConfigured,
     ClusterEvent,
     JobEvent,
@@ -140,7 +141,7 @@ class World:
         """Let go of those among `ids` that need nothing more."""
         for id in ids:
             job = self.jobs.get(id)
-            if job is not None and job.state.ended and not job.deleting:
+            if job is not None and job.state.ended and not job.deleting and not job.clearing:
                 del self.jobs[id]
 
     def forked(self, begun: bool = False) -> set[tuple[str, str]]:
@@ -220,4 +221,6 @@ class Batch:
         elif isinstance(event, ClusterConfigured):
             entries = charging.reconfigured(self.world.usage, self.world.rules, event.cluster, self.now_s)
             self.world.obey(event.cluster, self.now_s)
+        elif isinstance(event, ClockSet):
+            entries = charging.clock_set(self.world.usage, event.by_s)
         self.events.append(NewEvent(None, None, event, None, entries))

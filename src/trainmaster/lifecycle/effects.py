@@ -11,7 +11,7 @@ FAILURE_GRACE_S = 2.0  # when the gang is broken: its other ranks are stuck in a
 
 def grace_s(job: Job) -> float:
     """TERM to KILL of a job that is `stopping`, in seconds: of one that is cancelled what the cancel allows."""
-    if job.stopping_for is StopFor.FAILURE:
+    if job.stopping_for in (StopFor.FAILURE, StopFor.START):
         return FAILURE_GRACE_S
     return GRACE_S if job.stop_grace_s is None else job.stop_grace_s
 
@@ -39,4 +39,12 @@ class DeleteCheckpoint:
     checkpoint: str
 
 
-Effect = Launch | Stop | DeleteCheckpoint
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Remove bytes of one kind (`model.room.Kept`) that were given up."""
+
+    job: str
+    kind: str
+
+
+Effect = Launch | Stop | DeleteCheckpoint | Clear

@@ -13,17 +13,20 @@ from trainmaster.model.events import (
     JobEvent,
     NotKept,
     RunDataLogged,
+    Warned,
 )
-from trainmaster.model.job import Job
+from trainmaster.model.job import Job, Trouble
 
 _MISSED_MAX = 5
+_TROUBLES_MAX = 8
 
 
 def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     """The last missing part commits the checkpoint; retention then gives up the oldest beyond `keep`.
 
-    Law: the last good checkpoint is never given up, and a corrupt one does not count among those kept. One of an earlier
-    step that still lacks parts is given up too: every node is past it.
+    Laws: a corrupt checkpoint does not count among those kept. None is given up, a corrupt one or one that could not be
+    read included, before one of a later step is committed and proven: a false word about it then costs room only. One of
+    an earlier step that still lacks parts is given up too: every node is past it.
     """
     assert isinstance(event, CheckpointStaged)
     job = _seen(job, event.part.node_index, event.report)
@@ -36,8 +39,7 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     if len(parts) < event.parts_expected:
         return replace(job, staged=(*others, whole)), ()
     checkpoints = (*(c for c in job.checkpoints if c.id != event.id), replace(whole, committed_s=now_s))
-    good = [c.id for c in checkpoints if c.good]
-    kept = set(good[-max(1, job.spec.checkpoint.keep) :])
+    kept = _kept(checkpoints, job.spec.checkpoint.keep)
     overtaken = [c for c in others if _overtaken(c, whole)]
     others = tuple(c for c in others if c not in overtaken)
     given_up = (*(c.id for c in checkpoints if c.id not in kept), *(c.id for c in overtaken))
@@ -45,6 +47,23 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
         job, staged=others, checkpoints=tuple(c for c in checkpoints if c.id in kept), deleting=(*job.deleting, *given_up)
     )
     return job, tuple(DeleteCheckpoint(job.id, id) for id in given_up)
+
+
+def _kept(checkpoints: tuple[Checkpoint, ...], keep: int) -> set[str]:
+    """Ids of those that stay: the newest `keep` good ones, and all that nothing proven has overtaken."""
+    newest = [c.id for c in checkpoints if c.good][-max(1, keep) :]
+    proven = [(index, c) for index, c in enumerate(checkpoints) if c.proven]
+    ahead = {
+        c.id for index, c in enumerate(checkpoints) if not any(_later(other, c, behind > index) for behind, other in proven)
+    }
+    return {*newest, *ahead}
+
+
+def _later(one: Checkpoint, other: Checkpoint, committed_later: bool) -> bool:
+    """Whether `one` is further than `other`: by step; by the order of their commits where a step is unknown or the same."""
+    if one.step is None or other.step is None or one.step == other.step:
+        return committed_later
+    return one.step > other.step
 
 
 def _overtaken(staged: Checkpoint, whole: Checkpoint) -> bool:
@@ -89,6 +108,20 @@ def miss(job: Job, event: JobEvent, now_s: float) -> Change:
     about = f"{event.what} {event.name} was not kept: "
     others = [one for one in job.not_kept if not one.startswith(about)]
     return replace(job, not_kept=(*others, about + event.why)[-_MISSED_MAX:]), ()
+
+
+def warn(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Replace what the same node said of the same topic. An unchanged text keeps its date."""
+    assert isinstance(event, Warned)
+    if event.node_index >= 0:
+        job = _seen(job, event.node_index, event.report)
+    known = next((one for one in job.troubles if (one.topic, one.node_index) == (event.topic, event.node_index)), None)
+    others = tuple(one for one in job.troubles if one is not known)
+    if not event.text:
+        return replace(job, troubles=others), ()
+    since_s = known.since_s if known is not None and (known.text, known.attempt) == (event.text, event.attempt) else now_s
+    told = Trouble(event.topic, event.text, event.attempt, event.node_index, since_s)
+    return replace(job, troubles=(*others, told)[-_TROUBLES_MAX:]), ()
 
 
 def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -17,6 +17,7 @@ def submit(job_id: str, event: Submitted, now_s: float) -> Job:
         id=job_id, seq=event.seq, spec=event.spec, origin=event.origin, code=event.code, created_s=event.created_s,
         state=state, reason=event.held or "queued", queued_s=now_s, lineage=event.lineage, data=event.data,
         urgent=event.urgent,
+        member=event.member,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ A pair that is not here cannot happen; `machine.apply` refuses it. A race that i
 
 from dataclasses import dataclass
 
-from trainmaster.lifecycle import keeping, transitions
+from trainmaster.lifecycle import dates, keeping, room, transitions
 from trainmaster.lifecycle.transitions import Handler
 from trainmaster.model import events as ev
 from trainmaster.model.job import State
@@ -62,8 +62,12 @@ def _build() -> dict[tuple[State, type], Row]:
     rows(_LIVE, ev.CheckpointStaged, keeping.stage_checkpoint)
     rows((*_WAITING, *_LIVE, *_ENDED), ev.CheckpointDeleted, keeping.delete_checkpoint)
     rows(_ENDED, ev.CheckpointsGivenUp, keeping.give_up_checkpoints)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.BytesGivenUp, room.give_up_bytes)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.BytesRemoved, room.remove_bytes)
     rows(_LIVE, ev.ArtifactKept, keeping.keep_artifact)
     rows(_LIVE, ev.NotKept, keeping.miss)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.Warned, keeping.warn)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.ClockSet, dates.move_dates)
     rows(_LIVE, ev.RunDataLogged, keeping.log_run_data)
     table |= _race((*_WAITING, *_LIVE, *_ENDED), ev.Noted, "words change nothing")
     rows(_LIVE, ev.CommandRun, transitions.ignore)

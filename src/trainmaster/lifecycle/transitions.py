@@ -29,7 +29,10 @@ from trainmaster.model.nodes import Allocation
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
 
-_RANK = {StopFor.FAILURE: 0, StopFor.SHRINK: 1, StopFor.EVICT: 2, StopFor.LIMIT: 3, StopFor.CANCEL: 4}
+_OF_ATTEMPT = ("restart", "restore")  # topics of troubles that end with the attempt they tell of
+_RANK = {
+    StopFor.FAILURE: 0, StopFor.START: 1, StopFor.SHRINK: 2, StopFor.EVICT: 3, StopFor.LIMIT: 4, StopFor.CANCEL: 5,
+}  # fmt: skip
 
 
 def live_attempt(job: Job) -> Attempt:
@@ -129,9 +132,11 @@ def place(job: Job, event: JobEvent, now_s: float) -> Change:
     assert isinstance(event, Placed)
     count = len(event.allocation.shares)
     attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume, rates=event.rates)
+    troubles = tuple(one for one in job.troubles if one.topic not in _OF_ATTEMPT)
     placed = replace(
-        job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None, promised=None, keeps=False
-    )
+        job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None, promised=None, keeps=False,
+        troubles=troubles,
+    )  # fmt: skip
     return placed, tuple(Launch(attempt.key(job.id, i)) for i in range(count))
 
 
@@ -159,15 +164,28 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     attempt = with_node(attempt, event.node_index, node)
     if event.node_index == 0:
         attempt = replace(attempt, restored=event.restored, resumed_from_step=event.step if event.restored else None)
-    checkpoints = tuple(replace(c, good=False) if c.id in event.bad else c for c in job.checkpoints)
-    job = replace(job, attempt=attempt, checkpoints=checkpoints)
-    running = [n.restored for n in attempt.nodes if n.phase is NodePhase.RUNNING]
-    if job.state is State.STARTING and len(set(running)) > 1:  # one found its part corrupt, another did not
+    job = found_bad(replace(job, attempt=attempt), event.bad)
+    begun = {n.restored for n in attempt.nodes if n.phase is NodePhase.RUNNING or (n.outcome is not None and n.outcome.ranks)}
+    if job.state is State.STARTING and len(begun) > 1:  # one found its part corrupt, another did not
         return stop_all(job, StopFor.FAILURE, "its nodes put different checkpoints back", now_s)
     if job.state is State.STARTING and all(n.phase is not NodePhase.LAUNCHING for n in attempt.nodes):
         started = replace(attempt, started_s=now_s)
         job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
+        job = _read_by_all(job, attempt.restored)
     return job, ()
+
+
+def found_bad(job: Job, ids: tuple[str, ...]) -> Job:
+    """Mark the checkpoints whose digests differed. That is proof; one that could not be read is not among them."""
+    if not ids:
+        return job
+    return replace(job, checkpoints=tuple(replace(c, good=False) if c.id in ids else c for c in job.checkpoints))
+
+
+def _read_by_all(job: Job, restored: str | None) -> Job:
+    """Every node has verified its part of the checkpoint: it is whole, whatever was said of it before."""
+    fresh = tuple(replace(c, good=True, doubts=0) if c.id == restored else c for c in job.checkpoints)
+    return job if fresh == job.checkpoints else replace(job, checkpoints=fresh)
 
 
 def see_environment(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -188,9 +206,10 @@ def lose_node(job: Job, event: JobEvent, now_s: float) -> Change:
     assert isinstance(event, NodeLost)
     attempt = live_attempt(job)
     node = attempt.nodes[event.node_index]
-    if node.phase is NodePhase.ENDED or node.lost:
+    if node.phase is NodePhase.ENDED or (node.lost and not event.declared):
         return job, ()
-    job = replace(job, attempt=with_node(attempt, event.node_index, replace(node, lost=True)))
+    declared = event.evidence if event.declared else node.declared_lost
+    job = replace(job, attempt=with_node(attempt, event.node_index, replace(node, lost=True, declared_lost=declared)))
     if job.state is State.STOPPING:
         return job, (Stop(attempt.key(job.id, event.node_index), 0.0),)
     return stop_all(job, StopFor.FAILURE, event.evidence, now_s)
@@ -203,9 +222,9 @@ def end_node(job: Job, event: JobEvent, now_s: float) -> Change:
     node = attempt.nodes[event.node_index]
     if node.phase is NodePhase.ENDED:
         return job, ()
-    node = replace(node, phase=NodePhase.ENDED, outcome=event.outcome)
+    node = replace(node, phase=NodePhase.ENDED, outcome=event.outcome, ended_s=now_s)
     attempt = with_node(attempt, event.node_index, node)
-    job = replace(job, attempt=attempt)
+    job = found_bad(replace(job, attempt=attempt), event.outcome.bad)
     if job.state is State.STOPPING or event.outcome.clean or not _live_nodes(attempt):
         return job, ()
     return stop_all(job, StopFor.FAILURE, f"node {event.node_index} of the gang ended badly", now_s)
@@ -231,10 +250,12 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
     newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
     deletes = tuple(DeleteCheckpoint(job.id, c.id) for c in job.staged)
+    doubted = {id for n in attempt.nodes if n.outcome is not None for id in n.outcome.doubted}
+    checkpoints = tuple(replace(c, doubts=c.doubts + 1) if c.id in doubted else c for c in job.checkpoints)
     ran_s = job.ran_s + (now_s - attempt.started_s if attempt.started_s is not None else 0.0)
     job = replace(
         job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, stop_grace_s=None, ran_s=ran_s,
-        failure=verdict.failure, staged=(), deleting=(*job.deleting, *(c.id for c in job.staged)),
+        failure=verdict.failure, checkpoints=checkpoints, staged=(), deleting=(*job.deleting, *(c.id for c in job.staged)),
     )  # fmt: skip
     if verdict.state.ended:
         return replace(job, ended_s=now_s), deletes
@@ -253,4 +274,5 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
         progress_step=max(steps, default=job.progress_step),
         progress_checkpoint=newest,
         fruitless_restarts=0 if advanced else job.fruitless_restarts + 1,
+        fruitless_kills=0 if advanced else job.fruitless_kills + verdict.fruitless,
     ), deletes

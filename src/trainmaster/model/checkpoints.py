@@ -25,12 +25,23 @@ class Checkpoint:
     parts_expected: int = 1
     approximate: bool = False  # the step is the last one printed before it, not one the program named
     committed_s: float = 0.0
-    good: bool = True  # False once a restore found it corrupt
+    good: bool = True  # False once a restore read it and its digest differed
+    doubts: int = 0  # attempts since it was last read that could not read it: it may be whole all the same
 
     @property
     def bytes(self) -> int:
         """Bytes of all its parts."""
         return sum(part.bytes for part in self.parts)
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"checkpoint {self.id}" + ("" if self.step is None else f" of step {self.step}")
+
+    @property
+    def proven(self) -> bool:
+        """Whether a restart may rely on it: neither found corrupt, nor impossible to read the last time."""
+        return self.good and not self.doubts
 
 
 class ArtifactKind(StrEnum):

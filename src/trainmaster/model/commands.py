@@ -20,6 +20,7 @@ class SubmitJob:
     data: tuple[DataVersion, ...] = ()
     lineage: Lineage | None = None
     urgent: Urgency | None = None
+    member: str = ""  # whose it is, by the token it was submitted with
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,15 @@ class GiveUpCheckpoints:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUpBytes:
+    """Make room: remove bytes of these kinds (`model.room.Kept`)."""
+
+    job: str
+    by: str
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RecordCommand:
     """Note who ran what beside the ranks of an attempt."""
 
@@ -133,6 +143,7 @@ Command = (
     | ConfigureCluster
     | TakeNote
     | GiveUpCheckpoints
+    | GiveUpBytes
     | RecordCommand
     | RecordForecast
     | AgentReport
@@ -140,8 +151,16 @@ Command = (
 COMMANDS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, ConfigureCluster, TakeNote, GiveUpCheckpoints, RecordCommand,
+        SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, ConfigureCluster, TakeNote, GiveUpCheckpoints, GiveUpBytes,
+        RecordCommand,
         RecordForecast,
         AgentReport,
     )
 }  # fmt: skip
+
+
+def ends_something(command: Command) -> bool:
+    """Whether a command ends a job or gives room back, or tells of an end: it is taken even where the disk is full."""
+    if isinstance(command, AgentReport):
+        return command.report.get("kind") == "ended"
+    return isinstance(command, CancelJob | HoldJob | GiveUpCheckpoints | GiveUpBytes | SetNodeState)

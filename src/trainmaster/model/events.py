@@ -28,6 +28,7 @@ class Submitted:
     data: tuple[DataVersion, ...] = ()
     lineage: Lineage | None = None
     urgent: Urgency | None = None
+    member: str = ""  # whose it is, by the token it was submitted with; empty in logs from before tokens had roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ class NodeLost:
     attempt: int
     node_index: int
     evidence: str
+    declared: bool = False  # a person says so: what the engine cannot see is taken for ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,22 @@ class CheckpointsGivenUp:
 
 
 @dataclass(frozen=True, slots=True)
+class BytesGivenUp:
+    """Someone, or the retention, asked for the room that bytes of a job take; its record stays."""
+
+    by: str
+    kinds: tuple[str, ...]  # `model.room.Kept`
+
+
+@dataclass(frozen=True, slots=True)
+class BytesRemoved:
+    """Bytes that were given up are gone."""
+
+    kind: str
+    bytes: int  # how many; 0 where the store does not say
+
+
+@dataclass(frozen=True, slots=True)
 class ArtifactKept:
     """A file was kept."""
 
@@ -201,6 +219,20 @@ class NotKept:
     what: str  # "checkpoint" or "artifact"
     name: str  # of a checkpoint its step where it has one, of an artifact its path
     why: str
+    report: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """An agent, or control, tells of something that a person would want to know; the job goes on.
+
+    A later event of the same topic and node replaces the earlier one.
+    """
+
+    attempt: int  # 0: no attempt has begun
+    node_index: int  # -1: control itself
+    topic: str
+    text: str  # empty: it no longer holds
     report: int = 0
 
 
@@ -289,6 +321,16 @@ class Planned:
     policy: str
 
 
+@dataclass(frozen=True, slots=True)
+class ClockSet:
+    """The machine's clock was set: dates from before move by `by_s`, whole seconds, so that no duration changes.
+
+    Recorded once for the server, then for each job that is not over, and for those that ended at a time that is taken back.
+    """
+
+    by_s: float
+
+
 JobEvent = (
     Submitted
     | Held
@@ -308,23 +350,28 @@ JobEvent = (
     | CheckpointStaged
     | CheckpointDeleted
     | CheckpointsGivenUp
+    | BytesGivenUp
+    | BytesRemoved
     | ArtifactKept
     | NotKept
+    | Warned
     | Noted
     | RunDataLogged
     | CommandRun
     | StopOrdered
     | AttemptEnded
+    | ClockSet
 )
-ClusterEvent = NodeSeen | NodeStateSet | ClusterConfigured | Planned
+ClusterEvent = NodeSeen | NodeStateSet | ClusterConfigured | Planned | ClockSet
 Event = JobEvent | ClusterEvent
 EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Submitted, Held, Released, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
         Foreseen, RendezvousChosen, NodeStarted,
-        EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, ArtifactKept, NotKept,
-        Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, ClusterConfigured,
-        Planned,
+        EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, BytesGivenUp,
+        BytesRemoved, ArtifactKept, NotKept,
+        Warned, Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, ClusterConfigured,
+        Planned, ClockSet,
     )
 }  # fmt: skip

@@ -10,6 +10,8 @@ from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
+DOUBTS_MAX = 3  # attempts that could not read a checkpoint before an older one goes first
+
 
 class State(StrEnum):
     """The life cycle's words; the command line, REST and the pages use nothing else."""
@@ -41,6 +43,7 @@ class StopFor(StrEnum):
     LIMIT = "limit"
     EVICT = "evict"
     SHRINK = "shrink"  # what it has beyond its least is given back: it goes on at once with that
+    START = "start"  # it took longer to start than it may
     FAILURE = "failure"  # one member of the gang ended badly: the others are stopped, then recovery judges
 
 
@@ -53,7 +56,9 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     AGENT_LOST = "agent_lost"
     NODE_LOST = "node_lost"
-    LAUNCH = "launch"  # it could not be started
+    LAUNCH = "launch"  # the program or its spec cannot be started
+    MACHINE = "machine"  # the machine, its disk, the store or the network could not start it
+    START_LIMIT = "start_limit"  # its ranks did not run in time
     RENDEZVOUS = "rendezvous"  # the rendezvous port was taken before the first step
     TIME_LIMIT = "time_limit"
     EVICTED = "evicted"
@@ -88,7 +93,8 @@ class Outcome:
 
     ranks: tuple[RankEnd, ...] = ()
     lost: bool = False  # no exit record: agent or node are gone
-    launch_error: str | None = None  # the ranks could not be started; what to do is in the text
+    launch_error: str | None = None  # the program or the spec cannot be started; what to do is in the text
+    machine_error: str | None = None  # this machine, its disk, the store or the network could not start or restore it
     over_memory: bool = False
     memory_limit_bytes: int | None = None
     peak_memory_bytes: int = 0
@@ -98,12 +104,17 @@ class Outcome:
     ran_s: float = 0.0
     roles: tuple[RankEnd, ...] = ()  # what ran beside the ranks
     launch_lines: tuple[str, ...] = ()  # what a program said that should have prepared the start
+    killed_for_memory: bool = False  # the kernel killed in its cgroup for want of memory, its own limit or not
+    failed_ago_s: float = 0.0  # how long before this was recorded its first rank failed, on that node's monotonic clock
+    declared_lost: str | None = None  # who said that its node is lost; then nothing else is known of it
+    bad: tuple[str, ...] = ()  # checkpoints whose digest differed when they were to be put back
+    doubted: tuple[str, ...] = ()  # checkpoints that could not be read then
 
     @property
     def clean(self) -> bool:
         """Whether every rank exited 0, and every role too unless we ended it."""
         well = all(r.exit_code == 0 for r in self.ranks) and all(r.exit_code == 0 or r.stopped_by_us for r in self.roles)
-        return well and not self.lost and self.launch_error is None
+        return well and not self.lost and self.launch_error is None and self.machine_error is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +156,7 @@ class Verdict:
     delay_s: float = 0.0
     ledger: Ledger = Ledger.NONE
     failure: Failure | None = None
+    fruitless: bool = False  # a kill that left the job where it was: so many in a row are not restarted
 
 
 class NodePhase(StrEnum):
@@ -165,6 +177,8 @@ class NodeRun:
     restored: str | None = None  # id of the checkpoint that it put back
     outcome: Outcome | None = None
     environment: str | None = None  # SHA-256 of what its ranks ran in (`wire.environment`); None: not known yet
+    declared_lost: str | None = None  # a person's word that its node is lost: it holds whatever is said of the node later
+    ended_s: float | None = None  # when its end came on record: orders the ends of a gang, whose clocks do not compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +215,17 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that a person would want to know about a job although it goes on. One for each topic and node."""
+
+    topic: str  # checkpoint, artifact, start, clock, ...
+    text: str
+    attempt: int  # 0: none had begun
+    node_index: int  # -1: told by control
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """The unit of admission: a validated spec and its life-cycle state."""
 
@@ -223,11 +248,15 @@ class Job:
     checkpoints: tuple[Checkpoint, ...] = ()  # kept, oldest first
     staged: tuple[Checkpoint, ...] = ()  # parts of a checkpoint that is not whole yet
     deleting: tuple[str, ...] = ()  # checkpoints whose bytes are still to be removed
+    clearing: tuple[str, ...] = ()  # kinds of bytes (`model.room.Kept`) that were given up and are still to be removed
+    removed: tuple[str, ...] = ()  # kinds that were given up: nothing of them is looked for any more
+    removed_by: str = ""  # who gave up the last of them
     restarts_program: int = 0
     restarts_infrastructure: int = 0
     progress_step: int | None = None  # where the last program failure happened
     progress_checkpoint: str | None = None  # the newest checkpoint then
     fruitless_restarts: int = 0  # restarts in a row without a newer checkpoint or a higher step: sets the back-off
+    fruitless_kills: int = 0  # of these, those in a row that `Verdict.fruitless` counts
     ran_s: float = 0.0  # over ended attempts
     started_s: float | None = None
     ended_s: float | None = None
@@ -236,18 +265,30 @@ class Job:
     lineage: Lineage | None = None  # the job it was made from
     stop_grace_s: float | None = None  # that a cancel allows its ranks; None: the usual one
     not_kept: tuple[str, ...] = ()  # the last checkpoints and artifacts that are not in the store, and why
+    troubles: tuple[Trouble, ...] = ()  # the newest few that nothing has taken back, oldest first
     run_params: dict[str, str] = field(default_factory=dict)  # logged by the program; the first value of each stays
     run_tags: dict[str, str] = field(default_factory=dict)  # likewise; the last value of each stays
     urgent: Urgency | None = None
     forecast: Forecast | None = None  # the first one, for the correction of others
+    member: str = ""  # by the token that submitted it; empty of jobs from before tokens had roles
+
+    @property
+    def owner(self) -> str:
+        """The member whose job it is: who is charged for it, whose limits hold for it, and who may change it."""
+        return self.member or self.origin.user
 
     @property
     def good_checkpoints(self) -> tuple[Checkpoint, ...]:
         """Those a restart may use, newest last."""
         return tuple(c for c in self.checkpoints if c.good)
 
-    def resumable(self, tries: int) -> tuple[str, ...]:
-        """What a next attempt is to put back, best first: its newest `tries` checkpoints, then the one it was forked from."""
-        own = tuple(c.id for c in reversed(self.good_checkpoints[-tries:]))
+    def resumable(self) -> tuple[str, ...]:
+        """What a next attempt is to put back, best first: its good checkpoints, newest first, then the one it was forked from.
+
+        Those that `DOUBTS_MAX` attempts in a row could not read come behind the others. Law: while checkpoints are on
+        record this is never empty. Where none is good any more, the corrupt ones are handed out to be verified again.
+        """
+        newest = tuple(reversed(self.good_checkpoints or self.checkpoints))
+        own = tuple(c.id for c in sorted(newest, key=lambda c: c.doubts >= DOUBTS_MAX))
         inherited = self.lineage.inherited if self.lineage is not None else None
         return own if inherited is None else (*own, inherited)

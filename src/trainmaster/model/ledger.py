@@ -83,4 +83,11 @@ class Balance(NamedTuple):
     at_s: float
 
 
-Entry = Charge | Closed | Repeated | Balance
+class Moved(NamedTuple):
+    """The clock was set: all times of a job's charges move along, and what they amount to stays."""
+
+    job: str
+    by_ms: int
+
+
+Entry = Charge | Closed | Repeated | Balance | Moved

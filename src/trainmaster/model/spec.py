@@ -161,6 +161,9 @@ class PlacementSpec:
     speed: Counts = ()  # of a GPU of each kind beside the others', for this job; a kind that is not named: as its pool says
 
 
+START_LIMIT_S = 1800.0  # from an attempt's placing to its ranks' start, unless the spec says otherwise
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A complete spec. `command` as a string is a line for bash, as a tuple it is argv; it is () where `python` is given."""
@@ -173,6 +176,7 @@ class JobSpec:
     workdir: str = "."
     resources: Resources = Resources()
     time_limit_s: float | None = None
+    start_limit_s: float = START_LIMIT_S
     checkpoint: CheckpointSpec = CheckpointSpec()
     restarts: Restarts = Restarts()
     environment: Environment = Environment()

@@ -4,10 +4,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time for decisions. Law: `now_s` never runs backwards, whatever the wall clock does."""
+    """Time for decisions. Law: `now_s` never runs backwards, but by a step of the machine's clock that is recorded."""
 
     def now_s(self) -> float:
-        """Seconds since the epoch: the later of wall clock and last recorded time at start, monotonic from then on."""
+        """Seconds since the epoch: the machine's clock as it was last followed, moved on by the time since boot."""
         ...
 
 

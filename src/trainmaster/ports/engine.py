@@ -1,4 +1,4 @@
-"""What runs processes: six verbs, capabilities asked and not discovered by exceptions."""
+"""What runs processes: seven verbs, capabilities asked and not discovered by exceptions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +49,7 @@ class Observation:
     outcome: Outcome | None = None
     reports: tuple[Mapping[str, object], ...] = ()
     evidence: str = ""
+    unreadable: bool = False  # UNKNOWN because files or the process table cannot be read: told to people, and looked at again
 
 
 class Engine(Protocol):
@@ -76,6 +77,13 @@ class Engine(Protocol):
 
     def stop(self, key: AgentKey, grace_s: float) -> None:
         """TERM to the whole tree, KILL after `grace_s` (0: at once). Returns without waiting for the end."""
+        ...
+
+    def clear(self, job: str, kind: str) -> int:
+        """Remove what a job has on the engine's nodes of one kind (`model.room.ON_NODES`); how many bytes it was.
+
+        Law: asked only of a job that is over, or for what its next attempts do not need. Again is harmless. Raises: OSError.
+        """
         ...
 
     def logs(self, key: AgentKey) -> str:

@@ -32,6 +32,18 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A row of the log that this version cannot read: of a newer version, or damaged. `type` is what it calls itself."""
+
+    seq: int
+    now_s: float
+    job: str | None
+    attempt: int | None
+    type: str
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewEvent:
     """An event about to be appended. `ended` is the attempt it ended: the job may be in its next one by the commit.
 
@@ -153,6 +165,10 @@ class EventStore(Protocol):
         """A page of jobs."""
         ...
 
+    def changed_since(self, after_seq: int) -> list[Job]:
+        """Every job that an event behind `after_seq` is about, as it is now."""
+        ...
+
     def attempts(self, job_id: str) -> list[Attempt]:
         """All attempts of a job, by number."""
         ...
@@ -193,8 +209,16 @@ class EventStore(Protocol):
         """What was last laid down for the cluster; the default where nobody has."""
         ...
 
+    def dated_after(self, now_s: float) -> list[str]:
+        """Jobs of which the log's last events speak, as far back as these are dated later than `now_s`."""
+        ...
+
     def events(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded]:
-        """The log in order, of one job or of all."""
+        """The log in order, of one job or of all. Raises: ValueError where a row cannot be read."""
+        ...
+
+    def told(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded | Unread]:
+        """The same for whoever only shows it: a row that cannot be read is `Unread`, and those behind it are there."""
         ...
 
 
@@ -211,32 +235,16 @@ class InboxRow:
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A command about to be accepted. For SubmitJob `experiment` draws the number and `job` in it is ignored."""
+    """A command about to be accepted. For SubmitJob `experiment` draws the number and `job` in it is ignored.
+
+    `asked`: the digest of what a person asked for under a key of their own, which is then kept for ever.
+    """
 
     key: str
     command: Command
     received_s: float
     experiment: str | None = None
-
-
-class JobIndex(Protocol):
-    """Finding jobs and counting them, without decoding them; an event store is one too."""
-
-    def resolve(self, ref: str, waiting: Sequence[tuple[str, str]] = ()) -> str:
-        """The id that `ref` means: an id, a job's name (the newest of it), the only id that begins so, `@last`, `@last-failed`.
-
-        `waiting` are (id, name) of jobs accepted and not yet taken up, in order of submission: newer than all others.
-        Raises: NotFoundError naming the nearest ids, ConflictError when several ids begin so, UsageError for another `@`.
-        """
-        ...
-
-    def live_counts(self) -> dict[State, int]:
-        """How many jobs are in each state that is not over; every such state is there."""
-        ...
-
-    def numbers(self) -> dict[str, int]:
-        """The highest number of each experiment's jobs, for `Inbox.keep_ahead`."""
-        ...
+    asked: bytes | None = None
 
 
 class Inbox(Protocol):
@@ -246,8 +254,12 @@ class Inbox(Protocol):
         """Append in one durable transaction, drawing job numbers; returns each row's job id.
 
         A key already there adds nothing and returns the job id of the row that has it.
-        Raises: DiskFullError (nothing was accepted).
+        Raises: DiskFullError, ConflictError (a key that was used to ask for something else); then nothing was accepted.
         """
+        ...
+
+    def answered(self, asked: Mapping[str, bytes]) -> dict[str, str]:
+        """By key, of those that were accepted before, the job. Raises: ConflictError for one that asked for something else."""
         ...
 
     def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
@@ -259,7 +271,7 @@ class Inbox(Protocol):
         ...
 
     def trim(self, taken_seq: int, now_s: float) -> None:
-        """Forget reports up to the cursor and commands a week old; the counters and the cursor's meaning stay."""
+        """Forget reports up to the cursor and commands a week old; counters, the cursor's meaning and people's keys stay."""
         ...
 
     def keep_ahead(self, seq: int, numbers: Mapping[str, int]) -> None:
@@ -272,8 +284,48 @@ class Inbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token as it is stored. `name` is the member who acts by it."""
+
+    name: str
+    digest: str  # SHA-256 in hexadecimal; the token itself is stored nowhere
+    role: str
+    created_s: float
+    made_by: str
+    expires_s: float | None = None  # None: never
+
+
+class TokenStore(Protocol):
+    """The tokens that were given out, written by the api alone. Durable when answered."""
+
+    def tokens(self) -> list[TokenRow]:
+        """All of them, by name."""
+        ...
+
+    def add(self, row: TokenRow) -> bool:
+        """Store one; False, and nothing changes, where the name is taken. Raises: DiskFullError."""
+        ...
+
+    def remove(self, name: str) -> bool:
+        """Forget one; whether there was one. Raises: DiskFullError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How an agent told a point. Its points count up from 1; each number is stored once, whatever comes twice or late."""
+
+    node_index: int
+    n: int
+    at_s: float | None = None  # when it was measured, on the agent's monotonic clock; None: not known
+
+
+@dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One value. `attempt` is the fence: below the highest seen of its job it is refused."""
+    """One value. `attempt` is the fence: below the highest seen of its job it is refused.
+
+    `time_s` counts where `arrival` says no time; else the agent's clock is mapped once, at its first heartbeat or point.
+    """
 
     job: str
     attempt: int
@@ -282,24 +334,29 @@ class MetricPoint:
     name: str
     value: float
     time_s: float
+    arrival: Arrival | None = None  # the same object for all values of a point; None: of an agent that does not number
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRow:
-    """The last word of an agent about how it is doing."""
+    """The last word of an agent about how it is doing: the one with the highest `at_s`, whatever the dates say."""
 
     key: str
     time_s: float
     step: int | None
     memory_bytes: int
     cpu_s: float
+    at_s: float = 0.0  # when it was sent, on the agent's monotonic clock
 
 
 class MetricStore(Protocol):
     """Metric points and heartbeats: not events, group-committed, fenced by attempt."""
 
     def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
-        """Write one group; returns how many points the fence refused. A restarted step supersedes the old value."""
+        """Write one group; returns how many points the fence refused. A restarted step supersedes the old value.
+
+        Points of an agent come in the order of their numbers; one that is stored already is passed over, not counted.
+        """
         ...
 
     def raise_fence(self, job: str, attempt: int) -> None:
@@ -318,7 +375,15 @@ class MetricStore(Protocol):
         ...
 
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
-        """Per job and metric name: (step, value, time_s) of the newest point of the newest attempt's lowest rank."""
+        """Per job and metric name: (step, value, time_s) of the last point that came of the newest attempt's lowest rank."""
+        ...
+
+    def jobs(self, after: str, limit: int) -> list[str]:
+        """Jobs that have, or had, a curve: by id, beginning behind `after`."""
+        ...
+
+    def thin(self, job: str, keep: int) -> int:
+        """Leave about `keep` points of each curve with over twice as many, its best among them; how many were removed."""
         ...
 
     def heartbeats(self, job: str) -> list[HeartbeatRow]:

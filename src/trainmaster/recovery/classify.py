@@ -1,4 +1,9 @@
-"""From how the agents' parts ended to one cause: structured signals only, the earliest failing rank wins."""
+"""From how the agents' parts ended to one cause: structured signals only.
+
+Within a node the earliest failing rank is the cause, by that node's own clock. Clocks of two nodes do not compare: across
+nodes a kill from outside explains the failures of the others, and of failures alone the one that came on record first is
+the cause, less how long before that its agent says it happened.
+"""
 
 import re
 from collections.abc import Sequence
@@ -10,6 +15,10 @@ SIGNAL_NAMES = {
     10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ",
 }  # fmt: skip
 _OWN_DOING = {4, 6, 7, 8, 11}  # ILL ABRT BUS FPE SEGV: a program does these to itself
+_SHELL_CODES = {128 + number: number for number in (4, 6, 7, 8, 9, 11, 15)}  # how a shell tells of a child that a signal ended
+_KILL = 9
+_FOR_MEMORY = ": the kernel counted a kill for want of memory; use less, or ask for more (--memory)"
+_PERHAPS = " (the kernel does so when memory is short)"
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?\Z")  # the line behind a traceback, which is the first without indentation
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*)?\Z")  # one that speaks for itself
@@ -24,34 +33,60 @@ def classify(attempt: Attempt) -> Failure | None:
     for outcome in outcomes:
         if outcome.over_memory:
             return _over_memory(outcome)
+    for index, node in enumerate(attempt.nodes):
+        if node.outcome is not None and node.outcome.machine_error is not None:
+            message = f"could not be started on {attempt.allocation.shares[index].node}: {node.outcome.machine_error}"
+            return Failure(Cause.MACHINE, message, last_lines=node.outcome.launch_lines)
     for outcome in outcomes:
         if outcome.launch_error is not None:
             cause = Cause.LAUNCH
             return Failure(cause, f"could not be started: {outcome.launch_error}", last_lines=outcome.launch_lines)
-    rank = first_failing(outcomes)
-    killed = rank is not None and rank.signal is not None and rank.signal not in _OWN_DOING
+    blamed = first_failing(attempt)
+    killed = blamed is not None and _from_outside(blamed[0])
     for index, node in enumerate(attempt.nodes):
         if node.outcome is not None and node.outcome.lost and not killed:
             host = attempt.allocation.shares[index].node
+            if node.outcome.declared_lost is not None:
+                return Failure(Cause.NODE_LOST, node.outcome.declared_lost)
             return Failure(Cause.AGENT_LOST, f"the agent on {host} is gone without an exit record")
-    if rank is None:
+    if blamed is None:
         return None
+    rank, outcome = blamed
     if any(o.port_in_use for o in outcomes) and all(o.last_step is None for o in outcomes):
         return _of_rank(Cause.RENDEZVOUS, f"{rank.label} found its rendezvous port taken", rank)
-    return _of_end(rank)
+    return _of_end(rank, outcome)
 
 
-def first_failing(outcomes: list[Outcome]) -> RankEnd | None:
-    """The rank or role to blame: one killed from outside if that was within a second of the first failure, else the first."""
-    failing = [r for o in outcomes for r in (*o.ranks, *o.roles) if not r.stopped_by_us and r.exit_code != 0]
+def first_failing(attempt: Attempt) -> tuple[RankEnd, Outcome] | None:
+    """The rank or role to blame, and its node's outcome; None when none failed by itself."""
+    found = []
+    for index, node in enumerate(attempt.nodes):
+        rank = None if node.outcome is None else _first_of_node(node.outcome)
+        if rank is not None and node.outcome is not None:
+            at_s = (node.ended_s or 0.0) - node.outcome.failed_ago_s
+            found.append((not _from_outside(rank), at_s, index, rank, node.outcome))
+    return min(found, key=lambda one: one[:3])[3:] if found else None
+
+
+def _first_of_node(outcome: Outcome) -> RankEnd | None:
+    """Of one node: the rank killed from outside if that was within a second of the first failure, else the first."""
+    failing = [r for r in (*outcome.ranks, *outcome.roles) if not r.stopped_by_us and r.exit_code != 0]
     if not failing:
         return None
     failing.sort(key=lambda r: (r.ended_after_s, r.rank))
     horizon_s = failing[0].ended_after_s + _EXPLAINS_WITHIN_S
-    for rank in failing:
-        if rank.signal is not None and rank.signal not in _OWN_DOING and rank.ended_after_s <= horizon_s:
-            return rank
-    return failing[0]
+    killed = [r for r in failing if _from_outside(r) and r.ended_after_s <= horizon_s]
+    return killed[0] if killed else failing[0]
+
+
+def _signal(rank: RankEnd) -> int | None:
+    """The signal that ended it, or a program below it, as shells pass it on: exit code 137 is SIGKILL."""
+    return rank.signal if rank.signal is not None else _SHELL_CODES.get(rank.exit_code or 0)
+
+
+def _from_outside(rank: RankEnd) -> bool:
+    number = _signal(rank)
+    return number is not None and number not in _OWN_DOING
 
 
 def _over_memory(outcome: Outcome) -> Failure:
@@ -66,15 +101,18 @@ def _gib(count: int) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**28 else f"{count / 2**20:.1f} MiB"
 
 
-def _of_end(rank: RankEnd) -> Failure:
-    if rank.signal is None:
+def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
+    number = _signal(rank)
+    if number is None:
         said = rank.error or raised(rank.last_lines)
         told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
         return _of_rank(Cause.PROGRAM, told, rank)
-    name = SIGNAL_NAMES.get(rank.signal, f"signal {rank.signal}")
-    if rank.signal in _OWN_DOING:
-        return _of_rank(Cause.CRASH, f"{rank.label} crashed with {name}", rank)
-    return _of_rank(Cause.KILLED, f"{rank.label} was killed by {name}, not by us", rank)
+    name = SIGNAL_NAMES.get(number, f"signal {number}")
+    through = "" if rank.signal is not None else f"exited with code {rank.exit_code}: a program that it ran "
+    if number in _OWN_DOING:
+        return _of_rank(Cause.CRASH, f"{rank.label} {through}crashed with {name}", rank)
+    why = "" if number != _KILL else _FOR_MEMORY if outcome.killed_for_memory else _PERHAPS if through else ""
+    return _of_rank(Cause.KILLED, f"{rank.label} {through}was killed by {name}, not by us{why}", rank)
 
 
 def raised(last_lines: Sequence[str]) -> str | None:

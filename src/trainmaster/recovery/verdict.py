@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 BACKOFF_FIRST_S = 2.0  # the first restart is at once; this is the second's delay, doubled from then on
 BACKOFF_MAX_S = 600.0
+_FRUITLESS_MAX = 5  # restarts in a row after kills that left the job where it was
+_QUICK_S = 60.0  # of a program that tells no steps and keeps no checkpoints only shorter attempts count as such
 _FREE_RENDEZVOUS = 5  # port collisions that cost nothing; later ones are charged, so that they too are bounded
 
 
@@ -33,6 +35,8 @@ def judge(job: Job, rng: Random) -> Verdict:
         failure = Failure(Cause.SHRUNK, job.reason)
         return Verdict(Action.REQUEUE, State.QUEUED, f"goes on with fewer nodes: {job.reason}", failure=failure)
     failure = classify(attempt) or Failure(Cause.AGENT_LOST, job.reason)
+    if job.stopping_for is StopFor.START and failure.cause is not Cause.LAUNCH:
+        failure = Failure(Cause.START_LIMIT, job.reason)
     match failure.cause:
         case Cause.OUT_OF_MEMORY:
             return _stop(failure)
@@ -85,10 +89,27 @@ def _infrastructure(job: Job, failure: Failure, rng: Random) -> Verdict:
     allowed = job.spec.restarts.infrastructure
     if job.restarts_infrastructure >= allowed:
         return _stop(_because(failure, f"not restarted: its {allowed} infrastructure restarts are spent"))
+    advanced = job.attempt is not None and progressed(job, job.attempt)
+    killed = failure.cause in (Cause.KILLED, Cause.AGENT_LOST)
+    fruitless = not advanced and (failure.cause is Cause.START_LIMIT or (killed and _nowhere(job)))
+    if fruitless and job.fruitless_kills >= _FRUITLESS_MAX:
+        return _stop(_because(failure, f"not restarted: {_FRUITLESS_MAX + 1} times in a row it made no progress"))
+    delay_s = backoff_s(0 if advanced else job.fruitless_restarts, rng)
+    reason = f"restarting: {failure.message}"
+    return Verdict(Action.RESTART, State.QUEUED, reason, delay_s, Ledger.INFRASTRUCTURE, failure, fruitless)
+
+
+def _nowhere(job: Job) -> bool:
+    """Whether an attempt without progress says something: the job tells how far it is, or it ended within a minute."""
     attempt = job.attempt
-    fruitless = 0 if attempt is not None and progressed(job, attempt) else job.fruitless_restarts
-    delay_s = backoff_s(fruitless, rng)
-    return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", delay_s, Ledger.INFRASTRUCTURE, failure)
+    if attempt is None:
+        return False
+    outcomes = [n.outcome for n in attempt.nodes if n.outcome is not None]
+    if job.progress_step is not None or job.progress_checkpoint is not None or any(o.last_step is not None for o in outcomes):
+        return True
+    until_s = attempt.stopping_s or attempt.started_s or 0.0
+    ran_s = until_s - attempt.started_s if attempt.started_s is not None else 0.0
+    return max([ran_s, *(o.ran_s for o in outcomes)]) < _QUICK_S
 
 
 def _because(failure: Failure, why: str) -> Failure:

@@ -58,7 +58,7 @@ def kind(job: Job, rules: Cluster = DEFAULT) -> Kind:
     """What the scheduler knows of a job that others may have in common with it."""
     spec = job.spec
     tier = rules.work(spec.work).priority + (URGENT if job.urgent is not None else 0)
-    owner = Owner(spec.project, job.origin.user, spec.work, tier + spec.priority, tier)
+    owner = Owner(spec.project, job.owner, spec.work, tier + spec.priority, tier)
     place = spec.placement
     wish = Wish(place.strategy, place.prefer, place.prefer_s, place.group, place.near)
     return kind_of(choices(spec) or asked(spec), owner, spec.time_limit_s, program(spec), wish)
@@ -118,7 +118,7 @@ def past(job: Job) -> Past:
     if job.attempt is not None and job.attempt.number == 1:
         given = job.attempt.allocation
         on = asked(job.spec, given.choice, len(given.shares))
-    return Past(job.seq, kind(job), job.ran_s, job.ended_s or 0.0, job.state is State.SUCCEEDED, on)
+    return Past(job.seq, kind(job), job.ran_s, job.state is State.SUCCEEDED, on)
 
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:

@@ -183,6 +183,5 @@ class Past(NamedTuple):
     seq: int
     kind: Kind
     ran_s: float  # in all its attempts
-    ended_s: float
     well: bool = True  # it ended by itself, and well
     on: Ask | None = None  # what it held; None: it had more than one attempt, or nobody knows

@@ -20,13 +20,22 @@ from trainmaster.server import bodies, reproduction, runtime, schemas, views
 from trainmaster.server.data import data_versions
 from trainmaster.server.lookup import find
 from trainmaster.server.names import Ref
+from trainmaster.server.permissions import check_own
 from trainmaster.server.rules import urgency
-from trainmaster.server.submit import Acknowledgement, check_code, check_spec, idempotency_key, notes, plain
+from trainmaster.server.submit import (
+    Acknowledgement,
+    answered,
+    asked_for,
+    check_code,
+    check_spec,
+    idempotency_key,
+    notes,
+    plain,
+)
 from trainmaster.spec.changes import changed, only_known_params
 
 router = APIRouter(tags=["jobs"])
 
-_MAX_BYTES = bodies.MIB
 _REPRODUCE = frozenset(("origin", "data", "hold", "urgent"))
 _REQUEUE = _REPRODUCE | {"changes", "new_params"}
 _FORK = _REQUEUE | {"code", "step", "checkpoint"}
@@ -42,40 +51,57 @@ def _asking(summary: str, question: type[BaseModel]) -> dict[str, Any]:
 @router.post("/jobs/{ref}/requeue", **_asking("Run an ended job once more", schemas.Requeue))
 async def requeue(request: Request, ref: Ref) -> Acknowledgement:
     """A new job with the same spec, but for `changes`, and the same code. It starts where the first one did."""
-    body = await bodies.read_json(request, _MAX_BYTES, "the request", _REQUEUE)
+    body = await bodies.read_json(request, "the request", _REQUEUE)
     return await _make(request, ref, Relation.REQUEUE, body)
 
 
 @router.post("/jobs/{ref}/reproduce", **_asking("Run a job once more to compare", schemas.Reproduce))
 async def reproduce(request: Request, ref: Ref) -> Acknowledgement:
     """A new job with the same spec, code and start; `unequal` says what cannot be held as it was."""
-    body = await bodies.read_json(request, _MAX_BYTES, "the request", _REPRODUCE)
+    body = await bodies.read_json(request, "the request", _REPRODUCE)
     return await _make(request, ref, Relation.REPRODUCTION, body)
 
 
 @router.post("/jobs/{ref}/fork", **_asking("Go on from a checkpoint with something changed", schemas.Fork))
 async def fork(request: Request, ref: Ref) -> Acknowledgement:
     """A new job that starts from a checkpoint of this one (the newest, unless `step` or `checkpoint` says which)."""
-    body = await bodies.read_json(request, _MAX_BYTES, "the request", _FORK)
+    body = await bodies.read_json(request, "the request", _FORK)
     return await _make(request, ref, Relation.FORK, body)
 
 
 async def _make(request: Request, ref: str, relation: Relation, body: Mapping[str, Any]) -> Acknowledgement:
     """Accept the job, and answer what it is made from."""
     desk = runtime.of(request)
-    key = f"{relation.value}:{runtime.user(request)}:{idempotency_key(request)}"
+    parent = (await run_in_threadpool(find, desk, ref)).job
+    key = f"{relation.value}:{parent.id}:{runtime.user(request)}:{idempotency_key(request)}"
+    asked = asked_for(request, body)
+    made = await answered(desk, key, asked)
+    if made is not None:
+        return await _made_before(desk, parent, made, relation)
     told: dict[str, Any] = {}
     async with desk.gate.inside():  # the checkpoint that is there now is there when the row is in
         parent = (await run_in_threadpool(find, desk, ref)).job
+        if relation is Relation.REQUEUE:  # it stands for the job itself; the others are jobs of whoever asks for them
+            check_own(request, parent)
         command = await run_in_threadpool(_command, desk, parent, relation, body)
         reason = bodies.text(body, "urgent")
         urgent = await run_in_threadpool(urgency, desk, command.spec.project, runtime.user(request), reason)
-        command = replace(command, urgent=urgent)
+        command = replace(command, urgent=urgent, member=runtime.user(request))
         if relation is Relation.REPRODUCTION:
             told = await run_in_threadpool(reproduction.told, desk, parent, command.data)
-        row = NewRow(key, command, time.time(), command.spec.experiment)
+        row = NewRow(key, command, time.time(), command.spec.experiment, asked)
         (id,) = await desk.accept([row])
-    return Acknowledgement({"id": id, "notes": notes(desk, row), "lineage": views.lineage_view(command.lineage), **told}, 201)
+    said = await run_in_threadpool(notes, desk, row)
+    return Acknowledgement({"id": id, "notes": said, "lineage": views.lineage_view(command.lineage), **told}, 201)
+
+
+async def _made_before(desk: runtime.Runtime, parent: Job, id: str, relation: Relation) -> Acknowledgement:
+    """The answer to a request that comes again."""
+    job = (await run_in_threadpool(find, desk, id)).job
+    told: dict[str, Any] = {}
+    if relation is Relation.REPRODUCTION:
+        told = await run_in_threadpool(reproduction.told, desk, parent, job.data)
+    return Acknowledgement({"id": id, "notes": [], "lineage": views.lineage_view(job.lineage), **told}, 201)
 
 
 def _command(desk: runtime.Runtime, parent: Job, relation: Relation, body: Mapping[str, Any]) -> SubmitJob:

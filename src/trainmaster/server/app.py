@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Callable
+import gc
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.routing import Route
 
-from trainmaster import __version__
+from trainmaster import __version__, troubles
 from trainmaster.blobs.transfers import trim
 from trainmaster.model.nodes import NodeState
 from trainmaster.server import (
@@ -30,27 +32,35 @@ from trainmaster.server import (
     history,
     idle,
     jobs,
+    limits,
     logs,
     nodes,
     notes,
+    permissions,
     provenance,
     queue,
+    removing,
+    retention,
     schemas,
     storage,
     streams,
     submit,
+    tokens,
     transfers,
+    trouble,
     usage,
+    workers,
 )
 from trainmaster.server.door import Door
+from trainmaster.server.looping import supervised
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.services import Services
 
-_READERS = 8  # threads that read the stores at a time: more would only wait for each other
 _TRIM_S = 3600.0
 _TRIM_CACHE_S = 30.0
 _TAKE_UP_S = 5.0
-_log = logging.getLogger("trainmaster.api")
+_COLLECT_S = 60.0
+_COLLECT_REST = 3000.0  # times as long as it took, since everything else waits meanwhile
 
 
 def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI:
@@ -59,14 +69,10 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = _READERS
+        anyio.to_thread.current_default_thread_limiter().total_tokens = workers.READERS
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(workers.READERS))
         await runtime.start()
-        tasks = [
-            asyncio.create_task(doing)
-            for doing in (_trim(runtime), _take_up(runtime), _trim_cache(services), foreseeing.go_on(runtime))
-        ]
-        if services.configuration.idle_stop_s:
-            tasks.append(asyncio.create_task(idle.stop_when_idle(runtime, services.configuration.idle_stop_s)))
+        tasks = [asyncio.create_task(doing) for doing in _loops(runtime)]
         yield
         for task in tasks:
             task.cancel()
@@ -82,7 +88,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         redirect_slashes=False,
     )
     app.state.runtime = runtime
-    app.add_middleware(Door, tokens=runtime.tokens, called=runtime.called)
+    app.add_middleware(Door, tokens=runtime.tokens, secret=runtime.secret, called=runtime.called)
     errors.install(app)
     app.router.routes.append(Route("/agent/sync", agents.sync, methods=["POST"]))
     app.router.routes.append(Route("/agent/store", transfers.store, methods=["POST"]))
@@ -92,18 +98,21 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
         submit, queue, cluster, again, provenance, cancelling, exec, jobs, history, artifacts, logs, compare, notes, commands,
-        nodes, code, storage, streams, gauges, usage,
+        nodes, code, storage, streams, gauges, usage, tokens, trouble, removing,
     )  # fmt: skip
     for room in rooms:
-        app.include_router(room.router)
+        app.include_router(room.router, dependencies=[Depends(permissions.permitted)])
 
     described: dict[str, Any] = {"response_model": None, "responses": schemas.answers(schemas.Health)}
 
     @app.get("/healthz", summary="Whether the server is up", tags=["server"], **described)
+    @workers.HEALTH.runs
     def healthz() -> bodies.Json:
         """Needs no token. `control` is true once the control process lives and knows its nodes."""
         known = sum(node.state is not NodeState.GONE for node in services.events.nodes())
-        return bodies.Json({"status": "ok", "version": __version__, "api": True, "control": control_ready(), "nodes": known})
+        wrong = [one.topic for one in troubles.everywhere(services.home)]
+        state = {"status": "ok", "version": __version__, "api": True, "control": control_ready()}
+        return bodies.Json({**state, "nodes": known, "troubles": wrong})
 
     _describe(app)
     return app
@@ -123,7 +132,10 @@ def _describe(app: FastAPI) -> None:
             shape = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
             failed = {"description": "Any error", "content": shape}
             for path, operations in document["paths"].items():
-                for operation in operations.values():
+                for method, operation in operations.items():
+                    operation["x-trainmaster-needs"] = permissions.told(method, path)
+                    if "requestBody" in operation:
+                        operation["x-body-max-bytes"] = limits.body_max_bytes(method.upper(), path)
                     operation["responses"].pop("422", None)
                     operation["responses"]["default"] = failed
                     if path == "/healthz":
@@ -134,25 +146,39 @@ def _describe(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-async def _trim(runtime: Runtime) -> None:
-    """Now and then forget what control has long taken up."""
-    while True:
+def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
+    """What the api does beside its requests."""
+    services = runtime.services
+
+    async def trim_inbox() -> float:
         await runtime.trim()
-        await asyncio.sleep(_TRIM_S)
+        return _TRIM_S
 
-
-async def _take_up(runtime: Runtime) -> None:
-    """At the start, and now and then: what agents that are gone had not sent."""
-    while True:
+    async def take_up() -> float:
+        """What agents that are gone had not sent."""
         await runtime.take_up()
-        await asyncio.sleep(_TAKE_UP_S)
+        return _TAKE_UP_S
 
+    async def trim_cache() -> float:
+        """Keep the cache of a store elsewhere within its bound."""
+        await workers.STORES.run(trim, services.blobs)
+        return _TRIM_CACHE_S
 
-async def _trim_cache(services: Services) -> None:
-    """Keep the cache of a store elsewhere within its bound."""
-    while True:
-        await asyncio.sleep(_TRIM_CACHE_S)
-        try:
-            await asyncio.to_thread(trim, services.blobs)
-        except OSError as error:  # a disk that is away: the next time
-            _log.warning("the cache was not trimmed: %s", error)
+    async def collect() -> float:
+        """Cycles among what is old: the collector's own thresholds are high, see `serving`."""
+        began_s = time.monotonic()
+        gc.collect()
+        return max(_COLLECT_S, _COLLECT_REST * (time.monotonic() - began_s))
+
+    loops = [
+        supervised("collecting garbage", collect, _COLLECT_S),
+        supervised("retention", retention.Keeper(runtime).turn, retention.LOOK_S),
+        supervised("trimming the inbox", trim_inbox),
+        supervised("taking up metrics that agents left", take_up),
+        supervised("trimming the cache of the store", trim_cache, _TRIM_CACHE_S),
+        supervised("recording forecasts", foreseeing.recording(runtime), foreseeing.BEAT_S),
+    ]
+    if services.configuration.idle_stop_s:
+        look = idle.looking(runtime, services.configuration.idle_stop_s)
+        loops.append(supervised("looking whether the server is needed", look))
+    return loops

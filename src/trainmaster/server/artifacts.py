@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from trainmaster.errors import NotFoundError
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.job import Job
+from trainmaster.model.room import Kept
 from trainmaster.server import bodies, record_schemas, runtime, schemas
 from trainmaster.server.lookup import find
-from trainmaster.server.names import Ref
+from trainmaster.server.names import PATH_MAX, Ref
 from trainmaster.server.views import View
+from trainmaster.server.workers import STORES, blocks
 
 router = APIRouter(tags=["artifacts"])
 
@@ -27,10 +29,10 @@ _NAMED_PICKLES = 3
 class ArtifactsQuery:
     """Which artifacts to list."""
 
-    after: Annotated[str, Query(description="only paths behind this one: the next page")] = ""
+    after: Annotated[str, Query(max_length=PATH_MAX, description="only paths behind this one: the next page")] = ""
     limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = _LISTED_MAX
     kind: ArtifactKind | None = None
-    path: Annotated[str | None, Query(description="this one alone")] = None
+    path: Annotated[str | None, Query(max_length=PATH_MAX, description="this one alone")] = None
 
 
 @router.get(
@@ -58,7 +60,8 @@ def list_artifacts(
 
 
 @router.get("/jobs/{ref}/artifacts/{path:path}", summary="An artifact's bytes", response_class=Response)
-def artifact(request: Request, ref: Ref, path: str) -> Response:
+@STORES.runs
+def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PATH_MAX)]) -> Response:
     """The file as it was kept; `ETag` is its SHA-256."""
     desk = runtime.of(request)
     job = find(desk, ref).job
@@ -66,12 +69,14 @@ def artifact(request: Request, ref: Ref, path: str) -> Response:
     if kept is None:
         names = ", ".join(one.path for one in desk.services.events.artifacts(job.id, _NAMED))
         raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has kept none so far")
+    if Kept.ARTIFACTS in job.removed:
+        raise NotFoundError(f"the artifacts of {job.id} were removed to make room", f"what is on record: tm show {job.id}")
     name = f"artifacts/{job.id}/{kept.digest}"
     headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
     local = desk.services.blobs.local_path(name)
     if local is not None and desk.services.blobs.exists([name])[0]:
         return FileResponse(local, media_type="application/octet-stream", headers=headers)
-    return StreamingResponse(desk.services.blobs.open(name), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(blocks(desk.services.blobs.open(name)), media_type="application/octet-stream", headers=headers)
 
 
 def artifact_view(kept: Artifact) -> View:

@@ -4,22 +4,37 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from trainmaster.server.names import (
+    COMMAND_MAX,
+    GRACE_MAX_S,
+    INPUT_MAX,
+    KINDS_MAX,
+    NUMBER_MAX,
+    REFS_MAX,
+    REMOVED_MAX,
+    STATES_MAX,
+    YOUNG_MAX_S,
+    Words,
+)
+
 
 class AskedToCancel(BaseModel):
     """Why, and how long its ranks may take to save and end."""
 
-    reason: str | None = None
-    grace_s: float | None = Field(None, description="seconds from TERM to KILL; 0: killed at once; the usual is 30")
+    reason: Words | None = None
+    grace_s: float | None = Field(
+        None, ge=0, le=GRACE_MAX_S, description="seconds from TERM to KILL; 0: killed at once; the usual is 30"
+    )
 
 
 class CancelMany(AskedToCancel):
     """Jobs by name, or all that have not ended, narrowed down by project, experiment and state."""
 
-    jobs: list[str] | None = Field(None, description="up to 100,000 references")
+    jobs: list[Words] | None = Field(None, max_length=REFS_MAX, description="up to 10,000 references")
     all: bool = False
-    project: str | None = None
-    experiment: str | None = None
-    states: list[str] | None = None
+    project: Words | None = None
+    experiment: Words | None = None
+    states: list[Words] | None = Field(None, max_length=STATES_MAX)
 
 
 class CancelledMany(BaseModel):
@@ -31,10 +46,10 @@ class CancelledMany(BaseModel):
 class Exec(BaseModel):
     """A command to run beside a job's ranks, or `stacks`; `rank`, `role` or `node` say where, else beside rank 0."""
 
-    command: list[str] | None = None
-    rank: int | None = None
-    role: str | None = None
-    node: int | None = None
+    command: list[str] | None = Field(None, max_length=COMMAND_MAX)
+    rank: int | None = Field(None, ge=0, le=NUMBER_MAX)
+    role: Words | None = None
+    node: int | None = Field(None, ge=0, le=NUMBER_MAX)
     stacks: bool = Field(False, description="dump the Python stacks of the ranks with py-spy, in place of a command")
     stdin: bool = Field(False, description="input will be given; otherwise it is empty")
 
@@ -60,7 +75,7 @@ class ExecOutput(BaseModel):
 class ExecInput(BaseModel):
     """Input in base64; `end` closes it."""
 
-    data: str = ""
+    data: str = Field("", max_length=INPUT_MAX)
     end: bool = False
 
 
@@ -68,3 +83,34 @@ class ExecTaken(BaseModel):
     """Whether it was taken."""
 
     taken: bool
+
+
+class Remove(BaseModel):
+    """Jobs by name, and of which kinds the bytes go: by default all."""
+
+    jobs: list[Words] = Field(min_length=1, max_length=REMOVED_MAX, description="references")
+    kinds: list[Words] | None = Field(None, max_length=KINDS_MAX, description="work, logs, checkpoints, artifacts, metrics")
+    dry_run: bool = False
+
+
+class Removed(BaseModel):
+    """What goes, or would."""
+
+    dry_run: bool
+    jobs: list[dict[str, Any]] = Field(description="{id, ended_s, kinds, bytes: {kind: n}, kept_for}, or {ref, error: {…}}")
+
+
+class Prune(BaseModel):
+    """Which jobs that are over: those that ended so long ago, but for the newest `keep`."""
+
+    older_than_s: float = Field(0, ge=0, le=YOUNG_MAX_S)
+    keep: int = Field(0, ge=0, le=NUMBER_MAX, description="so many of the newest jobs stay whatever their age")
+    kinds: list[Words] | None = Field(None, max_length=KINDS_MAX, description="work and logs, unless others are named")
+    project: Words | None = None
+    dry_run: bool = False
+
+
+class Pruned(Removed):
+    """What goes, or would, of at most 1,000 jobs."""
+
+    more: bool

@@ -1,21 +1,47 @@
-"""Who is asking: tokens of people, kept as SHA-256 only, and credentials of agents, derived from the server's secret.
+"""Who is asking: tokens of people, stored as SHA-256 only, and credentials of agents, derived from the server's secret.
 
-Neither is ever written to a log or into an error.
+Neither is ever written to a log or into an error. What a role allows is `permissions`' to say.
 """
 
 import hashlib
 import hmac
-import json
-import os
+import logging
+import re
 import secrets
+import threading
 import time
-from typing import Any
+from dataclasses import dataclass, field
+from enum import StrEnum
 
-from trainmaster.errors import AuthenticationError
+from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError, OperationError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
+from trainmaster.model.ids import AgentKey
+from trainmaster.ports.store import TokenRow, TokenStore
 
 TICKET_S = 60.0
+TOKENS_MAX = 1000
+EXPIRES_MAX_S = 10 * 365 * 86400.0
+_TICKETS_MAX = 10_000
+_PREFIX = "tm_"  # so that scanners for secrets, and ours, know one when they see it
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _SEND = "send 'Authorization: Bearer <token>'; this machine's own server keeps it in $TRAINMASTER_HOME/token"
+_log = logging.getLogger("trainmaster.api")
+
+
+class Role(StrEnum):
+    """What the owner of a token may do: a member sees everything and changes its own jobs, an administrator everything."""
+
+    MEMBER = "member"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a request comes from; `digest` says by which token."""
+
+    name: str
+    role: Role
+    digest: str = field(default="", repr=False)
 
 
 def credential(secret: bytes, key: str) -> str:
@@ -29,74 +55,142 @@ def check_credential(secret: bytes, key: str, given: str | None) -> None:
         raise AuthenticationError("this is not the credential of that agent")
 
 
+def proven_agent(secret: bytes, told: str, given: str | None) -> AgentKey:
+    """The agent that calls itself `told`, once its credential proves it. Raises: UsageError, AuthenticationError."""
+    try:
+        key = AgentKey.parse(told)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    check_credential(secret, str(key), given)
+    return key
+
+
 def bearer(header: str | None) -> str | None:
     """The token in an Authorization header."""
     scheme, _, token = (header or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
+def digest_of(token: str) -> str:
+    """The SHA-256 that a token is stored as."""
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
 class Tokens:
-    """The tokens this server knows: `tokens.json`, `{"tokens": [{name, sha256, created_s}]}`, mode 0600; and the tickets,
-    which live in memory: short-lived keys for a URL, where a browser can send no header.
+    """The tokens this server knows: its home's own, which is an administrator's, and those in the store.
+
+    And the tickets, which live in memory: short-lived keys for a URL, where a browser can send no header.
     """
 
-    def __init__(self, home: Home) -> None:
-        self._path = home.root / "tokens.json"
-        self._home = home
-        self._changed_ns = -1
-        self._known: list[tuple[str, bytes]] = []
-        self._tickets: dict[str, tuple[str, float]] = {}  # SHA-256 -> owner, until when on the monotonic clock
+    def __init__(self, home: Home, store: TokenStore) -> None:
+        self._home, self._store = home, store
+        self._turn = threading.Lock()  # of changes
+        self._kept = {row.name: row for row in store.tokens() if row.role in set(Role)}
+        self._own = ""  # the digest of the home's token
+        self._own_seen: tuple[int, int] | None = None  # inode and time of change of its file as it was read
+        self._tickets: dict[str, tuple[Caller, float]] = {}  # SHA-256 -> whose, until when on the monotonic clock
 
     def ensure_admin(self) -> None:
-        """See to it that the token in `home.token_file` is known here, as this account's; make one at the first start."""
+        """Make the home's own token at the first start. It acts as this account, with all rights.
+
+        Raises: OperationError, OSError for a file that cannot be read: it may be the one that people hold.
+        """
         try:
             token = self._home.token_file.read_text().strip()
         except FileNotFoundError:
             token = ""
+        except UnicodeDecodeError as error:
+            raise OperationError(f"{self._home.token_file} is no text", "remove it: the next start makes another") from error
         if not token:
-            token = secrets.token_urlsafe(32)
-            write_atomic(self._home.token_file, token.encode() + b"\n", 0o600)
-        rows: list[dict[str, Any]] = (self._home.read_json(self._path) or {}).get("tokens", [])
-        digest = hashlib.sha256(token.encode()).hexdigest()
-        if all(row["sha256"] != digest for row in rows):
-            rows.append({"name": account_name(), "sha256": digest, "created_s": time.time()})
-            write_atomic(self._path, json.dumps({"tokens": rows}, indent=1).encode(), 0o600)
+            write_atomic(self._home.token_file, secrets.token_urlsafe(32).encode() + b"\n", 0o600)
+        (self._home.root / "tokens.json").unlink(missing_ok=True)  # where versions without roles kept this one's digest
 
-    def owner(self, token: str | None) -> str:
-        """The name under which `token` acts. Raises: AuthenticationError."""
+    def caller(self, token: str | None) -> Caller:
+        """Who acts by `token`. Raises: AuthenticationError."""
         if token is None:
             raise AuthenticationError("this needs a token", _SEND)
-        self._refresh()
-        digest = hashlib.sha256(token.encode(errors="replace")).hexdigest().encode()
-        found = None
-        for name, known in self._known:  # all of them are compared, whichever it is
-            if hmac.compare_digest(known, digest):
-                found = name
+        self._read_own()
+        digest, found = digest_of(token), None
+        for known in self._callers():  # all of them are compared, whichever it is
+            if hmac.compare_digest(known.digest, digest):
+                found = known
         if found is None:
             raise AuthenticationError("the server does not know this token")
+        if self._has_expired(found):
+            raise AuthenticationError(f"the token of {found.name} has expired", "ask an administrator for another one")
         return found
 
-    def ticket(self, owner: str, now_s: float) -> str:
-        """A key that opens streams for `owner` for a minute."""
+    def holds(self, caller: Caller) -> bool:
+        """Whether the token by which `caller` came in is still good."""
+        self._read_own()
+        return any(one.digest == caller.digest for one in self._callers()) and not self._has_expired(caller)
+
+    def known(self) -> list[TokenRow]:
+        """The tokens that were given out, by name."""
+        return sorted(self._kept.values(), key=lambda row: row.name)
+
+    def create(self, name: str, role: Role, by: str, expires_s: float | None) -> tuple[str, TokenRow]:
+        """Give out a token that holds for `expires_s` seconds (None: until it is revoked). It can be read this once.
+
+        Raises: UsageError, ConflictError (the name has one), DiskFullError.
+        """
+        if not _NAME.match(name):
+            hint = "1 to 64 letters, digits and . _ @ -, the first a letter or a digit"
+            raise UsageError(f"{name[:80]!r} cannot be the name of a member", hint)
+        if expires_s is not None and not 1.0 <= expires_s <= EXPIRES_MAX_S:
+            raise UsageError(f"a token expires after 1 s to {EXPIRES_MAX_S / 86400:.0f} days", "write 12h or 30d")
+        if len(self._kept) >= TOKENS_MAX:
+            raise ConflictError(f"there are {TOKENS_MAX} tokens already", "revoke those that nobody uses: tm token list")
+        token, now_s = _PREFIX + secrets.token_urlsafe(32), time.time()
+        row = TokenRow(name, digest_of(token), role.value, now_s, by, None if expires_s is None else now_s + expires_s)
+        with self._turn:
+            if not self._store.add(row):
+                raise ConflictError(f"there is a token for {name}", f"for a new one revoke it first: tm token revoke {name}")
+            self._kept = {**self._kept, name: row}
+        _log.info("%s gave out a token for %s (%s)", by, name, role.value)
+        return token, row
+
+    def revoke(self, name: str, by: str) -> None:
+        """Let a token hold no more, from the next request on. Raises: NotFoundError, DiskFullError."""
+        with self._turn:
+            if not self._store.remove(name):
+                raise NotFoundError(f"there is no token for {name[:80]!r}", "those there are: tm token list")
+            self._kept = {other: row for other, row in self._kept.items() if other != name}
+        _log.info("%s revoked the token of %s", by, name)
+
+    def ticket(self, caller: Caller, now_s: float) -> str:
+        """A key that opens streams for `caller` for a minute. Raises: ConflictError."""
         self._tickets = {digest: kept for digest, kept in self._tickets.items() if kept[1] > now_s}
+        if len(self._tickets) >= _TICKETS_MAX:
+            raise ConflictError(f"{_TICKETS_MAX} tickets are open", "wait a minute")
         made = secrets.token_urlsafe(24)
-        self._tickets[hashlib.sha256(made.encode()).hexdigest()] = (owner, now_s + TICKET_S)
+        self._tickets[digest_of(made)] = (caller, now_s + TICKET_S)
         return made
 
-    def ticket_owner(self, ticket: str, now_s: float) -> str:
-        """For whom a ticket was made. Raises: AuthenticationError."""
-        owner, until_s = self._tickets.get(hashlib.sha256(ticket.encode(errors="replace")).hexdigest(), ("", 0.0))
-        if until_s <= now_s:
+    def ticket_caller(self, ticket: str, now_s: float) -> Caller:
+        """For whom a ticket was made; it holds no longer than their token. Raises: AuthenticationError."""
+        found = self._tickets.get(digest_of(ticket))
+        if found is None or found[1] <= now_s or not self.holds(found[0]):
             raise AuthenticationError("the ticket is not known or no longer holds", "get another one: POST /tickets")
-        return owner
+        return found[0]
 
-    def _refresh(self) -> None:
-        """Read the file again when it changed."""
+    def _callers(self) -> list[Caller]:
+        own = [Caller(account_name(), Role.ADMIN, self._own)] if self._own else []
+        return own + [Caller(row.name, Role(row.role), row.digest) for row in self._kept.values()]
+
+    def _has_expired(self, caller: Caller) -> bool:
+        row = self._kept.get(caller.name) if caller.digest != self._own else None
+        return row is not None and row.expires_s is not None and row.expires_s <= time.time()
+
+    def _read_own(self) -> None:
+        """Read the home's token again when its file changed; one that was removed holds no more."""
         try:
-            changed_ns = os.stat(self._path).st_mtime_ns
+            status = self._home.token_file.stat()
+            seen = (status.st_ino, status.st_mtime_ns)
+            if seen != self._own_seen:
+                token = self._home.token_file.read_text().strip()
+                self._own, self._own_seen = digest_of(token) if token else "", seen
         except FileNotFoundError:
-            return  # between two versions of it
-        if changed_ns != self._changed_ns:
-            rows = (self._home.read_json(self._path) or {}).get("tokens", [])
-            self._known = [(str(row["name"]), str(row["sha256"]).encode()) for row in rows]
-            self._changed_ns = changed_ns
+            self._own, self._own_seen = "", None
+        except (OSError, UnicodeDecodeError) as error:  # it may be there as it was
+            _log.warning("the home's token cannot be read: %s", error)

@@ -5,18 +5,30 @@ import errno
 import json
 import math
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from trainmaster.errors import DiskFullError, TooLargeError, TrainmasterError, UsageError
+from trainmaster.server import limits, pieces
+from trainmaster.server.names import WORDS_MAX
+from trainmaster.server.workers import BODIES, STORES
 
-MIB = 1024 * 1024
-_MEMORY_MAX_BYTES = 2 * MIB
-_DRAIN_S = 5.0  # how long a body over the limit is still swallowed, so that its sender can read the answer
+T = TypeVar("T")
+_MEMORY_MAX_BYTES = 2 * limits.MIB
+_AT_ONCE_BYTES = 64 * 1024  # decoded where it was read: that takes a millisecond or two
+LARGE = "trainmaster.large"
+_MARKS = (b",", b":", b"[", b"{")
+
+
+class _StalledError(UsageError):
+    """Its sender stopped, or nearly so."""
+
+    http_status = 408
 
 
 class Json(Response):
@@ -51,17 +63,20 @@ def finite(value: Any) -> Any:
     return value
 
 
-async def read(request: Request, limit_bytes: int, what: str) -> bytes:
-    """The whole body. Raises: TooLargeError, UsageError (it broke off)."""
-    return b"".join([part async for part in _parts(request, limit_bytes, what)])
+async def read(request: Request, what: str) -> list[bytes]:
+    """The parts of a body that is kept in memory. Raises: TooLargeError, UsageError (it broke off, or stopped coming)."""
+    return [part async for part in _parts(request, what)]
 
 
-async def spool(request: Request, limit_bytes: int, what: str, directory: Path) -> BinaryIO:
+async def spool(request: Request, what: str, directory: Path) -> BinaryIO:
     """The whole body as a file, on disk when it is large. Raises: TooLargeError, UsageError, DiskFullError."""
     file = tempfile.SpooledTemporaryFile(_MEMORY_MAX_BYTES, dir=str(directory))  # noqa: SIM115  the caller closes it
     try:
-        async for part in _parts(request, limit_bytes, what):
-            file.write(part)
+        async for part in _parts(request, what):
+            if file.tell() + len(part) <= _MEMORY_MAX_BYTES:
+                file.write(part)
+            else:
+                await STORES.run(file.write, part)
         file.seek(0)
     except OSError as error:
         file.close()
@@ -74,41 +89,70 @@ async def spool(request: Request, limit_bytes: int, what: str, directory: Path) 
     return cast(BinaryIO, file)
 
 
-async def _parts(request: Request, limit_bytes: int, what: str) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises: TooLargeError, UsageError (it broke off)."""
-    size, declared = 0, int(request.headers.get("content-length", "0"))
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if max(size, declared) > limit_bytes:
-                await _swallow(request)
-                raise TooLargeError(f"{what} is over {limit_bytes // MIB} MiB")
-            yield part
-    except ClientDisconnect as error:
-        raise UsageError(f"{what} broke off after {size} bytes") from error
-
-
-async def _swallow(request: Request) -> None:
-    """Read on without keeping anything: a connection closed under its sender loses the answer."""
-    try:
-        async with asyncio.timeout(_DRAIN_S):
-            message = await request.receive()
-            while message["type"] == "http.request" and message.get("more_body", False):
+async def _parts(request: Request, what: str) -> AsyncIterator[bytes]:
+    """The body as it comes. Raises: TooLargeError, UsageError (it broke off, or stopped coming)."""
+    limit_bytes = limits.of(request.scope)
+    size, declared, began_s = 0, _declared(request), time.monotonic()
+    while True:
+        try:
+            async with asyncio.timeout(limits.BODY_IDLE_S):
                 message = await request.receive()
-    except TimeoutError:
-        return
+        except TimeoutError as error:
+            raise _StalledError(f"{what} stopped coming after {size} bytes", "send it again") from error
+        if message["type"] == "http.disconnect":
+            raise UsageError(f"{what} broke off after {size} bytes")
+        part = message.get("body", b"")
+        size += len(part)
+        if max(size, declared) > limit_bytes:
+            raise TooLargeError(f"{what} is over {limits.in_words(limit_bytes)}")
+        if time.monotonic() - began_s > limits.BODY_IDLE_S + size / limits.BODY_SLOWEST:
+            raise _StalledError(f"{what} comes too slowly", "send it again, over a faster connection")
+        if part:
+            yield part
+        if not message.get("more_body", False):
+            return
+
+
+def _declared(request: Request) -> int:
+    """How long the body is said to be, in bytes; 0 where nothing is said."""
+    told = request.headers.get("content-length", "0")
+    return int(told) if told.isascii() and told.isdecimal() and len(told) < 20 else 0
 
 
 def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-def parse(body: bytes, what: str) -> dict[str, Any]:
+def _refuse_halves(value: Any) -> Any:
+    """`value`, which must not hold half a character. Raises: UnicodeError."""
+    (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    return value
+
+
+def _replace_halves(value: Any) -> Any:
+    """`value` with '?' for half a character."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
+_LENIENT = json.JSONDecoder()
+
+
+def parse(parts: list[bytes], what: str) -> dict[str, Any]:
     """A JSON object of storable text and finite numbers. Raises: UsageError."""
+    return _decoded(parts, what, _STRICT, _refuse_halves)
+
+
+def parse_lenient(parts: list[bytes], what: str) -> dict[str, Any]:
+    """A JSON object from a program's output: NaN may be in it, and half characters become '?'. Raises: UsageError."""
+    return _decoded(parts, what, _LENIENT, _replace_halves)
+
+
+def _decoded(parts: list[bytes], what: str, decoder: json.JSONDecoder, settle: Callable[[Any], Any]) -> dict[str, Any]:
     try:
-        value = json.loads(body, parse_constant=_refuse_constant)
-        if b"\\u" in body:
-            json.dumps(value, ensure_ascii=False).encode()
+        value = pieces.decode(_taken(parts), "strict" if decoder is _STRICT else "replace", decoder, settle)
     except RecursionError as error:
         raise UsageError(f"{what} is nested too deep") from error
     except UnicodeError as error:
@@ -118,17 +162,11 @@ def parse(body: bytes, what: str) -> dict[str, Any]:
     return _object(value, what)
 
 
-def parse_lenient(body: bytes, what: str) -> dict[str, Any]:
-    """A JSON object from a program's output: NaN may be in it, and half characters become '?'. Raises: UsageError."""
-    try:
-        value = json.loads(body.decode(errors="replace"))
-        if b"\\u" in body:
-            value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
-    except RecursionError as error:
-        raise UsageError(f"{what} is nested too deep") from error
-    except ValueError as error:
-        raise UsageError(f"{what} is not JSON: {error}") from error
-    return _object(value, what)
+def _taken(parts: list[bytes]) -> Iterator[bytes]:
+    """Each part, which is let go of: what is decoded already is not kept a second time."""
+    parts.reverse()
+    while parts:
+        yield parts.pop()
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
@@ -137,11 +175,37 @@ def _object(value: Any, what: str) -> dict[str, Any]:
     return value
 
 
-async def read_json(request: Request, limit_bytes: int, what: str, known: frozenset[str]) -> dict[str, Any]:
+async def read_json(request: Request, what: str, known: frozenset[str]) -> dict[str, Any]:
     """A JSON object with no other keys than `known`; an empty body is an empty object. Raises: UsageError, TooLargeError."""
-    body = await read(request, limit_bytes, what)
-    value = parse(body, what) if body.strip() else {}
+    value = await decoded(request, what, lambda parts: parse(parts, what) if any(map(bytes.strip, parts)) else {})
     reject_unknown(value, known, what)
+    return value
+
+
+async def decoded(request: Request, what: str, decode: Callable[[list[bytes]], T]) -> T:
+    """What `decode` makes of the body; on another thread where it is large.
+
+    Raises: TooLargeError (bytes, or values), UsageError, BusyError (too many bodies at a time), what `decode` raises.
+    """
+    limit_bytes = limits.of(request.scope)
+    held_bytes = _declared(request) or (limit_bytes if "transfer-encoding" in request.headers else 0)
+    held_bytes = min(held_bytes, limit_bytes) if held_bytes > _AT_ONCE_BYTES else 0
+    async with request.app.state.runtime.bodies.hold(held_bytes):
+        return await _decode(request, what, decode)
+
+
+async def _decode(request: Request, what: str, decode: Callable[[list[bytes]], T]) -> T:
+    most, values = limits.values_max(limits.of(request.scope)), 0
+    parts: list[bytes] = []
+    async for part in _parts(request, what):
+        parts.append(part)
+        values += sum(map(part.count, _MARKS))
+        if values > most:
+            raise TooLargeError(f"{what} holds over {most:,} values", "send it in several requests")
+    if sum(map(len, parts)) <= _AT_ONCE_BYTES:
+        return decode(parts)
+    value = await BODIES.run(decode, parts)
+    request.scope[LARGE] = value  # for the door, which takes it apart once the answer is given
     return value
 
 
@@ -152,9 +216,11 @@ def reject_unknown(value: Mapping[str, Any], known: frozenset[str], what: str) -
         raise UsageError(f"{what} has unknown keys: {', '.join(strange[:10])}", f"known are {', '.join(sorted(known))}")
 
 
-def text(value: Mapping[str, Any], key: str, default: str | None = None) -> str | None:
-    """A text field. Raises: UsageError."""
+def text(value: Mapping[str, Any], key: str, default: str | None = None, most: int = WORDS_MAX) -> str | None:
+    """A text field of at most so many characters. Raises: UsageError."""
     found = value.get(key, default)
     if found is not None and not isinstance(found, str):
         raise UsageError(f"{key} must be text, not {type(found).__name__}")
+    if found is not None and len(found) > most:
+        raise UsageError(f"{key} has {len(found):,} characters; at most {most:,} are taken")
     return found

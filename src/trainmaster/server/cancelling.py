@@ -1,6 +1,5 @@
 """Cancelling: one job, many by name, or all that are asked for, in one request and one transaction."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,14 +13,12 @@ from trainmaster.model.job import Job, State
 from trainmaster.ports.store import JobQuery, NewRow
 from trainmaster.server import asking, bodies, runtime, schemas
 from trainmaster.server.lookup import Found, find, find_each, page
-from trainmaster.server.names import Ref
+from trainmaster.server.names import GRACE_MAX_S, REFS_MAX, Ref
+from trainmaster.server.permissions import check_own, may_change, refusal
 from trainmaster.server.submit import idempotency_key
 
 router = APIRouter(tags=["jobs"])
 
-GRACE_MAX_S = 86400.0
-_MANY_MAX = 100_000
-_MANY_MAX_BYTES = 16 * bodies.MIB
 _PAGE = 1000
 _HOW = frozenset(("reason", "grace_s"))
 _MANY = _HOW | {"jobs", "all", "project", "experiment", "states"}
@@ -30,21 +27,25 @@ _LIVE = tuple(state for state in State if not state.ended)
 
 @router.post("/jobs/cancel", summary="Cancel many jobs", **schemas.asking(asking.CancelMany, asking.CancelledMany))
 async def cancel_many(request: Request) -> bodies.Json:
-    """Those named by `jobs`, in order, or with `all` every job that has not ended. What cannot be cancelled is told beside."""
-    body = await bodies.read_json(request, _MANY_MAX_BYTES, "the request", _MANY)
+    """Those named by `jobs`, in order, or with `all` every job that has not ended: of a member its own.
+
+    What cannot be cancelled is told beside.
+    """
+    body = await bodies.read_json(request, "the request", _MANY)
     desk, refs = runtime.of(request), body.get("jobs")
     reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
     if (refs is None) == (body.get("all") is not True):
         raise UsageError("name the jobs, or say all: true", '{"jobs": ["digits-14"]} or {"all": true}')
     if refs is None:
-        found: Sequence[Found | TrainmasterError] = await run_in_threadpool(_all, desk, _query(body))
+        every = await run_in_threadpool(_all, desk, _query(body))
+        found: Sequence[Found | TrainmasterError] = [one for one in every if may_change(request, one.job)]
     else:
-        if not isinstance(refs, list) or len(refs) > _MANY_MAX or not all(isinstance(ref, str) for ref in refs):
-            raise UsageError(f"jobs must be a list of at most {_MANY_MAX} texts")
+        if not isinstance(refs, list) or len(refs) > REFS_MAX or not all(isinstance(ref, str) for ref in refs):
+            raise UsageError(f"jobs must be a list of at most {REFS_MAX} texts")
         found = await run_in_threadpool(find_each, desk, refs)
     answers, commands = [], []
     for at, one in enumerate(found):
-        error = one if isinstance(one, TrainmasterError) else _refusal(one.job)
+        error = one if isinstance(one, TrainmasterError) else _refused(request, one.job)
         if error is not None:
             answers.append({"ref": one.job.id if isinstance(one, Found) else str(refs and refs[at]), **error.as_dict()})
             continue
@@ -60,15 +61,21 @@ async def cancel_many(request: Request) -> bodies.Json:
 async def cancel(request: Request, ref: Ref) -> bodies.Json:
     """End it, wherever it is. A job that was cancelled before stays so; one that ended otherwise is a conflict."""
     desk = runtime.of(request)
-    body = await bodies.read_json(request, bodies.MIB, "the request", _HOW)
+    body = await bodies.read_json(request, "the request", _HOW)
     reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
     job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
     refused = _refusal(job)
     if refused is not None:
         raise refused
     if not job.state.ended:
         await _take(request, [CancelJob(job.id, runtime.user(request), reason, grace_s)])
     return bodies.Json({"id": job.id, "state": job.state.value}, 202)
+
+
+def _refused(request: Request, job: Job) -> TrainmasterError | None:
+    """Why who asks cannot cancel it."""
+    return _refusal(job) if may_change(request, job) else refusal(request, job)
 
 
 def _refusal(job: Job) -> ConflictError | None:
@@ -104,7 +111,7 @@ def _grace_s(body: Mapping[str, Any]) -> float | None:
     given = body.get("grace_s")
     if given is None:
         return None
-    a_number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+    a_number = isinstance(given, int | float) and not isinstance(given, bool)
     if not a_number or not 0 <= given <= GRACE_MAX_S:
         raise UsageError(f"grace_s must be a number of seconds from 0 to {GRACE_MAX_S:.0f}")
     return float(given)

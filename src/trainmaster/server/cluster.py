@@ -29,7 +29,6 @@ from trainmaster.spec.told import Paragraph, told
 
 router = APIRouter(tags=["cluster"])
 
-_MAX_BYTES = 2 * bodies.MIB
 _MEASURED_MAX = 20  # programs told of, those seen last
 _KNOWN = frozenset(("cluster",))
 
@@ -91,10 +90,10 @@ async def plan(request: Request) -> bodies.Json:
 
 async def _asked(request: Request) -> Cluster:
     """Raises: SpecError, UsageError."""
-    body = await bodies.read_json(request, _MAX_BYTES, "the request", _KNOWN)
+    body = await bodies.read_json(request, "the request", _KNOWN)
     if not isinstance(body.get("cluster"), dict):
         raise UsageError("cluster must be an object as in cluster.yaml", "`tm schema cluster` prints what may be in it")
-    return from_mapping(body["cluster"])
+    return await run_in_threadpool(from_mapping, body["cluster"])
 
 
 def _compared(desk: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:

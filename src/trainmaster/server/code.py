@@ -3,17 +3,15 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 
 from trainmaster.blobs import code
 from trainmaster.ports.blobs import Blobs
 from trainmaster.server import bodies, runtime, schemas
+from trainmaster.server.workers import STORES
 from trainmaster.wire.code import Tree, digest
 
 router = APIRouter(tags=["code"])
 
-_TREE_MAX_BYTES = 32 * bodies.MIB
-_ZIP_MAX_BYTES = 100 * bodies.MIB
 _TREE = frozenset(("tree",))
 _ZIP = {"requestBody": {"required": True, "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}}}
 
@@ -27,10 +25,13 @@ _ZIP = {"requestBody": {"required": True, "content": {"application/zip": {"schem
 )
 async def missing(request: Request) -> bodies.Json:
     """An empty list means that the tree is stored, and a job may name its digest."""
-    body = await bodies.read_json(request, _TREE_MAX_BYTES, "the tree", _TREE)
+    body = await bodies.read_json(request, "the tree", _TREE)
     desk = runtime.of(request)
     async with desk.gate.inside():
-        return bodies.Json(await run_in_threadpool(_missing, desk.services.blobs, body.get("tree")))
+        found = await STORES.run(_missing, desk.services.blobs, body.get("tree"))
+        if desk.collecting and not found["missing"]:
+            desk.trees.add(found["digest"])
+    return bodies.Json(found)
 
 
 @router.post(
@@ -43,9 +44,9 @@ async def missing(request: Request) -> bodies.Json:
 async def store(request: Request) -> bodies.Json:
     """The body is a zip whose members are named by the SHA-256 of their bytes."""
     desk = runtime.of(request)
-    with await bodies.spool(request, _ZIP_MAX_BYTES, "the upload", desk.services.home.root) as upload:
+    with await bodies.spool(request, "the upload", desk.services.home.root) as upload:
         async with desk.gate.inside():
-            stored = await run_in_threadpool(code.store_zip, desk.services.blobs, upload)
+            stored = await STORES.run(code.store_zip, desk.services.blobs, upload)
     return bodies.Json({"stored": stored})
 
 

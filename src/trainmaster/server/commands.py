@@ -12,12 +12,12 @@ from trainmaster.ports.store import NewRow
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.lookup import Found, find
 from trainmaster.server.names import Ref
+from trainmaster.server.permissions import check_own
 from trainmaster.server.submit import idempotency_key
 
 router = APIRouter(tags=["jobs"])
 
 ASKED = frozenset(("reason",))
-ASKED_MAX_BYTES = bodies.MIB
 _ASKING = schemas.asking(schemas.Asked, schemas.Taken)
 
 
@@ -26,6 +26,7 @@ async def hold(request: Request, ref: Ref) -> bodies.Json:
     """Keep a waiting job from starting."""
     desk, reason = runtime.of(request), await asked(request)
     found = await run_in_threadpool(find, desk, ref)
+    check_own(request, found.job)
     if found.job.state not in (State.QUEUED, State.HELD):
         raise ConflictError(f"{standing(found.job)}; only a waiting job can be held")
     return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason))
@@ -36,6 +37,7 @@ async def release(request: Request, ref: Ref) -> bodies.Json:
     """Let a held job go on."""
     desk, _ = runtime.of(request), await asked(request)
     found = await run_in_threadpool(find, desk, ref)
+    check_own(request, found.job)
     holding = any(isinstance(row.command, HoldJob) for row in found.pending)
     if found.job.state is not State.HELD and not holding:
         raise ConflictError(f"{standing(found.job)}, so it is not held")
@@ -50,7 +52,7 @@ def standing(job: Job) -> str:
 
 async def asked(request: Request) -> str:
     """The reason given with a request. Raises: UsageError."""
-    body = await bodies.read_json(request, ASKED_MAX_BYTES, "the request", ASKED)
+    body = await bodies.read_json(request, "the request", ASKED)
     return bodies.text(body, "reason") or ""
 
 

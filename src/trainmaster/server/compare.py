@@ -5,9 +5,11 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import StringConstraints
 
 from trainmaster.blobs.code import object_name, tree_name
 from trainmaster.errors import NotFoundError, TrainmasterError, UsageError
@@ -15,32 +17,39 @@ from trainmaster.model.job import Job
 from trainmaster.server import bodies, record_schemas, runtime, schemas
 from trainmaster.server.differences import Compared, Run, compare
 from trainmaster.server.lookup import find_each
+from trainmaster.server.names import NAMES_MAX, TEXT_MAX, Metric
 from trainmaster.server.provenance import environment
 from trainmaster.server.services import Services
 from trainmaster.server.standing import Standing, point_view, standings
+from trainmaster.server.workers import STORES
 from trainmaster.wire.code import Tree
 from trainmaster.wire.names import SYSTEM
 
+_Name = Annotated[str, StringConstraints(max_length=TEXT_MAX)]
+_METRICS = "these, with curves; default: all, and the primary's curve"
 router = APIRouter(tags=["compare"])
 
 RUNS_MAX = 100
 _POINTS, _POINTS_MAX = 400, 5000
 _PATCHED_MAX = 200  # files of which a patch is made
 _PATCHED_MAX_BYTES = 256 * 1024  # a larger file is named, not patched
+_STEPS_MAX = 5_000_000  # of comparing two files, about a second: files made for it would take hours
+_ALL_STEPS_MAX = 30_000_000  # of one request
 
 
 @dataclass(slots=True)
 class CompareQuery:
     """Which runs, and how much of them is told."""
 
-    job: Annotated[list[str], Query(description="two or more, named as anywhere")]
-    metric: Annotated[list[str] | None, Query(description="these, with curves; default: all, and the primary's curve")] = None
+    job: Annotated[list[_Name], Query(max_length=NAMES_MAX, description="two or more, named as anywhere")]
+    metric: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX, description=_METRICS)] = None
     points: Annotated[int, Query(ge=2, le=_POINTS_MAX, description="at most so many points of each curve")] = _POINTS
     all: Annotated[bool, Query(description="what is equal too")] = False
     patch: Annotated[bool, Query(description="the code's differences line by line, each run against the first")] = False
 
 
 @router.get("/compare", summary="Compare runs", response_model=None, responses=schemas.answers(record_schemas.Comparison))
+@STORES.runs
 def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) -> bodies.Json:
     """Only what differs, unless `all`; a section that a run has not recorded is under `unknown`, not taken for equal."""
     services = runtime.of(request).services
@@ -59,7 +68,8 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
         "series": curves,
     }
     if query.patch:
-        answer["patches"] = [patch for run in runs[1:] for patch in _patches(services, runs[0], run)]
+        effort = _Effort()
+        answer["patches"] = [patch for run in runs[1:] for patch in _patches(services, (runs[0], run), effort)]
     return bodies.Json(answer)
 
 
@@ -171,8 +181,51 @@ def _standing_view(one: Standing) -> dict[str, Any]:
     }
 
 
-def _patches(services: Services, first: Run, other: Run) -> Iterator[dict[str, Any]]:
+class _TooManyStepsError(Exception):
+    """Two files take too long to compare."""
+
+
+@dataclass(slots=True)
+class _Effort:
+    """How many steps comparing files may still take."""
+
+    left: int = _ALL_STEPS_MAX
+
+    def spend(self, before: Sequence[str], after: Sequence[str]) -> bool:
+        """Whether two files can be compared within what is left."""
+        matcher = _Counted(before, after, min(_STEPS_MAX, self.left))
+        try:
+            matcher.get_opcodes()
+        except _TooManyStepsError:
+            return False
+        finally:
+            self.left -= matcher.taken
+        return True
+
+
+class _Counted(difflib.SequenceMatcher[str]):
+    """What `difflib.unified_diff` does, within so many steps. `taken`: at most so many."""
+
+    def __init__(self, before: Sequence[str], after: Sequence[str], most: int) -> None:
+        super().__init__(None, before, after)
+        self._most = most
+        self.taken = 0
+        places: dict[str, list[int]] = vars(self)["b2j"]  # documented, and not in the stubs
+        costs = (1 + len(places.get(line, ())) for line in before)
+        self._cost = list(accumulate(costs, initial=0))  # of the lines before each
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> difflib.Match:
+        """See `difflib`. Raises: _TooManyStepsError."""
+        cost = self._cost[-1 if ahi is None else ahi] - self._cost[alo]
+        if self.taken + cost > self._most:
+            raise _TooManyStepsError
+        self.taken += cost
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def _patches(services: Services, pair: tuple[Run, Run], effort: _Effort) -> Iterator[dict[str, Any]]:
     """Each text file that differs between two runs, as a unified diff; `note` says why one has none."""
+    first, other = pair
     if first.tree is None or other.tree is None:
         return
     mine, theirs = ({entry["path"]: entry for entry in tree["entries"]} for tree in (first.tree, other.tree))
@@ -182,6 +235,9 @@ def _patches(services: Services, first: Run, other: Run) -> Iterator[dict[str, A
         before, after = _lines(services, mine.get(path)), _lines(services, theirs.get(path))
         if isinstance(before, str) or isinstance(after, str):
             yield {**ids, "path": path, "text": "", "note": before if isinstance(before, str) else after}
+            continue
+        if not effort.spend(before, after):
+            yield {**ids, "path": path, "text": "", "note": "takes too long to compare"}
             continue
         lines = difflib.unified_diff(before, after, f"{first.job.id}/{path}", f"{other.job.id}/{path}")
         ended = (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -6,8 +6,10 @@ from dataclasses import fields
 from typing import Any
 
 from trainmaster.errors import UsageError
+from trainmaster.model.credentials import without_signature
 from trainmaster.model.spec import DataVersion, JobSpec
 from trainmaster.server import bodies
+from trainmaster.server.names import WORDS_MAX
 
 _KNOWN = frozenset(field.name for field in fields(DataVersion))
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -31,7 +33,7 @@ def _version(item: Mapping[str, Any], spec: JobSpec) -> DataVersion:
     name, uri, digest = item.get("name"), item.get("uri"), item.get("digest")
     if not isinstance(name, str) or name not in spec.data:
         raise UsageError(f"data names {name!r}, which is no entry of the spec's data", _HINT)
-    if not isinstance(uri, str) or not (uri.startswith("/") or "://" in uri) or "\0" in uri:
+    if not isinstance(uri, str) or len(uri) > WORDS_MAX or not (uri.startswith("/") or "://" in uri) or "\0" in uri:
         raise UsageError(f"data: the uri of {name} must be an absolute path or a URL", _HINT)
     if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest)):
         raise UsageError(f"data: the digest of {name} must be a SHA-256 in hexadecimal", _HINT)
@@ -39,4 +41,4 @@ def _version(item: Mapping[str, Any], spec: JobSpec) -> DataVersion:
     whole = all(isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**63 for number in numbers)
     if not isinstance(exact, bool) or not whole:
         raise UsageError(f"data: exact of {name} must be true or false, files and bytes whole numbers", _HINT)
-    return DataVersion(name, uri, digest, exact, *numbers)
+    return DataVersion(name, without_signature(uri), digest, exact, *numbers)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trainmaster.model import credentials
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.wire.code import Tree
@@ -65,8 +66,28 @@ def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
             same = _same_program if (section, name) == ("python", "path") else _same
             equal = all(same(value, compared[0]) for value in compared[1:])
             if not equal or everything:
-                found.fields.append(Difference(section, name, values, equal))
+                found.fields.append(Difference(section, name, _shown(section, name, values), equal))
     return found
+
+
+def _shown(section: str, name: str, values: Values) -> Values:
+    """The values without credentials; of those that differ in nothing else it is shown that they do."""
+    told: Values = [_shown_value(section, name, value) for value in values]
+    changed = [one for one, shown in zip(values, told, strict=True) if shown != one]
+    numbers = {one: number for number, one in enumerate(dict.fromkeys(changed), 1)}
+    if len(numbers) < 2:
+        return told
+    return [f"{shown} {numbers[one]}" if shown != one else one for one, shown in zip(values, told, strict=True)]
+
+
+def _shown_value(section: str, name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return credentials.values({name: value})[name] if section == "params" else value
+    if section == "variables":
+        return credentials.variables({name: value})[name]
+    if section in ("params", "tags"):
+        return credentials.values({name: value})[name]
+    return credentials.line(value) if section == "spec" else credentials.text(value)
 
 
 def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
@@ -191,4 +212,4 @@ def _machine(record: EnvironmentRecord | None) -> dict[str, Any] | None:
 
 def _submitted(job: Job) -> dict[str, Any]:
     origin = job.origin
-    return {"by": origin.user, "from": origin.host, "directory": origin.directory}
+    return {"by": job.owner, "from": origin.host, "directory": origin.directory}

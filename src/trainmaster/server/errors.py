@@ -20,6 +20,12 @@ class _MethodError(UsageError):
     http_status = 405
 
 
+class _MachineError(OperationError):
+    """What was asked is right, and the machine below the server refuses."""
+
+    http_status = 503
+
+
 def answer(error: TrainmasterError, headers: dict[str, str] | None = None) -> Json:
     """The response an error becomes."""
     body: dict[str, Any] = error.as_dict()
@@ -37,6 +43,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(TrainmasterError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(OSError, _refused_by_machine)
     app.add_exception_handler(Exception, _internal)
 
 
@@ -62,6 +69,14 @@ async def _http(request: Request, error: Exception) -> Json:
     if error.status_code == 404:
         return answer(NotFoundError(f"there is no {path}", "see /openapi.json for the paths"))
     return answer(UsageError(str(error.detail)))
+
+
+async def _refused_by_machine(request: Request, error: Exception) -> Json:
+    """A file of the home that is not what it should be, a disk that fails: a person can mend that, who is told which one."""
+    hint = "have that file and its disk checked where the server runs: tm doctor"
+    response = answer(_MachineError(f"the server could not do it: {error}", hint))
+    log.error("failed: %s %s %s", request.method, request.scope["path"], bytes(response.body).decode(), exc_info=error)
+    return response
 
 
 async def _internal(request: Request, error: Exception) -> Json:

@@ -7,20 +7,21 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import ConflictError, UsageError
+from trainmaster.model import credentials
 from trainmaster.model.commands import RecordCommand
-from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodePhase, State
 from trainmaster.ports.store import NewRow
-from trainmaster.server import asking, auth, bodies, runtime, schemas
+from trainmaster.server import asking, bodies, limits, runtime, schemas
 from trainmaster.server.execs import BUFFER_MAX_BYTES, Session
 from trainmaster.server.jobs import Wait
 from trainmaster.server.lookup import find
-from trainmaster.server.names import Ref
+from trainmaster.server.names import COMMAND_MAX, INPUT_MAX, NUMBER_MAX, Number, Ref
 from trainmaster.server.orders import over
+from trainmaster.server.permissions import check_own
 from trainmaster.server.submit import idempotency_key
 from trainmaster.wire.messages import Order
 
@@ -28,9 +29,8 @@ router = APIRouter(tags=["jobs"])
 
 Id = Annotated[str, Path(description="of the command, as its start answered", max_length=100)]
 _ASKED = frozenset(("command", "rank", "role", "node", "stacks", "stdin"))
-_ASKED_MAX_BYTES = 256 * 1024
 _RECORDED_MAX = 500  # characters of a command in its event
-_OUTPUT_MAX_BYTES = 2 * bodies.MIB
+_INPUT_MAX_BYTES = limits.MIB  # of one answer
 _HOLD_MAX_S = 20.0
 _LOST_S = 3.0  # for the last words of an agent that is over
 _BEAT_S = 1.0
@@ -42,12 +42,13 @@ _BEAT_S = 1.0
 )  # fmt: skip
 async def begin(request: Request, ref: Ref) -> bodies.Json:
     """With the environment and in the work directory of a rank, for as long as the attempt lives at most."""
-    body = await bodies.read_json(request, _ASKED_MAX_BYTES, "the request", _ASKED)
+    body = await bodies.read_json(request, "the request", _ASKED)
     desk, user = runtime.of(request), runtime.user(request)
     job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
     attempt = _running(job)
     node, order = _order(job, attempt, body)
-    what = "(stacks)" if order.get("stacks") else " ".join(order["command"])[:_RECORDED_MAX]
+    what = "(stacks)" if order.get("stacks") else " ".join(credentials.command(order["command"]))[:_RECORDED_MAX]
     record = RecordCommand(job.id, attempt.number, user, what, node, order.get("rank"), order.get("role"))
     await desk.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
     session = desk.execs.begin(attempt.key(job.id, node), user, order)
@@ -60,10 +61,11 @@ async def begin(request: Request, ref: Ref) -> bodies.Json:
     "/jobs/{ref}/exec/{id}", summary="What a command beside a job prints", response_model=None,
     responses=schemas.answers(asking.ExecOutput),
 )  # fmt: skip
-async def output(request: Request, ref: Ref, id: Id, after: Annotated[int, Query(ge=0)] = 0, wait_s: Wait = 0) -> bodies.Json:
+async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """Ask again with `cursor` as `after` until `over` is there. Output nobody asks for makes the command wait."""
     desk = runtime.of(request)
     job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
     session = desk.execs.of_user(id, job.id, runtime.user(request))
     deadline_s = time.monotonic() + wait_s
     with desk.execs.bells.listen(id) as bell:
@@ -88,14 +90,15 @@ async def output(request: Request, ref: Ref, id: Id, after: Annotated[int, Query
 )  # fmt: skip
 async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
     """Base64; `end` closes it. `taken` is false where the command does not read: try again."""
-    body = await bodies.read_json(request, _OUTPUT_MAX_BYTES, "the input", frozenset(("data", "end")))
+    body = await bodies.read_json(request, "the input", frozenset(("data", "end")))
     desk = runtime.of(request)
     job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
     session = desk.execs.of_user(id, job.id, runtime.user(request))
     if session.over is not None or not session.order.get("stdin"):
         raise ConflictError("this command takes no input" if session.over is None else "the command has ended")
     try:
-        data = base64.b64decode(bodies.text(body, "data", "") or "", validate=True)
+        data = base64.b64decode(bodies.text(body, "data", "", INPUT_MAX) or "", validate=True)
     except binascii.Error as error:
         raise UsageError(f"data is no base64: {error}") from error
     if not await _room(desk, session, lambda: len(session.given) <= BUFFER_MAX_BYTES):
@@ -113,6 +116,7 @@ async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
     """TERM to all of it, KILL two seconds later."""
     desk = runtime.of(request)
     job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
     session = desk.execs.of_user(id, job.id, runtime.user(request))
     session.order = Order(**{**session.order, "stop": True})
     desk.bells.ring(job.id)
@@ -121,46 +125,45 @@ async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
 
 async def agent_output(request: Request) -> bodies.Json:
     """The agent's side: what the command printed, and how it ended. `taken` is false while nobody makes room."""
-    body, desk, session = await _of_agent(request, _OUTPUT_MAX_BYTES)
+    body, desk, session = await _of_agent(request)
     number, chunks = body.get("n"), body.get("chunks")
-    if not isinstance(number, int) or not isinstance(chunks, list):
-        raise UsageError("n must be a number and chunks a list")
+    if not isinstance(number, int) or not isinstance(chunks, list) or not all(map(_is_chunk, chunks)):
+        raise UsageError("n must be a number and chunks a list of [stream, text]")
     if number <= session.taken:
         return bodies.Json({"taken": True})
     if chunks and not await _room(desk, session, lambda: session.size <= BUFFER_MAX_BYTES or number <= session.taken):
         return bodies.Json({"taken": False})
     if number > session.taken:
         session.taken = number
-        session.print([(1 if stream == 1 else 2, str(data)) for stream, data in chunks])
+        session.print([(1 if stream == 1 else 2, data) for stream, data in chunks])
         if isinstance(body.get("over"), dict):
             session.over = {name: body["over"].get(name) for name in ("exit_code", "signal", "error", "with_attempt")}
     desk.execs.bells.ring(session.id)
     return bodies.Json({"taken": True})
 
 
+def _is_chunk(told: Any) -> bool:
+    return isinstance(told, list) and len(told) == 2 and isinstance(told[1], str)
+
+
 async def agent_input(request: Request) -> bodies.Json:
     """The agent's side: what was typed from `offset` on, held until there is some."""
-    body, desk, session = await _of_agent(request, bodies.MIB)
+    body, desk, session = await _of_agent(request)
     offset = body.get("offset")
     if not isinstance(offset, int) or offset < 0:
         raise UsageError("offset must be a number")
     await _room(desk, session, lambda: bool(session.typed(offset)) or session.given_all or session.over is not None)
-    data = session.typed(offset)[: bodies.MIB]
+    data = session.typed(offset)[:_INPUT_MAX_BYTES]
     ended = session.over is not None or (session.given_all and offset + len(data) >= session.given_at + len(session.given))
     desk.execs.bells.ring(session.id)
     return bodies.Json({"data": base64.b64encode(data).decode(), "ended": ended})
 
 
-async def _of_agent(request: Request, limit_bytes: int) -> tuple[dict[str, Any], runtime.Runtime, Session]:
+async def _of_agent(request: Request) -> tuple[dict[str, Any], runtime.Runtime, Session]:
     """Raises: UsageError, AuthenticationError, NotFoundError."""
-    body = bodies.parse_lenient(await bodies.read(request, limit_bytes, "the output"), "the output")
+    body = await bodies.decoded(request, "the output", lambda parts: bodies.parse_lenient(parts, "the output"))
     desk = runtime.of(request)
-    try:
-        key = AgentKey.parse(str(body.get("key")))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    auth.check_credential(desk.secret, str(key), auth.bearer(request.headers.get("authorization")))
-    return body, desk, desk.execs.of_agent(str(body.get("id")), key)
+    return body, desk, desk.execs.of_agent(str(body.get("id")), runtime.agent(request, body.get("key")))
 
 
 async def _room(desk: runtime.Runtime, session: Session, free: Any) -> bool:
@@ -208,6 +211,8 @@ def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Or
     command = body.get("command")
     if not isinstance(command, list) or not command or not all(isinstance(word, str) and "\0" not in word for word in command):
         raise UsageError("command must be a list of texts", 'such as ["nvidia-smi"], or ask for stacks')
+    if len(command) > COMMAND_MAX:
+        raise UsageError(f"command has {len(command):,} words; at most {COMMAND_MAX:,} are taken")
     order["command"] = command
     return index, order
 
@@ -215,7 +220,7 @@ def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Or
 def _number(body: Mapping[str, Any], name: str) -> int | None:
     """Raises: UsageError."""
     found = body.get(name)
-    if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 0):
+    if found is not None and (isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= NUMBER_MAX):
         raise UsageError(f"{name} must be a number from 0")
     return found
 

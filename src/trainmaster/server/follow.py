@@ -2,12 +2,16 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trainmaster.errors import TrainmasterError
 from trainmaster.server.services import EventReader
+
+_log = logging.getLogger("trainmaster.api")
 
 _PAGE = 1000  # events read at once; where there are more, everyone is rung
 
@@ -38,9 +42,9 @@ class Bells:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(bell.wait(), timeout_s)
 
-    def ring(self, job: str) -> None:
-        """There is news of `job`."""
-        for bell in (*self._bells.get(job, ()), *self._bells.get(None, ())):
+    def ring(self, job: str | None) -> None:
+        """There is news of `job`, or of none: of a node, or of the cluster."""
+        for bell in (*self._bells.get(job, ()), *(self._bells.get(None, ()) if job is not None else ())):
             bell.set()
 
     def ring_all(self) -> None:
@@ -58,10 +62,10 @@ class Bells:
 class Follower:
     """Hears control's datagrams on `path`, reads what was recorded since, and tells `changed` which jobs it was about.
 
-    `changed(None)` means that it may have been about any.
+    `changed(None)` means that it may have been about any; None among the jobs, that something was about no job.
     """
 
-    def __init__(self, path: Path, events: EventReader, changed: Callable[[set[str] | None], None]) -> None:
+    def __init__(self, path: Path, events: EventReader, changed: Callable[[set[str | None] | None], None]) -> None:
         self._path = path
         self._events = events
         self._changed = changed
@@ -100,13 +104,16 @@ class Follower:
         try:
             while self._again:
                 self._again = False
-                news = await asyncio.to_thread(self._events.events, self._seen_seq, _PAGE)
+                news = await asyncio.to_thread(self._events.told, self._seen_seq, _PAGE)
                 if len(news) == _PAGE:
                     self._seen_seq = (await asyncio.to_thread(self._events.head)).last_seq
                     self._changed(None)
                 elif news:
                     self._seen_seq = news[-1].seq
-                    self._changed({row.job for row in news if row.job is not None})
+                    self._changed({row.job for row in news})
+        except TrainmasterError as error:  # whoever waits looks for itself; with the next datagram it is read again
+            _log.warning("what control recorded cannot be read now: %s", error)
+            self._changed(None)
         finally:
             self._reading = None
 

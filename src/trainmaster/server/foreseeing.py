@@ -5,13 +5,12 @@ by people would be a choice of its own.
 """
 
 import asyncio
-import logging
 import os
 import time
+from collections.abc import Awaitable, Callable
 from math import isfinite
 from random import Random
 
-from trainmaster.errors import TrainmasterError
 from trainmaster.model.commands import RecordForecast
 from trainmaster.model.job import State
 from trainmaster.ports.store import NewRow
@@ -23,22 +22,19 @@ from trainmaster.server.runtime import Runtime
 BEAT_S = 5.0
 _FRESH_S = 30.0  # who has waited for longer is no beginner: of such a one it would be said too late
 _REST = 20.0  # times as long as it took
-_log = logging.getLogger("trainmaster.api")
 
 
-async def go_on(desk: Runtime) -> None:
-    """A forecast every few seconds, while there is somebody to make one of; rarer where it takes long."""
-    took_s = 0.0
-    while True:
-        await asyncio.sleep(max(BEAT_S, _REST * took_s))
+def recording(desk: Runtime) -> Callable[[], Awaitable[float]]:
+    """What records a forecast, where a job needs one, and says when to be called again: later where it takes long."""
+
+    async def record() -> float:
         began_s = time.monotonic()
-        try:
-            row = await asyncio.to_thread(foreseen, desk)
-            if row is not None:
-                await desk.accept([row])
-        except TrainmasterError as error:  # a full disk: another time
-            _log.warning("a forecast was not recorded: %s", error)
-        took_s = time.monotonic() - began_s
+        row = await asyncio.to_thread(foreseen, desk)
+        if row is not None:
+            await desk.accept([row])
+        return max(BEAT_S, _REST * (time.monotonic() - began_s))
+
+    return record
 
 
 def foreseen(desk: Runtime) -> NewRow | None:

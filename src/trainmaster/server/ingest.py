@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
-from trainmaster.errors import TrainmasterError
+from trainmaster.errors import ConflictError, DiskFullError, TrainmasterError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,7 +61,9 @@ class GroupWriter(Generic[T, R]):
             error = await self._commit(group)
             if error is None:
                 continue
-            if isinstance(error, TrainmasterError) or len(group) == 1:
+            # On a full disk too each goes alone: what ends something has room where a submit has none.
+            final = isinstance(error, TrainmasterError) and not isinstance(error, DiskFullError | ConflictError)
+            if final or len(group) == 1:
                 _refuse(group, error)
                 continue
             for alone in group:  # one item that cannot be stored must not take the others with it

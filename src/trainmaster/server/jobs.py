@@ -16,8 +16,9 @@ from trainmaster.ports.store import JobQuery
 from trainmaster.server import bodies, queue, runtime, schemas, sentences, views
 from trainmaster.server.artifacts import kept_by
 from trainmaster.server.lookup import find, page
-from trainmaster.server.names import Ref
+from trainmaster.server.names import NAMES_MAX, NUMBER_MAX, STATES_MAX, Metric, Number, Ref, Text
 from trainmaster.server.queue_schemas import Why
+from trainmaster.server.silence import silent_agents
 
 router = APIRouter(tags=["jobs"])
 
@@ -35,10 +36,10 @@ class ListQuery:
 
     limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = 50
     all: Annotated[bool, Query(description="every job, whatever `limit` says")] = False
-    before: Annotated[int | None, Query(description="only jobs with a lower `seq`: the next page")] = None
-    state: Annotated[list[State] | None, Query()] = None
-    project: str | None = None
-    experiment: str | None = None
+    before: Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description="only jobs with a lower `seq`: the next page")] = None
+    state: Annotated[list[State] | None, Query(max_length=STATES_MAX)] = None
+    project: Text = None
+    experiment: Text = None
 
     def asked(self) -> JobQuery:
         """As the store takes it."""
@@ -85,7 +86,9 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     work = [job.origin.directory] if job.code.in_place else [str(home.work(job.id, node)) for node in nodes]
     detail, kept = views.job_detail(job, attempts, points, found.reason, work), kept_by(desk, job)
     children, runs = desk.services.events.children(job.id), {"runs": desk.services.runs(job.id)}
-    return bodies.Json({**detail, **kept, "notes": [*detail["notes"], *kept["notes"]], "children": children, **runs})
+    troubles = [*detail["troubles"], *silent_agents(desk, job)]
+    notes = [*detail["notes"], *kept["notes"]]
+    return bodies.Json({**detail, **kept, "notes": notes, "troubles": troubles, "children": children, **runs})
 
 
 @router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=schemas.answers(Why))
@@ -97,11 +100,14 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
     if job.state is State.QUEUED:
         seen = queue.why_view(desk, job)
         told = seen if found.reason == job.reason else {**told, "position": seen["position"], "ahead": seen["ahead"]}
-    return bodies.Json({"id": job.id, "state": job.state.value, "text": told["reason"], **told})
+    elif job.state is State.STARTING and job.attempt is not None:
+        told = {**told, "reason": views.starting_text(job, found.reason, time.time())}
+    troubles = [*views.trouble_views(job), *silent_agents(desk, job)]
+    return bodies.Json({"id": job.id, "state": job.state.value, "text": told["reason"], **told, "troubles": troubles})
 
 
 @router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=schemas.answers(schemas.Series))
-def series(request: Request, ref: Ref, name: Annotated[list[str] | None, Query()] = None) -> bodies.Json:
+def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX)] = None) -> bodies.Json:
     """Values by step, thinned evenly; all metrics unless `name` says which."""
     desk = runtime.of(request)
     job = find(desk, ref).job
@@ -111,7 +117,7 @@ def series(request: Request, ref: Ref, name: Annotated[list[str] | None, Query()
 
 
 @router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=schemas.answers(schemas.EventList))
-async def job_events(request: Request, ref: Ref, after: Annotated[int, Query(ge=0)] = 0, wait_s: Wait = 0) -> bodies.Json:
+async def job_events(request: Request, ref: Ref, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """The job's events after sequence number `after`; with `wait_s` the answer waits until there is one."""
     desk = runtime.of(request)
     job = (await asyncio.to_thread(find, desk, ref)).job
@@ -119,7 +125,7 @@ async def job_events(request: Request, ref: Ref, after: Annotated[int, Query(ge=
     with desk.bells.listen(job.id) as bell:
         while True:
             bell.clear()
-            rows = await asyncio.to_thread(desk.services.events.events, after, _EVENTS_MAX, job.id)
+            rows = await asyncio.to_thread(desk.services.events.told, after, _EVENTS_MAX, job.id)
             left_s = deadline_s - time.monotonic()
             if rows or left_s <= 0 or desk.bells.closing:
                 return bodies.Json({"events": [sentences.event_view(row) for row in rows]})
@@ -127,7 +133,7 @@ async def job_events(request: Request, ref: Ref, after: Annotated[int, Query(ge=
 
 
 @router.get("/jobs/{ref}/watch", summary="Wait for a change", response_model=None, responses=schemas.answers(schemas.Watched))
-async def watch(request: Request, ref: Ref, version: int = 0, wait_s: Wait = 0) -> bodies.Json:
+async def watch(request: Request, ref: Ref, version: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """The job as soon as it is another than the one that `version` names."""
     desk = runtime.of(request)
     deadline_s = time.monotonic() + wait_s

@@ -7,10 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainmaster.errors import OperationError
-from trainmaster.home import Home, write_atomic
+from trainmaster.home import Home, open_regular, write_atomic
 
 _BACKLOG = 2048
 _LOOPBACK = "127.0.0.1"
+_PORT_DIGITS = 5
 
 
 def bind_tcp(home: Home, host: str | None, port: int | None) -> socket.socket:
@@ -20,14 +21,23 @@ def bind_tcp(home: Home, host: str | None, port: int | None) -> socket.socket:
     if port:
         listener = _bind(chosen, port)
     else:
-        last = remembered.read_text() if remembered.exists() else "0"
         try:
-            listener = _bind(chosen, int(last) if last.isdecimal() else 0)
+            listener = _bind(chosen, _port_in(remembered))
         except OperationError:
             listener = _bind(chosen, 0)
     with suppress(OSError):  # a convenience, and no reason to stay away on a full disk
         write_atomic(remembered, str(listener.getsockname()[1]).encode())
     return listener
+
+
+def _port_in(path: Path) -> int:
+    """The port that a file names; 0, which is any, where it names none."""
+    try:
+        with open_regular(path) as file:
+            named = int(file.read(_PORT_DIGITS + 1))
+    except (OSError, ValueError):
+        return 0
+    return named if 0 < named < 1 << 16 else 0
 
 
 def url_of(listener: socket.socket) -> str:

@@ -7,6 +7,7 @@ time at which it did so for good: one entry a run, not one for every step at whi
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from trainmaster.model.job import Action, Attempt, Job, State
 from trainmaster.model.spec import Mode
@@ -16,6 +17,7 @@ from trainmaster.server.standing import Best
 _ID = re.compile(r"(?<![\w./-])([A-Za-z0-9][\w.-]*-[0-9]+)(?![\w/-]|\.\w)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 TEXT_MAX_BYTES = 64 * 1024
+LINKS_MAX = 100  # of one note
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ def storable_text(text: str) -> str:
 
 
 def mentioned(text: str) -> list[str]:
-    """What in a text may be the id of a job, in order."""
-    return list(dict.fromkeys(_ID.findall(text)))
+    """What in a text may be the id of a job, in order; the first `LINKS_MAX`."""
+    return list(islice(dict.fromkeys(_ID.findall(text)), LINKS_MAX))
 
 
 def note_entry(note: Note, known: set[str]) -> Entry:
@@ -55,7 +57,7 @@ def job_entries(job: Job, attempts: Sequence[Attempt]) -> list[Entry]:
     origin = job.lineage.job if job.lineage is not None else None
     made = f"submitted, made from {origin}" if origin else "submitted"
     made += "" if job.urgent is None else f" as urgent ({job.urgent.by}: {job.urgent.reason})"
-    entries = [replace(_of(job, job.created_s, "submitted", made), by=job.origin.user, links=(origin,) if origin else ())]
+    entries = [replace(_of(job, job.created_s, "submitted", made), by=job.owner, links=(origin,) if origin else ())]
     for attempt in attempts:
         entries += _attempt_entries(job, attempt)
     if job.ended_s is not None:

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 
+from trainmaster.errors import NotFoundError
+from trainmaster.model.room import Kept
 from trainmaster.server import bodies, ranklogs, runtime, schemas
 from trainmaster.server.jobs import Wait
 from trainmaster.server.lookup import find
-from trainmaster.server.names import Ref
+from trainmaster.server.names import CURSOR_MAX, NUMBER_MAX, TEXT_MAX, Ref
 
 router = APIRouter(tags=["jobs"])
 
@@ -24,10 +26,10 @@ _TAIL = "only the last lines of each rank, of the newest attempt"
 class LogQuery:
     """Which part of the output."""
 
-    rank: Annotated[int | None, Query(ge=0)] = None
-    role: Annotated[str | None, Query(description="what runs beside the ranks, by its name")] = None
-    attempt: Annotated[int | None, Query(ge=1)] = None
-    after: Annotated[str, Query(description="`cursor` of the last answer")] = ""
+    rank: Annotated[int | None, Query(ge=0, le=NUMBER_MAX)] = None
+    role: Annotated[str | None, Query(max_length=TEXT_MAX, description="what runs beside the ranks, by its name")] = None
+    attempt: Annotated[int | None, Query(ge=1, le=NUMBER_MAX)] = None
+    after: Annotated[str, Query(max_length=CURSOR_MAX, description="`cursor` of the last answer")] = ""
     wait_s: Wait = 0
     tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description=_TAIL)] = None
 
@@ -45,7 +47,10 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
     """
     desk = runtime.of(request)
     cursor = ranklogs.Cursor.decode(query.after)
-    job_id = (await asyncio.to_thread(find, desk, ref)).job.id
+    job = (await asyncio.to_thread(find, desk, ref)).job
+    if Kept.LOGS in job.removed:
+        raise NotFoundError(f"the logs of {job.id} were removed to make room", f"what is on record: tm show {job.id}")
+    job_id = job.id
     if query.tail is not None and not query.after:
         await asyncio.to_thread(ranklogs.skip_to_tail, query.files(desk, job_id, 0), cursor, query.tail)
     with desk.following():

@@ -3,6 +3,7 @@
 Law: the inbox is read before the projections, so that a row taken up in between shows up in at least one of them.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,26 @@ from trainmaster.model.job import Job
 from trainmaster.ports.store import InboxRow, JobQuery
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.views import pending_job, pending_reason
+
+_HINTED = 20  # unknown references of one request for which the nearest ids are looked for: that takes milliseconds each
+_ALIKE = 10  # whose ids begin alike: more than an error lists
+_NEWEST = 200  # of the waiting jobs, among which it is looked for
+
+
+class _Waiting:
+    """Jobs not taken up yet, (id, name) in order of submission, so that what may be meant is found without a look at all."""
+
+    def __init__(self, jobs: list[tuple[str, str]]) -> None:
+        self._newest, self._order = jobs[-_NEWEST:], {job_id: at for at, (job_id, _) in enumerate(jobs)}
+        self._names, self._ids = {name: (job_id, name) for job_id, name in jobs}, sorted(jobs)
+
+    def meant(self, ref: str, near: bool) -> list[tuple[str, str]]:
+        """Those whose id begins so, the newest of that name, and the newest of all (many, to find what is `near`); in order."""
+        at = bisect_left(self._ids, (ref, ""))
+        beginning = [job for job in self._ids[at : at + _ALIKE] if job[0].startswith(ref)]
+        named = [self._names[ref]] if ref in self._names else []
+        newest = self._newest if near else self._newest[-1:]
+        return sorted({*newest, *beginning, *named}, key=lambda job: self._order[job[0]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +63,17 @@ def find_each(desk: Runtime, refs: Sequence[str]) -> list[Found | TrainmasterErr
     about: dict[str, list[InboxRow]] = {}
     for row in rows:
         about.setdefault(row.job, []).append(row)
-    named: list[tuple[str, str]] | None = None
+    waiting: _Waiting | None = None
     found: list[Found | TrainmasterError] = []
+    unknown = 0
     for ref in refs:
+        near = unknown < _HINTED
         try:
-            if ref not in submits and named is None:
-                named = [_named(row) for row in submits.values()]
-            job_id = ref if ref in submits else events.resolve(ref, named or [])
+            if ref not in submits and waiting is None:
+                waiting = _Waiting([_named(row) for row in submits.values()])
+            job_id = ref if waiting is None or ref in submits else events.resolve(ref, waiting.meant(ref, near), near)
         except TrainmasterError as error:
+            unknown += 1
             found.append(error)
             continue
         mine = tuple(about.get(job_id, ()))

@@ -8,15 +8,18 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from trainmaster.errors import TrainmasterError, UsageError
-from trainmaster.model.commands import TakeNote
+from trainmaster.errors import UsageError
+from trainmaster.model import credentials
+from trainmaster.model.commands import SubmitJob, TakeNote
 from trainmaster.model.events import Noted
 from trainmaster.model.job import Job
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import JobQuery, NewRow, Note, NoteQuery
 from trainmaster.server import bodies, record_schemas, runtime, schemas
 from trainmaster.server.logbook import TEXT_MAX_BYTES, Entry, best_entries, job_entries, mentioned, note_entry, storable_text
-from trainmaster.server.lookup import find, find_each, page
+from trainmaster.server.lookup import find, page
+from trainmaster.server.names import TEXT_MAX, Text
+from trainmaster.server.permissions import check_own
 from trainmaster.server.standing import mode_of, primary_of
 from trainmaster.server.submit import idempotency_key
 
@@ -25,16 +28,15 @@ router = APIRouter(tags=["logbook"])
 _KNOWN = frozenset(("text", "job", "project", "experiment"))
 _JOBS = 200  # newest jobs of which an experiment's or a project's logbook tells
 _NAME_MAX = 200
-_BODY_MAX_BYTES = 2 * TEXT_MAX_BYTES
 
 
 @dataclass(slots=True)
 class LogbookQuery:
     """Whose logbook, and how much of it."""
 
-    job: Annotated[str | None, Query(description="one job's; named as anywhere")] = None
-    project: str | None = None
-    experiment: str | None = None
+    job: Annotated[str | None, Query(max_length=TEXT_MAX, description="one job's; named as anywhere")] = None
+    project: Text = None
+    experiment: Text = None
     limit: Annotated[int, Query(ge=1, le=1000, description="the newest so many entries")] = 50
     notes: Annotated[bool, Query(description="only what people wrote")] = False
 
@@ -50,8 +52,8 @@ class LogbookQuery:
 async def write_note(request: Request) -> bodies.Json:
     """About a job, an experiment or a project. Names of jobs in the text become links."""
     desk, user = runtime.of(request), runtime.user(request)
-    body = await bodies.read_json(request, _BODY_MAX_BYTES, "the note", _KNOWN)
-    text = storable_text(bodies.text(body, "text") or "")
+    body = await bodies.read_json(request, "the note", _KNOWN)
+    text = credentials.text(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
     if not text:
         raise UsageError("the note is empty", 'say something: tm note JOB "what I saw"')
     if len(text.encode()) > TEXT_MAX_BYTES:
@@ -59,6 +61,7 @@ async def write_note(request: Request) -> bodies.Json:
     ref, project, experiment = (bodies.text(body, name) for name in ("job", "project", "experiment"))
     if ref is not None:
         job = (await run_in_threadpool(find, desk, ref)).job
+        check_own(request, job)
         project, experiment, about = job.spec.project, job.spec.experiment, job.id
     elif project is None and experiment is None:
         raise UsageError("a note is about a job, an experiment or a project", "name one: tm note JOB TEXT")
@@ -147,5 +150,5 @@ def _asked_for(note: Note, job: str | None, query: LogbookQuery) -> bool:
 
 def _existing(desk: runtime.Runtime, ids: Sequence[str]) -> set[str]:
     """Those that are jobs' whole ids."""
-    found = find_each(desk, ids)
-    return {id for id, one in zip(ids, found, strict=True) if not isinstance(one, TrainmasterError) and one.job.id == id}
+    submits = {row.job for row in desk.waiting.rows() if isinstance(row.command, SubmitJob)}
+    return submits.intersection(ids) | desk.services.events.known(ids)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster import __version__, compose, presence
-from trainmaster.errors import ConflictError, TrainmasterError
+from trainmaster.errors import ConflictError, OperationError, TrainmasterError
 from trainmaster.home import Home
 from trainmaster.server.listening import prepare_directory
 from trainmaster.server.watch import watch
@@ -36,9 +36,18 @@ def run(which: str, root: str, pipe: int | None) -> int:
 
         return api_main(home, pipe is not None)
     except TrainmasterError as error:
-        print(f"{which}: {error.message}", file=sys.stderr)  # noqa: T201
-        _tell(pipe, {"code": error.code, "message": error.message, "hint": error.hint})
-        return error.exit_code
+        return _refuse(which, pipe, error)
+    except OSError as error:  # a file of the home that is not what it should be, or a disk that fails
+        logging.getLogger("trainmaster").exception("%s ends", which)
+        hint = f"check that file and its disk; where it happened: {home.logs / which}.log"
+        return _refuse(which, pipe, OperationError(f"{which} cannot work on {home.root}: {error}", hint))
+
+
+def _refuse(which: str, pipe: int | None, error: TrainmasterError) -> int:
+    """Say why this process ends, to whoever started it too; its exit code."""
+    print(f"{which}: {error.message}", file=sys.stderr)  # noqa: T201
+    _tell(pipe, {"code": error.code, "message": error.message, "hint": error.hint})
+    return error.exit_code
 
 
 def _control(home: Home, detached: bool) -> int:

@@ -8,24 +8,24 @@ import hashlib
 import json
 import re
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from trainmaster.errors import ConflictError, NotFoundError, OperationError, UsageError
+from trainmaster.model import credentials
 from trainmaster.model.job import Attempt, Job
 from trainmaster.server import bodies, runtime, schemas, views
 from trainmaster.server.lookup import find
 from trainmaster.server.names import Ref
 from trainmaster.server.services import Services
+from trainmaster.server.workers import STORES
 from trainmaster.wire.environment import EnvironmentRecord, digest
 
 router = APIRouter(tags=["provenance"])
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_DIFF_MAX_BYTES = 2 * bodies.MIB
 _PATCH = {"requestBody": {"required": True, "content": {"text/x-diff": {"schema": {"type": "string", "format": "binary"}}}}}
 
 
@@ -81,12 +81,12 @@ def check_diff(services: Services, name: str | None) -> None:
     responses=schemas.answers(schemas.PatchStored),
     openapi_extra=_PATCH,
 )
-async def store_diff(request: Request, sha256: str) -> bodies.Json:
+async def store_diff(request: Request, sha256: Annotated[str, Path(max_length=64)]) -> bodies.Json:
     """The patch from a commit to a work directory as it is, named by the SHA-256 of its bytes."""
-    data = await bodies.read(request, _DIFF_MAX_BYTES, "the patch")
+    data = b"".join(await bodies.read(request, "the patch"))
     if hashlib.sha256(data).hexdigest() != sha256:
         raise UsageError("the patch's SHA-256 is another one than its name", "name it by the digest of its bytes")
-    await run_in_threadpool(runtime.of(request).services.blobs.put, diff_blob(sha256), data)
+    await STORES.run(runtime.of(request).services.blobs.put, diff_blob(sha256), data)
     return bodies.Json({"digest": sha256, "bytes": len(data)})
 
 
@@ -96,6 +96,7 @@ async def store_diff(request: Request, sha256: str) -> bodies.Json:
     response_model=None,
     responses=schemas.answers(schemas.Provenance),
 )
+@STORES.runs
 def show_provenance(request: Request, ref: Ref) -> bodies.Json:
     """Commit, patch, code copy, data versions, lineage; and for every attempt and node the packages, Python and machine."""
     desk = runtime.of(request)
@@ -108,10 +109,11 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
     return bodies.Json(
         {
             "id": job.id,
-            "spec": asdict(job.spec),
-            "origin": asdict(job.origin),
+            "spec": asdict(credentials.shown(job.spec)),
+            "member": job.owner,
+            "origin": asdict(credentials.shown_origin(job.origin)),
             "code": asdict(job.code),
-            "data": [asdict(version) for version in job.data],
+            "data": views.data_view(job),
             "lineage": views.lineage_view(job.lineage),
             "children": services.events.children(job.id),
             "attempts": [_attempt(attempts[number]) for number in sorted(attempts)],
@@ -121,6 +123,7 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
 
 
 @router.get("/jobs/{ref}/diff", summary="The patch a job was run with", response_class=Response)
+@STORES.runs
 def show_diff(request: Request, ref: Ref) -> Response:
     """What differed from the commit at submit, as `git apply` takes it. Files that git did not know are in the code copy."""
     desk = runtime.of(request)

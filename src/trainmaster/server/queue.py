@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
+from trainmaster.model import credentials
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
@@ -25,10 +26,12 @@ from trainmaster.scheduling.task import Past, Task
 from trainmaster.scheduling.words import describe, given_up, summed
 from trainmaster.server import bodies, outlook, runtime, schemas
 from trainmaster.server.lookup import Found, find_each, page
+from trainmaster.server.names import NUMBER_MAX, Text
 from trainmaster.server.queue_schemas import Planned, Queue
 from trainmaster.server.rules import delayed_by, present
-from trainmaster.server.submit import ONE, SPEC_MAX_BYTES, notes, row_of
+from trainmaster.server.submit import ONE, notes, row_of
 from trainmaster.server.views import View, pending_job
+from trainmaster.server.workers import SUBMITS
 from trainmaster.spec.document import to_mapping
 
 router = APIRouter(tags=["jobs"])
@@ -107,8 +110,8 @@ class Page:
     """Which part of the queue."""
 
     limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = 50
-    after: Annotated[int, Query(ge=0, description="only those behind this position: the next page")] = 0
-    project: str | None = None
+    after: Annotated[int, Query(ge=0, le=NUMBER_MAX, description="only those behind this position: the next page")] = 0
+    project: Text = None
 
 
 @router.get("/queue", summary="The queue", response_model=None, responses=schemas.answers(Queue))
@@ -160,9 +163,9 @@ async def plan(request: Request) -> bodies.Json:
     `placement` is where it would start at once; without one `reason` says what it would wait for, at which `position`, and
     `eta_s` for how long. `delays` are the jobs in the queue that would start later for it.
     """
-    body = await bodies.read_json(request, SPEC_MAX_BYTES, "the job", ONE)
+    body = await bodies.read_json(request, "the job", ONE)
     desk = runtime.of(request)
-    row = row_of(desk, body, "plan", runtime.user(request))
+    row = await SUBMITS.run(row_of, desk, body, "plan", runtime.user(request))
     return bodies.Json(await asyncio.to_thread(_foreseen, desk, row))
 
 
@@ -201,7 +204,8 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
             "delays": outlook.delays(seen, policy, known.lifetimes, mine),
             "notes": [*unlabelled(job.spec.placement, [site.labels for site in seen.sites]), *_lonely(seen, mine)],
         }  # fmt: skip
-    return {**found, "spec": to_mapping(job.spec), "code": {"files": job.code.files, "bytes": job.code.bytes}}
+    code = {"files": job.code.files, "bytes": job.code.bytes}
+    return {**found, "spec": to_mapping(credentials.shown(job.spec)), "code": code}
 
 
 def _ruled_out(mine: Task, place: int, refused: Refusal) -> str:

@@ -105,6 +105,7 @@ class Why(BaseModel):
     ahead: int | None
     needs: list[Need] = Field(description="a smallest set of changes that would let it start; empty: nothing would")
     eta_s: Eta | None = Field(description="how long it will still wait")
+    troubles: list[dict[str, Any]] = Field(description="what a person should know although the job goes on, as in its view")
     terms: dict[str, float] | None = Field(description="what its place is the sum of; null: the order is no sum")
     speeds: dict[str, Any] | None = Field(
         description="measured, by kind of GPU it may have: {times (the slowest is 1), runs}; null: not known, or its own word"

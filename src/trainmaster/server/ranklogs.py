@@ -8,6 +8,7 @@ import codecs
 import json
 import os
 import re
+import stat
 import time
 import zlib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from trainmaster.errors import UsageError
-from trainmaster.home import Home
+from trainmaster.home import Home, open_regular
 
 CHUNK_MAX_BYTES = 256 * 1024  # of one file in one answer, so that no rank starves the others
 ANSWER_MAX_BYTES = 1024 * 1024
@@ -24,8 +25,10 @@ ANSWER_MAX_BYTES = 1024 * 1024
 _FILE = re.compile(r"(?:rank(?P<rank>\d+)|role-(?P<role>[\w.-]+))\.log\Z")
 _NODE = re.compile(r"n(\d+)\Z")
 _CURSOR_MAX_BYTES = 1024 * 1024
+_OFFSET_MAX = 2**62
 _SETTLED_S = 0.2  # a line without an end is given out once its file has been quiet so long
 _TAIL_BLOCK_BYTES = 64 * 1024
+_MARK_BYTES = 256
 _CUT_NOTICE = b"\n[trainmaster: this log reached its limit"  # as the agent writes it
 _CUT_KEPT_MAX_BYTES = 1024 * 1024 + 4096  # it stands after the first MiB at most
 
@@ -65,14 +68,18 @@ class Which(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """How far a reader is: bytes given out per file; attempts below `first` are done with."""
+    """How far a reader is: bytes given out per file; attempts below `first` are done with.
+
+    `marks` are checksums of what stands before each offset: a log that was cut, and has grown beyond it since, is another.
+    """
 
     first: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
 
     def encode(self) -> str:
         """Opaque, safe in a URL."""
-        plain = json.dumps([self.first, self.offsets], separators=(",", ":")).encode()
+        plain = json.dumps([self.first, self.offsets, self.marks], separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(zlib.compress(plain, 1)).decode().rstrip("=")
 
     @classmethod
@@ -83,12 +90,20 @@ class Cursor:
         try:
             packed = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
             unpacker = zlib.decompressobj()
-            first, offsets = json.loads(unpacker.decompress(packed, _CURSOR_MAX_BYTES))
+            first, offsets, *marks = json.loads(unpacker.decompress(packed, _CURSOR_MAX_BYTES))
             if not unpacker.eof:
                 raise ValueError("it is not whole")
-            return cls(int(first), {str(name): max(0, int(offset)) for name, offset in offsets.items()})
-        except (ValueError, TypeError, AttributeError, zlib.error) as error:
+            numbers = [{str(name): _number(value) for name, value in given.items()} for given in (offsets, *marks[:1])]
+            return cls(_number(first), *numbers)
+        except (ValueError, TypeError, AttributeError, RecursionError, zlib.error) as error:
             raise UsageError("after is no cursor of this server", "give the `cursor` of the last answer, or nothing") from error
+
+
+def _number(value: object) -> int:
+    """A number that can be an offset in a file. Raises: ValueError."""
+    if isinstance(value, int) and 0 <= value < _OFFSET_MAX:
+        return value
+    raise ValueError("it is no offset")
 
 
 def rank_files(home: Home, job: str, first: int, which: Which = Which()) -> list[RankFile]:  # noqa: B008  a constant
@@ -119,12 +134,14 @@ def read_new(files: list[RankFile], cursor: Cursor, live: int | None, follow: bo
     for file in files:
         limit = min(left, CHUNK_MAX_BYTES) if follow else left
         begin = cursor.offsets.get(file.name, 0)
-        text, offset = _read(file, begin, limit, live)
-        cursor.offsets[file.name] = offset
-        left -= max(0, offset - begin)
-        if text:
-            chunks.append(Chunk(file.attempt, file.rank, file.role, text))
-        if left <= 0 or (text and not follow and limit - (offset - begin) < 4):  # there may be more of this one
+        read = _read(file, begin, cursor.marks.get(file.name), limit, live)
+        cursor.offsets[file.name] = read.offset
+        if read.mark is not None:
+            cursor.marks[file.name] = read.mark
+        left -= read.bytes
+        if read.text:
+            chunks.append(Chunk(file.attempt, file.rank, file.role, read.text))
+        if left <= 0 or (read.text and not follow and limit - read.bytes < 4):  # there may be more of this one
             break
     return chunks
 
@@ -136,11 +153,12 @@ def pass_over(files: list[RankFile], cursor: Cursor, live: int) -> None:
         cursor.first = live
         for file in past:
             cursor.offsets.pop(file.name, None)
+            cursor.marks.pop(file.name, None)
 
 
 def at_end(files: list[RankFile], cursor: Cursor) -> bool:
-    """Whether everything in `files` was given out."""
-    return all(cursor.offsets.get(file.name, 0) >= _size(file.path) for file in files)
+    """Whether everything in `files` was given out. A log that is shorter than what was given out was cut since."""
+    return all(_size(file.path) in (None, cursor.offsets.get(file.name, 0)) for file in files)
 
 
 def skip_to_tail(files: list[RankFile], cursor: Cursor, lines: int) -> None:
@@ -150,25 +168,44 @@ def skip_to_tail(files: list[RankFile], cursor: Cursor, lines: int) -> None:
     for file in files:
         if file.attempt == newest:
             cursor.offsets[file.name] = _tail_offset(file.path, lines)
+            cursor.marks.pop(file.name, None)
 
 
-def _read(file: RankFile, offset: int, limit: int, live: int | None) -> tuple[str, int]:
-    """Text from `offset` on, whole lines where it can be, and the offset after it."""
+class _Read(NamedTuple):
+    """What was read: the offset after it, the mark of that place, and how many bytes it was."""
+
+    text: str
+    offset: int
+    mark: int | None
+    bytes: int = 0
+
+
+def _read(file: RankFile, offset: int, mark: int | None, limit: int, live: int | None) -> _Read:
+    """Text from `offset` on, whole lines where it can be; from the place of the cut where the log was cut since."""
     try:
-        with open(file.path, "rb") as log:
-            stat = os.fstat(log.fileno())
-            if stat.st_size < offset:
+        with open_regular(file.path) as log:
+            status = os.fstat(log.fileno())
+            before = _before(log, offset)
+            if status.st_size < offset or (mark is not None and zlib.crc32(before) != mark):
+                log.seek(0)
                 offset = _after_cut(log)
-            log.seek(offset)
+                before = _before(log, offset)
             data = log.read(limit)
-    except OSError:
-        return "", offset
+    except OSError:  # tried again with the next look
+        return _Read("", offset, mark)
     final = live is None or file.attempt < live
-    if len(data) < limit and not final and time.time() - stat.st_mtime < _SETTLED_S:
+    if len(data) < limit and not final and time.time() - status.st_mtime < _SETTLED_S:
         data = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data, final=final and len(data) < limit)
-    return text, offset + len(data) - len(decoder.getstate()[0])
+    taken = len(data) - len(decoder.getstate()[0])
+    return _Read(text, offset + taken, zlib.crc32((before + data[:taken])[-_MARK_BYTES:]), taken)
+
+
+def _before(log: BinaryIO, offset: int) -> bytes:
+    """What a mark of the place is made of; the file is at the place then."""
+    log.seek(max(0, offset - _MARK_BYTES))
+    return log.read(min(offset, _MARK_BYTES))
 
 
 def _after_cut(log: BinaryIO) -> int:
@@ -179,7 +216,7 @@ def _after_cut(log: BinaryIO) -> int:
 def _tail_offset(path: str, lines: int) -> int:
     """Where the last `lines` lines begin."""
     try:
-        with open(path, "rb") as log:
+        with open_regular(path) as log:
             end = position = log.seek(0, os.SEEK_END)
             counted = 0
             if lines == 0:
@@ -199,11 +236,13 @@ def _tail_offset(path: str, lines: int) -> int:
     return 0
 
 
-def _size(path: str) -> int:
+def _size(path: str) -> int | None:
+    """None of a file that is gone, cannot be looked at, or is none."""
     try:
-        return os.stat(path).st_size
+        status = os.stat(path)
     except OSError:
-        return 0
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _numbers(root: Path) -> list[int]:

@@ -4,6 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from trainmaster.server.names import Words
+
 
 class ArtifactView(BaseModel):
     """One kept file."""
@@ -44,10 +46,10 @@ class Comparison(BaseModel):
 class NewNote(BaseModel):
     """What to write into the logbook, and about what: a job, or else an experiment, or a project."""
 
-    text: str = Field(description="Markdown, up to 64 KiB; ids of jobs in it become links")
-    job: str | None = None
-    project: str | None = None
-    experiment: str | None = None
+    text: str = Field(max_length=64 * 1024, description="Markdown, up to 64 KiB; ids of jobs in it become links")
+    job: Words | None = None
+    project: Words | None = None
+    experiment: Words | None = None
 
 
 class NoteTaken(BaseModel):

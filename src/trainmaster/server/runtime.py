@@ -9,19 +9,22 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from trainmaster.errors import TrainmasterError
+from trainmaster.errors import AuthenticationError
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewRow
-from trainmaster.server.auth import Tokens
+from trainmaster.server import limits
+from trainmaster.server.auth import Caller, Tokens, bearer, proven_agent
 from trainmaster.server.execs import Sessions
 from trainmaster.server.follow import Bells, ControlWaker, Follower
 from trainmaster.server.gate import Gate
 from trainmaster.server.ingest import GroupWriter
+from trainmaster.server.room import Room
 from trainmaster.server.services import Services
+from trainmaster.server.told import Words
 from trainmaster.server.unsent import take_up
 from trainmaster.server.waiting import Waiting
 
@@ -30,6 +33,7 @@ _log = logging.getLogger("trainmaster.api")
 _JOB_TTL_S = 1.0  # of a cached job, should a datagram have been lost
 _NODES_TTL_S = 1.0
 _CACHED_MAX = 4096
+_VALUES_AT_ONCE = 10_000  # of metrics: calls of the database with more hold the interpreter for too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class Runtime:
     def __init__(self, services: Services) -> None:
         home = services.home
         self.services = services
-        self.tokens = Tokens(home)
+        self.tokens = Tokens(home, services.tokens)
+        self.tokens.ensure_admin()
         self.secret = services.secret
         self.bells = Bells()
         self.execs = Sessions()
@@ -57,9 +62,14 @@ class Runtime:
         self.samples: GroupWriter[Sample, int] = GroupWriter(self._write_samples, lambda: None)
         self.waiting = Waiting(services.inbox, services.events)
         self.gate = Gate()
+        self.bodies = Room(limits.ALL_BODIES_BYTES, limits.BUSY_S)
         self.collecting = False
+        self.giving_up: set[str] = set()  # jobs whose curves a person gave up, until they are removed
+        self.trees: set[str] = set()  # digests of code trees that were stored, or found stored, since a collection began
         self.followers = 0
-        self.called_s = time.monotonic()  # when somebody was last let in at the door
+        self.began_s = time.monotonic()
+        self.called_s = self.began_s  # when somebody was last let in at the door
+        self.words = Words()  # of what agents told and this version passed over
         self.points = 0  # metric points written since the start
         self.environments: set[str] = set()  # records known to be in the blob store
         self._jobs: dict[str, tuple[float, Job]] = {}
@@ -69,7 +79,6 @@ class Runtime:
 
     async def start(self) -> None:
         """Begin to hear control."""
-        self.tokens.ensure_admin()
         await asyncio.to_thread(self._keep_ahead)
         await self.follower.start()
 
@@ -137,38 +146,33 @@ class Runtime:
         return self._rules[1]
 
     async def trim(self) -> None:
-        """Forget inbox rows that control took up long ago; on a full disk, another time."""
-        try:
-            head = await asyncio.to_thread(self.services.events.head)
-            await asyncio.to_thread(self.services.inbox.trim, head.inbox_cursor, time.time())
-        except TrainmasterError as error:
-            _log.warning("the inbox was not trimmed: %s", error)
+        """Forget inbox rows that control took up long ago. Raises: OperationError, DiskFullError."""
+        head = await asyncio.to_thread(self.services.events.head)
+        await asyncio.to_thread(self.services.inbox.trim, head.inbox_cursor, time.time())
 
     async def take_up(self) -> None:
-        """Bring in the metric points that agents left behind; on a full disk, another time."""
-        try:
-            await self.samples.put([Sample((), (), unsent=True)])
-        except TrainmasterError as error:
-            _log.warning("metric points that agents left were not taken up: %s", error)
+        """Bring in the metric points that agents left behind. Raises: OperationError, DiskFullError, OSError."""
+        await self.samples.put([Sample((), (), unsent=True)])
 
     def _keep_ahead(self) -> None:
         """An inbox restored from an older copy must give out nothing a second time."""
         events = self.services.events
         self.services.inbox.keep_ahead(events.head().inbox_cursor, events.numbers())
 
-    def _changed(self, jobs: set[str] | None) -> None:
-        """Control recorded something of these jobs, or of any."""
+    def _changed(self, jobs: set[str | None] | None) -> None:
+        """Control recorded something of these jobs (None: of no job, but of a node or the cluster), or of any."""
         self._nodes = self._rules = None
         if jobs is None:
             self._jobs.clear()
             self.bells.ring_all()
             return
         for job in jobs:
-            self.forget(job)
+            if job is not None:
+                self.forget(job)
             self.bells.ring(job)
 
     def _write_samples(self, samples: list[Sample]) -> Sequence[int]:
-        """On the metric writer's thread: one transaction, the fence raised before the first sample of an attempt.
+        """On the metric writer's thread: a transaction for so many values, the fence raised before an attempt's first sample.
 
         What is below the fence is refused, so what earlier attempts left behind comes before that.
         """
@@ -183,7 +187,9 @@ class Runtime:
                     self.points += take_up(home, metrics, job)
                 metrics.raise_fence(job, attempt)
                 self._fences[job] = attempt
-        metrics.write(points, [beat for sample in samples for beat in sample.heartbeats])
+        metrics.write(points[:_VALUES_AT_ONCE], [beat for sample in samples for beat in sample.heartbeats])
+        for at in range(_VALUES_AT_ONCE, len(points), _VALUES_AT_ONCE):
+            metrics.write(points[at : at + _VALUES_AT_ONCE], [])
         self.points += len(points)
         return [0] * len(samples)
 
@@ -195,6 +201,24 @@ def of(request: Request) -> Runtime:
     return runtime
 
 
+def caller(request: Request) -> Caller:
+    """Who asks."""
+    found = request.scope["trainmaster.caller"]
+    assert isinstance(found, Caller)
+    return found
+
+
+def agent(request: Request, told: object = None) -> AgentKey:
+    """Which agent asks. `told` is what its body says, which must not be another. Raises: UsageError, AuthenticationError."""
+    known = request.scope["trainmaster.agent"]
+    if known is None:  # an agent of an earlier version
+        return proven_agent(of(request).secret, str(told), bearer(request.headers.get("authorization")))
+    assert isinstance(known, AgentKey)
+    if told is not None and told != str(known):
+        raise AuthenticationError("this is not the credential of that agent")
+    return known
+
+
 def user(request: Request) -> str:
-    """The name under which the caller acts."""
-    return str(request.scope["trainmaster.user"])
+    """The name under which the caller acts: the member."""
+    return caller(request).name

@@ -6,7 +6,9 @@ from pydantic import BaseModel, Field
 
 from trainmaster.server import asking as ask
 from trainmaster.server.cluster_schemas import NewRules
+from trainmaster.server.names import JOBS_MAX, NUMBER_MAX, TEXT_MAX, YOUNG_MAX_S, Entries, Key, Words
 from trainmaster.server.record_schemas import ArtifactView, NewNote
+from trainmaster.server.token_schemas import NewToken
 
 
 class Fault(BaseModel):
@@ -31,21 +33,21 @@ class Submit(BaseModel):
     spec: dict[str, Any] = Field(examples=[{"command": "python train.py", "name": "digits"}])
     origin: dict[str, Any] | None = Field(None, description="user, host, directory, python, variables, git_commit, git_dirty")
     code: dict[str, Any] | None = Field(None, description="digest, files, bytes, linked, in_place")
-    data: list[dict[str, Any]] | None = Field(None, description="name, uri, digest, exact, files, bytes of the spec's data")
-    hold: str | None = Field(None, description="the reason for which the job starts out held")
-    urgent: str | None = Field(None, description="why it cannot wait for its turn")
+    data: Entries | None = Field(None, description="name, uri, digest, exact, files, bytes of the spec's data")
+    hold: Words | None = Field(None, description="the reason for which the job starts out held")
+    urgent: Words | None = Field(None, description="why it cannot wait for its turn")
 
 
 class SubmitKeyed(Submit):
     """A job of a batch."""
 
-    key: str | None = None
+    key: Key | None = None
 
 
 class SubmitBatch(BaseModel):
     """Up to 10,000 jobs."""
 
-    jobs: list[SubmitKeyed]
+    jobs: list[SubmitKeyed] = Field(min_length=1, max_length=JOBS_MAX)
 
 
 class Submitted(BaseModel):
@@ -68,28 +70,10 @@ class Ticket(BaseModel):
     expires_s: float
 
 
-class StorageOfKind(BaseModel):
-    """What one project keeps of one kind."""
-
-    project: str
-    kind: str = Field(examples=["checkpoints", "artifacts", "code", "provenance"])
-    blobs: int
-    bytes: int
-    orphaned_bytes: int = Field(description="nothing refers to it")
-    spare_bytes: int = Field(description="older checkpoints of jobs that are over, from which no other job starts")
-
-
-class StorageUse(BaseModel):
-    """Everything in the store."""
-
-    store: str
-    use: list[StorageOfKind]
-
-
 class StorageCollect(BaseModel):
     """How to collect."""
 
-    grace_s: float = Field(86400.0, description="what is younger, or of a job that ended since, is left alone")
+    grace_s: float = Field(86400.0, ge=0, le=YOUNG_MAX_S, description="what is younger, or of a job that ended since, stays")
     dry_run: bool = False
     older_checkpoints: bool = Field(False, description="give up `spare_bytes` as well")
     unknown_jobs: bool = Field(False, description="remove what lies there of jobs that this server does not know as well")
@@ -111,7 +95,7 @@ class StorageCollected(BaseModel):
 class Asked(BaseModel):
     """Why something is asked for."""
 
-    reason: str | None = None
+    reason: Words | None = None
 
 
 class Taken(BaseModel):
@@ -190,11 +174,22 @@ class CheckpointView(BaseModel):
     attempt: int
 
 
+class TroubleView(BaseModel):
+    """Something that a person should know about a job although it goes on."""
+
+    topic: str
+    text: str
+    attempt: int | None
+    node: int | None = Field(description="which node of the gang tells it; null: control")
+    since_s: float
+
+
 class JobDetail(JobSummary):
     """Everything about one job."""
 
     spec: dict[str, Any]
-    origin: dict[str, Any]
+    member: str = Field(description="whose it is: charged, limited, and allowed to change it")
+    origin: dict[str, Any] = Field(description="a note of the client")
     code: dict[str, Any]
     data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
     lineage: dict[str, Any] | None = Field(description="the job it was made from: relation, job, checkpoint, step, owner")
@@ -211,6 +206,7 @@ class JobDetail(JobSummary):
     logged: dict[str, dict[str, str]] = Field(description="params and tags that the program logged through mlflow")
     runs: dict[str, str] = Field(description="where it can be looked at in the trackers it is mirrored into: tracker -> URL")
     work: list[str]
+    troubles: list[TroubleView] = Field(description="what a person should know although the job goes on; the newest few")
     notes: list[str]
 
 
@@ -276,9 +272,9 @@ class Reproduce(BaseModel):
     """How a job is run once more. `origin`: what of it differs (user, host)."""
 
     origin: dict[str, Any] | None = None
-    data: list[dict[str, Any]] | None = Field(None, description="the versions of its data as they are now")
-    hold: str | None = None
-    urgent: str | None = Field(None, description="why it cannot wait for its turn")
+    data: Entries | None = Field(None, description="the versions of its data as they are now")
+    hold: Words | None = None
+    urgent: Words | None = Field(None, description="why it cannot wait for its turn")
 
 
 class Requeue(Reproduce):
@@ -291,8 +287,8 @@ class Requeue(Reproduce):
 class Fork(Requeue):
     """Where to start, and code of its own if it is not to have its parent's; then `origin` is whole."""
 
-    step: int | None = None
-    checkpoint: str | None = None
+    step: int | None = Field(None, ge=-NUMBER_MAX, le=NUMBER_MAX)
+    checkpoint: Words | None = None
     code: dict[str, Any] | None = None
 
 
@@ -316,6 +312,7 @@ class Provenance(BaseModel):
 
     id: str
     spec: dict[str, Any]
+    member: str = Field(description="whose it is")
     origin: dict[str, Any] = Field(description="user, host, directory, python, variables, git_*")
     code: dict[str, Any]
     data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
@@ -339,6 +336,7 @@ class Health(BaseModel):
     api: bool
     control: bool
     nodes: int
+    troubles: list[str] = Field(description="topics of what is wrong with the server; `GET /troubles` says more")
 
 
 def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:
@@ -347,14 +345,15 @@ def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[s
 
 
 BODIES: tuple[type[BaseModel], ...] = (
-    Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Exec, ask.ExecInput, CodeTree, Requeue, Reproduce,
-    Fork, NewNote, NewRules, StorageCollect, Error,
+    Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Remove, ask.Prune, ask.Exec, ask.ExecInput, CodeTree,
+    Requeue, Reproduce, Fork, NewNote, NewRules, NewToken, StorageCollect, Error,
 )  # fmt: skip
 
 
 def body(model: type[BaseModel], *headers: str) -> dict[str, Any]:
     """The `openapi_extra` of a route that reads its body itself; `components` defines the model."""
-    described = [{"in": "header", "name": name, "required": False, "schema": {"type": "string"}} for name in headers]
+    text = {"type": "string", "minLength": 1, "maxLength": TEXT_MAX}
+    described = [{"in": "header", "name": name, "required": False, "schema": text} for name in headers]
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}, "parameters": described}
 

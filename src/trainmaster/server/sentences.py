@@ -1,32 +1,50 @@
 """Events as sentences a person reads, and as JSON: pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from trainmaster.model import credentials
 from trainmaster.model import events as ev
 from trainmaster.model.job import Outcome
-from trainmaster.ports.store import Recorded
+from trainmaster.ports.store import Recorded, Unread
 from trainmaster.scheduling.words import summed
 
 
-def event_view(row: Recorded) -> dict[str, Any]:
-    """One event of a job."""
+def event_view(row: Recorded | Unread) -> dict[str, Any]:
+    """One event of a job; of one that this version cannot read, that it is there."""
+    if isinstance(row, Unread):
+        text = f"an event that this version of the server cannot read: {row.fault}"
+        return {"seq": row.seq, "now_s": row.now_s, "type": row.type, "attempt": row.attempt, "text": text, "data": {}}
+    event = _shown(row.event)
     return {
         "seq": row.seq,
         "now_s": row.now_s,
-        "type": type(row.event).__name__,
+        "type": type(event).__name__,
         "attempt": row.attempt,
-        "text": sentence(row.event),
-        "data": asdict(row.event),
+        "text": sentence(event),
+        "data": asdict(event),
     }
+
+
+def _shown(event: ev.Event) -> ev.Event:
+    """The event without the credentials that a person or a program put into it."""
+    match event:
+        case ev.Submitted(spec=spec, origin=origin, data=data):
+            versions = tuple(replace(version, uri=credentials.text(version.uri)) for version in data)
+            return replace(event, spec=credentials.shown(spec), origin=credentials.shown_origin(origin), data=versions)
+        case ev.CommandRun(command=command):
+            return replace(event, command=credentials.line(command))
+        case ev.RunDataLogged(params=params, tags=tags):
+            return replace(event, params=credentials.values(params), tags=credentials.values(tags))
+    return event
 
 
 def sentence(event: ev.Event) -> str:
     """What happened, in a line."""
     match event:
-        case ev.Submitted(origin=origin, urgent=urgent):
-            said = f"submitted by {origin.user}" if origin.user else "submitted"
+        case ev.Submitted(origin=origin, urgent=urgent, member=member):
+            said = f"submitted by {member or origin.user}" if member or origin.user else "submitted"
             return said if urgent is None else f"{said}, urgent ({urgent.by}: {urgent.reason})"
         case ev.Held(by, reason):
             return _because(f"held by {by}", reason)
@@ -52,18 +70,27 @@ def sentence(event: ev.Event) -> str:
             return f"kept {artifact.path} ({artifact.bytes} bytes)"
         case ev.NotKept(what=what, name=name, why=why):
             return f"{what} {name} was not kept: {why}"
+        case ev.Warned(_, index, topic, text):
+            teller = "" if index < 0 else f"n{index}: "
+            return f"{teller}{text}" if text else f"{teller}over: trouble with {topic}"
         case ev.RunDataLogged(params=params, tags=tags):
             return f"logged {_names('parameter', params)}{' and ' if params and tags else ''}{_names('tag', tags)}"
         case ev.CheckpointDeleted(id):
             return f"deleted checkpoint {id}"
         case ev.CheckpointsGivenUp(by, ids):
             return f"{by} gave up {len(ids)} older checkpoint{'' if len(ids) == 1 else 's'}: {', '.join(ids)}"
+        case ev.BytesGivenUp(by, kinds):
+            return f"{by} gave up its {', '.join(kinds)}"
+        case ev.BytesRemoved(kind, size):
+            return f"removed its {kind}" + (f" ({size:,} bytes)" if size else "")
         case ev.NodeSeen(node):
             return f"node {node.name} seen: {node.cpus:g} CPUs, {len(node.devices)} devices"
         case ev.NodeStateSet(name, state, by, reason):
             return _because(f"node {name} set {state.value} by {by}", reason)
         case ev.ClusterConfigured(cluster, by):
             return f"{by} laid down the rules: {len(cluster.pools)} pools, {len(cluster.projects)} projects"
+        case ev.ClockSet(by_s):
+            return f"the machine's clock was set {'forward' if by_s > 0 else 'back'} by {abs(by_s):.0f} s; dates moved along"
         case ev.Planned(placed=placed):
             return f"placed {', '.join(placed)}" if placed else "planned"
     return _attempt_sentence(event)
@@ -112,6 +139,8 @@ def _outcome(outcome: Outcome) -> str:
     """How an agent's part ended."""
     if outcome.launch_error is not None:
         return outcome.launch_error
+    if outcome.machine_error is not None:
+        return outcome.machine_error
     if outcome.lost:
         return "no exit record"
     if outcome.clean:

@@ -7,7 +7,8 @@ from typing import Protocol
 from trainmaster.configuration import Configuration
 from trainmaster.home import Home
 from trainmaster.ports.blobs import Blobs
-from trainmaster.ports.store import EventStore, Inbox, JobIndex, MetricStore
+from trainmaster.ports.index import JobIndex
+from trainmaster.ports.store import EventStore, Inbox, MetricStore, TokenStore
 
 
 class EventHead(Protocol):
@@ -42,5 +43,6 @@ class Services:
     metrics: MetricStore
     blobs: Blobs
     secret: bytes = field(repr=False)  # agents' credentials are derived from it
+    tokens: TokenStore
     configuration: Configuration = field(default_factory=Configuration)
     runs: Callable[[str], dict[str, str]] = lambda job: {}  # where a job's runs can be looked at: tracker -> URL

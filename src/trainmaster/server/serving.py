@@ -1,8 +1,10 @@
 """The api process: uvicorn on a TCP port for people and on a Unix socket for agents. Control loads nothing of this."""
 
 import asyncio
+import gc
 import resource
 import socket
+import sys
 from contextlib import suppress
 from types import FrameType
 
@@ -11,14 +13,15 @@ import uvicorn
 from trainmaster import __version__, compose, configuration, presence
 from trainmaster.home import Home
 from trainmaster.server.app import create_app
+from trainmaster.server.connections import config_of
 from trainmaster.server.listening import bind_tcp, bind_unix, url_of
 from trainmaster.server.process import refuse_stopped, settle
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.services import Services
 from trainmaster.server.watch import watch
 
-_KEEP_ALIVE_S = 75
-_FAREWELL_S = 3  # how long a stop waits for answers still being given
+_SWITCH_S = 0.001  # after which a thread that computes lets another go on
+_COLLECT_AT = (10_000, 10, 1_000)  # as `gc.set_threshold` has it: a few milliseconds at a time
 
 
 def api_main(home: Home, detached: bool) -> int:
@@ -29,30 +32,26 @@ def api_main(home: Home, detached: bool) -> int:
     tcp = bind_tcp(home, settings.get("host"), settings.get("port"))
     unix = bind_unix(home.socket("api"))
     stores = compose.open_api(home)
+    compose.guard_home(home, "api", lock, (home.events_db, home.inbox_db))
     secret = compose.server_secret(home)
     services = Services(
-        home, stores.inbox, stores.events, stores.metrics, stores.blobs, secret, configuration.load(home),
+        home, stores.inbox, stores.events, stores.metrics, stores.blobs, secret, stores.tokens, configuration.load(home),
         lambda job: compose.runs_of(home, job),
     )  # fmt: skip
-    app = create_app(services, lambda: presence.ready(home, "control"))
-    config = uvicorn.Config(
-        app,
-        http="h11",
-        loop="asyncio",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_FAREWELL_S,
-    )
+    app = create_app(services, lambda: _control_ready(home))
     _raise_descriptor_limit()
-    server = ApiServer(config, home, app.state.runtime, detached)
+    server = ApiServer(config_of(app), home, app.state.runtime, detached)
     server.run(sockets=[tcp, unix])
     lock.close()
     return 0 if server.started else 1
+
+
+def _control_ready(home: Home) -> bool:
+    """Whether control is there; not said of it where `server.json` cannot be read."""
+    try:
+        return presence.ready(home, "control")
+    except OSError:
+        return False
 
 
 class ApiServer(uvicorn.Server):
@@ -71,6 +70,7 @@ class ApiServer(uvicorn.Server):
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         settle()
+        share_the_interpreter()
         await asyncio.to_thread(presence.announce, self._home, "api", __version__, url_of(sockets[0]))
         if self._detached:
             watch(self._home, "control")
@@ -81,6 +81,15 @@ class ApiServer(uvicorn.Server):
         super().handle_exit(sig, frame)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._runtime.bells.close)
+
+
+def share_the_interpreter() -> None:
+    """Keep the event loop from waiting for threads that compute, and for the collector among what a large request made.
+
+    Nothing but cycles needs the collector, and `app` looks for those now and then.
+    """
+    sys.setswitchinterval(_SWITCH_S)
+    gc.set_threshold(*_COLLECT_AT)
 
 
 def _raise_descriptor_limit() -> None:

@@ -7,16 +7,17 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from starlette.concurrency import run_in_threadpool
 
-from trainmaster.blobs import collecting
+from trainmaster.blobs import collecting, used
 from trainmaster.errors import ConflictError, UsageError
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, GiveUpCheckpoints, SubmitJob
 from trainmaster.model.job import Attempt, Job
 from trainmaster.ports.store import JobQuery, NewRow
-from trainmaster.server import bodies, runtime, schemas
+from trainmaster.server import bodies, disk, runtime, schemas, storage_schemas
+from trainmaster.server.names import TEXT_MAX, YOUNG_MAX_S
 from trainmaster.server.services import Services
+from trainmaster.server.workers import LONG
 
 router = APIRouter(tags=["storage"])
 
@@ -32,12 +33,16 @@ class ServerRecords:
     def __init__(self, services: Services) -> None:
         self._events, self._inbox = services.events, services.inbox
 
-    def waiting(self) -> Iterator[tuple[str, SubmitJob | AgentReport]]:
+    def waiting(self, after: int) -> Iterator[tuple[int, str, SubmitJob | AgentReport]]:
         """See `Records`; a page in memory."""
-        taken = self._events.head().inbox_cursor
-        while rows := self._inbox.drain(taken, _PAGE):
-            yield from ((row.job, row.command) for row in rows if isinstance(row.command, SubmitJob | AgentReport))
-            taken = rows[-1].seq
+        after = max(after, self._events.head().inbox_cursor)
+        while rows := self._inbox.drain(after, _PAGE):
+            yield from ((row.seq, row.job, row.command) for row in rows if isinstance(row.command, SubmitJob | AgentReport))
+            after = rows[-1].seq
+
+    def position(self) -> int:
+        """See `Records`."""
+        return self._events.head().last_seq
 
     def jobs(self) -> Iterator[Job]:
         """See `Records`; newest first, a page in memory."""
@@ -45,6 +50,10 @@ class ServerRecords:
         while page := self._events.jobs(JobQuery(limit=_PAGE, before_seq=before)):
             yield from page
             before = page[-1].seq
+
+    def changed(self, after: int) -> Iterable[Job]:
+        """See `Records`."""
+        return self._events.changed_since(after)
 
     def artifacts(self, job: str) -> Iterator[Artifact]:
         """See `Records`."""
@@ -58,15 +67,27 @@ class ServerRecords:
         return self._events.attempts(job)
 
 
-@router.get("/storage", summary="What the store holds", response_model=None, responses=schemas.answers(schemas.StorageUse))
+@router.get(
+    "/storage", summary="What the store holds", response_model=None, responses=schemas.answers(storage_schemas.StorageUse)
+)
 async def use(
-    request: Request, project: Annotated[str | None, Query(description="only of this project")] = None
+    request: Request, project: Annotated[str | None, Query(max_length=TEXT_MAX, description="only of this project")] = None
 ) -> bodies.Json:
     """By project and kind; `orphaned_bytes` is what garbage collection would remove once it is old enough."""
     services = runtime.of(request).services
-    found = await run_in_threadpool(collecting.use, services.blobs, ServerRecords(services))
+    found = await LONG.run(used.use, services.blobs, ServerRecords(services))
     rows = [_use(one) for one in found if project in (None, one.project)]
-    return bodies.Json({"store": services.configuration.storage.url or str(services.home.blobs), "use": rows})
+    there = await LONG.run(disk.use, services.home)
+    return bodies.Json(
+        {
+            "store": services.configuration.storage.url or str(services.home.blobs),
+            "use": rows,
+            "home": str(services.home.root),
+            "free_bytes": there.free_bytes,
+            "disk": [{"kind": kind, **size._asdict()} for kind, size in sorted(there.kinds.items())],
+            "largest": [{"job": job, "bytes": kinds} for job, kinds in there.largest()],
+        }
+    )
 
 
 @router.post(
@@ -81,22 +102,26 @@ async def gc(request: Request) -> bodies.Json:
 
     With `older_checkpoints`, jobs that are over for that long give up all checkpoints but their last good one.
     """
-    body = await bodies.read_json(request, bodies.MIB, "the collection", _KNOWN)
+    body = await bodies.read_json(request, "the collection", _KNOWN)
     grace_s = body.get("grace_s", collecting.GRACE_S)
-    if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not 0 <= grace_s < 1e9:
+    if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not 0 <= grace_s <= YOUNG_MAX_S:
         raise UsageError("grace_s must be a number of seconds of at least 0")
     dry_run, older_too, unknown = (_switch(body, name) for name in _SWITCHES)
     desk = runtime.of(request)
     if desk.collecting:
         raise ConflictError("a collection is under way already", "wait for it to end")
-    rules = collecting.Collecting(float(grace_s), dry_run, lambda: _closed(desk), unknown=unknown)
+    rules = collecting.Collecting(float(grace_s), dry_run, lambda: _closed(desk), desk.trees.copy, unknown=unknown)
+    desk.trees.clear()
     desk.collecting = True
-    try:
-        work = asyncio.to_thread(collecting.collect, desk.services.blobs, ServerRecords(desk.services), rules)
-        done = await asyncio.shield(work)
-        older = await _give_up(desk, runtime.user(request), rules) if older_too else []
-    finally:
-        desk.collecting = False
+
+    async def work() -> collecting.Collected:
+        try:
+            return await LONG.run(collecting.collect, desk.services.blobs, ServerRecords(desk.services), rules)
+        finally:
+            desk.collecting = False  # not before it is over, whoever waits for it
+
+    done = await asyncio.shield(work())
+    older = await _give_up(desk, runtime.user(request), rules) if older_too else []
     return bodies.Json(
         {
             "dry_run": dry_run,
@@ -113,7 +138,7 @@ async def gc(request: Request) -> bodies.Json:
 
 async def _give_up(desk: runtime.Runtime, user: str, rules: collecting.Collecting) -> list[collecting.Older]:
     """Ask control for it: it records what a job keeps, and removes the bytes once no fork needs them."""
-    found = await asyncio.to_thread(collecting.older, ServerRecords(desk.services), time.time() - rules.grace_s)
+    found = await LONG.run(collecting.older, ServerRecords(desk.services), time.time() - rules.grace_s)
     if found and not rules.dry_run:
         now_s = time.time()
         await desk.accept(
@@ -141,7 +166,7 @@ def _switch(body: dict[str, Any], name: str) -> bool:
     return found
 
 
-def _use(one: collecting.Use) -> dict[str, Any]:
+def _use(one: used.Use) -> dict[str, Any]:
     return {
         "project": one.project,
         "kind": one.kind,

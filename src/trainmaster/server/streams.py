@@ -16,10 +16,10 @@ from starlette.responses import StreamingResponse
 
 from trainmaster.errors import UsageError
 from trainmaster.server import bodies, ranklogs, runtime, schemas
-from trainmaster.server.auth import TICKET_S
+from trainmaster.server.auth import TICKET_S, Caller
 from trainmaster.server.logs import LogQuery, next_page
 from trainmaster.server.lookup import find
-from trainmaster.server.names import Ref
+from trainmaster.server.names import CURSOR_MAX, NUMBER_MAX, Ref, Text
 from trainmaster.server.sentences import event_view
 
 router = APIRouter(tags=["streams"])
@@ -30,20 +30,21 @@ _STREAM: dict[str, Any] = {
     "response_class": StreamingResponse,
     "responses": {200: {"content": {"text/event-stream": {}}, "description": "server-sent events, until the caller leaves"}},
 }
-After = Annotated[int | None, Query(ge=0, description="only what comes after this; default: only what happens from now on")]
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="the last message seen")]
+_AFTER = "only what comes after this; default: only what happens from now on"
+After = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description=_AFTER)]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=CURSOR_MAX, description="the last message seen")]
 
 
 @router.post("/tickets", status_code=201, response_model=None, responses=schemas.answers(schemas.Ticket, 201))
 async def ticket(request: Request) -> bodies.Json:
     """A key that opens streams for the caller for a minute, to be put into a URL: `?ticket=…`."""
-    found = runtime.of(request).tokens.ticket(runtime.user(request), time.monotonic())
+    found = runtime.of(request).tokens.ticket(runtime.caller(request), time.monotonic())
     return bodies.Json({"ticket": found, "expires_s": TICKET_S}, 201)
 
 
 @router.get("/events/stream", summary="What happens, as it happens", **_STREAM)
 async def events(
-    request: Request, after: After = None, job: str | None = None, last_event_id: LastEventId = None
+    request: Request, after: After = None, job: Text = None, last_event_id: LastEventId = None
 ) -> StreamingResponse:
     """The events of all jobs, or of one. Message `id`: the event's sequence number; `event`: its type."""
     desk = runtime.of(request)
@@ -51,7 +52,7 @@ async def events(
     seq = _number(last_event_id) if last_event_id else after
     if seq is None:
         seq = 0 if job_id is not None else (await asyncio.to_thread(desk.services.events.head)).last_seq
-    return _response(_events(desk, job_id, seq))
+    return _response(_events(desk, job_id, seq, runtime.caller(request)))
 
 
 @router.get("/jobs/{ref}/logs/stream", summary="The ranks' output, as it is written", **_STREAM)
@@ -65,28 +66,33 @@ async def logs(
     cursor = ranklogs.Cursor.decode(query.after)
     if query.tail is not None and not query.after:
         await asyncio.to_thread(ranklogs.skip_to_tail, query.files(desk, job_id, 0), cursor, query.tail)
-    return _response(_logs(desk, job_id, query, cursor))
+    return _response(_logs(desk, job_id, query, cursor, runtime.caller(request)))
 
 
-async def _events(desk: runtime.Runtime, job_id: str | None, seq: int) -> AsyncIterator[bytes]:
+async def _events(desk: runtime.Runtime, job_id: str | None, seq: int, caller: Caller) -> AsyncIterator[bytes]:
     with desk.bells.listen(job_id) as bell:
         yield b": connected\n\n"
-        while not desk.bells.closing:
+        while not desk.bells.closing and desk.tokens.holds(caller):
             bell.clear()
-            rows = await asyncio.to_thread(desk.services.events.events, seq, _PAGE, job_id)
+            rows = await asyncio.to_thread(desk.services.events.told, seq, _PAGE, job_id)
             for row in rows:
                 seq = row.seq
-                yield _message(seq, type(row.event).__name__, {"job": row.job, **event_view(row)})
+                view = event_view(row)
+                yield _message(seq, view["type"], {"job": row.job, **view})
             if not rows:
                 await desk.bells.wait(bell, _KEEP_ALIVE_S)
                 yield b": still here\n\n"
 
 
-async def _logs(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: ranklogs.Cursor) -> AsyncIterator[bytes]:
+async def _logs(
+    desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: ranklogs.Cursor, caller: Caller
+) -> AsyncIterator[bytes]:
     yield b": connected\n\n"
     with desk.following():
-        while not desk.bells.closing:
+        while not desk.bells.closing and desk.tokens.holds(caller):
             page = await next_page(desk, job_id, query, cursor)
+            if not desk.tokens.holds(caller):
+                return  # it was revoked, or has expired, while nothing was written
             for n, chunk in enumerate(page["chunks"], 1):
                 yield _message(page["cursor"] if n == len(page["chunks"]) else None, "output", chunk)
             if page["ended"]:
@@ -99,6 +105,7 @@ async def _logs(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: ran
 def _message(id: int | str | None, kind: str, data: Any) -> bytes:
     """One message; without an `id` the reader's place stays where it was."""
     head = "" if id is None else f"id: {id}\n"
+    kind = kind if kind.isidentifier() else "unreadable"  # of a damaged event it may be anything
     return f"{head}event: {kind}\ndata: {json.dumps(bodies.finite(data), ensure_ascii=True)}\n\n".encode()
 
 

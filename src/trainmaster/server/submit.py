@@ -1,10 +1,12 @@
 """`POST /jobs` and `POST /jobs/batch`: validate, give out the id, commit, and only then acknowledge."""
 
+import hashlib
+import json
 import re
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -21,18 +23,17 @@ from trainmaster.scheduling.nouns import asks, choices, sites_of
 from trainmaster.scheduling.task import Owner, kind_of
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.data import data_versions
+from trainmaster.server.names import JOBS_MAX, TEXT_MAX, WORDS_MAX
 from trainmaster.server.provenance import check_diff
 from trainmaster.server.rules import obeyed, urgency
+from trainmaster.server.workers import SUBMITS
 from trainmaster.spec.document import from_mapping
 from trainmaster.wire.failpoint import passing
 from trainmaster.wire.remotes import without_credentials
 
 router = APIRouter(tags=["jobs"])
 
-SPEC_MAX_BYTES = bodies.MIB
-_BATCH_MAX_BYTES = 64 * bodies.MIB
-_BATCH_MAX = 10_000
-_KEY_MAX = 200
+_BATCH_PATTERNS_MAX = 100  # different ones: compiling takes milliseconds
 ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent"))
 _OF_BATCH = ONE | {"key"}
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -76,14 +77,15 @@ class Acknowledgement(bodies.Json):
 )
 async def submit(request: Request) -> Acknowledgement:
     """The id is given only once the job survives anything. The same `Idempotency-Key` never makes a second job."""
-    body = await bodies.read_json(request, SPEC_MAX_BYTES, "the job", ONE)
-    desk = runtime.of(request)
-    key = idempotency_key(request)
-    async with desk.gate.inside():  # nothing of what is found stored may go before the row is in
-        user = runtime.user(request)
-        row = await made(desk, body, f"submit:{user}:{key}", user)
-        ids = await desk.accept([row])
-    return Acknowledgement({"id": ids[0], "notes": notes(desk, row)}, 201)
+    body = await bodies.read_json(request, "the job", ONE)
+    desk, user = runtime.of(request), runtime.user(request)
+    key, asked = f"submit:{user}:{idempotency_key(request)}", asked_for(request, body)
+    job, said = await answered(desk, key, asked), list[str]()
+    if job is None:
+        async with desk.gate.inside():  # nothing of what is found stored may go before the row is in
+            row, said = await SUBMITS.run(_made, desk, body, key, user)
+            (job,) = await desk.accept([replace(row, asked=asked)])
+    return Acknowledgement({"id": job, "notes": said}, 201)
 
 
 @router.post(
@@ -96,26 +98,58 @@ async def submit(request: Request) -> Acknowledgement:
 )
 async def submit_batch(request: Request) -> Acknowledgement:
     """All or none. A job without a `key` gets one from the batch's `Idempotency-Key` and its place."""
-    body = await bodies.read_json(request, _BATCH_MAX_BYTES, "the batch", frozenset(("jobs",)))
+    body = await bodies.read_json(request, "the batch", frozenset(("jobs",)))
     jobs = body.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
         raise UsageError("jobs must be a list of objects")
-    if not 1 <= len(jobs) <= _BATCH_MAX:
-        raise UsageError(f"a batch has 1 to {_BATCH_MAX} jobs, not {len(jobs)}", "split it")
+    if not 1 <= len(jobs) <= JOBS_MAX:
+        raise UsageError(f"a batch has 1 to {JOBS_MAX} jobs, not {len(jobs)}", "split it")
+    patterns = {pattern for job in jobs if isinstance(pattern := _pattern(job), str)}
+    if len(patterns) > _BATCH_PATTERNS_MAX:
+        raise UsageError(f"a batch has at most {_BATCH_PATTERNS_MAX} different patterns of metrics", "split it")
     desk, user, key = runtime.of(request), runtime.user(request), idempotency_key(request)
     async with desk.gate.inside():
-        rows = []
-        for index, job in enumerate(jobs):
-            bodies.reject_unknown(job, _OF_BATCH, f"job {index}")
-            own = bodies.text(job, "key")
-            name = f"submit:{user}:{own}" if own else f"batch:{user}:{key}:{index}"
-            try:
-                rows.append(await made(desk, job, name, user))
-            except TrainmasterError as error:
-                error.message = f"job {index}: {error.message}"
-                raise
-        ids = await desk.accept(rows)
-    return Acknowledgement({"ids": ids}, 201)
+        names = _names(jobs, user, key)
+        rows, known = await SUBMITS.run(_rows, desk, jobs, names, user)
+        made = known | dict(zip([row.key for row in rows], await desk.accept(rows), strict=True))
+    return Acknowledgement({"ids": [made[name] for name in names]}, 201)
+
+
+def _names(jobs: Sequence[Mapping[str, Any]], user: str, key: str) -> list[str]:
+    """The key of each job of a batch. Raises: UsageError."""
+    own = [bodies.text(job, "key") for job in jobs]
+    return [f"submit:{user}:{one}" if one else f"batch:{user}:{key}:{index}" for index, one in enumerate(own)]
+
+
+def _rows(
+    desk: runtime.Runtime, jobs: list[Mapping[str, Any]], names: Sequence[str], user: str
+) -> tuple[list[NewRow], dict[str, str]]:
+    """The rows of a batch that are new, and the jobs of the keys that were accepted before. Takes from `jobs` what it has used.
+
+    Raises: what `row_of` raises, with the number of the job; ConflictError.
+    """
+    digests = [_digest(job) for job in jobs]
+    rows, stored = list[NewRow](), set[str]()
+    known = desk.services.inbox.answered(dict(zip(names, digests, strict=True)))
+    for index, job in enumerate(jobs):
+        if names[index] in known:
+            continue
+        bodies.reject_unknown(job, _OF_BATCH, f"job {index}")
+        try:
+            rows.append(replace(row_of(desk, job, names[index], user, stored), asked=digests[index]))
+            jobs[index] = {}
+        except TrainmasterError as error:
+            error.message = f"job {index}: {error.message}"
+            raise
+    return rows, known
+
+
+def _pattern(job: Mapping[str, Any]) -> object:
+    """What a job of a batch, unchecked as yet, has as its pattern of metrics."""
+    found: object = job
+    for name in ("spec", "metrics", "pattern"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def idempotency_key(request: Request) -> str:
@@ -123,19 +157,39 @@ def idempotency_key(request: Request) -> str:
     key = request.headers.get("idempotency-key")
     if key is None:
         return secrets.token_hex(16)
-    if not 1 <= len(key) <= _KEY_MAX or not key.isprintable():
-        raise UsageError(f"Idempotency-Key must be 1 to {_KEY_MAX} printable characters")
+    if not 1 <= len(key) <= TEXT_MAX or not key.isprintable():
+        raise UsageError(f"Idempotency-Key must be 1 to {TEXT_MAX} printable characters")
     return key
 
 
-async def made(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -> NewRow:
-    """`row_of`, on another thread where the store may have to be asked over a network."""
-    near = desk.services.blobs.local_path("code") is not None
-    return row_of(desk, body, key, user) if near else await run_in_threadpool(row_of, desk, body, key, user)
+def asked_for(request: Request, body: Mapping[str, Any]) -> bytes | None:
+    """The digest of what is asked for under the caller's own key; None where the caller gave none."""
+    return _digest(body) if "idempotency-key" in request.headers else None
 
 
-def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -> NewRow:
-    """One job that `user` submits as a row of the inbox. Raises: SpecError, ImpossibleError, UsageError, ConflictError."""
+def _digest(body: Mapping[str, Any]) -> bytes:
+    """Of what is asked for: from where, and in which shell, is no part of it, since a retry may come from another."""
+    asked = {name: value for name, value in body.items() if name not in ("origin", "key")}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).digest()[:16]
+
+
+async def answered(desk: runtime.Runtime, key: str, asked: bytes | None) -> str | None:
+    """The job that was made under this key before, whatever has changed since. Raises: ConflictError."""
+    if asked is None:
+        return None
+    return (await run_in_threadpool(desk.services.inbox.answered, {key: asked})).get(key)
+
+
+def _made(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -> tuple[NewRow, list[str]]:
+    row = row_of(desk, body, key, user)
+    return row, notes(desk, row)
+
+
+def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, known: set[str] | None = None) -> NewRow:
+    """One job that `user` submits as a row of the inbox. `known`: blobs that were found in the store, for a batch.
+
+    Raises: SpecError, ImpossibleError, UsageError, ConflictError.
+    """
     mapping = body.get("spec")
     if not isinstance(mapping, dict):
         raise UsageError("spec must be an object as in a spec file", "`tm schema` prints what may be in it")
@@ -143,8 +197,9 @@ def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) 
     check_spec(desk, spec)
     urgent = urgency(desk, spec.project, user, bodies.text(body, "urgent"))
     origin, code = plain(Origin, body.get("origin"), "origin"), plain(CodeCopy, body.get("code"), "code")
-    check_code(desk, origin, code)
-    command = SubmitJob("", spec, origin, code, bodies.text(body, "hold"), data_versions(body.get("data"), spec), urgent=urgent)
+    check_code(desk, origin, code, known)
+    held, versions = bodies.text(body, "hold"), data_versions(body.get("data"), spec)
+    command = SubmitJob("", spec, origin, code, held, versions, urgent=urgent, member=user)
     return NewRow(key, command, time.time(), spec.experiment)
 
 
@@ -170,15 +225,18 @@ def notes(desk: runtime.Runtime, row: NewRow) -> list[str]:
     spec, nodes = row.command.spec, desk.nodes()
     rules = obeyed(desk, spec)
     tier = rules.work(spec.work).priority
-    owner = Owner(spec.project, row.command.origin.user, spec.work, tier + spec.priority, tier)
+    owner = Owner(spec.project, row.command.member, spec.work, tier + spec.priority, tier)
     kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
     why = Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None
     return [] if why is None else [f"it cannot start under the rules as they are (tm policy): {why}"]
 
 
-def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy) -> None:
+def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[str] | None = None) -> None:
     """Raises: UsageError, ConflictError (the copy, or the patch, is not here)."""
-    check_diff(desk.services, origin.git_diff)
+    known = set() if known is None else known
+    if origin.git_diff is not None and origin.git_diff not in known:
+        check_diff(desk.services, origin.git_diff)
+        known.add(origin.git_diff)
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in origin.variables.items()):
         raise UsageError("origin.variables must map text to text")
     if code.in_place and not origin.directory.startswith("/"):
@@ -187,9 +245,12 @@ def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy) -> None:
         return
     if not _DIGEST.match(code.digest):
         raise UsageError("code.digest must be a SHA-256 in hexadecimal")
+    if code.digest in known:
+        return
     if not desk.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
         hint = "send it first: POST /code/missing, POST /code"
         raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", hint)
+    known.add(code.digest)
 
 
 def plain(cls: type[T], value: Any, what: str) -> T:
@@ -200,7 +261,7 @@ def plain(cls: type[T], value: Any, what: str) -> T:
     bodies.reject_unknown(given, frozenset(f.name for f in fields(cls)), what)
     for name, item in given.items():
         fits = isinstance(item, _KINDS[name]) and (not isinstance(item, bool) or bool in _KINDS[name])
-        if not fits or (isinstance(item, int) and not 0 <= item < 2**63):
+        if not fits or (isinstance(item, int) and not 0 <= item < 2**63) or (isinstance(item, str) and len(item) > WORDS_MAX):
             raise UsageError(f"{what}.{name} is no {_KINDS[name][0].__name__}")
     if isinstance(given.get("git_remote"), str):
         given = {**given, "git_remote": without_credentials(given["git_remote"])}

@@ -6,10 +6,9 @@ beyond waits, and the readers of the api are never kept from working.
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, TypeVar
 
-import anyio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
@@ -17,25 +16,23 @@ from trainmaster.blobs import transfers
 from trainmaster.errors import NotFoundError, StaleAttemptError, StoreUnavailableError, UsageError
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
-from trainmaster.server import auth, bodies, runtime
+from trainmaster.server import bodies, limits, runtime
 from trainmaster.server.orders import over
+from trainmaster.server.workers import STORES, blocks
 
-_ASK_MAX_BYTES = 64 * bodies.MIB  # a manifest of very many files
-_CHUNK_BYTES = bodies.MIB
+_CHUNK_BYTES = limits.MIB
 _STREAM_CHUNKS = 4  # of one stream, in memory
-_AT_ONCE = 16
 _STALLED_S = 120.0
+_IN_WORDS = {str: "texts", int: "whole numbers", dict: "objects"}
 T = TypeVar("T")
-
-_limits: dict[int, anyio.CapacityLimiter] = {}
 
 
 async def store(request: Request) -> bodies.Json:
     """One question of an agent (`agent.remote`)."""
-    body = bodies.parse(await bodies.read(request, _ASK_MAX_BYTES, "the question"), "the question")
+    body = await bodies.decoded(request, "the question", lambda parts: bodies.parse(parts, "the question"))
     desk = runtime.of(request)
-    job, key = await _who(request, desk, body.get("key"))
-    answer = await _apart(lambda: _answer(desk, job, key, body))
+    job, key = _who(request, desk, body.get("key"))
+    answer = await STORES.run(lambda: _answer(desk, job, key, body))
     return bodies.Json(answer, headers={"Cache-Control": "no-store"})
 
 
@@ -43,14 +40,14 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
     """Raises: UsageError, AuthenticationError, StaleAttemptError, NotFoundError and what the store raises."""
     blobs, what = desk.services.blobs, body.get("do")
     if what == "get":
-        names = [transfers.check_reads(job, key, name) for name in _texts(body, "names")]
+        names = [transfers.check_reads(job, key, name) for name in _list(body, "names", str)]
         return {"urls": transfers.addresses(blobs, names)}
     if what == "code":
         transfers.bring_code(blobs, [job.code.digest] if job.code.digest is not None else [])
         return {}
     _fence(desk, job.id, key)
     if what == "begin":
-        files = [_file(job, key, one) for one in _objects(body, "files")]
+        files = [_file(job, key, one) for one in _list(body, "files", dict)]
         return {"uploads": transfers.begin(blobs, files, body.get("crc32") is True)}
     if what == "commit":
         part = bodies.text(body, "part", "") or ""
@@ -58,14 +55,14 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
         uploads = _mapping(body, "uploads")
         for name in uploads:
             transfers.check_writes(job, key, name)
-        transfers.commit(blobs, part, bodies.text(body, "manifest", "") or "", uploads)
+        manifest = bodies.text(body, "manifest", "", limits.body_max_bytes("POST", "/agent/store")) or ""
+        transfers.commit(blobs, part, manifest, uploads)
         _fence(desk, job.id, key)
         return {}
     name = transfers.check_writes(job, key, bodies.text(body, "name", "") or "")
     if what == "sign":
-        numbers = [number for number in body.get("numbers") or [] if isinstance(number, int)]
         upload = bodies.text(body, "upload", "") or ""
-        return {"urls": transfers.sign(blobs, name, upload, numbers, _mapping(body, "crc32"))}
+        return {"urls": transfers.sign(blobs, name, upload, _list(body, "numbers", int), _mapping(body, "crc32"))}
     if what == "keep":
         _, size = _file(job, key, body)
         transfers.complete(blobs, _mapping(body, "uploads"), {name: size})
@@ -83,7 +80,7 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
 async def put(request: Request) -> Response:
     """Take a blob through the server into a store that signs nothing; never more of it in memory than a few pieces."""
     desk = runtime.of(request)
-    job, key = await _who(request, desk, request.headers.get("x-trainmaster-key"))
+    job, key = _who(request, desk)
     _fence(desk, job.id, key)
     name = transfers.check_writes(job, key, request.query_params.get("name", ""))
     wanted = int(request.headers.get("content-length", "-1"))
@@ -98,7 +95,7 @@ async def put(request: Request) -> Response:
         if broken or (wanted >= 0 and size != wanted):
             raise UsageError(f"{name} broke off after {size} bytes")
 
-    storing = asyncio.create_task(_apart(lambda: desk.services.blobs.put_stream(name, coming())))
+    storing = asyncio.create_task(STORES.run(lambda: desk.services.blobs.put_stream(name, coming())))
     try:
         async for piece in _blocks(request.stream()):
             while not storing.done():
@@ -127,16 +124,10 @@ async def put(request: Request) -> Response:
 async def get(request: Request) -> Response:
     """Give a blob through the server."""
     desk = runtime.of(request)
-    job, key = await _who(request, desk, request.headers.get("x-trainmaster-key"))
+    job, key = _who(request, desk)
     name = transfers.check_reads(job, key, request.query_params.get("name", ""))
-    file = await _apart(lambda: desk.services.blobs.open(name))
-
-    async def going() -> AsyncIterator[bytes]:
-        with file:
-            while data := await _apart(lambda: file.read(_CHUNK_BYTES)):
-                yield data
-
-    return StreamingResponse(going(), media_type="application/octet-stream")
+    file = await STORES.run(lambda: desk.services.blobs.open(name))
+    return StreamingResponse(blocks(file), media_type="application/octet-stream")
 
 
 async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -151,20 +142,9 @@ async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield bytes(held)
 
 
-async def _apart(work: Callable[[], T]) -> T:
-    """On a thread of the store's."""
-    loop = id(asyncio.get_running_loop())
-    limit = _limits.get(loop) or _limits.setdefault(loop, anyio.CapacityLimiter(_AT_ONCE))
-    return await anyio.to_thread.run_sync(work, limiter=limit)
-
-
-async def _who(request: Request, desk: runtime.Runtime, given: object) -> tuple[Job, AgentKey]:
+def _who(request: Request, desk: runtime.Runtime, told: object = None) -> tuple[Job, AgentKey]:
     """Raises: UsageError, AuthenticationError, NotFoundError."""
-    try:
-        key = AgentKey.parse(str(given))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    auth.check_credential(desk.secret, str(key), auth.bearer(request.headers.get("authorization")))
+    key = runtime.agent(request, told)
     job = desk.job(key.job)
     if job is None:
         raise NotFoundError(f"there is no job {key.job!r}")
@@ -187,19 +167,11 @@ def _file(job: Job, key: AgentKey, told: Mapping[str, Any]) -> tuple[str, int]:
     return transfers.check_writes(job, key, name), size
 
 
-def _texts(body: Mapping[str, Any], field: str) -> list[str]:
-    """Raises: UsageError."""
+def _list(body: Mapping[str, Any], field: str, of: type[T]) -> list[T]:
+    """A list of one type. Raises: UsageError."""
     found = body.get(field)
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise UsageError(f"{field} must be a list of text")
-    return found
-
-
-def _objects(body: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
-    """Raises: UsageError."""
-    found = body.get(field)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UsageError(f"{field} must be a list of objects")
+    if not isinstance(found, list) or not all(type(one) is of for one in found):
+        raise UsageError(f"{field} must be a list of {_IN_WORDS[of]}")
     return found
 
 

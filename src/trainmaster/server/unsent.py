@@ -1,22 +1,25 @@
 """Metric points that agents left on this machine when they ended, or were killed, before the server had them.
 
 Taken up by the api, which alone writes metrics: now and then, and before the first sample of a later attempt raises the
-fence above them. What is taken up twice, after a crash between the two steps, is a step that is told again.
+fence above them. Every point has the number that its agent gave it, so what is taken up twice, or had arrived, is stored once.
 """
 
 import fcntl
 import logging
 import os
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from trainmaster.agent import points
+from trainmaster import troubles
+from trainmaster.agent import pointfile
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import MetricPoint, MetricStore
+from trainmaster.ports.store import Arrival, MetricPoint, MetricStore
 from trainmaster.wire.names import LOCK
 
+_TROUBLE = "metrics"
 _AT_ONCE = 5000  # values of one transaction
 _log = logging.getLogger("trainmaster.api")
 
@@ -26,12 +29,19 @@ def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
 
     Raises: OperationError when the store cannot be written; what was not taken up is still there.
     """
-    count = 0
+    count, wrong = 0, list[str]()
     for key, path in _waiting(home):
         if job in (None, key.job):
             with _gone(home, key) as gone:
                 if gone:
-                    count += _take_up(home, metrics, key, path)
+                    try:
+                        count += _take_up(home, metrics, key, path)
+                    except OSError as error:
+                        wrong.append(f"what the agent {key} left of its metrics cannot be read: {error}; it is tried again")
+    if wrong:
+        troubles.say(_TROUBLE, wrong[0])
+    elif job is None:
+        troubles.clear(_TROUBLE)
     return count
 
 
@@ -45,18 +55,28 @@ def _waiting(home: Home) -> list[tuple[AgentKey, Path]]:
     return sorted(found, key=lambda each: (each[0].job, each[0].attempt, each[0].node_index))
 
 
+def is_gone(home: Home, key: AgentKey) -> bool:
+    """Whether nobody holds the agent's lock."""
+    with _gone(home, key) as gone:
+        return gone
+
+
 @contextmanager
 def _gone(home: Home, key: AgentKey) -> Iterator[bool]:
-    """Whether nobody holds the agent's lock; then nobody does until the block ends."""
+    """Whether nobody holds the agent's lock, for certain; then nobody does until the block ends."""
+    path = home.attempt(key.job, key.attempt, key.node_index) / LOCK
     try:
-        descriptor = os.open(home.attempt(key.job, key.attempt, key.node_index) / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         yield True
+        return
+    except OSError:  # no proof
+        yield False
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         gone = True
-    except BlockingIOError:
+    except OSError:
         gone = False
     try:
         yield gone
@@ -65,25 +85,32 @@ def _gone(home: Home, key: AgentKey) -> Iterator[bool]:
 
 
 def _take_up(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int:
-    """One agent's."""
+    """One agent's. Raises: OSError."""
     directory = home.attempt(key.job, key.attempt, key.node_index)
     try:
-        found = [
-            MetricPoint(key.job, key.attempt, rank, step, name, float(value), time_s)
-            for time_s, rank, step, values in points.left(str(path), str(directory))
-            for name, value in values.items()
-        ]
-    except OSError as error:
-        _log.warning("%s: what it left of its metrics cannot be read now: %s", key, error)
+        found = deque(_values(key, point) for point in pointfile.left(str(path), str(directory)))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        aside = path.with_suffix(".unreadable")
+        path.rename(aside)
+        _log.error("%s: what it left of its metrics is not what agents write: %s; it is kept as %s", key, error, aside)
         return 0
-    except (AttributeError, TypeError, ValueError) as error:
-        path.rename(path.with_suffix(".unreadable"))
-        _log.error("%s: what it left of its metrics is not what agents write: %s; it is kept beside", key, error)
-        return 0
-    late = sum(metrics.write(found[at : at + _AT_ONCE], []) for at in range(0, len(found), _AT_ONCE))
+    count, late = sum(len(values) for values in found), 0
+    while found:
+        group: list[MetricPoint] = []
+        while found and len(group) < _AT_ONCE:  # the values of a point go into one transaction
+            group += found.popleft()
+        late += metrics.write(group, [])
     path.unlink(missing_ok=True)
     if late:
         _log.warning("%s: %d metric values that it left came too late: a later attempt has begun", key, late)
-    if found:
-        _log.info("%s: took up %d metric values that it had not sent", key, len(found) - late)
-    return len(found) - late
+    if count:
+        _log.info("%s: took up %d metric values that it had not sent", key, count - late)
+    return count - late
+
+
+def _values(key: AgentKey, left: pointfile.Left) -> list[MetricPoint]:
+    """One point's. Raises: AttributeError, TypeError or ValueError where it is none."""
+    arrival = None if left.n is None else Arrival(key.node_index, int(left.n), None if left.at_s is None else float(left.at_s))
+    rank, step, time_s = int(left.rank), left.step, float(left.time_s)
+    named = left.values.items()
+    return [MetricPoint(key.job, key.attempt, rank, step, name, float(value), time_s, arrival) for name, value in named]

@@ -1,6 +1,5 @@
 """What was used, by whom, and what it cost: the ledger, added up."""
 
-import math
 import time
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,6 +13,7 @@ from trainmaster.model.ledger import US_PER_HOUR
 from trainmaster.ports.store import ChargeQuery
 from trainmaster.server import bodies, runtime, schemas
 from trainmaster.server.accounting import BY, LINES_MAX, Calendar, Line, Period, tally
+from trainmaster.server.names import TEXT_MAX, TIME_MAX_S
 from trainmaster.spec.zones import zone_of
 
 router = APIRouter(tags=["usage"])
@@ -51,11 +51,11 @@ class UsageAnswer(BaseModel):
 class UsageQuery:
     """What is asked for. Times are seconds since the epoch."""
 
-    by: Annotated[str, Query(description=f"headings, comma-separated: {', '.join(BY)}")] = "project"
-    since_s: Annotated[float, Query()] = 0.0
-    until_s: Annotated[float | None, Query(description="now, where it is left out or later")] = None
-    project: Annotated[str | None, Query(description="only of this project")] = None
-    zone: Annotated[str, Query(description="whose days: UTC, Europe/Berlin, +05:30")] = "UTC"
+    by: Annotated[str, Query(max_length=TEXT_MAX, description=f"headings, comma-separated: {', '.join(BY)}")] = "project"
+    since_s: Annotated[float, Query(ge=0, le=TIME_MAX_S)] = 0.0
+    until_s: Annotated[float | None, Query(ge=0, le=TIME_MAX_S, description="now, where it is left out or later")] = None
+    project: Annotated[str | None, Query(max_length=TEXT_MAX, description="only of this project")] = None
+    zone: Annotated[str, Query(max_length=TEXT_MAX, description="whose days: UTC, Europe/Berlin, +05:30")] = "UTC"
     limit: Annotated[int, Query(ge=1, le=LINES_MAX)] = 1000
 
 
@@ -95,8 +95,6 @@ def _headings(text: str) -> tuple[str, ...]:
 def _period(query: UsageQuery, now_s: float) -> Period:
     """Raises: UsageError."""
     until_s = now_s if query.until_s is None else query.until_s
-    if not (math.isfinite(query.since_s) and math.isfinite(until_s) and query.since_s >= 0):
-        raise UsageError("since_s and until_s must be seconds since the epoch")
     if query.since_s >= now_s:
         raise UsageError("the period lies in the future", "let since be earlier than now")
     if query.since_s >= until_s:

@@ -6,12 +6,15 @@ from dataclasses import asdict
 from typing import Any
 
 from trainmaster.lifecycle.effects import grace_s
+from trainmaster.model import credentials
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
 from trainmaster.model.job import Action, Attempt, Job, State, StopFor
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeShare
+from trainmaster.model.room import Kept
 from trainmaster.ports.store import InboxRow
+from trainmaster.scheduling.words import length
 from trainmaster.wire.names import ENV_TRACKER, SYSTEM
 
 View = dict[str, Any]
@@ -32,10 +35,11 @@ _TELLING = {  # a failure's last line, and what to do about it; `python` is the 
     re.compile(r"bash: line \d+: (?P<name>\S+): Permission denied"): (
         "{name} is not executable: run `chmod +x {name}`, or start it with its interpreter, such as `python {name}`"
     ),
-    re.compile(r"\S*python\S*: can't open file '(?P<name>[^']+)': \[Errno 2\]"): (
+    re.compile(r"(?:\S*/)?python[^\s/:]*: can't open file '(?P<name>[^']+)': \[Errno 2\]"): (
         "there is no {name}: check the name, and that git does not ignore it"
     ),
 }
+_SOON_S = 30.0  # a start that takes longer says for how long it has
 _AFTER = {Action.RESTART: "restarted", Action.REQUEUE: "requeued"}
 
 
@@ -51,7 +55,9 @@ def pending_job(row: InboxRow) -> Job:
         origin=command.origin,
         code=command.code,
         data=command.data,
+        lineage=command.lineage,
         urgent=command.urgent,
+        member=command.member,
         created_s=row.received_s,
         state=state,
         reason=reason,
@@ -93,11 +99,11 @@ def job_view(job: Job, points: Points, reason: str) -> View:
         "started_s": job.started_s,
         "ended_s": job.ended_s,
         "nodes": _node_names(attempt),
-        "command": job.spec.line,
+        "command": credentials.shown_line(job.spec),
         "step": last_step(job, points),
         "metrics": {name: value for name, (_, value, _) in sorted(points.items()) if not name.startswith(SYSTEM)},
         "restarts": {"program": job.restarts_program, "infrastructure": job.restarts_infrastructure},
-        "tags": job.spec.tags,
+        "tags": credentials.values(job.spec.tags),
     }
 
 
@@ -112,10 +118,11 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
     }
     return {
         **job_view(job, points, reason),
-        "spec": asdict(job.spec),
-        "origin": asdict(job.origin),
+        "spec": asdict(credentials.shown(job.spec)),
+        "member": job.owner,
+        "origin": asdict(credentials.shown_origin(job.origin)),
         "code": asdict(job.code),
-        "data": [asdict(version) for version in job.data],
+        "data": data_view(job),
         "lineage": lineage_view(job.lineage),
         "urgent": asdict(job.urgent) if job.urgent is not None else None,
         "failure": asdict(job.failure) if job.failure is not None else None,
@@ -124,10 +131,30 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "checkpoints": [checkpoint_view(checkpoint) for checkpoint in job.checkpoints],
         "metrics": {name: view for name, view in standing.items() if not name.startswith(SYSTEM)},
         "system": {name[len(SYSTEM) :]: view for name, view in standing.items() if name.startswith(SYSTEM)},
-        "logged": {"params": job.run_params, "tags": job.run_tags},
-        "work": list(work),
-        "notes": [*notes(numbered), *job.not_kept, *own_tracker(job), *advice(job)],
+        "logged": {"params": credentials.values(job.run_params), "tags": credentials.values(job.run_tags)},
+        "work": [] if Kept.WORK in job.removed else list(work),
+        "troubles": trouble_views(job),
+        "notes": [*notes(numbered), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
     }
+
+
+def trouble_views(job: Job) -> list[View]:
+    """What a person should know about the job although it goes on; `node` is null where control tells it."""
+    return [
+        {
+            "topic": one.topic,
+            "text": one.text,
+            "attempt": one.attempt or None,
+            "node": one.node_index if one.node_index >= 0 else None,
+            "since_s": one.since_s,
+        }
+        for one in job.troubles
+    ]
+
+
+def data_view(job: Job) -> list[View]:
+    """What lay behind its data at submit."""
+    return [{**asdict(version), "uri": credentials.text(version.uri)} for version in job.data]
 
 
 def lineage_view(lineage: Lineage | None) -> dict[str, Any] | None:
@@ -234,13 +261,28 @@ def own_tracker(job: Job) -> list[str]:
     place = job.spec.environment.variables.get(ENV_TRACKER)
     if not place:
         return []
-    shown = re.sub(r"//[^/@]*@", "//", place)  # a password stays where it is
+    shown = credentials.text(place)
     return [f"what the program logs through mlflow goes to {shown}, as environment.variables says, and is not in this record"]
+
+
+def starting_text(job: Job, reason: str, now_s: float) -> str:
+    """`starting since 4 min: building the environment from requirements.txt; its limit for this is 30 min`."""
+    since_s = now_s - job.attempt.placed_s if job.attempt is not None else 0.0
+    if since_s < _SOON_S:
+        return reason
+    doing = "" if reason == "starting" else f": {reason}"
+    whole_s = since_s - since_s % (60.0 if since_s >= 60.0 else 1.0)
+    return f"starting since {length(whole_s)}{doing}; its limit for this is {length(job.spec.start_limit_s)}"
+
+
+def removed(job: Job) -> list[str]:
+    """Which of its bytes were given up."""
+    return [f"removed to make room, by {job.removed_by}: its {', '.join(job.removed)}"] if job.removed else []
 
 
 def advice(job: Job) -> list[str]:
     """What to expect of a stop, what to do about a failure whose last lines name it."""
-    if job.state is State.STOPPING and job.stopping_for is not StopFor.FAILURE:
+    if job.state is State.STOPPING and job.stopping_for not in (StopFor.FAILURE, StopFor.START):
         allowed_s = grace_s(job)
         return [f"it was told to save and end; what still runs {allowed_s:g} s after that is killed"] if allowed_s else []
     lines = job.failure.last_lines if job.failure is not None else ()

@@ -3,18 +3,16 @@
 import logging
 import os
 import select
-import signal
 import threading
 import time
 
-from trainmaster import daemons, presence
+from trainmaster import daemons, presence, troubles
 from trainmaster.errors import TrainmasterError
 from trainmaster.home import Home
 
 log = logging.getLogger("trainmaster.watch")
 
 _LOOK_S = 1.0
-_HOME_LOOK_S = 5.0
 _BACKOFF_MAX_S = 30.0
 _YOUNG_S = 3.0
 _UNWANTED_S = 5.0
@@ -31,31 +29,25 @@ def _keep(home: Home, other: str) -> None:
     deaths = 0  # in a row, of one that had hardly come up
     resting = threading.Event()
     while True:
-        began_s = time.monotonic()
-        _sleep_while_alive(home, other)
-        deaths = deaths + 1 if time.monotonic() - began_s < _YOUNG_S else 0
-        resting.wait(rest_s(deaths))
-        end_without_home(home)
         try:
+            began_s = time.monotonic()
+            _sleep_while_alive(home, other)
+            deaths = deaths + 1 if time.monotonic() - began_s < _YOUNG_S else 0
+            resting.wait(rest_s(deaths))
             revived = daemons.revive(home, other)
         except (TrainmasterError, OSError) as error:
             backoff_s = min(max(1.0, 2 * backoff_s), _BACKOFF_MAX_S)
             log.error("%s does not come back: %s; next try in %.0f s", other, error, backoff_s)
+            troubles.say(f"{other} is down", f"{other} does not come back: {error}")
             resting.wait(backoff_s)
             continue
         backoff_s = 0.0
+        troubles.clear(f"{other} is down")
         if revived:
             log.warning("%s was gone and is back", other)
         else:
             # Being stopped, or somebody else was faster; or nothing is mirrored, which a later `tm up --mlflow` may change.
             resting.wait(_UNWANTED_S if other in presence.BESIDE else _LOOK_S)
-
-
-def end_without_home(home: Home) -> None:
-    """A server whose home was removed under it serves nobody: this process ends, as if it had been told to."""
-    if not home.root.exists():
-        log.warning("%s is gone; so is this process", home.root)
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def rest_s(deaths: int) -> float:
@@ -66,7 +58,7 @@ def rest_s(deaths: int) -> float:
 def _sleep_while_alive(home: Home, other: str) -> None:
     """Return once `other` is gone."""
     while presence.alive(home, other):
-        pid = int((home.read_json(home.server_json) or {}).get("pids", {}).get(other, 0))
+        pid = int(presence.recorded(home).get("pids", {}).get(other, 0))
         try:
             descriptor = os.pidfd_open(pid)
         except (OSError, AttributeError):  # gone meanwhile; or a system without it
@@ -76,7 +68,6 @@ def _sleep_while_alive(home: Home, other: str) -> None:
             if presence.alive(home, other):
                 poll = select.poll()  # `select.select` refuses numbers over 1,024
                 poll.register(descriptor, select.POLLIN)
-                while not poll.poll(_HOME_LOOK_S * 1000):
-                    end_without_home(home)
+                poll.poll()
         finally:
             os.close(descriptor)

@@ -8,6 +8,7 @@ stands for the whole gang. What the agents and the network take from a decision 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from trainmaster.lifecycle.machine import apply, submit
@@ -49,7 +50,9 @@ class Life:
             self._apply(CancelRequested("its owner"), now_s)
         elif attempt.cause is Cause.TIME_LIMIT:
             self._apply(StopOrdered(StopFor.LIMIT, "its time limit"), now_s)
-        action = self._over(outcome(attempt, self._furthest()), now_s)
+        elif attempt.cause is Cause.START_LIMIT:
+            self._apply(StopOrdered(StopFor.START, "its limit for starting"), now_s)
+        action = self._over(replace(outcome(attempt, self._furthest()), ran_s=attempt.ran_s), now_s)
         self._at += 1
         if action is not Action.RESTART or self._at == len(self.tries):
             return None
@@ -90,6 +93,8 @@ def outcome(attempt: Try, furthest: int) -> Outcome:
             return Outcome(lost=True, last_step=step)
         case Cause.LAUNCH:
             return Outcome(launch_error="as on record", last_step=step)
+        case Cause.MACHINE:
+            return Outcome(machine_error="as on record", last_step=step)
         case Cause.RENDEZVOUS:
             return Outcome((RankEnd(0, exit_code=attempt.exit_code or 1),), port_in_use=True)
         case Cause.CRASH:
@@ -98,7 +103,7 @@ def outcome(attempt: Try, furthest: int) -> Outcome:
             return Outcome((RankEnd(0, signal=attempt.signal or _KILL),), last_step=step)
         case Cause.PROGRAM:
             return Outcome((RankEnd(0, exit_code=attempt.exit_code or 1),), last_step=step)
-        case Cause.TIME_LIMIT | Cause.EVICTED | Cause.SHRUNK | Cause.CANCELLED:
+        case Cause.TIME_LIMIT | Cause.START_LIMIT | Cause.EVICTED | Cause.SHRUNK | Cause.CANCELLED:
             return Outcome((RankEnd(0, signal=_TERM, stopped_by_us=True),), last_step=step)
 
 

@@ -97,7 +97,7 @@ def _fill(workload: Workload, policy: str, demand: float, seed: int) -> Filled:
     rng = Random(seed)
     arrivals = _arrivals(workload, demand, rng)
     waiting = {str(seq): Task(seq, str(seq), kind_of(ask), 0.0) for seq, ask in enumerate(arrivals)}
-    past = [Past(seq, kind_of(ask), 0.0, 0.0) for seq, ask in enumerate(workload.pods)]  # they tell what is typical
+    past = [Past(seq, kind_of(ask), 0.0) for seq, ask in enumerate(workload.pods)]  # they tell what is typical
     snapshot = Snapshot(0.0, workload.sites, waiting, {}, ended=past)
     began_s = time.perf_counter()
     plan, _ = cycle(snapshot, _policy(policy, rng))

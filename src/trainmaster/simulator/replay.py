@@ -188,7 +188,7 @@ class Replay:
             return
         history.ended_s = self.now_s
         well = life is None or life.well
-        self._over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + ran_s, self.now_s, well))
+        self._over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + ran_s, well))
 
     def _again(self, run: Run, life: Life) -> bool:
         """Whether an attempt that has ended is followed by another, and then back into the queue."""

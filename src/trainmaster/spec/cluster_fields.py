@@ -1,6 +1,5 @@
 """The fields of `cluster.yaml` as pydantic models: the edge where text becomes values, and the source of its JSON Schema."""
 
-import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.policy import LIVE, POLICIES
 from trainmaster.spec import values
 from trainmaster.spec.faults import nearest
-from trainmaster.spec.fields import DURATION_SCHEMA, NAME_SCHEMA
+from trainmaster.spec.field_types import DURATION_SCHEMA, NAME_SCHEMA
 from trainmaster.spec.quantities import kind
 from trainmaster.spec.values import refusal
 from trainmaster.spec.windows import Span, span
@@ -25,7 +24,7 @@ _WEIGHTS = _DEFAULT.weights
 
 def _number(value: object, low: float, what: str) -> float:
     """A number from `low` on; below it only `low` itself is refused where it is not included."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not values.is_number(value):
         quoted = isinstance(value, str) and value.strip().replace(".", "", 1).isdigit()
         raise refusal(what + (" (without quotes)" if quoted else ""), value, str(value) if quoted else None)
     if not low <= value <= AMOUNT_MAX:
@@ -128,8 +127,9 @@ def _weighted(value: object) -> object:
     return dict.fromkeys(value, 1) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
 
 
-_STRING = WithJsonSchema({"type": "string"})
-_AMOUNT_SCHEMA = WithJsonSchema({"type": "number", "minimum": 0})
+_STRING = WithJsonSchema({"type": "string", "maxLength": _WORD_MAX})
+_AMOUNT_SCHEMA = WithJsonSchema({"type": "number", "minimum": 0, "maximum": AMOUNT_MAX})
+_NOT_NEGATIVE = {name: value for name, value in DURATION_SCHEMA.items() if name != "exclusiveMinimum"}
 _DURATION = WithJsonSchema(DURATION_SCHEMA)
 
 Name = Annotated[str, AfterValidator(values.name)]
@@ -140,19 +140,21 @@ Patterns = Annotated[list[Pattern], BeforeValidator(_many, json_schema_input_typ
 Label = Annotated[str, PlainValidator(_word("a text")), _STRING]
 LabelName = Annotated[str, AfterValidator(values.name)]
 Labels = dict[LabelName, Label]
-Weight = Annotated[float, PlainValidator(_weight), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+Weight = Annotated[float, PlainValidator(_weight), WithJsonSchema({"type": "number", "minimum": 1e-6, "maximum": AMOUNT_MAX})]
 Member = Annotated[str, AfterValidator(_word("a user's name"))]
 Members = Annotated[dict[Member, Weight], BeforeValidator(_weighted, json_schema_input_type=dict[str, float] | list[str])]
 UrgentMember = Annotated[str, PlainValidator(_word("a user's name, or '*' for every member")), _STRING]
 UrgentMembers = Annotated[list[UrgentMember], BeforeValidator(_who, json_schema_input_type=str | list[str])]
 Amount = Annotated[float | None, PlainValidator(_amount), _AMOUNT_SCHEMA]
-Factor = Annotated[float, PlainValidator(_factor), WithJsonSchema({"type": "number"})]
-Speed = Annotated[float, PlainValidator(_speed), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
+Factor = Annotated[
+    float, PlainValidator(_factor), WithJsonSchema({"type": "number", "minimum": -AMOUNT_MAX, "maximum": AMOUNT_MAX})
+]
+Speed = Annotated[float, PlainValidator(_speed), WithJsonSchema({"type": "number", "minimum": 1e-6, "maximum": AMOUNT_MAX})]
 Price = Annotated[float, PlainValidator(_price), _AMOUNT_SCHEMA]
 Count = Annotated[
     int | None,
     PlainValidator(lambda value: values.whole(value, 0, 1_000_000)),
-    WithJsonSchema({"type": "integer", "minimum": 0}),
+    WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 1_000_000}),
 ]
 Priority = Annotated[
     int | None,
@@ -164,7 +166,7 @@ Duration = Annotated[float | None, PlainValidator(values.duration_s), _DURATION]
 SpanOrZero = Annotated[
     float,
     PlainValidator(_span_or_zero),
-    WithJsonSchema({"type": ["string", "number"], "minimum": 0, "pattern": DURATION_SCHEMA["pattern"]}),
+    WithJsonSchema({**_NOT_NEGATIVE, "minimum": 0}),
 ]
 When = Annotated[Span | None, PlainValidator(span), _STRING]
 PolicyName = Annotated[str | None, PlainValidator(_policy), WithJsonSchema({"enum": list(LIVE)})]
@@ -294,9 +296,7 @@ class MultifactorFields(_Section):
     )
     priority: Factor = Field(default=_WEIGHTS.priority, description="The job's own priority.", examples=[100])
     age: Factor = Field(default=_WEIGHTS.age, description="Time in the queue, full after `age_max`.", examples=[500])
-    fair_share: Factor = Field(
-        default=_WEIGHTS.fair_share, description="Half with each share's worth of use.", examples=[4000]
-    )
+    fair_share: Factor = Field(default=_WEIGHTS.fair_share, description="Half with each share's worth of use.", examples=[4000])
     size: Factor = Field(
         default=_WEIGHTS.size, description="The part of the cluster that it asks for; negative: small first.", examples=[-200]
     )

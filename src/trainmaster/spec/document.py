@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainmaster.model.spec import (
+    START_LIMIT_S,
     CheckpointSpec,
     Choose,
     Environment,
@@ -257,6 +258,7 @@ def _complete(fields: JobFields) -> JobSpec:
         workdir=fields.workdir,
         resources=_grown(_resources(resources), fields.elastic),
         time_limit_s=fields.time_limit,
+        start_limit_s=START_LIMIT_S if fields.start_limit is None else fields.start_limit,
         checkpoint=CheckpointSpec(checkpoint.path, checkpoint.keep, checkpoint.resume_arguments, checkpoint.interval),
         restarts=Restarts(fields.restarts.program, fields.restarts.infrastructure),
         environment=Environment(environment.python, environment.variables, environment.requirements),

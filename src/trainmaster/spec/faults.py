@@ -43,8 +43,7 @@ def describe(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case int() | float():
-            text = repr(value)
-            return f"the number {text}" if len(text) <= 40 else "a very large number"
+            return f"the number {value!r}" if isinstance(value, float) or abs(value) < 10**40 else "a very large number"
         case str():
             return repr(value) if len(value) <= 60 else repr(value[:57] + "…")
         case list() | tuple():

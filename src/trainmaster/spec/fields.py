@@ -4,22 +4,54 @@ The models hold what a file *said*; `document` fills in defaults and makes the `
 `RESERVED` are the names this version knows and does not support yet.
 """
 
-import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    WithJsonSchema,
-)  # fmt: skip
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from trainmaster.model.spec import Choose, Strategy
-from trainmaster.spec import quantities, sources, values
+from trainmaster.spec import values
+from trainmaster.spec.field_types import (
+    ITEMS_MAX,
+    Amount,
+    Bandwidth,
+    CheckpointPath,
+    ChooseWord,
+    Command,
+    Count,
+    CountedName,
+    Cpus,
+    DataName,
+    DataUri,
+    DefaultName,
+    Duration,
+    Function,
+    Glob,
+    Interpreter,
+    Interval,
+    Keep,
+    Kind,
+    LabelName,
+    MetricName,
+    ModeWord,
+    Name,
+    Nodes,
+    NodesOrNone,
+    Param,
+    Pattern,
+    Priority,
+    Ranks,
+    Requirements,
+    RestartCount,
+    ResumeArguments,
+    RoleName,
+    Size,
+    Speed,
+    StrategyWord,
+    Tag,
+    VariableName,
+    VariableValue,
+    Workdir,
+)
 from trainmaster.spec.gpu_fields import Choices, Gpus
 
 RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do instead
@@ -35,46 +67,6 @@ RESERVED: dict[str, tuple[str, str]] = {  # field: what it will be, what to do i
         "keep the secret in a file that only the program's user can read; never write its value into a spec",
     ),
 }
-STRATEGIES = tuple(map(str, Strategy))
-CHOOSE = tuple(map(str, Choose))
-_OURS = frozenset(
-    (
-        "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
-        "ROLE_RANK", "ROLE_WORLD_SIZE", "CUDA_VISIBLE_DEVICES",
-    )
-)  # fmt: skip
-_OUR_PREFIXES = ("TRAINMASTER_", "TORCHELASTIC_")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SIZE_SCHEMA = {"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)?\s*([kMGTP]?B|[KMGTP]iB)$"}
-DURATION_SCHEMA = {"type": ["string", "number"], "exclusiveMinimum": 0, "pattern": r"^[\d. dhms]+$"}
-_SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
-NAME_SCHEMA = {"type": "string", "pattern": r"^[A-Za-z0-9]([A-Za-z0-9_.\-]{0,61}[A-Za-z0-9_])?$"}
-
-
-def _whole(low: int, high: int) -> PlainValidator:
-    return PlainValidator(lambda value: values.whole(value, low, high))
-
-
-def _text(expected: str) -> PlainValidator:
-    return PlainValidator(lambda value: values.text(value, expected))
-
-
-def _variable(name: str) -> str:
-    if _VARIABLE.match(name) is None:
-        near = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("0123456789")
-        raise values.refusal("a variable's name: letters, digits and '_'", name, near or None)
-    if name in _OURS or name.startswith(_OUR_PREFIXES):
-        raise values.refusal(
-            "a variable that is the program's own", name, message=f"{name} is set by Trainmaster for each rank"
-        )
-    return name
-
-
-def _interval(value: object) -> float:
-    if value == "auto":
-        instead = "give a duration such as 10m, at which sdk.should_checkpoint() says yes"
-        raise values.unsupported("'interval: auto'", instead, value)
-    return values.duration_s(value)
 
 
 def _inside(key: str, kinds: tuple[type, ...]) -> Callable[[object], object]:
@@ -84,69 +76,6 @@ def _inside(key: str, kinds: tuple[type, ...]) -> Callable[[object], object]:
         return {key: value} if isinstance(value, kinds) and not isinstance(value, bool) else value
 
     return expand
-
-
-def _integer_schema(low: int, high: int) -> WithJsonSchema:
-    return WithJsonSchema({"type": "integer", "minimum": low, "maximum": high})
-
-
-_STRING = WithJsonSchema({"type": "string"})
-
-# A type that allows None has it as its default alone: written in a file, null is refused like any other wrong value.
-Name = Annotated[str, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
-DefaultName = Annotated[str | None, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
-Priority = Annotated[int, _whole(-100, 100), _integer_schema(-100, 100)]
-Nodes = Annotated[int, PlainValidator(lambda value: values.nodes(value, 10_000)), _integer_schema(1, 10_000)]
-NodesOrNone = Annotated[int | None, _whole(1, 10_000), _integer_schema(1, 10_000)]
-Ranks = Annotated[int | None, _whole(1, 4096), _integer_schema(1, 4096)]
-Keep = Annotated[int, _whole(1, 10_000), _integer_schema(1, 10_000)]
-RestartCount = Annotated[int, _whole(0, 1_000_000), _integer_schema(0, 1_000_000)]
-Workdir = Annotated[str, _text("a directory"), _STRING]
-Interpreter = Annotated[str | None, _text("an interpreter such as .venv/bin/python"), _STRING]
-MetricName = Annotated[str | None, _text("a metric's name such as loss"), _STRING]
-Glob = Annotated[str, PlainValidator(lambda value: values.glob(value, "a path or glob")), _STRING]
-Param = Annotated[Any, PlainValidator(values.param), WithJsonSchema(_SCALAR_SCHEMA)]
-Tag = Annotated[str, PlainValidator(lambda v: v if v == "" else values.text(v)), _STRING]
-VariableName = Annotated[str, AfterValidator(_variable)]
-VariableValue = Annotated[str, PlainValidator(values.argument), WithJsonSchema({"type": ["string", "number"]})]
-Command = Annotated[
-    str | tuple[str, ...],
-    PlainValidator(values.command),
-    WithJsonSchema({"type": ["string", "array"], "items": {"type": ["string", "number"]}, "minItems": 1, "minLength": 1}),
-]
-Cpus = Annotated[float, PlainValidator(values.cpus), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
-Size = Annotated[int | None, PlainValidator(values.size_bytes), WithJsonSchema(_SIZE_SCHEMA)]
-Duration = Annotated[float | None, PlainValidator(values.duration_s), WithJsonSchema(DURATION_SCHEMA)]
-CheckpointPath = Annotated[str | None, PlainValidator(values.checkpoint_path), _STRING]
-ResumeArguments = Annotated[str | None, PlainValidator(values.resume_arguments), _STRING]
-Pattern = Annotated[str | None, PlainValidator(values.metrics_pattern), _STRING]
-ModeWord = Annotated[str, PlainValidator(lambda v: values.choice(v, ("min", "max"))), WithJsonSchema({"enum": ["min", "max"]})]
-StrategyWord = Annotated[
-    str | None, PlainValidator(lambda v: values.choice(v, STRATEGIES)), WithJsonSchema({"enum": list(STRATEGIES)})
-]
-ChooseWord = Annotated[str | None, PlainValidator(lambda v: values.choice(v, CHOOSE)), WithJsonSchema({"enum": list(CHOOSE)})]
-Interval = Annotated[float | None, PlainValidator(_interval), WithJsonSchema(DURATION_SCHEMA)]
-Function = Annotated[
-    str | None,
-    PlainValidator(sources.function),
-    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"}),
-]
-RoleName = Annotated[str, AfterValidator(values.name)]
-DataName = Annotated[str, AfterValidator(sources.data_name)]
-DataUri = Annotated[str, PlainValidator(sources.data_uri), _STRING]
-Requirements = Annotated[str | None, PlainValidator(sources.requirements), _STRING]
-Bandwidth = Annotated[
-    float | None,
-    PlainValidator(quantities.bandwidth_bps),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*[kMGT]?bps$"}),
-]
-Kind = Annotated[str, AfterValidator(quantities.kind)]
-CountedName = Annotated[str, AfterValidator(quantities.counted_name)]
-Count = Annotated[int, PlainValidator(quantities.count), _integer_schema(1, quantities.COUNT_MAX)]
-Speed = Annotated[
-    float, PlainValidator(quantities.amount), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
-]
-Amount = Annotated[float, PlainValidator(quantities.amount), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 
 
 class _Section(BaseModel):
@@ -166,10 +95,16 @@ class RoleResourcesFields(_Section):
     disk: Size = Field(default=None, description="Scratch space per node, counted.", examples=["200GiB"])
     network: Bandwidth = Field(default=None, description="Network bandwidth per node, counted.", examples=["100Gbps"])
     accelerators: dict[Kind, Count] = Field(
-        default_factory=dict, description="Accelerators per node other than GPUs, by kind.", examples=[{"tpu-v5e": 4}]
+        default_factory=dict,
+        max_length=ITEMS_MAX,
+        description="Accelerators per node other than GPUs, by kind.",
+        examples=[{"tpu-v5e": 4}],
     )
     custom: dict[CountedName, Amount] = Field(
-        default_factory=dict, description="What your administrator counts per node, by name.", examples=[{"license": 1}]
+        default_factory=dict,
+        max_length=ITEMS_MAX,
+        description="What your administrator counts per node, by name.",
+        examples=[{"license": 1}],
     )
 
 
@@ -241,6 +176,7 @@ class PlacementFields(_Section):
     )
     speed: dict[Kind, Speed] = Field(
         default_factory=dict,
+        max_length=ITEMS_MAX,
         description="How fast this job trains on one GPU of each kind, beside the others; default: as their pools say.",
         examples=[{"h100": 2.1, "a100": 1}],
     )
@@ -273,7 +209,11 @@ class RestartsFields(_Section):
     """How many restarts are paid for. A bare number stands for `program`."""
 
     program: RestartCount = Field(default=3, description="After failures of the program.", examples=[3])
-    infrastructure: RestartCount = Field(default=20, description="After failures of nodes and agents.", examples=[20])
+    infrastructure: RestartCount = Field(
+        default=20,
+        description="After failures of nodes and agents; six kills in a row without progress end the job all the same.",
+        examples=[20],
+    )
 
 
 class EnvironmentFields(_Section):
@@ -288,7 +228,7 @@ class EnvironmentFields(_Section):
         examples=["requirements.lock"],
     )
     variables: dict[VariableName, VariableValue] = Field(
-        default_factory=dict, description="Variables.", examples=[{"OMP_NUM_THREADS": "4"}]
+        default_factory=dict, max_length=ITEMS_MAX, description="Variables.", examples=[{"OMP_NUM_THREADS": "4"}]
     )
 
 
@@ -297,7 +237,7 @@ class MetricsFields(_Section):
 
     pattern: Pattern = Field(
         default=None,
-        description="Regular expression; each named group is a metric, `step` the step.",
+        description="Regular expression (of RE2: no look-arounds); each named group is a metric, `step` the step.",
         examples=[r"loss (?P<loss>[\d.]+)"],
     )
     primary: MetricName = Field(default=None, description="The metric that matters.", examples=["loss"])
@@ -339,11 +279,17 @@ class JobFields(_Section):
     placement: PlacementFields = Field(default_factory=_absent(PlacementFields), description="Where the job may run.")
     roles: dict[RoleName, Annotated[RoleFields, BeforeValidator(_inside("command", (str,)))]] = Field(
         default_factory=dict,
+        max_length=ITEMS_MAX,
         description="Programs that run beside the ranks.",
         examples=[{"evaluator": {"command": "python eval.py --watch", "resources": {"cpus": 4}}}],
     )
     time_limit: Duration = Field(
         default=None, description="Longest time it may run, over all attempts.", examples=["12h", "1h30m", 90]
+    )
+    start_limit: Duration = Field(
+        default=None,
+        description="Longest time an attempt may take until its ranks run: code, environment, checkpoint; default: 30 minutes.",
+        examples=["2h"],
     )
     checkpoint: Annotated[CheckpointFields, BeforeValidator(_inside("path", (str,)))] = Field(
         default_factory=_absent(CheckpointFields),
@@ -360,16 +306,25 @@ class JobFields(_Section):
     )
     data: dict[DataName, DataUri] = Field(
         default_factory=dict,
+        max_length=ITEMS_MAX,
         description="Paths or URLs, given as TRAINMASTER_DATA_NAME; their content is fingerprinted at submit.",
         examples=[{"train": "data/train.csv"}],
     )
-    params: dict[str, Param] = Field(
-        default_factory=dict, description="Recorded, and given as TRAINMASTER_PARAMS.", examples=[{"lr": 3e-4}]
+    params: dict[LabelName, Param] = Field(
+        default_factory=dict,
+        max_length=ITEMS_MAX,
+        description="Recorded, and given as TRAINMASTER_PARAMS.",
+        examples=[{"lr": 3e-4}],
     )
     metrics: MetricsFields = Field(default_factory=_absent(MetricsFields), description="Metrics without changing the program.")
-    tags: dict[str, Tag] = Field(default_factory=dict, description="Texts to find the job by.", examples=[{"owner": "team-a"}])
+    tags: dict[LabelName, Tag] = Field(
+        default_factory=dict, max_length=ITEMS_MAX, description="Texts to find the job by.", examples=[{"owner": "team-a"}]
+    )
     artifacts: list[Glob] = Field(
-        default_factory=list, description="Files to keep, as globs.", examples=[["out/*.png", "out/model.safetensors"]]
+        default_factory=list,
+        max_length=ITEMS_MAX,
+        description="Files to keep, as globs.",
+        examples=[["out/*.png", "out/model.safetensors"]],
     )
 
 

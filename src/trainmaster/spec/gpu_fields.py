@@ -8,15 +8,20 @@ from trainmaster.spec import values
 
 _GPUS_SCHEMA = {
     "anyOf": [
-        {"type": "integer", "minimum": 0},
+        {"type": "integer", "minimum": 0, "maximum": values.GPUS_MAX},
         {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
         {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_.\-]*:([0-9]+|0?\.[0-9]+)$"},
     ]
 }
-_CHOICES_SCHEMA = {"anyOf": [*_GPUS_SCHEMA["anyOf"], {"type": "array", "items": _GPUS_SCHEMA["anyOf"][-1], "minItems": 1}]}
+_CHOICES_MAX = 16
+_CHOICES_SCHEMA = {
+    "anyOf": [
+        *_GPUS_SCHEMA["anyOf"],
+        {"type": "array", "items": _GPUS_SCHEMA["anyOf"][-1], "minItems": 1, "maxItems": _CHOICES_MAX},
+    ]
+}
 
 GpuChoice = Annotated[tuple[float, str | None], PlainValidator(values.gpu_choice)]
-_CHOICES_MAX = 16
 _EACH_CHOICE: TypeAdapter[list[tuple[float, str | None]]] = TypeAdapter(list[GpuChoice])  # says which one is wrong
 
 

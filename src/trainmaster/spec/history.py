@@ -83,7 +83,7 @@ def row(job: Job, attempts: Sequence[Attempt]) -> Row:
     return {
         "id": job.id,
         "seq": job.seq,
-        "user": job.origin.user,
+        "user": job.owner,
         "experiment": job.spec.experiment,
         "submit_s": job.created_s,
         "state": job.state.value,
@@ -214,6 +214,6 @@ def _list(found: Mapping[str, Any], name: str) -> list[Any]:
 
 def _number(found: Mapping[str, Any], name: str) -> float:
     value = found.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e300:
         raise ValueError(f"{name} is a number of 0 or more, not {value!r}")
     return float(value)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainmaster.model.spec import Choose, GpuChoice, JobSpec, PlacementSpec, Resources, Role
+from trainmaster.model.spec import START_LIMIT_S, Choose, GpuChoice, JobSpec, PlacementSpec, Resources, Role
 from trainmaster.spec.quantities import rate_text
 
 _SIZE_UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("B", 1))
@@ -43,6 +43,8 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["placement"] = placement
     if spec.time_limit_s is not None:
         mapping["time_limit"] = spec.time_limit_s
+    if spec.start_limit_s != START_LIMIT_S:
+        mapping["start_limit"] = spec.start_limit_s
     if spec.roles:
         mapping["roles"] = {name: _role(role) for name, role in spec.roles.items()}
     if spec.data:

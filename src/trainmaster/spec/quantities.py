@@ -3,12 +3,11 @@
 Sizes are in `spec.values`, with the other values of a spec.
 """
 
-import math
 import re
 
 from trainmaster.model.ids import NAME
 from trainmaster.spec.faults import nearest
-from trainmaster.spec.values import refusal, valid_name
+from trainmaster.spec.values import is_number, refusal, valid_name
 
 _RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z/]*)\Z", re.ASCII)
 _RATE_UNITS = {"bps": 1, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9, "Tbps": 1e12}
@@ -65,7 +64,7 @@ def count(value: object) -> int:
 def amount(value: object) -> float:
     """How much of a resource of one's own; fractions allowed."""
     expected = f"a number greater than 0, at most {AMOUNT_MAX:,.0f}"
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         number = isinstance(value, str) and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value) is not None
         raise refusal(expected + (" (without quotes)" if number else ""), value, str(value) if number else None)
     if not 0.001 <= value <= AMOUNT_MAX:

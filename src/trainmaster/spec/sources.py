@@ -12,7 +12,7 @@ _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+\Z")
 _DATA_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}\Z")
 _VERSIONED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*@[A-Za-z0-9_.-]+\Z")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<rest>.*)\Z", re.DOTALL)
-_CREDENTIALS = re.compile(r"[^/@]*:[^/@]*@")
+_CREDENTIALS = re.compile(r"[^/@:]*:[^/@]*@")
 
 
 def function(value: object) -> str:

@@ -7,10 +7,12 @@ import math
 import posixpath
 import re
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeGuard
 
 from pydantic_core import PydanticCustomError
 
+from trainmaster.agent.patterns import PatternError, compiled
 from trainmaster.model.ids import NAME
 from trainmaster.spec.faults import describe, nearest
 
@@ -27,11 +29,16 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?\Z", re.ASCII)
 _DURATION_MAX_S = 10 * 365 * 86400.0
 _GPU_KIND = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<count>[0-9]{1,6}|[0-9]*\.[0-9]{1,9}))?\Z")
 _GPUS_EXPECTED = "a whole number such as 2, a part of one such as 0.25, or a kind and either such as h100:8"
-_GPUS_MAX = 1024
+GPUS_MAX = 1024
 _PLACEHOLDER = re.compile(r"(?<!\$)\{[^{}]*\}")
 _WORD_IN_BRACES = re.compile(r"(?<!\$)\{[A-Za-z_]*\}")
-_PATTERN_MAX = 4096  # characters
 _SUGGESTION_MAX = 200
+_NUMBER_MAX = 10**300
+TEXT_MAX = 4096  # characters of a text: a path, an address, arguments
+GLOB_MAX = 1000
+COMMAND_MAX = 100_000  # of a command, of one of its arguments, of a variable: the kernel takes no more than 128 KiB of each
+PARAM_MAX = 20_000
+NAME_MAX = 250  # of a parameter's or a tag's name
 
 
 def refusal(expected: str, got: object, suggestion: str | None = None, message: str | None = None) -> PydanticCustomError:
@@ -50,6 +57,13 @@ def refusal(expected: str, got: object, suggestion: str | None = None, message: 
 def unsupported(what: str, instead: str, got: object = None) -> PydanticCustomError:
     """The refusal of what is known and not done yet; `instead` says what to do."""
     return refusal("", got, message=f"{what} is not supported yet; {instead}")
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """A finite number of a size that a float holds: of an integer of 400 digits `math.isfinite` makes an error."""
+    if isinstance(value, bool):
+        return False
+    return (isinstance(value, int) and abs(value) < _NUMBER_MAX) or (isinstance(value, float) and math.isfinite(value))
 
 
 def whole(value: object, low: int, high: int) -> int:
@@ -91,7 +105,7 @@ def not_a_range(value: object, expected: str) -> object:
 def cpus(value: object) -> float:
     """CPU cores, fractions allowed."""
     expected = "a number of cores greater than 0, such as 4 or 0.5"
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         suggestion = value if isinstance(value, str) and _NUMBER.match(value) else None
         raise refusal(expected + (" (without quotes)" if suggestion else ""), value, suggestion)
     if not 0.001 <= value <= 100_000:
@@ -109,8 +123,8 @@ def gpus(value: object) -> tuple[float, str | None]:
         return _gpu_kind(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise refusal(_GPUS_EXPECTED, value, str(int(value)) if isinstance(value, float) and math.isfinite(value) else None)
-    if not 0 <= value <= _GPUS_MAX:
-        raise refusal(f"from 0 to {_GPUS_MAX} GPUs per node", value)
+    if not 0 <= value <= GPUS_MAX:
+        raise refusal(f"from 0 to {GPUS_MAX} GPUs per node", value)
     return value, None
 
 
@@ -132,7 +146,7 @@ def _gpu_part(number: float, value: object) -> float:
 def _gpu_kind(value: str) -> tuple[float, str | None]:
     match = _GPU_KIND.match(value)
     if match is None or match["count"] is None:
-        turned = re.fullmatch(r"([0-9]{1,4})\s*[:x* ]\s*([A-Za-z][A-Za-z0-9_.-]*)", value)
+        turned = re.fullmatch(r"([0-9]{1,4})(?:\s+|\s*[:x*]\s*)([A-Za-z][A-Za-z0-9_.-]*)", value)
         suggestion = f"{value}:1" if match else f"{turned[2]}:{turned[1]}" if turned else None
         if re.fullmatch("[0-9]{1,4}", value):
             raise refusal(_GPUS_EXPECTED + " (a number without quotes)", value, value)
@@ -140,8 +154,8 @@ def _gpu_kind(value: str) -> tuple[float, str | None]:
     if "." in match["count"]:
         return _gpu_part(float(match["count"]), value), match["kind"].lower()
     count = int(match["count"])
-    if not 1 <= count <= _GPUS_MAX:
-        raise refusal(f"from 1 to {_GPUS_MAX} GPUs of a kind per node", value)
+    if not 1 <= count <= GPUS_MAX:
+        raise refusal(f"from 1 to {GPUS_MAX} GPUs of a kind per node", value)
     return count, match["kind"].lower()
 
 
@@ -178,7 +192,9 @@ def duration_s(value: object) -> float:
     """`1h30m` → seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise refusal(_DURATION_EXAMPLE, value)
-    seconds = float(value) if isinstance(value, int | float) else _seconds(value)
+    if not isinstance(value, str) and not is_number(value):
+        raise refusal("a duration of at most 10 years", value)
+    seconds = _seconds(value) if isinstance(value, str) else float(value)
     if not (math.isfinite(seconds) and 0 < seconds <= _DURATION_MAX_S):
         raise refusal("a duration greater than 0 and of at most 10 years", value)
     return seconds
@@ -222,28 +238,41 @@ def valid_name(text: str) -> str:
     return kept if NAME.match(kept) else ""
 
 
-def text(value: object, expected: str = "a text") -> str:
-    """A string that is not blank."""
+def text(value: object, expected: str = "a text", most: int = TEXT_MAX) -> str:
+    """A string that is not blank, of at most so many characters."""
     if not isinstance(value, str):
         quoted = isinstance(value, bool | int | float)
         raise refusal(expected + (" in quotes" if quoted else ""), value)
     if not value.strip():
         raise refusal(expected, value, message=f"expected {expected}, got an empty one")
+    return _short(value, expected, most)
+
+
+def _short(value: str, expected: str, most: int) -> str:
+    if len(value) > most:
+        raise refusal(expected, value, message=f"expected {expected} of at most {most:,} characters, got {len(value):,}")
     return value
+
+
+def label(name: str) -> str:
+    """The name of a parameter or a tag."""
+    return _short(name, "a name", NAME_MAX)
 
 
 def command(value: object) -> str | tuple[str, ...]:
     """A line for bash, or a list of arguments."""
     expected = "a command such as 'python train.py', or a list of its arguments"
     if isinstance(value, str):
-        return text(value, expected)
+        return text(value, expected, COMMAND_MAX)
     if isinstance(value, bool):
         raise refusal(expected, value, message=f"expected {expected}, got {describe(value)}; write it in quotes")
     if not isinstance(value, list | tuple):
         raise refusal(expected, value)
     if not value or (isinstance(value[0], str) and not value[0].strip()):
         raise refusal(expected, value, message=f"expected {expected}, got an empty one")
-    return tuple(argument(part) for part in value)
+    found = tuple(argument(part) for part in value)
+    _short("".join(found), expected, COMMAND_MAX)
+    return found
 
 
 def argument(value: object) -> str:
@@ -254,7 +283,7 @@ def argument(value: object) -> str:
         return repr(value)
     if not isinstance(value, str):
         raise refusal("a text or a number", value)
-    return value
+    return _short(value, "a text", COMMAND_MAX)
 
 
 def param(value: object) -> Any:
@@ -263,14 +292,16 @@ def param(value: object) -> Any:
         raise refusal("a finite number, or a text in quotes", value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise refusal("a number of at most 64 bits, or a text in quotes", value)
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str):
+        return _short(value, "a text", PARAM_MAX)
+    if value is None or isinstance(value, int | float):
         return value
     raise refusal("a text, a number, true, false or null", value)
 
 
 def glob(value: object, what: str) -> str:
     """A relative glob that stays in the work directory and is not all of it."""
-    written = text(value, what)
+    written = text(value, what, GLOB_MAX)
     if written.startswith(("/", "~")):
         raise refusal(what + ", relative to the work directory", value)
     if ".." in written.split("/"):
@@ -307,17 +338,19 @@ def metrics_pattern(value: object) -> str:
     """A regular expression with a named group besides `step`."""
     expected = r"a regular expression with named groups such as 'step (?P<step>\d+): loss (?P<loss>[\d.]+)'"
     pattern = text(value, expected)
-    if len(pattern) > _PATTERN_MAX:
-        raise refusal(f"at most {_PATTERN_MAX:,} characters", value)
-    try:
-        groups = re.compile(pattern).groupindex
-    except (re.error, OverflowError, RecursionError) as error:
-        other_dialect = re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", pattern)
-        suggestion = other_dialect if other_dialect != pattern else None
-        raise refusal(expected, value, suggestion, f"not a regular expression: {error}") from error
-    if not set(groups) - {"step"}:
-        raise refusal(expected, value, message="no named group besides 'step': nothing to record; expected " + expected)
+    if (why := _why_not(pattern)) is not None:
+        raise refusal(expected, value, message=why)
     return pattern
+
+
+@lru_cache(maxsize=256)  # of a batch's jobs each asks, most with the same pattern
+def _why_not(pattern: str) -> str | None:
+    """Why a pattern of metrics is refused; None when it is not."""
+    try:
+        groups = compiled(pattern).groupindex
+    except PatternError as error:
+        return f"this pattern cannot be used: {error}"
+    return None if set(groups) - {"step"} else "no named group besides 'step': nothing to record; name one: (?P<loss>…)"
 
 
 def choice(value: object, choices: tuple[str, ...]) -> str:

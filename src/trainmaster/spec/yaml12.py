@@ -23,6 +23,7 @@ _FAULTS_MAX = 1000  # gathered; far more than are told
 _NAME_SHOWN = 60  # characters of a name in a path
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAG = "tag:yaml.org,2002:"
+_NAME_SHOWN = 80  # characters of a tag or an anchor in a message
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _MEANT = {  # what the parser says, and what is mostly behind it
@@ -194,11 +195,12 @@ class _Composer:
         return children
 
     def _alias(self, event: Any, place: Place) -> _Node:
+        name = event.anchor[:_NAME_SHOWN]
         if event.anchor not in self._anchors:
-            raise _unreadable(self._file, place, f"the alias *{event.anchor} has no anchor &{event.anchor} before it")
+            raise _unreadable(self._file, place, f"the alias *{name} has no anchor &{name} before it")
         node = self._anchors[event.anchor]
         if node is None:
-            raise _unreadable(self._file, place, f"the alias *{event.anchor} lies inside what it stands for")
+            raise _unreadable(self._file, place, f"the alias *{name} lies inside what it stands for")
         return node
 
     def _check_tag(self, tag: str | None, kind: str, place: Place) -> None:
@@ -222,7 +224,7 @@ class _Composer:
 
 
 def _short(tag: str | None) -> str:
-    return (tag or "").replace(_TAG, "!!")
+    return (tag or "").replace(_TAG, "!!")[:_NAME_SHOWN]
 
 
 def _is_tagged(tag: str, value: object) -> bool:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 from sqlalchemy.types import String
 
-from trainmaster.errors import DiskFullError, OperationError
+from trainmaster.errors import DamagedError, DiskFullError, OperationError
 from trainmaster.store import schema
 from trainmaster.wire import failpoint
 
@@ -178,7 +178,10 @@ def translated(path: Path) -> Iterator[None]:
                 f"no space left for {path}: nothing was written",
                 hint=f"free some space on the disk of {path.parent}; what was accepted before is safe",
             ) from error
-        raise OperationError(f"{path}: {cause}", hint="`tm doctor` checks the files of the server") from error
+        if getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            hint = "`tm doctor` checks every file; bring a backup back with tm restore"
+            raise DamagedError(f"{path} is damaged: {cause}", hint) from error
+        raise OperationError(f"{path}: {cause}", hint="`tm doctor` checks every file of the server") from error
 
 
 def _disk_is_full(error: sqlite3.DatabaseError, directory: Path) -> bool:

@@ -2,15 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, func, insert, select, union_all
 
+from trainmaster.lifecycle.dates import moved_attempt
+from trainmaster.model.events import ClockSet
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Node
-from trainmaster.ports.store import JobQuery, Live, NewEvent, Recorded, forgotten
+from trainmaster.ports.store import JobQuery, Live, NewEvent, Recorded, Unread, forgotten
+from trainmaster.reserve import nothing, persistently
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.engine import Database, upsert
@@ -19,6 +22,7 @@ from trainmaster.store.ledger import LedgerReader, read_balances, write_ledger
 from trainmaster.store.record import RecordReader, read_rules, write_record
 
 GENESIS = "0" * 64
+Encoded = tuple[str | None, int | None, str, str]  # job, attempt, type, data
 
 _event, _job, _attempt, _node, _head = schema.event, schema.job, schema.attempt, schema.node, schema.head
 _over = schema.over
@@ -58,10 +62,12 @@ def chain_hash(previous: str, row: ChainRow) -> str:
 
 
 class SqlEventStore(JobFinder, RecordReader, LedgerReader):
-    """`trainmaster.ports.store.EventStore` and `JobIndex`. Raises: OperationError when the file cannot be used."""
+    """`trainmaster.ports.store.EventStore`, `trainmaster.ports.index.JobIndex`. Raises: OperationError for an unusable file."""
 
-    def __init__(self, path: Path, read_only: bool = False) -> None:
+    def __init__(self, path: Path, read_only: bool = False, release: Callable[[], bool] = nothing) -> None:
+        """`release`: on a full disk, makes some room for the log, or says that there is none."""
         super().__init__(Database("events", path, read_only))
+        self._release = release
 
     def close(self) -> None:
         """Close the file."""
@@ -73,33 +79,31 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         """See the port. Linear in what is given, whatever is in the log."""
         job_rows = [_job_row(job) for job in jobs.values()]
         attempts = [(new.job, new.ended) for new in events if new.ended is not None]
+        steps = [(new.job, new.event.by_s) for new in events if isinstance(new.event, ClockSet)]
         attempts += [(job.id, job.attempt) for job in jobs.values() if job.attempt is not None]
         attempt_rows = [{"job": job, "number": attempt.number, "data": dump(attempt)} for job, attempt in attempts]
         node_rows = [{"name": node.name, "data": dump(node)} for node in nodes]
         encoded = [(new.job, new.attempt, type(new.event).__name__, dump(new.event)) for new in events]
-        with self._database.writing("event") as connection:
-            head = _read_head(connection)
-            seq, last_hash, rows = head.last_seq, head.last_hash, []
-            for job, attempt, kind, data in encoded:
-                seq += 1
-                row = ChainRow(seq, float(now_s), job, attempt, kind, data, "")
-                last_hash = chain_hash(last_hash, row)
-                rows.append(row._replace(hash=last_hash)._asdict())
-            for statement, given in (
-                (insert(_event), rows),
-                (_UPSERT_JOB, job_rows),
-                (_UPSERT_ATTEMPT, attempt_rows),
-                (_UPSERT_NODE, node_rows),
-            ):
-                if given:
-                    connection.execute(statement, given)
-            _write_over(connection, events)
-            write_record(connection, enumerate(events, head.last_seq + 1))
-            write_ledger(connection, events)
-            last_now_s = max(float(now_s), head.last_now_s)
-            new_head = Head(seq, last_now_s, last_hash, inbox_cursor)
-            connection.execute(_UPSERT_HEAD, {"id": 1, **new_head._asdict()})
-        return seq
+        projections = ((_UPSERT_JOB, job_rows), (_UPSERT_ATTEMPT, attempt_rows), (_UPSERT_NODE, node_rows))
+
+        def write() -> int:
+            with self._database.writing("event") as connection:
+                head = _read_head(connection)
+                rows, last_hash = _chained(head, float(now_s), encoded)
+                for moved, by_s in steps:
+                    _move_attempts(connection, moved, by_s)
+                for statement, given in ((insert(_event), rows), *projections):
+                    if given:
+                        connection.execute(statement, given)
+                _write_over(connection, events)
+                write_record(connection, enumerate(events, head.last_seq + 1))
+                write_ledger(connection, events)
+                last_now_s = float(now_s) if steps else max(float(now_s), head.last_now_s)
+                new_head = Head(head.last_seq + len(rows), last_now_s, last_hash, inbox_cursor)
+                connection.execute(_UPSERT_HEAD, {"id": 1, **new_head._asdict()})
+            return new_head.last_seq
+
+        return persistently(write, self._release)
 
     def load_live(self) -> Live:
         """See the port. Linear in the jobs that are live, the nodes and the members of projects; of those over it reads few."""
@@ -138,6 +142,13 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             rows = connection.scalars(_page(query)).all()
         return [load(Job, data) for data in rows]
 
+    def changed_since(self, after_seq: int) -> list[Job]:
+        """See the port. Linear in the events behind `after_seq`."""
+        told = select(_event.c.job).where(_event.c.seq > after_seq, _event.c.job.is_not(None)).distinct()
+        with self._database.reading() as connection:
+            found = connection.scalars(select(_job.c.data).where(_job.c.id.in_(told))).all()
+        return [load(Job, data) for data in found]
+
     def attempts(self, job_id: str) -> list[Attempt]:
         """See the port."""
         with self._database.reading() as connection:
@@ -158,6 +169,10 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             for row in self.chain(after_seq, limit, job)
         ]
 
+    def told(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded | Unread]:
+        """See the port."""
+        return [_told(row) for row in self.chain(after_seq, limit, job)]
+
     def chain(self, after_seq: int, limit: int, job: str | None = None) -> list[ChainRow]:
         """Like `events`, without decoding: what `verify_chain` reads."""
         query = select(_event).where(_event.c.seq > after_seq).order_by(_event.c.seq).limit(limit)
@@ -166,15 +181,48 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         with self._database.reading() as connection:
             return [ChainRow(*row) for row in connection.execute(query)]
 
+    def dated_after(self, now_s: float) -> list[str]:
+        """See the port. Linear in the events that are so dated."""
+        last = select(_event.c.seq).where(_event.c.now_s <= now_s).order_by(_event.c.seq.desc()).limit(1).scalar_subquery()
+        query = select(_event.c.job).distinct().where(_event.c.seq > func.coalesce(last, 0), _event.c.job.is_not(None))
+        with self._database.reading() as connection:
+            return list(connection.scalars(query))
+
     def head(self) -> Head:
         """Where the log ends."""
         with self._database.reading() as connection:
             return _read_head(connection)
 
 
+def _chained(head: Head, now_s: float, encoded: Sequence[Encoded]) -> tuple[list[dict[str, object]], str]:
+    """Rows behind the head, and the hash of the last."""
+    seq, last_hash, rows = head.last_seq, head.last_hash, []
+    for job, attempt, kind, data in encoded:
+        seq += 1
+        row = ChainRow(seq, now_s, job, attempt, kind, data, "")
+        last_hash = chain_hash(last_hash, row)
+        rows.append(row._replace(hash=last_hash)._asdict())
+    return rows, last_hash
+
+
+def _told(row: ChainRow) -> Recorded | Unread:
+    try:
+        return Recorded(row.seq, row.now_s, row.job, row.attempt, load_event(row.type, row.data), row.hash)
+    except ValueError as error:
+        return Unread(row.seq, row.now_s, row.job, row.attempt, row.type, str(error).splitlines()[0])
+
+
 def _read_head(connection: Connection) -> Head:
     row = connection.execute(_SELECT_HEAD).one_or_none()
     return Head(0, 0.0, GENESIS, 0) if row is None else Head(*row)
+
+
+def _move_attempts(connection: Connection, job: str | None, by_s: float) -> None:
+    """The clock was set: attempts that are over move with their job; the last one comes with it."""
+    rows = connection.execute(select(_attempt).where(_attempt.c.job == job)).all()
+    moved = [{"job": row.job, "number": row.number, "data": dump(moved_attempt(load(Attempt, row.data), by_s))} for row in rows]
+    if moved:
+        connection.execute(_UPSERT_ATTEMPT, moved)
 
 
 def _read_nodes(connection: Connection) -> list[Node]:
@@ -211,7 +259,7 @@ def _job_row(job: Job) -> dict[str, object]:
         "experiment": job.spec.experiment,
         "name": job.spec.name,
         "state": job.state.value,
-        "live": not job.state.ended or bool(job.deleting),
+        "live": not job.state.ended or bool(job.deleting) or bool(job.clearing),
         "data": dump(job),
     }
 

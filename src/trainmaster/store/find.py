@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, bindparam, func, select
 
 from trainmaster.errors import ConflictError, NotFoundError, UsageError
 from trainmaster.model.job import State
@@ -14,32 +14,45 @@ from trainmaster.store.engine import Database
 LAST, LAST_FAILED = "@last", "@last-failed"
 
 _LISTED = 5  # ids named in an error
+_ASKED = 500  # ids in one question
 _RECENT = 200  # newest jobs among which a slip of the pen is looked for
 _BEYOND = "\U0010ffff"  # sorts after every character of an id
 
 _job = schema.job
+# Built once: a request may name thousands of jobs, and building a query takes longer than running it.
+_NEWEST = select(_job.c.id).order_by(_job.c.seq.desc()).limit(1)
+_BY_ID = select(_job.c.id).where(_job.c.id == bindparam("wanted")).limit(1)
+_BY_NAME = _NEWEST.where(_job.c.name == bindparam("wanted"))
+_BY_STATE = _NEWEST.where(_job.c.state == bindparam("wanted"))
+_BEGINNING = (
+    select(_job.c.id)
+    .where(_job.c.id >= bindparam("wanted"), _job.c.id < bindparam("beyond"))
+    .order_by(_job.c.id)
+    .limit(_LISTED + 1)
+)
 
 
 class JobFinder:
-    """The reading that needs no decoding: `trainmaster.ports.store.JobIndex`."""
+    """The reading that needs no decoding: `trainmaster.ports.index.JobIndex`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def resolve(self, ref: str, waiting: Sequence[tuple[str, str]] = ()) -> str:
+    def resolve(self, ref: str, waiting: Sequence[tuple[str, str]] = (), near: bool = True) -> str:
         """The id that `ref` means: an id, a job's name (the newest of it), the only id that begins so, `@last`, `@last-failed`.
 
         `waiting` are (id, name) of jobs accepted and not yet taken up, in order of submission: newer than all others.
-        Raises: NotFoundError naming the nearest ids, ConflictError when several ids begin so, UsageError for another `@`.
+        `near`: name the nearest ids where there is none.
+        Raises: NotFoundError, ConflictError when several ids begin so, UsageError for another `@`.
         """
         newest_first = list(reversed(waiting))
         with self._database.reading() as connection:
             if ref.startswith("@"):
                 return _resolve_special(connection, ref, newest_first)
-            if any(job_id == ref for job_id, _ in newest_first) or _first(connection, _ids().where(_job.c.id == ref)):
+            if any(job_id == ref for job_id, _ in newest_first) or _first(connection, _BY_ID, ref):
                 return ref
             of_name = [job_id for job_id, name in newest_first if name == ref]
-            named = of_name[0] if of_name else _first(connection, _newest().where(_job.c.name == ref))
+            named = of_name[0] if of_name else _first(connection, _BY_NAME, ref)
             if named is not None:
                 return named
             beginning = [job_id for job_id, _ in newest_first if ref and job_id.startswith(ref)]
@@ -50,7 +63,15 @@ class JobFinder:
                 raise ConflictError(
                     f"{ref!r} could be {_listing(list(dict.fromkeys(beginning)))}", hint="give more of the id, or all of it"
                 )
-            raise _not_found(connection, ref, newest_first)
+            raise _not_found(connection, ref, newest_first if near else None)
+
+    def known(self, ids: Sequence[str]) -> set[str]:
+        """Those of `ids` that are jobs' whole ids."""
+        found: set[str] = set()
+        with self._database.reading() as connection:
+            for at in range(0, len(ids), _ASKED):
+                found.update(connection.scalars(select(_job.c.id).where(_job.c.id.in_(ids[at : at + _ASKED]))))
+        return found
 
     def live_counts(self) -> dict[State, int]:
         """How many jobs are in each state that is not over; every such state is there."""
@@ -67,22 +88,13 @@ class JobFinder:
             return {row[0]: row[1] for row in connection.execute(query)}
 
 
-def _ids() -> Select[Any]:
-    return select(_job.c.id)
-
-
-def _newest() -> Select[Any]:
-    return _ids().order_by(_job.c.seq.desc())
-
-
-def _first(connection: Connection, query: Select[Any]) -> str | None:
-    found: str | None = connection.scalar(query.limit(1))
+def _first(connection: Connection, query: Select[Any], wanted: str | None = None) -> str | None:
+    found: str | None = connection.scalar(query, {} if wanted is None else {"wanted": wanted})
     return found
 
 
 def _beginning(connection: Connection, prefix: str) -> list[str]:
-    query = _ids().where(_job.c.id >= prefix, _job.c.id < prefix + _BEYOND).order_by(_job.c.id).limit(_LISTED + 1)
-    return list(connection.scalars(query))
+    return list(connection.scalars(_BEGINNING, {"wanted": prefix, "beyond": prefix + _BEYOND}))
 
 
 def _listing(ids: list[str]) -> str:
@@ -92,10 +104,10 @@ def _listing(ids: list[str]) -> str:
 
 def _resolve_special(connection: Connection, ref: str, newest_first: list[tuple[str, str]]) -> str:
     if ref == LAST:
-        found = newest_first[0][0] if newest_first else _first(connection, _newest())
+        found = newest_first[0][0] if newest_first else _first(connection, _NEWEST)
         missing = "there are no jobs yet"
     elif ref == LAST_FAILED:
-        found = _first(connection, _newest().where(_job.c.state == State.FAILED.value))
+        found = _first(connection, _BY_STATE, State.FAILED.value)
         missing = "no job has failed"
     else:
         raise UsageError(f"{ref!r} is no reference to a job", hint=f"write {LAST}, {LAST_FAILED}, an id, or a name")
@@ -104,9 +116,12 @@ def _resolve_special(connection: Connection, ref: str, newest_first: list[tuple[
     return found
 
 
-def _not_found(connection: Connection, ref: str, newest_first: list[tuple[str, str]]) -> NotFoundError:
+def _not_found(connection: Connection, ref: str, newest_first: list[tuple[str, str]] | None) -> NotFoundError:
+    """`newest_first`: the jobs of which the newest are looked at for what was meant; None: it is not looked for."""
+    if newest_first is None:
+        return NotFoundError(f"there is no job {ref!r}", hint="`tm ps --all` lists all jobs")
     recent = connection.execute(select(_job.c.id, _job.c.name).order_by(_job.c.seq.desc()).limit(_RECENT)).all()
-    known = {word: None for job_id, name in [*newest_first, *recent] for word in (job_id, name)}
+    known = {word: None for job_id, name in [*newest_first[:_RECENT], *recent] for word in (job_id, name)}
     near = difflib.get_close_matches(ref, list(known), n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "`tm ps --all` lists all jobs"
     return NotFoundError(f"there is no job {ref!r}", hint=hint)

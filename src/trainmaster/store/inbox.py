@@ -1,26 +1,38 @@
 """Commands and reports that were accepted: written by the api, drained by control."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select
 
-from trainmaster.model.commands import AgentReport, Command, ConfigureCluster, SetNodeState, SubmitJob, Unreadable
+from trainmaster.errors import ConflictError
+from trainmaster.model.commands import (
+    AgentReport,
+    Command,
+    ConfigureCluster,
+    SetNodeState,
+    SubmitJob,
+    Unreadable,
+    ends_something,
+)
 from trainmaster.model.ids import AgentKey, job_id
 from trainmaster.ports.store import InboxRow, NewRow
+from trainmaster.reserve import nothing, persistently
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load_command
 from trainmaster.store.engine import Database, upsert
 
 COMMANDS_KEPT_S = 7 * 24 * 3600.0
 
+_FRESH_MAX = 20_000  # commands
 _KEYS_PER_QUERY = 500  # SQLite takes 32,766 variables; short statements are found again in the cache
 _ROWS = ""  # the counter of the rows themselves; no experiment is called so
 
-_inbox, _counter = schema.inbox, schema.counter
+_inbox, _counter, _answer = schema.inbox, schema.counter, schema.answer
 _ALL = (_inbox.c.seq, _inbox.c.key, _inbox.c.job, _inbox.c.received_s, _inbox.c.type, _inbox.c.data)
 _SET_COUNTER = upsert(_counter, ["name"])
 _DRAIN = select(*_ALL).where(_inbox.c.seq > bindparam("after")).order_by(_inbox.c.seq).limit(bindparam("most"))
@@ -29,8 +41,11 @@ _DRAIN = select(*_ALL).where(_inbox.c.seq > bindparam("after")).order_by(_inbox.
 class SqlInbox:
     """`trainmaster.ports.store.Inbox`. Raises: OperationError when the file cannot be used."""
 
-    def __init__(self, path: Path, read_only: bool = False) -> None:
+    def __init__(self, path: Path, read_only: bool = False, release: Callable[[], bool] = nothing) -> None:
+        """`release`: on a full disk, makes some room for commands that end something, or says that there is none."""
+        self._release = release
         self._database = Database("inbox", path, read_only)
+        self._fresh: dict[int, Command | Unreadable] = {}  # accepted here and not asked for yet: a batch need not be decoded
 
     def close(self) -> None:
         """Close the file."""
@@ -40,13 +55,18 @@ class SqlInbox:
         """See the port. A row without a job (a node's state) answers with an empty id."""
         if not rows:
             return []
+        ending = all(ends_something(row.command) for row in rows)
+        return persistently(lambda: self._accept(rows), self._release if ending else nothing)
+
+    def _accept(self, rows: Sequence[NewRow]) -> list[str]:
         with self._database.writing("inbox") as connection:
             known = _jobs_of_keys(connection, [row.key for row in rows])
+            known |= _answered(connection, _asked(rows))
             new = {row.key: row for row in reversed(rows) if row.key not in known}  # of equal keys the first counts
             new = {row.key: new[row.key] for row in rows if row.key in new}
             drawn = Counter(_experiment(row) for row in new.values() if isinstance(row.command, SubmitJob))
             next_number = _draw(connection, {_ROWS: len(new), **drawn}) if new else {}
-            values = []
+            values, fresh, kept = [], dict[int, Command | Unreadable](), list[dict[str, object]]()
             for row in new.values():
                 command = row.command
                 if isinstance(command, SubmitJob):
@@ -55,10 +75,24 @@ class SqlInbox:
                     next_number[experiment] += 1
                 known[row.key] = _job_of(command)
                 values.append(_values(row, command, next_number[_ROWS]))
+                if row.asked is not None:
+                    kept.append({"key": _short(row.key), "asked": row.asked, "job": _job_of(command)})
+                if not isinstance(command, AgentReport):
+                    fresh[next_number[_ROWS]] = command
                 next_number[_ROWS] += 1
             if values:
                 connection.execute(insert(_inbox), values)
+            if kept:
+                connection.execute(insert(_answer), kept)
+        if len(self._fresh) + len(fresh) > _FRESH_MAX:
+            self._fresh = {}
+        self._fresh |= fresh
         return [known[row.key] for row in rows]
+
+    def answered(self, asked: Mapping[str, bytes]) -> dict[str, str]:
+        """See the port."""
+        with self._database.reading() as connection:
+            return _answered(connection, asked)
 
     def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
         """See the port."""
@@ -71,7 +105,13 @@ class SqlInbox:
         if job is not None:
             query = query.where(_inbox.c.job == job)
         with self._database.reading() as connection:
-            return [row for row in _rows(connection, query) if not isinstance(row.command, Unreadable)]
+            found = connection.execute(query).all()
+        fresh = self._fresh  # a writer may put another in its place meanwhile
+        rows = [
+            InboxRow(seq, key, of_job, received_s, fresh.pop(seq) if seq in fresh else _command(kind, data))
+            for seq, key, of_job, received_s, kind, data in found
+        ]
+        return [row for row in rows if not isinstance(row.command, Unreadable)]
 
     def trim(self, taken_seq: int, now_s: float) -> None:
         """See the port."""
@@ -147,6 +187,37 @@ def _jobs_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, str]
         for key, job in connection.execute(select(_inbox.c.key, _inbox.c.job).where(_inbox.c.key.in_(part))):
             found[key] = job
     return found
+
+
+def _short(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()[:16]
+
+
+def _asked(rows: Sequence[NewRow]) -> dict[str, bytes]:
+    """What is asked for under each key. Raises: ConflictError where two rows ask for different things under one."""
+    found: dict[str, bytes] = {}
+    for row in rows:
+        if row.asked is not None and found.setdefault(row.key, row.asked) != row.asked:
+            raise _reused("another request that came with it")
+    return found
+
+
+def _answered(connection: Connection, asked: Mapping[str, bytes]) -> dict[str, str]:
+    """See `Inbox.answered`."""
+    found: dict[str, str] = {}
+    keys = {_short(key): key for key in asked}
+    shorts = list(keys)
+    for start in range(0, len(shorts), _KEYS_PER_QUERY):
+        part = shorts[start : start + _KEYS_PER_QUERY]
+        for short, before, job in connection.execute(select(_answer).where(_answer.c.key.in_(part))):
+            if before is not None and before != asked[keys[short]]:
+                raise _reused(f"another request, which made {job}")
+            found[keys[short]] = job
+    return found
+
+
+def _reused(by: str) -> ConflictError:
+    return ConflictError(f"this Idempotency-Key was used for {by}", "another request needs another key")
 
 
 def _read_counters(connection: Connection, names: Sequence[str]) -> dict[str, int]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, bindparam, cast, select, update
+from sqlalchemy import BigInteger, Connection, Select, bindparam, case, cast, select, update
 
-from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Payer, Rate, Repeated
+from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Moved, Payer, Rate, Repeated
 from trainmaster.ports.store import MS_MAX, ChargeQuery, NewEvent
 from trainmaster.store import schema
 from trainmaster.store.engine import Database, upsert
@@ -21,6 +21,7 @@ _COLUMNS = (
     _charge.c.pool, _charge.c.gpu_milli, _charge.c.cpu_milli, _charge.c.price, _charge.c.currency,
 )  # fmt: skip
 _BEGUN = cast(bindparam("at_ms"), BigInteger)
+_BY = cast(bindparam("by_ms"), BigInteger)
 _CLOSE = (
     update(_charge)
     .where(_charge.c.job == bindparam("of_job"), _charge.c.attempt == bindparam("of_attempt"))
@@ -37,6 +38,15 @@ _LOSE_REST = (
     .where(_charge.c.job == bindparam("of_job"), _charge.c.attempt == bindparam("kept"))
     .where((_charge.c.lost_from_ms.is_(None)) | (_charge.c.lost_from_ms > _BEGUN))
     .values(lost_from_ms=_BEGUN)
+)
+_MOVE = (
+    update(_charge)
+    .where(_charge.c.job == bindparam("of_job"))
+    .values(
+        from_ms=_charge.c.from_ms + _BY,
+        until_ms=case((_charge.c.until_ms == MS_MAX, MS_MAX), else_=_charge.c.until_ms + _BY),
+        lost_from_ms=_charge.c.lost_from_ms + _BY,
+    )
 )
 
 
@@ -80,6 +90,8 @@ def _write(connection: Connection, entry: Entry) -> None:
         case Repeated(job, by, kept, at_ms):
             connection.execute(_LOSE_ALL, {"of_job": job, "kept": kept, "by": by})
             connection.execute(_LOSE_REST, {"of_job": job, "kept": kept, "at_ms": at_ms})
+        case Moved(job, by_ms):
+            connection.execute(_MOVE, {"of_job": job, "by_ms": by_ms})
         case Balance():
             values = {**entry._asdict(), "project": storable(entry.project), "member": storable(entry.member)}
             connection.execute(_UPSERT_BALANCE, values)

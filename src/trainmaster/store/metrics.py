@@ -6,16 +6,23 @@ table of their own, numbered in the order in which they came.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Select, delete, func, insert, select
 
+from trainmaster.errors import DamagedError
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import HeartbeatRow, MetricPoint
 from trainmaster.store import schema
+from trainmaster.store.arrivals import Arrivals, Placed, forget
 from trainmaster.store.curve import read_best, read_curve
 from trainmaster.store.engine import Database, upsert
+from trainmaster.store.identity import set_aside
+from trainmaster.store.thinning import Thinner
 
 _PER_QUERY = 500
 _STEP_MAX = 2**63 - 1
@@ -26,33 +33,67 @@ _latest, _fence, _heartbeat = schema.latest, schema.fence, schema.heartbeat
 
 _SET_FENCE = upsert(_fence, ["job"])
 _UPSERT_POINT = upsert(_point, ["series", "step"], where=lambda new: new.attempt >= _point.c.attempt, kept=["seq"])
-_UPSERT_HEARTBEAT = upsert(_heartbeat, ["key"], where=lambda new: new.time_s >= _heartbeat.c.time_s)
+_UPSERT_HEARTBEAT = upsert(_heartbeat, ["key"], where=lambda new: new.at_s >= _heartbeat.c.at_s)
 _UPSERT_LATEST = upsert(
     _latest,
     ["job", "name"],
     where=lambda new: (
         (new.attempt > _latest.c.attempt)
         | ((new.attempt == _latest.c.attempt) & (new.rank < _latest.c.rank))
-        | ((new.attempt == _latest.c.attempt) & (new.rank == _latest.c.rank) & (new.time_s >= _latest.c.time_s))
+        | ((new.attempt == _latest.c.attempt) & (new.rank == _latest.c.rank))  # it came later, whatever the dates say
     ),
 )
 
 SeriesKey = tuple[str, str, int]  # job, name, rank
+M = TypeVar("M", bound=Callable[..., Any])
 
 
-class SqlMetricStore:
-    """`trainmaster.ports.store.MetricStore`. Raises: OperationError when the file cannot be used."""
+def _surviving(method: M) -> M:
+    """On a damaged file the writer's method goes on with a new one, the damaged one set aside: jobs must not wait for it."""
+
+    @wraps(method)
+    def call(self: "SqlMetricStore", *args: Any, **kwargs: Any) -> Any:
+        database = self._database
+        try:
+            return method(self, *args, **kwargs)
+        except DamagedError as error:
+            if database.read_only:
+                raise
+            self._renew(database, error)
+            return method(self, *args, **kwargs)
+
+    return cast(M, call)
+
+
+class SqlMetricStore(Thinner):
+    """`trainmaster.ports.store.MetricStore`. A damaged file is set aside, which is told, and an empty one begun.
+
+    Raises: OperationError when the file cannot be used.
+    """
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
         self._database = Database("metrics", path, read_only)
         self._ids: dict[SeriesKey, int] = {}
+        self._renewing = threading.Lock()
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
 
+    def _renew(self, damaged: Database, error: DamagedError) -> None:
+        with self._renewing:
+            if self._database is damaged:  # no other thread was faster
+                damaged.close()
+                set_aside(damaged.path, "metrics", error)
+                self._ids = {}
+                self._database = Database("metrics", damaged.path)
+
+    @_surviving
     def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
-        """See the port. A heartbeat below the fence is dropped and not counted; a step beyond 64 bits is refused."""
+        """See the port. What a group holds twice is stored once.
+
+        A heartbeat below the fence is dropped and not counted; a step beyond 64 bits is refused.
+        """
         if not points and not heartbeats:
             return 0
         beats = [(AgentKey.parse(beat.key), beat) for beat in heartbeats]
@@ -60,29 +101,38 @@ class SqlMetricStore:
             jobs = {point.job for point in points} | {key.job for key, _ in beats}
             before = _read_fences(connection, jobs)
             fences = dict(before)
-            accepted = []
+            arrivals, placed, refused = Arrivals(connection, points, beats), list[Placed](), 0
+            for key, beat in beats:
+                arrivals.hear(key, beat)
             for point in points:
                 if point.attempt >= fences.get(point.job, 0) and _fits(point.step):
                     fences[point.job] = point.attempt
-                    accepted.append(point)
+                    new = arrivals.place(point)
+                    if new is not None:
+                        placed.append(new)
+                else:
+                    refused += 1
             live_beats = []
             for key, beat in beats:
                 if key.attempt >= fences.get(key.job, 0):
                     fences[key.job] = key.attempt
                     live_beats.append((key, beat))
             _raise_fences(connection, {job: number for job, number in fences.items() if number != before.get(job)})
-            ids = self._series_ids(connection, {(point.job, point.name, point.rank) for point in accepted})
-            _write_points(connection, accepted, ids)
+            ids = self._series_ids(connection, {(point.job, point.name, point.rank) for point, _ in placed})
+            _write_points(connection, placed, ids)
+            arrivals.write(connection)
             _write_heartbeats(connection, live_beats)
         self._remember(ids)
-        return len(points) - len(accepted)
+        return refused
 
+    @_surviving
     def raise_fence(self, job: str, attempt: int) -> None:
         """See the port. Never lowers it."""
         with self._database.writing() as connection:
             if _read_fences(connection, {job}).get(job, 0) < attempt:
                 _raise_fences(connection, {job: attempt})
 
+    @_surviving
     def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
         """See the port. A curve that has no steps at all is numbered 0, 1, … in the order of its points.
 
@@ -95,6 +145,7 @@ class SqlMetricStore:
                 return []
             return read_curve(connection, _point, series, limit) or read_curve(connection, _unstepped, series, limit)
 
+    @_surviving
     def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
         """See the port. Linear in the points of that one series."""
         with self._database.reading() as connection:
@@ -103,6 +154,7 @@ class SqlMetricStore:
                 return None
             return read_best(connection, _point, series, largest) or read_best(connection, _unstepped, series, largest)
 
+    @_surviving
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
         """See the port. Of the lowest rank that has the metric in its job's newest attempt; jobs without one are left out."""
         found: dict[str, dict[str, tuple[int | None, float, float]]] = {}
@@ -114,12 +166,12 @@ class SqlMetricStore:
                     found.setdefault(job, {})[name] = (step, math.nan if value is None else value, time_s)
         return found
 
+    @_surviving
     def heartbeats(self, job: str) -> list[HeartbeatRow]:
         """See the port. By node index; the fence says which attempt is the current one."""
         current = select(_fence.c.attempt).where(_fence.c.job == job).scalar_subquery()
-        query = select(
-            _heartbeat.c.key, _heartbeat.c.time_s, _heartbeat.c.step, _heartbeat.c.memory_bytes, _heartbeat.c.cpu_s
-        ).where(_heartbeat.c.job == job, _heartbeat.c.attempt == current)
+        columns = (_heartbeat.c.key, _heartbeat.c.time_s, _heartbeat.c.step, _heartbeat.c.memory_bytes, _heartbeat.c.cpu_s)
+        query = select(*columns, _heartbeat.c.at_s).where(_heartbeat.c.job == job, _heartbeat.c.attempt == current)
         with self._database.reading() as connection:
             rows = [HeartbeatRow(*row) for row in connection.execute(query)]
         return sorted(rows, key=lambda row: AgentKey.parse(row.key).node_index)
@@ -168,6 +220,7 @@ def _raise_fences(connection: Connection, raised: dict[str, int]) -> None:
         connection.execute(_SET_FENCE, [{"job": job, "attempt": attempt} for job, attempt in raised.items()])
     for job, attempt in raised.items():
         connection.execute(delete(_heartbeat).where(_heartbeat.c.job == job, _heartbeat.c.attempt < attempt))
+        forget(connection, job, attempt)
 
 
 def _read_series(connection: Connection, keys: set[SeriesKey]) -> dict[SeriesKey, int]:
@@ -180,17 +233,17 @@ def _read_series(connection: Connection, keys: set[SeriesKey]) -> dict[SeriesKey
     return found
 
 
-def _write_points(connection: Connection, points: list[MetricPoint], ids: dict[SeriesKey, int]) -> None:
+def _write_points(connection: Connection, placed: list[Placed], ids: dict[SeriesKey, int]) -> None:
     stepped: list[dict[str, object]] = []
     unstepped: list[dict[str, object]] = []
-    latest: dict[tuple[str, str], MetricPoint] = {}
-    for seq, point in enumerate(points, read_last_seq(connection) + 1):
+    latest: dict[tuple[str, str], Placed] = {}
+    for seq, (point, time_s) in enumerate(placed, read_last_seq(connection) + 1):
         value = float(point.value)
         row: dict[str, object] = {
             "series": ids[point.job, point.name, point.rank],
             "attempt": point.attempt,
             "value": None if value != value else value,
-            "time_s": point.time_s,
+            "time_s": time_s,
             "seq": seq,
         }
         if point.step is None:
@@ -199,14 +252,14 @@ def _write_points(connection: Connection, points: list[MetricPoint], ids: dict[S
             row["step"] = point.step
             stepped.append(row)
         newest = latest.get((point.job, point.name))
-        if newest is None or _supersedes(point, newest):
-            latest[point.job, point.name] = point
+        if newest is None or _supersedes(point, newest.point):
+            latest[point.job, point.name] = Placed(point, time_s)
     if stepped:
         connection.execute(_UPSERT_POINT, stepped)
     if unstepped:
         _append_unstepped(connection, unstepped)
     if latest:
-        connection.execute(_UPSERT_LATEST, [_latest_row(point) for point in latest.values()])
+        connection.execute(_UPSERT_LATEST, [_latest_row(*newest) for newest in latest.values()])
 
 
 def read_last_seq(connection: Connection) -> int:
@@ -217,10 +270,10 @@ def read_last_seq(connection: Connection) -> int:
 
 def _supersedes(point: MetricPoint, other: MetricPoint) -> bool:
     """The same order as `_UPSERT_LATEST`'s condition."""
-    return (point.attempt, -point.rank, point.time_s) >= (other.attempt, -other.rank, other.time_s)
+    return (point.attempt, -point.rank) >= (other.attempt, -other.rank)
 
 
-def _latest_row(point: MetricPoint) -> dict[str, object]:
+def _latest_row(point: MetricPoint, time_s: float) -> dict[str, object]:
     return {
         "job": point.job,
         "name": point.name,
@@ -228,7 +281,7 @@ def _latest_row(point: MetricPoint) -> dict[str, object]:
         "attempt": point.attempt,
         "step": point.step,
         "value": None if math.isnan(point.value) else float(point.value),
-        "time_s": point.time_s,
+        "time_s": time_s,
     }
 
 
@@ -254,6 +307,7 @@ def _write_heartbeats(connection: Connection, beats: list[tuple[AgentKey, Heartb
             "step": beat.step if _fits(beat.step) else None,
             "memory_bytes": beat.memory_bytes,
             "cpu_s": beat.cpu_s,
+            "at_s": beat.at_s,
         }
         for key, beat in beats
     ]

@@ -1,4 +1,4 @@
-"""Bringing a home's three files to this version's tables; forward only.
+"""Bringing a home's three files to this version's tables, forward only, and seeing that they are of one home.
 
 A file that does not exist yet is made at once as it is at the head; Alembic is imported only when an older file is
 there, since its import alone costs more than all the rest (`docs/decisions/0002-three-stores.md`).
@@ -15,16 +15,21 @@ from sqlalchemy import Engine
 from trainmaster.home import Home
 from trainmaster.store import schema
 from trainmaster.store.engine import create_tables, open_engine, read_version, refuse_unknown_version, translated
+from trainmaster.store.identity import files, join, probe, refuse_lost
 
 
-def migrate(home: Home) -> None:
+def migrate(home: Home, server: str = "") -> None:
     """Make or bring up to date what `home` stores, one process at a time. Cheap when there is nothing to do.
 
-    Raises: OperationError when a newer version wrote a file (nothing is changed), DiskFullError.
+    `server` is the first part of the id of a home that has none yet. Raises: OperationError when a newer version wrote a
+    file, or files are lost or of another home (nothing is changed), DiskFullError.
     """
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(home.lock("migrate")):
-        migrate_files({"events": home.events_db, "inbox": home.inbox_db, "metrics": home.metrics_db})
+        absent = refuse_lost(home)
+        probe(home)
+        migrate_files(files(home))
+        join(home, absent, server)
 
 
 def migrate_files(paths: dict[str, Path]) -> None:

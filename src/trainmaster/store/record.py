@@ -49,7 +49,7 @@ class RecordReader:
         query = select(func.count(), func.coalesce(func.sum(_artifact.c.bytes), 0.0)).where(_artifact.c.job == job_id)
         with self._database.reading() as connection:
             files, size = connection.execute(query).one()
-        return ArtifactTotals(files, int(size))
+        return ArtifactTotals(files, int(min(size, _BYTES_MAX)))
 
     def children(self, job_id: str) -> list[str]:
         """See the port."""

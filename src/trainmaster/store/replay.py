@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from trainmaster.lifecycle.dates import moved_attempt as moved
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.events import ArtifactKept, ClusterConfigured, NodeSeen, NodeStateSet, Noted, Submitted
+from trainmaster.model.events import ArtifactKept, ClockSet, ClusterConfigured, NodeSeen, NodeStateSet, Noted, Submitted
 from trainmaster.model.job import Attempt, Job
-from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Repeated
+from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Moved, Repeated
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import ChargeQuery, JobQuery, Note, NoteQuery, Recorded, forgotten
 from trainmaster.store.events import GENESIS, ChainRow, Head, chain_hash
@@ -109,6 +110,8 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
             if job.state.ended and job.ran_s > 0 and before is not None and not before.state.ended:
                 over.append(job.id)
             jobs[recorded.job] = job
+            if isinstance(recorded.event, ClockSet) and job.id in attempts:
+                attempts[job.id] = {n: moved(one, recorded.event.by_s) for n, one in attempts[job.id].items()}
             if job.attempt is not None:
                 attempts.setdefault(job.id, {})[job.attempt.number] = job.attempt
         elif apply_node is not None and isinstance(recorded.event, NodeSeen | NodeStateSet):
@@ -180,7 +183,7 @@ class _Ledger:
                     self.of_job.setdefault(entry.job, []).append(key)
                 case Balance():
                     self.balances[entry.project, entry.member] = entry
-                case Closed() | Repeated():
+                case Closed() | Repeated() | Moved():
                     for key in self.of_job.get(entry.job, ()):
                         self.charges[key] = _entered(self.charges[key], entry)
 
@@ -196,7 +199,10 @@ class _Ledger:
         return found + _compare("balances", balances, store.balances())
 
 
-def _entered(charge: Charge, entry: Closed | Repeated) -> Charge:
+def _entered(charge: Charge, entry: Closed | Repeated | Moved) -> Charge:
+    if isinstance(entry, Moved):
+        until_ms, lost_ms = (None if at is None else at + entry.by_ms for at in (charge.until_ms, charge.lost_from_ms))
+        return charge._replace(from_ms=charge.from_ms + entry.by_ms, until_ms=until_ms, lost_from_ms=lost_ms)
     if isinstance(entry, Closed):
         return charge._replace(until_ms=entry.until_ms) if charge.attempt == entry.attempt else charge
     if entry.kept < charge.attempt < entry.by:

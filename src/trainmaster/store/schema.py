@@ -4,9 +4,9 @@ A change here needs a revision in `migrations/versions` that arrives at the same
 Values live as canonical JSON in `data`; the columns beside it are what is searched or counted, and nothing else.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")  # in order; the last is the head
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")  # in order; the last is the head
 HEAD = REVISIONS[-1]
 
 EVENTS = MetaData()
@@ -19,6 +19,17 @@ VERSION_TABLE = "alembic_version"
 
 # SQLite makes only the exact type INTEGER an alias of the row id; BIGINT would be a second index.
 _Seq = BigInteger().with_variant(Integer(), "sqlite")
+
+identity = {  # one row: the home that the file belongs to
+    store: Table(
+        "identity",
+        tables,
+        Column("id", Integer, primary_key=True, autoincrement=False),
+        Column("home", Text, nullable=False),
+    )
+    for store, tables in STORES.items()
+    if store != "mirror"
+}
 
 event = Table(
     "event",
@@ -174,11 +185,31 @@ inbox = Table(
     Index("inbox_age", "received_s"),
 )
 
+answer = Table(  # which job a key made; kept for ever, some 60 bytes each, since asking again never makes a second job
+    "answer",
+    INBOX,
+    Column("key", LargeBinary, primary_key=True, nullable=False),  # the first 16 bytes of its SHA-256
+    Column("asked", LargeBinary),  # of what was asked, likewise; null: by a version that did not keep it
+    Column("job", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 counter = Table(
     "counter",
     INBOX,
     Column("name", Text, primary_key=True),  # an experiment, or "" for the rows of the inbox themselves
     Column("last", BigInteger, nullable=False),
+)
+
+token = Table(  # of a person; nobody can tell the token itself from its SHA-256
+    "token",
+    INBOX,
+    Column("name", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("created_s", Float(53), nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("expires_s", Float(53)),  # null: never
 )
 
 series = Table(
@@ -248,7 +279,19 @@ heartbeat = Table(
     Column("step", BigInteger),
     Column("memory_bytes", BigInteger, nullable=False),
     Column("cpu_s", Float(53), nullable=False),
+    Column("at_s", Float(53), nullable=False, server_default="0"),
     Index("heartbeat_of_job", "job", "attempt"),
+)
+
+arrival = Table(  # how far the points of each agent are stored; of the newest attempt of each job alone
+    "arrival",
+    METRICS,
+    Column("job", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("node_index", Integer, primary_key=True, autoincrement=False),
+    Column("n", BigInteger, nullable=False),  # the highest number stored
+    Column("origin_s", Float(53)),  # seconds since the epoch at the 0 of the agent's clock; null: not known yet
+    sqlite_with_rowid=False,
 )
 
 cursor = Table(  # how far one tracker has followed

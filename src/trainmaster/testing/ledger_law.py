@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from math import inf, isclose, log
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.events import AttemptEnded, CheckpointStaged, ClusterConfigured, NodeStarted, Placed, Submitted
+from trainmaster.model.events import (
+    AttemptEnded,
+    CheckpointStaged,
+    ClockSet,
+    ClusterConfigured,
+    NodeStarted,
+    Placed,
+    Submitted,
+)
 from trainmaster.model.ledger import Charge
 from trainmaster.ports.store import ChargeQuery, EventStore, Recorded
 
@@ -14,14 +22,21 @@ Attempt = tuple[str, int]
 
 @dataclass(slots=True)
 class _Told:
-    """One attempt, as its events tell it. Times are those of the events, to the millisecond."""
+    """One attempt, as its events tell it. Times are those of the events, to the millisecond, moved where the clock was set."""
 
     gpus: float
     cpus: float
     from_s: float
+    served_s: tuple[float, float] | None = None  # from when until when, by a clock that nobody sets; None: it runs
     until_s: float | None = None
     starts: list[str | None] = field(default_factory=list)  # checkpoints that it was to begin from, and began from
     committed: dict[str, float] = field(default_factory=dict)  # checkpoints, each with the time of its last part
+
+    def move(self, by_s: float) -> None:
+        """The clock was set."""
+        self.from_s += by_s
+        self.until_s = None if self.until_s is None else self.until_s + by_s
+        self.committed = {id: at_s + by_s for id, at_s in self.committed.items()}
 
 
 def ledger_problems(store: EventStore) -> list[str]:
@@ -45,13 +60,25 @@ def _log(store: EventStore) -> Iterator[Recorded]:
         seq = page[-1].seq
 
 
+def _steadied(log: list[Recorded]) -> Iterator[tuple[Recorded, float]]:
+    """Each event, and by how much the clock had been set until then."""
+    ahead_s = 0.0
+    for recorded in log:
+        if recorded.job is None and isinstance(recorded.event, ClockSet):
+            ahead_s += recorded.event.by_s
+        yield recorded, ahead_s
+
+
 def _told(log: list[Recorded]) -> tuple[dict[Attempt, _Told], dict[str, str]]:
     told: dict[Attempt, _Told] = {}
     projects: dict[str, str] = {}
     live: dict[str, _Told] = {}
-    for recorded in log:
+    for recorded, ahead_s in _steadied(log):
         job, now_s = recorded.job or "", round(recorded.now_s, 3)
         match recorded.event:
+            case ClockSet(by_s) if recorded.job is not None:
+                for attempt in [one for (name, _), one in told.items() if name == job]:
+                    attempt.move(by_s)
             case Submitted(spec=spec):
                 projects[job] = spec.project
             case Placed(attempt, allocation, resume):
@@ -64,6 +91,7 @@ def _told(log: list[Recorded]) -> tuple[dict[Attempt, _Told], dict[str, str]]:
                 live[job].committed[id] = now_s
             case AttemptEnded():
                 live[job].until_s = now_s
+                live[job].served_s = live[job].from_s - ahead_s, now_s - ahead_s
     return told, projects
 
 
@@ -99,16 +127,19 @@ def _lost_from_ms(attempt: Attempt, told: dict[Attempt, _Told]) -> int | None:
 
 def _balance_problems(store: EventStore, told: dict[Attempt, _Told], projects: dict[str, str]) -> list[str]:
     """What is left of each project's service, by an integral of its own; each half-life fades what there is while it holds."""
-    lives = [(0.0, Cluster().half_life_s)]
-    lives += [(round(r.now_s, 3), r.event.cluster.half_life_s) for r in _log(store) if isinstance(r.event, ClusterConfigured)]
+    lives, set_s = [(-inf, Cluster().half_life_s)], 0.0
+    for recorded, set_s in _steadied(list(_log(store))):
+        if isinstance(recorded.event, ClusterConfigured):
+            lives.append((round(recorded.now_s, 3) - set_s, recorded.event.cluster.half_life_s))
     found = []
     for balance in store.balances():
         left = 0.0
         for (job, _), one in told.items():
-            if one.until_s is not None and projects[job] == balance.project:
-                decay = log(2) / [life_s for at_s, life_s in lives if at_s <= one.until_s][-1]
-                served = (one.gpus or one.cpus) * (1 - 2 ** (-(one.until_s - one.from_s) * decay / log(2))) / decay
-                left += served * _kept(lives, one.until_s, balance.at_s)
+            if one.served_s is not None and projects[job] == balance.project:
+                began_s, ended_s = one.served_s
+                decay = log(2) / [life_s for at_s, life_s in lives if at_s <= ended_s][-1]
+                served = (one.gpus or one.cpus) * (1 - 2 ** (-(ended_s - began_s) * decay / log(2))) / decay
+                left += served * _kept(lives, ended_s, balance.at_s - set_s)
         if not isclose(balance.service, left, rel_tol=1e-6, abs_tol=1e-6):
             found.append(f"{balance.project} has {balance.service} left, by the events {left}")
     return found

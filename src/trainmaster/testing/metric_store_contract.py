@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from trainmaster.errors import DiskFullError
-from trainmaster.ports.store import HeartbeatRow, MetricPoint, MetricStore
+from trainmaster.ports.store import Arrival, HeartbeatRow, MetricPoint, MetricStore
 from trainmaster.testing.store_contract import Full
 
 OpenMetrics = Callable[..., MetricStore]
@@ -19,9 +19,14 @@ def point(step: int | None, value: float, attempt: int = 1, rank: int = 0, time_
     return MetricPoint("digits-1", attempt, rank, step, "loss", value, time_s)
 
 
-def beat(key: str, time_s: float = 1.0) -> HeartbeatRow:
+def beat(key: str, at_s: float = 1.0, time_s: float = 1.0) -> HeartbeatRow:
     """A heartbeat."""
-    return HeartbeatRow(key, time_s, 3, 100, 0.5)
+    return HeartbeatRow(key, time_s, 3, 100, 0.5, at_s)
+
+
+def told(n: int, step: int | None = None, at_s: float | None = None, attempt: int = 1) -> MetricPoint:
+    """Point `n` of an agent: its value is its number, and it came 100 s late."""
+    return MetricPoint("digits-1", attempt, 0, step, "loss", float(n), 1000.0, Arrival(0, n, at_s))
 
 
 class MetricStoreContract:
@@ -66,6 +71,34 @@ class MetricStoreContract:
         assert metrics.heartbeats("digits-1") == [beat("digits-1.2/n0"), beat("digits-1.2/n2", 5.0), beat("digits-1.2/n10")]
         metrics.raise_fence("digits-1", 3)
         assert metrics.heartbeats("digits-1") == metrics.heartbeats("other-1") == []
+
+    def test_the_latest_is_what_came_last_whatever_the_dates_say(self, metrics: MetricStore) -> None:
+        """R19: the clock was set back; neither the last value nor the heartbeat stands still."""
+        metrics.write([point(100, 2.0, time_s=10_000.0)], [beat("digits-1.1/n0", 100.0, time_s=10_000.0)])
+        metrics.write([point(200, 1.0, time_s=6_500.0)], [beat("digits-1.1/n0", 200.0, time_s=6_500.0)])
+        assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (200, 1.0, 6_500.0)}}
+        assert [(row.at_s, row.time_s) for row in metrics.heartbeats("digits-1")] == [(200.0, 6_500.0)]
+
+    def test_each_number_of_an_agent_is_stored_once(self, metrics: MetricStore, open_metrics: OpenMetrics) -> None:
+        """R13: whatever comes twice, late or in one group with its copy."""
+        metrics.write([told(1), told(2), told(1), told(2)], [])
+        assert metrics.write([told(1), told(2), told(3)], []) == 0
+        again = open_metrics()
+        again.write([told(2), told(3)], [])
+        again.write([MetricPoint("digits-1", 1, 1, None, "loss", 7.0, 1.0, Arrival(1, 1))], [])  # another agent's first
+        assert again.series("digits-1", "loss") == [(0, 1.0), (1, 2.0), (2, 3.0)]
+        again.write([told(1, attempt=2)], [])
+        assert again.series("digits-1", "loss")[3:] == [(3, 1.0)]
+
+    def test_an_agents_clock_is_mapped_once(self, metrics: MetricStore) -> None:
+        """R13: the first point or heartbeat says where its clock stands; a request that comes late moves no point."""
+        metrics.write([told(1, 1, at_s=50.0)], [])
+        assert metrics.last(["digits-1"])["digits-1"]["loss"] == (1, 1.0, 1000.0)
+        metrics.write([told(2, 2, at_s=55.5)], [])
+        assert metrics.last(["digits-1"])["digits-1"]["loss"] == (2, 2.0, 1005.5)
+        metrics.write([], [beat("digits-1.2/n0", 50.0, time_s=900.0)])
+        metrics.write([told(1, 3, at_s=50.5, attempt=2)], [])
+        assert metrics.last(["digits-1"])["digits-1"]["loss"] == (3, 1.0, 900.5)
 
     def test_holds_every_float(self, metrics: MetricStore) -> None:
         values = [math.inf, -math.inf, 0.1 + 0.2, 5e-324, -1.7976931348623157e308]
@@ -115,7 +148,7 @@ class MetricStoreContract:
         assert (thin[0], thin[-1]) == ((0, 1.0), (10**15, 1.0))
 
     def test_last_is_the_newest_point_of_each_metric(self, metrics: MetricStore) -> None:
-        metrics.write([point(1, 1.0, time_s=1.0), point(2, 2.0, time_s=2.0), point(0, 9.0, time_s=0.5)], [])
+        metrics.write([point(1, 1.0, time_s=1.0), point(2, 2.0, time_s=2.0)], [])
         metrics.write([MetricPoint("other-1", 1, 0, 7, "accuracy", 0.5, 3.0)], [])
         assert metrics.last(["digits-1", "other-1", "none-1"]) == {
             "digits-1": {"loss": (2, 2.0, 2.0)},

@@ -1,7 +1,8 @@
 """What a tracker should say of a job: pure, and the one place that decides names."""
 
+from trainmaster.model.credentials import shown, values
 from trainmaster.model.job import Job, State
-from trainmaster.model.spec import CodeCopy
+from trainmaster.model.spec import CodeCopy, JobSpec
 from trainmaster.ports.tracker import FeedPoint, Run, RunPoint, RunStatus
 from trainmaster.wire.runs import TAG_RUN, run_id
 
@@ -20,7 +21,7 @@ _STATUS = {
 
 def run_of(job: Job, server: str) -> Run:
     """The run of a job. Its experiment is the job's, below the project's name unless that is the default one."""
-    spec, id = job.spec, run_id(server, job.id)
+    spec, id = shown(job.spec), run_id(server, job.id)
     project = "" if spec.project == _DEFAULT_PROJECT else f"{spec.project}/"
     return Run(
         id=id,
@@ -30,8 +31,8 @@ def run_of(job: Job, server: str) -> Run:
         created_s=job.created_s,
         started_s=job.started_s,
         ended_s=job.ended_s,
-        params={**{name: str(value) for name, value in spec.params.items()}, **job.run_params},
-        tags={**spec.tags, **job.run_tags, **_own_tags(job), TAG_RUN: id},
+        params={**{name: str(value) for name, value in spec.params.items()}, **values(job.run_params)},
+        tags={**spec.tags, **values(job.run_tags), **_own_tags(job, spec), TAG_RUN: id},
     )
 
 
@@ -41,8 +42,8 @@ def point_of(point: FeedPoint) -> RunPoint:
     return RunPoint(name, point.step, point.value, point.time_s)
 
 
-def _own_tags(job: Job) -> dict[str, str]:
-    spec, origin = job.spec, job.origin
+def _own_tags(job: Job, spec: JobSpec) -> dict[str, str]:
+    origin = job.origin
     command = spec.command if isinstance(spec.command, str) else " ".join(spec.command)
     tags = {
         "trainmaster.job": job.id,
@@ -51,7 +52,7 @@ def _own_tags(job: Job) -> dict[str, str]:
         "trainmaster.attempts": str(job.attempt.number if job.attempt is not None else 0),
         "trainmaster.failure": job.failure.message if job.failure is not None and job.state is State.FAILED else "",
         "trainmaster.code": _code(job.code),
-        "mlflow.user": origin.user,
+        "mlflow.user": job.owner,
         "mlflow.source.type": "JOB",
         "mlflow.source.name": command,
         "mlflow.source.git.commit": origin.git_commit or "",

@@ -54,6 +54,7 @@ class Launch(TypedDict):
     """One agent's orders. Paths are absolute; durations in seconds; sizes in bytes."""
 
     key: str
+    home: str  # the id of the home that this launch is of; empty where it has none
     job: str
     attempt: int
     node_index: int
@@ -74,6 +75,7 @@ class Launch(TypedDict):
     resume: List[ResumePoint]
     forked: bool  # one of `resume` is another job's, and without any of them there is nothing to start from
     metrics_pattern: Optional[str]
+    pattern_engine: Optional[str]  # directory on this node that holds the package re2; None: no pattern, or not known
     artifacts: List[str]
     artifact_store: str  # <blob root>/artifacts/<job>
     pickle_models: bool  # whether the job's project allows a pickle to be kept as a model
@@ -82,7 +84,8 @@ class Launch(TypedDict):
     roles: List[RoleLaunch]  # of node 0; empty on the others
     requirements: Optional[Requirements]
     memory_bytes: Optional[int]
-    cgroup: Optional[str]  # cgroup v2 directory made for this attempt, limit set; None: the agent watches
+    cgroup: Optional[str]  # cgroup v2 directory made for this attempt, memory limit set; None: the agent watches
+    contained: List[str]  # cgroups that everything started for this attempt enters (`wire.cgroups`); empty: none can be had
     address: str  # this node's address, for the rendezvous
     address_shared: bool  # the whole gang is on this machine: meet on loopback
     server_socket: Optional[str]  # Unix socket of the api

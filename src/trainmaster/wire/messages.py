@@ -1,8 +1,10 @@
 """The agent's protocol: `POST /agent/sync`, JSON both ways, the agent always the one who calls.
 
 Reports are kept in the agent's spool until acknowledged and may arrive twice (`n` counts up per agent and makes them
-idempotent). Points are no events: they are kept too (`agent.points`), and a step that arrives twice is there once. The
-heartbeat is sent once. Agents send durations on their own monotonic clock, never times of day.
+idempotent). Points are no events: they are kept too (`agent.points`), have numbers of their own, and each number is stored
+once. Both are told in the order of their numbers, so whatever is told has all that came before it. The heartbeat is sent once.
+Agents send readings of their own monotonic clock and durations, never times of day. Either side may be of another version:
+fields and kinds of report that one does not know it passes over, and what one lacks has a default.
 """
 
 from typing import Any, Dict, List, Optional, TypedDict, Union
@@ -99,6 +101,15 @@ class NotKept(TypedDict):
     why: str
 
 
+class Warned(TypedDict):
+    """Something that a person would want to know; a later one of the same topic replaces it."""
+
+    kind: str  # "warned"
+    n: int
+    topic: str
+    text: str  # empty: it no longer holds
+
+
 class RunLogged(TypedDict):
     """Parameters and tags that the program logged through a tracker's own calls, those told before left out."""
 
@@ -109,13 +120,14 @@ class RunLogged(TypedDict):
 
 
 class Ended(TypedDict):
-    """This agent's part is over; also the content of exit.json (with "n": 0 there). Mirrors `model.job.Outcome`."""
+    """This agent's part is over; also the content of exit.json (with "home", "n" is 0 there). Mirrors `model.job.Outcome`."""
 
     kind: str  # "ended"
     n: int
     ranks: List[RankReport]
     roles: List[RoleReport]
-    launch_error: Optional[str]
+    launch_error: Optional[str]  # the program or the spec cannot be started: another try would fail likewise
+    machine_error: Optional[str]  # the machine could not start it: another try may succeed
     launch_lines: List[str]  # what a program said that should have prepared the start
     over_memory: bool
     memory_limit_bytes: Optional[int]
@@ -128,27 +140,34 @@ class Ended(TypedDict):
     kept: List[Kept]
     run: List[RunLogged]
     not_kept: List[NotKept]
+    warned: List[Warned]
     restored: Optional[str]
     restored_step: Optional[int]
-    bad: List[str]
+    bad: List[str]  # checkpoints whose digest differed
+    doubted: List[str]  # checkpoints that could not be read
     environment: Optional[str]
+    killed_for_memory: bool
+    failed_ago_s: float
 
 
-Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, NotKept, RunLogged, Ended]
+Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, NotKept, Warned, RunLogged, Ended]
 
 
 class Point(TypedDict):
     """Metric values of one rank at one step; a later point of the same rank, step and name supersedes the earlier."""
 
+    n: int
     rank: int
     step: Optional[int]
     values: Dict[str, float]
+    at_s: float  # on the agent's monotonic clock, which the server maps once, at the first heartbeat or point
     age_s: float  # how long ago, at sending
 
 
 class Heartbeat(TypedDict):
     """How the agent's part is doing."""
 
+    at_s: float  # on the agent's monotonic clock
     running_s: float
     step: Optional[int]
     memory_bytes: int
@@ -204,7 +223,11 @@ class FileEntry(TypedDict):
     mode: int
 
 
-class Manifest(TypedDict):
+class _Links(TypedDict, total=False):
+    links: Dict[str, str]  # symbolic links in the directories that lead to no file, and what they say
+
+
+class Manifest(_Links):
     """MANIFEST.json of one part: what restoring verifies, file by file."""
 
     id: str

@@ -3,13 +3,14 @@
 # Files in an attempt's directory (`<home>/attempts/<job>/<attempt>/n<i>/`, mode 0700).
 LAUNCH = "launch.json"  # what to start (`wire.launch.Launch`); written before the agent, mode 0600
 LOCK = "lock"  # flock held by the agent for its whole life
-AGENT = "agent.json"  # {"pid", "start_ticks", "boot_id", "started_monotonic_s"} of the agent that holds the lock
+AGENT = "agent.json"  # {"home", "pid", "start_ticks", "boot_id", "started_monotonic_s"} of the agent that holds the lock
 EXIT = "exit.json"  # how it ended (`wire.messages.Ended`), by rename of EXIT_PART, durable before anything is told
 EXIT_PART = "exit.part"  # allocated at start, so that a full disk cannot hide an end
-STOP = "stop.json"  # {"grace_s", "reason"}: tombstone; an agent that finds it stops, a later launch starts nothing
+STOP = "stop.json"  # {"home", "grace_s", "reason"}: tombstone; an agent that finds it stops, a later launch starts nothing
 AGENT_LOG = "agent.log"  # the agent's own words; `Engine.logs` shows them
 SPOOL = "spool.jsonl"  # reports not acknowledged yet
 TREE = "tree.pids"  # "pid start_ticks" lines: every process ever seen in the ranks' trees, for cleaning up after us
+RANKS = "ranks.pids"  # of a gang: "pid start_ticks" lines, the ranks of this node once all of them run
 SDK_FLAGS = "sdk.flags"  # one byte each at fixed offsets, see FLAG_*; the SDK polls it with pread
 
 FLAG_STOP = 0  # offset in SDK_FLAGS: b"1" when the program should save and end
@@ -77,6 +78,20 @@ def stored_name(name: str) -> str:
     return "/".join(parts) if parts != [MANIFEST] else f"{MANIFEST}.file"
 
 
+def printable(name: str) -> str:
+    """A file's name as text that can be sent and shown: bytes that are not UTF-8 as `\\xe9`."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def blob_name(name: str) -> str:
+    """`stored_name` of the same file in a store of objects, whose names are UTF-8: bytes that are not are written out."""
+    stored = stored_name(name)
+    if stored.isascii():
+        return stored
+    parts = [(part, printable(part)) for part in stored.split("/")]
+    return "/".join(part if part == shown else f"{shown}\\" for part, shown in parts)
+
+
 def part_lock(place: str) -> str:
     """Beside a checkpoint's part in a node's cache: held (flock) by whoever reads it, so that nobody removes it."""
     return f"{place}.lock"
@@ -93,4 +108,18 @@ GRACE_S = 30.0  # TERM to KILL
 
 SYSTEM = "system/"  # before the names of metrics that tell of the machine, not of the training
 
+METRIC_NAME_MAX = 250  # characters, as trackers have it
+ARTIFACT_NAME_MAX = 4096  # characters
+
 ARTIFACT_KINDS = ("file", "metrics", "plot", "confusion_matrix", "model")  # what a program may call an artifact
+
+
+def is_metric_name(name: str) -> bool:
+    """Whether a metric can be recorded under this name: not too long, and nothing in it that moves a terminal's cursor."""
+    return 0 < len(name) <= METRIC_NAME_MAX and name.isprintable()
+
+
+def is_artifact_name(name: str) -> bool:
+    """Whether a file can be kept under this name: a path that stays below a directory when the artifacts are fetched."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    return bool(parts) and ".." not in parts and "\0" not in name and len(name) <= ARTIFACT_NAME_MAX

@@ -9,21 +9,34 @@ if TYPE_CHECKING:
     from typing import Optional
 
 
+_boot: list[str] = []  # read once: it cannot change while this process lives
+
+
 def boot_id() -> str:
-    """The kernel's id of this boot; empty where there is none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    """The kernel's id of this boot; empty where there is none. Raises: OSError where it cannot be read now."""
+    if not _boot:
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                _boot.append(file.read().strip())
+        except FileNotFoundError:
+            return ""
+    return _boot[0]
 
 
 def start_ticks(pid: int) -> Optional[int]:
-    """When `pid` started, in clock ticks since boot; None when there is no such process or it is a zombie."""
+    """When `pid` started, in clock ticks since boot; None when no such process runs, or nobody can say."""
+    try:
+        return proven_ticks(pid)
+    except OSError:
+        return None
+
+
+def proven_ticks(pid: int) -> Optional[int]:
+    """The same as proof: None says that there is no such process any more. Raises: OSError where that cannot be known now."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19])

@@ -3,18 +3,24 @@
 Whatever is decided here is decided from files, so that a fresh engine object knows what the one before it did.
 """
 
+import contextlib
+import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainmaster.home import Home, write_atomic
+from trainmaster.home import Home, open_regular, write_atomic
 from trainmaster.model.ids import AgentKey
 from trainmaster.wire import names, processes
 from trainmaster.wire.launch import Launch
+
+_RECORDS = (names.LAUNCH, names.AGENT, names.STOP, names.EXIT, names.TREE, names.SPOOL)
+_ID_MAX = 64  # characters of an id that become part of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +33,8 @@ class Identity:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs."""
-        return processes.same_process(self.pid, self.ticks, self.boot)
+        """Whether this very process still runs. Raises: OSError where that cannot be known now."""
+        return self.boot == processes.boot_id() and processes.proven_ticks(self.pid) == self.ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,15 @@ class Tombstone:
 
 
 class Attempts:
-    """Reads and writes attempt directories."""
+    """Reads and writes attempt directories.
+
+    Law: only a file that is not there is absent. One that cannot be read (no descriptor left, a disk error) says nothing, and
+    an OSError says so.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self.home_id = home.identity()
 
     def directory(self, key: AgentKey) -> Path:
         """Where the agent of `key` lives."""
@@ -59,6 +70,7 @@ class Attempts:
 
         Not synced: they outlive this process, and after the machine's own crash a launch is made again from its event.
         """
+        self._set_aside(key)
         directory = self._directory_made(key)
         self._home.live.mkdir(mode=0o700, exist_ok=True)
         (self._home.live / _marker(key)).touch(mode=0o600)
@@ -73,30 +85,28 @@ class Attempts:
         """Seconds since the orders were last written; None when they never were."""
         try:
             written_s = (self.directory(key) / names.LAUNCH).stat().st_mtime
-        except OSError:
+        except FileNotFoundError:
             return None
         return abs(time.time() - written_s)  # of a clock set back too it is long ago: a second agent would find the lock
 
     def identity(self, key: AgentKey) -> Identity | None:
         """The agent that took the lock; None when there is no record of one."""
-        record = self._home.read_json(self.directory(key) / names.AGENT)
-        try:
-            return None if record is None else Identity(int(record["pid"]), int(record["start_ticks"]), str(record["boot_id"]))
-        except (KeyError, TypeError, ValueError):
-            return None
+        return _identity(self._own(key, names.AGENT))
 
     def ended(self, key: AgentKey) -> dict[str, Any] | None:
-        """The exit record; None while there is none."""
-        return self._home.read_json(self.directory(key) / names.EXIT)
+        """The exit record; None while there is none of this home's."""
+        return self._own(key, names.EXIT)
 
     def was_used(self, key: AgentKey) -> bool:
         """Whether an agent ever took this key, or it was stopped: nothing may start under it again."""
+        if self.is_foreign(key):
+            return False
         directory = self.directory(key)
         return any((directory / name).exists() for name in (names.AGENT, names.EXIT, names.STOP))
 
     def tombstone(self, key: AgentKey) -> Tombstone | None:
         """The stop that was ordered, if any."""
-        record = self._home.read_json(self.directory(key) / names.STOP)
+        record = self._own(key, names.STOP)
         try:
             return None if record is None else Tombstone(
                 float(record["grace_s"]), float(record["since_monotonic_s"]), str(record["boot_id"])
@@ -107,11 +117,13 @@ class Attempts:
     def bury(self, key: AgentKey, grace_s: float) -> tuple[Tombstone, bool]:
         """Order the stop durably, unless one as early is ordered already; returns it, and whether it is news."""
         now_s, boot = time.monotonic(), processes.boot_id()
+        for name in _RECORDS:
+            _set_aside_unless_regular(self.directory(key) / name)
         there = self.tombstone(key)
         if there is not None and there.due_s(now_s, boot) <= grace_s:
             return there, False
         stone = Tombstone(grace_s, now_s, boot)
-        record = {"grace_s": grace_s, "reason": "stopped", "since_monotonic_s": now_s, "boot_id": boot}
+        record = {"home": self.home_id, "grace_s": grace_s, "reason": "stopped", "since_monotonic_s": now_s, "boot_id": boot}
         write_atomic(self._directory_made(key) / names.STOP, json.dumps(record).encode())
         return stone, True
 
@@ -122,7 +134,7 @@ class Attempts:
             inode = str(path.stat().st_ino)
             with open("/proc/locks") as file:
                 rows = [line.split() for line in file]
-        except OSError:
+        except FileNotFoundError:
             return None
         for row in rows:
             if "FLOCK" in row and any(part.rpartition(":")[2] == inode for part in row if part.count(":") == 2):
@@ -133,24 +145,17 @@ class Attempts:
 
     def tree(self, key: AgentKey) -> dict[int, int]:
         """pid -> start ticks of every process the agent ever saw in its ranks' trees (of its boot)."""
-        try:
-            lines = (self.directory(key) / names.TREE).read_bytes().splitlines()
-        except OSError:
-            return {}
-        pairs = (line.split() for line in lines)
+        pairs = (line.split() for line in _content(self.directory(key) / names.TREE).splitlines())
         return {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit()}
 
     def spool(self, key: AgentKey) -> bytes:
         """The reports that the agent made durable while no server answered, as it wrote them."""
-        try:
-            return (self.directory(key) / names.SPOOL).read_bytes()
-        except OSError:
-            return b""
+        return _content(self.directory(key) / names.SPOOL)
 
     def log(self, key: AgentKey) -> str:
         """What the agent itself said."""
         try:
-            return (self.directory(key) / names.AGENT_LOG).read_text(errors="replace")
+            return _content(self.directory(key) / names.AGENT_LOG).decode(errors="replace")
         except OSError:
             return ""
 
@@ -170,14 +175,86 @@ class Attempts:
         """The end of this agent is known: take it off the index."""
         (self._home.live / _marker(key)).unlink(missing_ok=True)
 
+    def is_foreign(self, key: AgentKey) -> bool:
+        """Whether what lies there is of another home, or of a log that was lost: it is no evidence. Raises: OSError."""
+        return bool(self.home_id) and self.home_of(key) not in ("", self.home_id)
+
+    def home_of(self, key: AgentKey) -> str:
+        """The id of the home that launched what lies there; empty for nothing, and for a version that wrote none."""
+        return str((_record(self.directory(key) / names.LAUNCH) or {}).get("home") or "")
+
+    def foreign(self) -> dict[AgentKey, Identity]:
+        """Agents on the index that run, of another home or of a log that was lost. They hold devices nobody accounts for."""
+        found = {}
+        for key in self.live():
+            with contextlib.suppress(OSError):  # what cannot be read now is looked at again
+                agent = _identity(_record(self.directory(key) / names.AGENT)) if self.is_foreign(key) else None
+                if agent is not None and agent.alive:
+                    found[key] = agent
+        return found
+
+    def _own(self, key: AgentKey, name: str) -> dict[str, Any] | None:
+        """A record of the agent's; None where there is none, or it is of another home."""
+        record = _record(self.directory(key) / name)
+        if record is None or (self.home_id and str(record.get("home") or self.home_id) != self.home_id):
+            return None
+        return None if not record.get("home") and self.is_foreign(key) else record
+
+    def _set_aside(self, key: AgentKey) -> None:
+        """Move another home's directory out of the way. Raises: OSError while an agent runs in it."""
+        if not self.is_foreign(key):
+            return
+        directory, agent = self.directory(key), _identity(_record(self.directory(key) / names.AGENT))
+        if agent is not None and agent.alive:
+            raise OSError(errno.EBUSY, f"an agent of another home ({self.home_of(key)}) runs in it", str(directory))
+        directory.rename(directory.with_name(f"{directory.name}.of-{self.home_of(key)[:_ID_MAX]}"))
+
     def _directory_made(self, key: AgentKey) -> Path:
         directory = self.directory(key)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return directory
 
 
+def _identity(record: dict[str, Any] | None) -> Identity | None:
+    try:
+        return None if record is None else Identity(int(record["pid"]), int(record["start_ticks"]), str(record["boot_id"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def _marker(key: AgentKey) -> str:
     return str(key).replace("/", "~")  # no name of ours holds a "~"
+
+
+def _set_aside_unless_regular(path: Path) -> None:
+    """Move away what is no record, though it has the name of one: a program put it there, and a stop must come all the same.
+
+    Records are regular files, always. Raises: OSError.
+    """
+    try:
+        regular = stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if not regular:
+        path.rename(path.with_name(f"{path.name}.{time.time_ns()}.aside"))
+
+
+def _content(path: Path) -> bytes:
+    """What is in a file; nothing when it is not there. Raises: OSError."""
+    try:
+        with open_regular(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def _record(path: Path) -> dict[str, Any] | None:
+    """A record of ours; None when it is not there or half-written. Raises: OSError."""
+    try:
+        value = json.loads(_content(path))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _has_open(pid: int, path: Path) -> bool:
@@ -185,5 +262,5 @@ def _has_open(pid: int, path: Path) -> bool:
     wanted = os.path.realpath(path)
     try:
         return any(os.readlink(f"/proc/{pid}/fd/{number}") == wanted for number in os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False

@@ -1,95 +1,213 @@
-"""Memory limits by the kernel, where this server was given a cgroup v2 subtree with the memory controller.
+"""One cgroup for each attempt's part on this machine, where the kernel and the rights of this server allow it.
 
-`<own cgroup>/trainmaster/<key>` with `memory.max` and `memory.oom.group`, so that all ranks of a node die together and are
-known to have died of memory. Where there is none the agent watches the ranks' memory itself; `words()` says so.
+Everything that an agent starts is born in it and cannot leave it, so all of it is found and ended whatever becomes of the
+agent: by `cgroup.kill` of version 2, or the freezer of version 1. Version 2 with the memory controller also holds the memory
+limit (`memory.max`, `memory.oom.group`: all ranks of a node die together); elsewhere the agent watches it. Where the kernel
+counts memory, its count of kills tells whether one was for want of it. `words` says what could be had.
+
+    <own cgroup>/trainmaster/<home>.<key>
 """
 
 import contextlib
 import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from trainmaster.model.ids import AgentKey
+from trainmaster.wire import cgroups as kernel
 
 _ROOT = Path("/sys/fs/cgroup")
 _SELF = Path("/proc/self/cgroup")
 _SUBTREE = "trainmaster"
+_STALE_S = 86400.0  # an empty cgroup as old as that belongs to nobody: starting takes less
+
+
+def _new(path: Path) -> None:
+    path.mkdir(exist_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What one attempt's part got."""
+
+    limited: str | None = None  # the directory that holds its memory limit; None: the agent watches it
+    contained: tuple[str, ...] = ()  # those that everything of it enters; empty where none can be had
 
 
 class Cgroups:
-    """The subtree of one server; without one, `make` returns None and everything else does nothing."""
+    """The subtrees of one server; where there are none, `make` gives none and everything else does nothing."""
 
-    def __init__(self, root: Path = _ROOT, own: Path = _SELF) -> None:
-        self._base, self._why = _delegated(root, own)
+    def __init__(self, home: Path, root: Path = _ROOT, own: Path = _SELF, new: Callable[[Path], None] = _new) -> None:
+        groups = _own_groups(own)
+        self._home = _name_of(home)
+        self._new = new  # makes a cgroup if it is not there; the kernel fills it with its files
+        self._killing, self._no_killing = _for_killing(root, groups, new)
+        self._limiting, self._no_limit = _for_limits(root, groups)
+        self._counting = None
+        if self._limiting is None:
+            self._counting = _version_1(root, groups, ("memory", "memory.oom_control"), new)
+
+    def words(self) -> tuple[str, str]:
+        """How stray processes are ended and how memory limits are kept on this machine, a sentence each."""
+        stray = "Everything an attempt starts is held in a cgroup of its own and can be ended at once."
+        if self._killing is None:
+            stray = (
+                "No cgroup can be had for attempts: a process that leaves its session and clears its environment may outlive "
+                f"an agent that is killed ({self._no_killing})."
+            )
+        limit = "Memory limits are enforced by the kernel (cgroup v2)."
+        if self._limiting is None:
+            limit = f"Memory limits are watched by the agent, not enforced by the kernel: {self._no_limit}."
+        return stray, limit
 
     @property
-    def available(self) -> bool:
+    def contains(self) -> bool:
+        """Whether each attempt gets a cgroup in which everything of it can be ended."""
+        return self._killing is not None
+
+    @property
+    def limits(self) -> bool:
         """Whether the kernel can be asked to limit memory."""
-        return self._base is not None
+        return self._limiting is not None
 
-    def words(self) -> str:
-        """How memory limits are kept on this machine, in a sentence."""
-        if self._base is not None:
-            return "Memory limits are enforced by the kernel (cgroup v2)."
-        return f"Memory limits are watched by the agent, not enforced by the kernel: {self._why}."
+    def make(self, key: AgentKey, memory_bytes: int | None) -> Made:
+        """The cgroups of this key. Where one cannot be made the attempt goes without."""
+        limited = None if memory_bytes is None else self._limit(key, memory_bytes)
+        found = []
+        for path in self._paths(key):
+            if path.parent in (self._killing, self._counting) or str(path) == limited:
+                with contextlib.suppress(OSError):
+                    self._new(path)
+                    found.append(str(path))
+        return Made(limited, tuple(found))
 
-    def make(self, key: AgentKey, memory_bytes: int | None) -> str | None:
-        """A cgroup with this limit; None when no limit is asked for or none can be set."""
-        path = self._path(key)
-        if path is None or memory_bytes is None:
+    def members(self, key: AgentKey) -> frozenset[int]:
+        """The processes in its cgroups; the agent itself is in none."""
+        found: frozenset[int] = frozenset()
+        for path in self._paths(key):
+            found |= kernel.members(str(path))
+        return found
+
+    def kill(self, key: AgentKey) -> None:
+        """KILL everything in them at once."""
+        for path in self._paths(key):
+            kernel.kill(str(path))
+
+    def remove(self, key: AgentKey) -> None:
+        """Remove them once they are empty; harmless otherwise."""
+        for path in self._paths(key):
+            kernel.remove(str(path))
+
+    def tidy(self) -> None:
+        """Remove what servers and homes that are no more have left empty."""
+        for base in self._bases():
+            with contextlib.suppress(OSError):
+                for path in list(base.iterdir()):
+                    if path.is_dir() and time.time() - path.stat().st_mtime > _STALE_S:
+                        kernel.remove(str(path))  # which the kernel refuses while anything is in it
+
+    def _limit(self, key: AgentKey, memory_bytes: int) -> str | None:
+        if self._limiting is None:
             return None
+        path = self._limiting / self._name(key)
         try:
-            path.mkdir(exist_ok=True)
+            self._new(path)
             (path / "memory.max").write_text(str(memory_bytes))
             (path / "memory.oom.group").write_text("1")
         except OSError:
-            self.remove(key)
+            kernel.remove(str(path))
             return None
         with contextlib.suppress(OSError):  # swap would only hide the limit; absent where the kernel counts none
             (path / "memory.swap.max").write_text("0")
         return str(path)
 
-    def members(self, key: AgentKey) -> frozenset[int]:
-        """The pids in the cgroup."""
-        path = self._path(key)
-        try:
-            return frozenset() if path is None else frozenset(int(pid) for pid in (path / "cgroup.procs").read_text().split())
-        except (OSError, ValueError):
-            return frozenset()
+    def _bases(self) -> list[Path]:
+        return [base for base in dict.fromkeys((self._killing, self._limiting, self._counting)) if base is not None]
 
-    def kill(self, key: AgentKey) -> None:
-        """KILL everything in it at once."""
-        path = self._path(key)
-        if path is not None:
-            # Absent: nothing is in it, or the kernel is too old; then the tree is ended pid by pid.
-            with contextlib.suppress(OSError), open(path / "cgroup.kill", "r+") as file:
-                file.write("1")
+    def _paths(self, key: AgentKey) -> list[Path]:
+        return [base / self._name(key) for base in self._bases()]
 
-    def remove(self, key: AgentKey) -> None:
-        """Remove it once it is empty; harmless otherwise."""
-        path = self._path(key)
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.rmdir()
-
-    def _path(self, key: AgentKey) -> Path | None:
-        return None if self._base is None else self._base / f"{key.job}.{key.attempt}.n{key.node_index}"
+    def _name(self, key: AgentKey) -> str:
+        return f"{self._home}.{key.job}.{key.attempt}.n{key.node_index}"
 
 
-def _delegated(root: Path, own: Path) -> tuple[Path | None, str]:
-    """The directory for the agents' cgroups, the memory controller enabled in it; or None and why."""
-    if not (root / "cgroup.controllers").exists():
-        return None, "this machine has no cgroup v2"
+def _name_of(home: Path) -> str:
+    """Another home on this machine, or one made anew at the same place, has other cgroups under the same keys."""
+    with contextlib.suppress(OSError):
+        return sha256(f"{home.resolve()}:{home.stat().st_ino}".encode()).hexdigest()[:8]
+    return sha256(str(home).encode()).hexdigest()[:8]
+
+
+def _own_groups(own: Path) -> dict[str, str]:
+    """controller -> path of this process's cgroup; "" is version 2."""
     try:
-        lines = own.read_text().splitlines()
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
+        return {}
+    return {name: parts[2] for parts in lines if len(parts) == 3 for name in parts[1].split(",")}
+
+
+def _for_killing(root: Path, groups: dict[str, str], new: Callable[[Path], None]) -> tuple[Path | None, str]:
+    """The directory for cgroups that can be killed whole; or None and why."""
+    for mount in (root, root / "unified"):
+        for directory in _candidates(mount, groups) if (mount / "cgroup.controllers").exists() else ():
+            base = _base(directory, ("cgroup.kill", "cgroup.freeze"), new)
+            if base is not None:
+                return base, ""
+    base = _version_1(root, groups, ("freezer", "freezer.state"), new)
+    if base is not None:
+        return base, ""
+    if not groups:
         return None, "this process's cgroup is not known"
-    relative = next((line[3:] for line in lines if line.startswith("0::")), None)
+    return None, "neither a cgroup v2 nor a v1 freezer may be written by this server"
+
+
+def _version_1(root: Path, groups: dict[str, str], what: tuple[str, str], new: Callable[[Path], None]) -> Path | None:
+    """Of one controller, whose groups have a file of this name."""
+    controller, file = what
+    mount = root / controller
+    if controller not in groups or not mount.is_dir():
+        return None
+    mine = mount / groups[controller].lstrip("/")
+    return _base(mine if mine.is_dir() else mount, (file,), new)  # a container sees its own as the root
+
+
+def _base(directory: Path, wanted: tuple[str, ...], new: Callable[[Path], None]) -> Path | None:
+    """Our directory below this one, where groups made in it have one of the files that are wanted."""
+    base, probe = directory / _SUBTREE, directory / _SUBTREE / f"probe.{os.getpid()}"
+    if not os.access(directory, os.W_OK):
+        return None
+    try:
+        base.mkdir(exist_ok=True)
+        new(probe)
+        found = any((probe / name).exists() for name in wanted)
+    except OSError:
+        return None
+    finally:
+        kernel.remove(str(probe))
+    return base if found else None
+
+
+def _candidates(mount: Path, groups: dict[str, str]) -> list[Path]:
+    """Our own cgroup of version 2, then the one above it if that was given to us."""
+    relative = groups.get("")
     if relative is None:
+        return []
+    mine = mount / relative.lstrip("/")
+    return [mine, mine.parent] if mine != mount and _is_delegated(mine.parent) else [mine]
+
+
+def _for_limits(root: Path, groups: dict[str, str]) -> tuple[Path | None, str]:
+    """The directory for cgroups with the memory controller of version 2 enabled in it; or None and why."""
+    if not (root / "cgroup.controllers").exists():
+        return None, "this machine has no cgroup v2 with controllers"
+    if "" not in groups:
         return None, "this process is in no cgroup v2"
-    mine = root / relative.strip().lstrip("/")
-    parent = [mine.parent] if mine != root and _is_delegated(mine.parent) else []
     why = "the server's cgroup is not delegated to it"
-    for directory in [mine, *parent]:
+    for directory in _candidates(root, groups):
         if not os.access(directory, os.W_OK) or "memory" not in _words(directory / "cgroup.controllers"):
             continue
         base = directory / _SUBTREE
@@ -100,8 +218,6 @@ def _delegated(root: Path, own: Path) -> tuple[Path | None, str]:
                     (enabling / "cgroup.subtree_control").write_text("+memory")
         except OSError as error:
             why = f"the memory controller cannot be passed on ({error.strerror})"
-            with contextlib.suppress(OSError):
-                base.rmdir()
             continue
         return base, ""
     return None, why

@@ -1,5 +1,7 @@
 """The local engine: agents as processes of this machine, found again by their files, proven gone by the process table."""
 
+import contextlib
+import errno
 import logging
 import os
 import pwd
@@ -7,15 +9,16 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 
-from trainmaster.engines.local import inventory, render
-from trainmaster.engines.local.attempts import Attempts
+from trainmaster import troubles
+from trainmaster.engines.local import inventory, removing, render
+from trainmaster.engines.local.attempts import Attempts, Identity
 from trainmaster.engines.local.cgroups import Cgroups
 from trainmaster.engines.local.observing import Observer
 from trainmaster.engines.local.settings import LocalSettings, Site
 from trainmaster.engines.local.starting import Starter
 from trainmaster.engines.local.stopping import Stopper
 from trainmaster.engines.local.watch import Watcher
-from trainmaster.errors import OperationError
+from trainmaster.errors import DiskFullError, OperationError
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.nodes import Node
@@ -23,6 +26,8 @@ from trainmaster.ports.engine import Capabilities, Observation, Phase, Submissio
 
 _starting = threading.Lock()  # of the process: launches are written one at a time
 _TRIES_MAX = 3  # starts of one key that no agent came of
+_NAMED_MAX = 5
+_INDEX_LOOKS = 600  # about ten minutes
 _log = logging.getLogger(__name__)
 
 
@@ -42,12 +47,14 @@ class LocalEngine:
         self._site_made: Site | None = None
         self._home = home
         self._attempts = Attempts(home)
-        self._cgroups = Cgroups()
+        self._cgroups = Cgroups(home.root)
         self._watcher = Watcher(wake)
         self._observer = Observer(self._attempts, self._cgroups, self._watcher)
         self._stopper = Stopper(self._attempts, self._observer, self._cgroups)
         self._starter = Starter(home)
         self._tries: dict[AgentKey, int] = {}
+        self._looks = 0
+        self._foreign: dict[AgentKey, Identity] | None = None  # not looked at yet
 
     def render(self, submission: Submission) -> str:
         """The agent's launch as JSON, the credential not shown."""
@@ -60,7 +67,7 @@ class LocalEngine:
         """
         key = submission.key
         with _starting:
-            if self._attempts.was_used(key) or self._watcher.watching(key) or self._attempts.lock_holder(key) is not None:
+            if self._taken(key):
                 return
             tries = self._tries.get(key, 0)
             if tries >= _TRIES_MAX:
@@ -68,10 +75,10 @@ class LocalEngine:
                 where = f"look at {self._attempts.directory(key)}"
                 raise OperationError(f"the agent of {key} did not come up in {tries} tries: {said}", where)
             self._tries[key] = tries + 1
-            cgroup = self._cgroups.make(key, render.memory_bytes(submission.job.spec, key.node_index))
+            made = self._cgroups.make(key, render.memory_bytes(submission.job.spec, key.node_index))
             doing, hint = "written", f"check the disk that holds {self._home.root}"
             try:
-                directory = self._attempts.create(key, render.launch(submission, self._site(), cgroup))
+                directory = self._attempts.create(key, render.launch(submission, self._site(), made))
                 doing, hint = "started", "check that the server has descriptors left, and that its code is whole"
                 started = self._starter.start(directory)
             except OSError as error:
@@ -79,27 +86,52 @@ class LocalEngine:
             if started is not None:
                 self._watcher.watch(key, started)
 
+    def _taken(self, key: AgentKey) -> bool:
+        """Whether the key was ever used, or somebody is about to. Raises: OperationError where nobody can say."""
+        try:
+            if self._attempts.is_foreign(key):
+                return False  # it is set aside, unless an agent runs there
+            used = self._attempts.was_used(key) or self._watcher.watching(key)
+            return used or self._attempts.lock_holder(key) is not None
+        except OSError as error:
+            hint = f"check the disk that holds {self._home.root}, and that the server has descriptors left"
+            raise OperationError(f"it cannot be told whether {key} was started before: {error}", hint) from error
+
     def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
-        """The phases of these keys, or of all that were started and are not known to have ended."""
-        seen = self._observer.observe(list(self._attempts.live()) if keys is None else keys)
+        """The phases of these keys, or of all that were started and are not known to have ended.
+
+        Now and then the whole index is looked at: who told its end by itself is asked for no more, and would stay on it.
+        """
+        self._looks += 1
+        index = self._own() if keys is None or self._looks % _INDEX_LOOKS == 0 else []
+        seen = self._observer.observe(list(dict.fromkeys((*(keys or ()), *index))))
+        if keys is None:
+            self._cgroups.tidy()
         for key, observation in seen.items():
             if observation.phase in (Phase.ENDED, Phase.GONE):
                 self._over(key)
             elif observation.phase is Phase.RUNNING:
                 self._tries.pop(key, None)
                 if observation.evidence:  # it said its last word and left processes behind
-                    self._stopper.sweep(key, self._attempts.tombstone(key))
-        return seen
+                    with contextlib.suppress(OSError):  # the next look sweeps again
+                        self._stopper.sweep(key, self._attempts.tombstone(key))
+        return seen if keys is None else {key: seen[key] for key in keys}
 
     def stop(self, key: AgentKey, grace_s: float) -> None:
         """Durable before anything else; call it again until the key is seen gone or ended, and it escalates.
 
-        Raises: OperationError when the order cannot be written down.
+        Raises: DiskFullError, OperationError when the order cannot be written down.
         """
         try:
             self._stopper.stop(key, grace_s)
         except OSError as error:
-            raise OperationError(f"the stop of {key} could not be written: {error}", f"check {self._home.root}") from error
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            kind = DiskFullError if full else OperationError
+            raise kind(f"the stop of {key} could not be written: {error}", f"check {self._home.root}") from error
+
+    def clear(self, job: str, kind: str) -> int:
+        """Remove work directories, attempts' directories, or what of them is early. Raises: OSError."""
+        return removing.clear(self._home, job, kind)
 
     def logs(self, key: AgentKey) -> str:
         """What the agent said; empty when it said nothing."""
@@ -107,17 +139,36 @@ class LocalEngine:
 
     def inventory(self) -> list[Node]:
         """This machine, or the virtual nodes; looked up once."""
+        self._tell_foreign()
         if self._nodes is None:
             self._nodes = inventory.nodes(self._settings, self._home.root)
         return list(self._nodes)
 
-    def memory_words(self) -> str:
-        """How memory limits are kept here, in a sentence."""
-        return self._cgroups.words()
-
     def close(self) -> None:
         """Let go of the thread and descriptors; agents live on."""
         self._watcher.close()
+
+    def _own(self) -> list[AgentKey]:
+        """The index without what is another home's. What cannot be read is in it, to be seen as unknown."""
+        found = []
+        for key in self._attempts.live():
+            with contextlib.suppress(OSError):
+                if self._attempts.is_foreign(key):
+                    continue
+            found.append(key)
+        return found
+
+    def _tell_foreign(self) -> None:
+        """Say which agents of another log run here; nothing proves them wrong, so they are left alone."""
+        if self._foreign == {}:
+            return
+        self._foreign = self._attempts.foreign()
+        if self._foreign:
+            named = ", ".join(f"{key} (process {agent.pid})" for key, agent in list(self._foreign.items())[:_NAMED_MAX])
+            told = f"agents of another log run on this machine, and what they hold is not accounted for: {named}"
+            troubles.say("foreign agents", told)
+        else:
+            troubles.clear("foreign agents")
 
     def _over(self, key: AgentKey) -> None:
         try:
@@ -131,7 +182,8 @@ class LocalEngine:
     def _site(self) -> Site:
         if self._site_made is None:
             real = any(not device.stand_in for node in self.inventory() for device in node.devices)
-            self._site_made = Site(self._home, self._settings, _basics(), real or bool(inventory.real_devices()))
+            known = real or bool(inventory.real_devices())
+            self._site_made = Site(self._home, self._settings, _basics(), self._attempts.home_id, known)
         return self._site_made
 
 

@@ -8,12 +8,15 @@ from typing import Any
 
 from trainmaster.model.job import Outcome, RankEnd
 
+_LATER = ("run", "not_kept", "warned")  # reports that older agents do not make
+
 
 def outcome(ended: Mapping[str, Any]) -> Outcome:
     """Raises: KeyError, TypeError, ValueError when the record is not whole."""
     return Outcome(
         ranks=tuple(_rank(rank) for rank in ended["ranks"]),
         launch_error=_text(ended["launch_error"]),
+        machine_error=_text(ended.get("machine_error")),
         over_memory=bool(ended["over_memory"]),
         memory_limit_bytes=_int(ended["memory_limit_bytes"]),
         peak_memory_bytes=int(ended["peak_memory_bytes"]),
@@ -23,6 +26,10 @@ def outcome(ended: Mapping[str, Any]) -> Outcome:
         ran_s=float(ended["ran_s"]),
         roles=tuple(_rank(role) for role in ended.get("roles", ())),
         launch_lines=tuple(str(line) for line in ended.get("launch_lines", ())),
+        killed_for_memory=bool(ended.get("killed_for_memory", False)),
+        failed_ago_s=float(ended.get("failed_ago_s", 0.0)),
+        bad=tuple(str(id) for id in ended.get("bad", ())),
+        doubted=tuple(str(id) for id in ended.get("doubted", ())),
     )
 
 
@@ -40,7 +47,7 @@ def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
                 "environment": _text(ended.get("environment")),
             }
         )
-    told = [*ended["staged"], *ended["kept"], *ended.get("run", []), *ended.get("not_kept", [])]  # older agents have no such
+    told = [*ended["staged"], *ended["kept"], *(one for kind in _LATER for one in ended.get(kind, []))]
     return (*started, *sorted(told, key=lambda report: int(report["n"])))
 
 

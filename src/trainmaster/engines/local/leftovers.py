@@ -1,8 +1,9 @@
 """The processes an agent left behind: finding all of them, and ending them without ever touching a stranger.
 
 A process belongs to a dead agent when its environment names the agent's key and directory, when the agent recorded it
-(`tree.pids`), or when it descends from such a one or sits in a session that is the tree's own. What is found is held as (pid,
-start time) and signalled through a pidfd opened before that is checked again, so a reused number is never hit.
+(`tree.pids`), when it is in the attempt's cgroup, or when it descends from such a one or sits in a session that is the tree's
+own. What is found is held as (pid, start time) and signalled through a pidfd opened before that is checked again, so a reused
+number is never hit.
 """
 
 import os
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.wire import names, processes
+
+_FEW = 64  # recorded processes that are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,15 @@ def find(trees: Iterable[Tree]) -> dict[str, list[Process]]:
     return {tree.key: _grown(tree, marked, rows, children) for tree in trees}
 
 
-def alive(recorded: Mapping[int, int]) -> list[Process]:
-    """Those of the recorded processes that still run: a few reads, no scan."""
-    rows = (_row(pid) for pid, ticks in recorded.items() if processes.start_ticks(pid) == ticks)
-    return [row for row in rows if row is not None and row.ticks == recorded[row.pid]]
+def alive(recorded: Mapping[int, int], members: frozenset[int] = frozenset()) -> list[Process]:
+    """Those of the recorded processes, and of the members of its cgroup, that still run: a few reads, however many."""
+    numbers = set(recorded)
+    if len(recorded) > _FEW:  # most are long gone: the kernel names those that are not
+        numbers &= {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    rows = (_row(pid) for pid in sorted(numbers | members))
+    found = [row for row in rows if row is not None and (row.pid in members or row.ticks == recorded[row.pid])]
+    gone = members - {row.pid for row in found}  # as in `_grown`
+    return found + [Process(pid, parent=0, session=0, ticks=-1) for pid in sorted(gone)]
 
 
 def send(pid: int, ticks: int, number: int) -> bool:
@@ -90,9 +98,10 @@ def _grown(
 ) -> list[Process]:
     directories = {str(tree.directory) + os.sep, os.path.realpath(tree.directory) + os.sep}
     seeds = {pid for pid, (key, sdk) in marked.items() if key == tree.key and sdk.startswith(tuple(directories))}
-    seeds |= {pid for pid, ticks in tree.recorded.items() if pid in rows and rows[pid].ticks == ticks}
     seeds |= tree.members
-    found: dict[int, Process] = {}
+    # Seen a moment ago, and gone from the table: it may have forked in between, so the next look decides.
+    found = {pid: Process(pid, parent=0, session=0, ticks=-1) for pid in seeds if pid not in rows}
+    seeds |= {pid for pid, ticks in tree.recorded.items() if pid in rows and rows[pid].ticks == ticks}
     waiting = [rows[pid] for pid in seeds if pid in rows]
     while waiting:
         row = waiting.pop()
@@ -107,10 +116,11 @@ def _grown(
 
 
 def _row(pid: int) -> Process | None:
+    """None when there is no such process. Raises: OSError where that cannot be known now: it is no proof that it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
     if fields[0] in (b"Z", b"X"):
@@ -122,7 +132,7 @@ def _mark(pid: int) -> tuple[str, str] | None:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = b"\0" + file.read()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # another user's is none of ours
         return None
     key = _value(data, names.ENV_KEY)
     return None if key is None else (key, _value(data, names.ENV_SDK) or "")

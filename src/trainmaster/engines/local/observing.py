@@ -5,6 +5,7 @@ A beat costs a read or two per live agent, and one scan of `/proc` for all agent
 
 from collections.abc import Sequence
 
+from trainmaster.backup import RESTORED
 from trainmaster.engines.local import exits, leftovers
 from trainmaster.engines.local.attempts import Attempts, Identity
 from trainmaster.engines.local.cgroups import Cgroups
@@ -33,7 +34,7 @@ class Observer:
             try:
                 observation = self._look(key)
             except (OSError, ValueError) as error:
-                observation = Observation(Phase.UNKNOWN, evidence=f"its files cannot be read: {error}")
+                observation = _unreadable(error)
             if observation is None:
                 dead.append(key)
             else:
@@ -53,6 +54,15 @@ class Observer:
             if known is not None:
                 self._identities[key] = known
         return known
+
+    def outlived(self, key: AgentKey) -> list[leftovers.Process]:
+        """What still runs of an agent that has said its last word: a few reads, no scan."""
+        agent = self.agent(key)
+        recorded = {}
+        if agent is not None and agent.boot == processes.boot_id():
+            recorded = self._attempts.tree(key)
+            recorded.pop(agent.pid, None)
+        return leftovers.alive(recorded, self._cgroups.members(key))
 
     def tree(self, key: AgentKey) -> leftovers.Tree:
         """What to look for of a dead agent. Its records count only on the boot that they were made on."""
@@ -80,6 +90,8 @@ class Observer:
         ended = self._ended(key)  # it may have ended well between the two looks
         if ended is not None:
             return ended
+        if agent.boot == RESTORED:
+            return self._gone(key, "the server was restored from a backup since")
         if agent.boot != processes.boot_id():
             return self._gone(key, "the machine was started again since")
         return None
@@ -95,16 +107,14 @@ class Observer:
             reports = (*meeting, *exits.reports(record))
         except (ArithmeticError, LookupError, TypeError, ValueError):
             return None  # not whole, so no evidence; what the process table says stands
-        agent = self.agent(key)
-        if agent is not None and agent.boot == processes.boot_id():
-            recorded = self._attempts.tree(key)
-            recorded.pop(agent.pid, None)
-            left = leftovers.alive(recorded)
-            if left:
-                return Observation(Phase.RUNNING, evidence=f"ended, but {len(left)} of its processes still run")
+        left = len(self.outlived(key))
+        if left:
+            return Observation(Phase.RUNNING, evidence=f"ended, but {left} of its processes still run")
         return Observation(Phase.ENDED, outcome, reports)
 
     def _not_begun(self, key: AgentKey) -> Observation | None:
+        if self._attempts.is_foreign(key):
+            return Observation(Phase.ABSENT, evidence="what lies there is of another home")
         launched_s_ago = self._attempts.launched_s_ago(key)
         if self._watcher.watching(key) or self._attempts.lock_holder(key) is not None:
             return Observation(Phase.UNKNOWN, evidence="its agent is starting")
@@ -119,19 +129,34 @@ class Observer:
         return Observation(Phase.ABSENT, evidence="launched, but no agent came up")
 
     def _dead(self, keys: Sequence[AgentKey]) -> dict[AgentKey, Observation]:
-        try:
-            left = leftovers.find([self.tree(key) for key in keys])
-        except (OSError, ValueError) as error:
-            return {key: Observation(Phase.UNKNOWN, evidence=f"/proc cannot be read: {error}") for key in keys}
-        seen = {}
+        seen: dict[AgentKey, Observation] = {}
+        trees = {}
         for key in keys:
+            try:
+                trees[key] = self.tree(key)
+            except (OSError, ValueError) as error:
+                seen[key] = _unreadable(error)
+        try:
+            left = leftovers.find(trees.values())
+        except (OSError, ValueError) as error:
+            return seen | {key: _unreadable(error) for key in trees}
+        for key in trees:
             count = len(left[str(key)])
-            if count:
-                seen[key] = Observation(Phase.LOST, evidence=f"the agent is gone; {count} of its processes still run")
-            else:
-                seen[key] = self._gone(key, "the agent is gone; nothing of it runs")
+            try:
+                seen[key] = (
+                    Observation(Phase.LOST, evidence=f"the agent is gone; {count} of its processes still run")
+                    if count
+                    else self._gone(key, "the agent is gone; nothing of it runs")
+                )
+            except (OSError, ValueError) as error:
+                seen[key] = _unreadable(error)
         return seen
 
     def _gone(self, key: AgentKey, evidence: str) -> Observation:
         """What it had told and no server acknowledged is still true."""
         return Observation(Phase.GONE, reports=exits.spooled(self._attempts.spool(key)), evidence=evidence)
+
+
+def _unreadable(error: Exception) -> Observation:
+    """No evidence either way, which a person may have to mend."""
+    return Observation(Phase.UNKNOWN, evidence=f"what it left cannot be read: {error}", unreadable=True)

@@ -3,8 +3,11 @@
 import json
 import os
 from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
 
 from trainmaster import agent
+from trainmaster.engines.local.cgroups import Made
 from trainmaster.engines.local.settings import Site
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.spec import JobSpec, Origin
@@ -13,12 +16,13 @@ from trainmaster.wire.launch import CodeLayout, Launch, Requirements, ResumePoin
 from trainmaster.wire.names import ENV_TRACKER, data_variable, is_url
 from trainmaster.wire.runs import experiment_id, run_id
 
+_NO_CGROUPS = Made()
 BLANK = "(not shown)"
 _RUNNER = os.path.join(os.path.dirname(agent.__file__), "function.py")  # by its path: the job's Python need not know us
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Launch:
+def launch(submission: Submission, site: Site, made: Made = _NO_CGROUPS) -> Launch:
     """The agent's complete orders.
 
     Raises: ValueError when the submission's key names no attempt or node of its job.
@@ -32,6 +36,7 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
     in_place = job.code.in_place
     return Launch(
         key=str(key),
+        home=site.home_id,
         job=job.id,
         attempt=key.attempt,
         node_index=key.node_index,
@@ -52,6 +57,7 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
         resume=_resume(job, attempt, site),
         forked=job.lineage is not None and job.lineage.inherited is not None,
         metrics_pattern=spec.metrics.pattern,
+        pattern_engine=_pattern_engine() if spec.metrics.pattern else None,
         artifacts=list(spec.artifacts),
         artifact_store=str(blobs / "artifacts" / job.id),
         pickle_models=spec.project in site.settings.pickle_projects,
@@ -60,7 +66,8 @@ def launch(submission: Submission, site: Site, cgroup: str | None = None) -> Lau
         roles=_roles(spec, job.origin, share.devices, site) if key.node_index == 0 else [],
         requirements=_requirements(spec, job.origin, site),
         memory_bytes=memory_bytes(spec, key.node_index),
-        cgroup=cgroup,
+        cgroup=made.limited,
+        contained=list(made.contained),
         address=share.address,
         address_shared=True,
         server_socket=str(site.home.socket("api")),
@@ -87,6 +94,13 @@ def command(spec: JobSpec, origin: Origin) -> list[str]:
     if spec.python is not None:
         return [_interpreter(spec, origin) or "python3", _RUNNER, spec.python]
     return _argv(spec.command, spec, origin)
+
+
+@cache
+def _pattern_engine() -> str | None:
+    """Where RE2 lies: an agent may be started without site-packages. It runs under this very interpreter."""
+    found = find_spec("re2")
+    return os.path.dirname(os.path.dirname(found.origin)) if found is not None and found.origin else None
 
 
 def _argv(written: str | tuple[str, ...], spec: JobSpec, origin: Origin) -> list[str]:
@@ -122,7 +136,7 @@ def environment(job: Job, site: Site, real: bool = False) -> dict[str, str]:
 def _data(job: Job) -> dict[str, str]:
     """Where the program finds its data: what was recorded at submit, else what the spec says."""
     found = {name: uri if is_url(uri) else _absolute(uri, job.origin) for name, uri in job.spec.data.items()}
-    found |= {version.name: version.uri for version in job.data if version.name in found}
+    found |= {version.name: version.uri for version in job.data if version.name in found and not is_url(version.uri)}
     return {data_variable(name): uri for name, uri in found.items()}
 
 

@@ -59,6 +59,7 @@ class Site:
     home: Home
     settings: LocalSettings = LocalSettings()
     basics: dict[str, str] = field(default_factory=dict)  # HOME USER SHELL TMPDIR of the server's user
+    home_id: str = ""  # `Home.identity`
     real_devices: bool = False  # the machine has accelerators: a job that asked for none is shown none
 
     @property

@@ -5,6 +5,7 @@ engine that comes after this one. A live agent ends its ranks itself; a dead one
 """
 
 import signal
+import threading
 import time
 
 from trainmaster.engines.local import leftovers
@@ -27,6 +28,7 @@ class Stopper:
         self._observer = observer
         self._cgroups = cgroups
         self._asked: dict[AgentKey, set[tuple[int, int]]] = {}  # (pid, start ticks) that got their TERM
+        self._lock = threading.Lock()  # of `_asked`: a look and a stop may go on at the same time
 
     def stop(self, key: AgentKey, grace_s: float) -> None:
         """Order the stop and do what is due now."""
@@ -55,7 +57,9 @@ class Stopper:
         self._asked.pop(key, None)
 
     def _end_recorded(self, key: AgentKey, left_s: float) -> None:
-        for row in leftovers.alive(self._observer.tree(key).recorded):
+        if left_s <= 0:
+            self._cgroups.kill(key)
+        for row in self._observer.outlived(key):
             self._signal(key, row, left_s)
 
     def _end_tree(self, key: AgentKey, left_s: float) -> None:
@@ -75,7 +79,9 @@ class Stopper:
             self._term(key, row.pid, row.ticks)
 
     def _term(self, key: AgentKey, pid: int, ticks: int) -> None:
-        asked = self._asked.setdefault(key, set())
-        if (pid, ticks) not in asked:
+        with self._lock:
+            asked = self._asked.setdefault(key, set())
+            if (pid, ticks) in asked:
+                return
             asked.add((pid, ticks))
-            leftovers.send(pid, ticks, signal.SIGTERM)
+        leftovers.send(pid, ticks, signal.SIGTERM)

@@ -5,12 +5,14 @@ say, late and twice where the faults will it; `next_s` says when something happe
 control plane may ever cause (two live attempts of a job, a device held twice). The same seed gives the same history.
 """
 
+import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
+from trainmaster.engines.simulated.agent import Agent, Start
 from trainmaster.engines.simulated.scripts import (
     Chooser,
+    End,
     Faults,
     Script,
     SimulatedCrash,
@@ -19,6 +21,8 @@ from trainmaster.engines.simulated.scripts import (
     machines,
     outcome,
 )
+from trainmaster.engines.simulated.truth import Truth, full_name
+from trainmaster.errors import OperationError
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Outcome
 from trainmaster.model.nodes import Node
@@ -29,41 +33,6 @@ _LAUNCH_MAX_S = 0.5  # from submit to the ranks' start
 _SIXTY_SECONDS = always(Script())
 _NO_FAULTS = Faults()
 _ROUNDING = 1e-9  # of a GPU
-
-
-@dataclass(slots=True)
-class _Agent:
-    """One agent and its ranks."""
-
-    submission: Submission
-    script: Script
-    starts_s: float
-    dies_s: float | None = None  # of an agent that will crash
-    begun: bool = False
-    agent_alive: bool = True
-    ranks_alive: bool = False
-    term_s: float | None = None
-    kill_s: float | None = None
-    outcome: Outcome | None = None
-    told: list[Mapping[str, object]] = field(default_factory=list)  # the script's reports, as they were sent
-    sent: int = 0  # number of its last report
-    arrived_s: float = 0.0  # when what it said last arrives: one connection, so nothing overtakes
-
-    @property
-    def started(self) -> dict[str, object]:
-        """What it tells of its start: the best checkpoint that it was given is put back."""
-        attempt = self.submission.job.attempt
-        restored = attempt.resume[0] if attempt is not None and attempt.resume else None
-        return {"kind": "started", "restored": restored, "step": None, "bad": []}
-
-    def end_s(self) -> tuple[float, int | None]:
-        """When its ranks end as things stand, and the signal of ours that ends them."""
-        ends: list[tuple[float, int | None]] = [(self.starts_s + self.script.runs_s, None)]
-        if self.term_s is not None and self.script.term_s is not None:
-            ends.append((max(self.term_s, self.starts_s) + self.script.term_s, 15))
-        if self.kill_s is not None:
-            ends.append((max(self.kill_s, self.starts_s), 9))
-        return min(ends, key=lambda end: end[0])
 
 
 class SimulatedEngine:
@@ -83,36 +52,69 @@ class SimulatedEngine:
         self.faults = faults
         self.violations: list[str] = []
         self.starts: dict[AgentKey, int] = {}
+        self.cleared: list[tuple[str, str]] = []  # job and kind
         self._rng = rng
         self._clock = clock
         self._script = script
-        self._agents: dict[AgentKey, _Agent] = {}
+        self._agents: dict[AgentKey, Agent] = {}
         self._stopped: dict[AgentKey, float] = {}  # tombstones: when the grace is over
         self._seen_ended: set[AgentKey] = set()
         self._silent_until_s: dict[str, float] = {}  # node -> end of its partition
         self._mail: list[tuple[float, int, AgentKey, Mapping[str, object]]] = []
         self._numbers = 0
+        self._heard: set[tuple[AgentKey, object]] = set()  # numbers of reports that arrived
+        self._burned: set[tuple[AgentKey, object]] = set()  # of those that were on a node alone that is gone for good
+        self.truth = Truth(rng)
+        self.stored: Callable[[AgentKey, Mapping[str, object]], None] = lambda key, report: None  # told before `staged` is sent
 
     def render(self, submission: Submission) -> str:
         """The command alone."""
         return f"{submission.key}: {submission.job.spec.command}"
 
     def submit(self, submission: Submission) -> None:
-        """Raises: SimulatedCrash where the faults say that control dies in it."""
+        """Raises: SimulatedCrash where the faults say that control dies in it, OperationError where they refuse it."""
         self._advance()
+        refused = self._rng.random() < self.faults.refused
+        if refused and self._rng.random() < 0.5:
+            raise OperationError("the spawner does not answer", "look at its log")
         crash = self._rng.random() < self.faults.submit_crash
         if crash and self._rng.random() < 0.5:
             raise SimulatedCrash(f"before the submit of {submission.key}")
         if submission.key not in self._agents and submission.key not in self._stopped:
             now_s = self._clock.now_s()
             script = self._script(submission, self._rng)
-            agent = _Agent(submission, script, now_s + self._rng.uniform(0.0, _LAUNCH_MAX_S))
+            starts_s = now_s + self._rng.uniform(0.0, _LAUNCH_MAX_S)
+            if self._rng.random() < self.faults.skewed:
+                starts_s += self._rng.uniform(0.0, self.faults.late_s)
+            agent = Agent(submission, script, starts_s, self._find(submission))
+            if self._silent_until_s.get(agent.node) == math.inf:
+                agent.begun, agent.agent_alive = True, False  # nobody is there to start it
             if self._rng.random() < self.faults.agent_crash:
                 agent.dies_s = agent.starts_s + self._rng.uniform(0.0, script.runs_s)
             self._check(agent)
             self._agents[submission.key] = agent
         if crash:
             raise SimulatedCrash(f"after the submit of {submission.key}")
+        if refused:
+            raise OperationError("the spawner answered too late", "look at its log")
+
+    def _find(self, submission: Submission) -> Start:
+        """What its machine finds at the start: what the faults draw, else the first checkpoint whose digest is right."""
+        key, attempt = submission.key, submission.job.attempt
+        resume = attempt.resume if attempt is not None else ()
+        if self._rng.random() < self.faults.hangs:
+            return Start(hangs=True)
+        if self._rng.random() < self.faults.doubts:
+            return Start(failed=Outcome(machine_error="the store answered: Input/output error", doubted=resume[:1]))
+        bad: list[str] = []
+        for ref in resume:
+            name = full_name(key.job, ref)
+            if not self.truth.damaged(name, key.node_index, self.faults.damaged):
+                return Start(ref, self.truth.steps.get(name), tuple(bad))
+            bad.append(ref)
+        if bad:
+            return Start(failed=Outcome(launch_error="no checkpoint has the digest that it was stored with", bad=tuple(bad)))
+        return Start()
 
     def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
         """Phases as of now; partitioned nodes and faulty probes are unknown."""
@@ -133,6 +135,15 @@ class SimulatedEngine:
             agent.kill_s = self._stopped[key]
             self._advance()
 
+    def clear(self, job: str, kind: str) -> int:
+        """Remember what was removed. Law: what ranks work in stays while they live."""
+        self._advance()
+        if kind in ("work", "logs"):
+            living = [key for key, agent in self._agents.items() if key.job == job and agent.ranks_alive]
+            self.violations += [f"the {kind} of {job} was removed while {key} lives" for key in living]
+        self.cleared.append((job, kind))
+        return 1
+
     def logs(self, key: AgentKey) -> str:
         """Nothing is said here."""
         return ""
@@ -147,11 +158,13 @@ class SimulatedEngine:
         now_s = self._clock.now_s()
         due = sorted((mail for mail in self._mail if mail[0] <= now_s), key=lambda mail: mail[:2])
         self._mail = [mail for mail in self._mail if mail[0] > now_s]
+        self._heard |= {(key, report["n"]) for _, _, key, report in due}
         return [(key, report) for _, _, key, report in due]
 
-    def told(self) -> list[tuple[AgentKey, Mapping[str, object]]]:
-        """The truth: every checkpoint and artifact that an agent ever told of."""
-        return [(key, report) for key, agent in self._agents.items() for report in agent.told]
+    def told(self, surely: bool = False) -> list[tuple[AgentKey, Mapping[str, object]]]:
+        """The truth: every checkpoint and artifact that an agent ever told of; `surely`: what no lost node can have taken."""
+        told = [(key, report) for key, agent in self._agents.items() for report in agent.told]
+        return [(key, report) for key, report in told if not surely or (key, report["n"]) not in self._burned]
 
     def next_s(self) -> float | None:
         """When something happens next, for a clock that jumps; None when nothing will."""
@@ -160,7 +173,7 @@ class SimulatedEngine:
             if not agent.begun:
                 times.append(agent.starts_s)
             elif agent.ranks_alive:
-                times.append(agent.end_s()[0])
+                times.append(agent.end().at_s)
                 times.extend(agent.starts_s + after_s for after_s, _ in agent.script.reports[len(agent.told) :])
                 if agent.agent_alive and agent.dies_s is not None:
                     times.append(agent.dies_s)
@@ -179,44 +192,88 @@ class SimulatedEngine:
 
     def partition(self, node: str, for_s: float) -> None:
         """Nothing is heard of a node for so long; what runs there runs on."""
-        self._silent_until_s[node] = self._clock.now_s() + for_s
+        self._silent_until_s[node] = max(self._clock.now_s() + for_s, self._silent_until_s.get(node, 0.0))
 
     def reboot(self, node: str) -> None:
         """The node starts anew: everything on it is gone, without a record."""
         self._advance()
         for agent in self._agents.values():
-            if self._node(agent) == node and agent.outcome is None:
+            if agent.node == node and agent.outcome is None:
                 agent.begun, agent.agent_alive, agent.ranks_alive = True, False, False
 
+    def lose(self, node: str) -> None:
+        """A node that is gone for good, with what it had not sent yet; nothing is heard of it until `find`."""
+        self.reboot(node)
+        gone = {key for key, agent in self._agents.items() if agent.node == node}
+        self._mail = [mail for mail in self._mail if mail[2] not in gone]
+        for key in gone:
+            self._burned |= {(key, report["n"]) for report in self._agents[key].told} - self._heard
+        self._silent_until_s[node] = math.inf
+
+    def find(self, node: str) -> None:
+        """A node that was gone is back, with what it knows of its agents."""
+        self._silent_until_s.pop(node, None)
+
     def _advance(self) -> None:
-        for key, agent in self._agents.items():
+        """Play what was due, in the order in which ranks end: one end breaks others of its gang."""
+        open = {key: agent for key, agent in self._agents.items() if agent.open}
+        for key, agent in sorted(open.items(), key=lambda one: one[1].end().at_s):
             self._play(key, agent, self._clock.now_s())
 
-    def _play(self, key: AgentKey, agent: _Agent, now_s: float) -> None:
+    def _play(self, key: AgentKey, agent: Agent, now_s: float) -> None:
         if not agent.begun and agent.agent_alive and agent.starts_s <= now_s:
-            agent.begun = True
-            if key in self._stopped:
-                agent.agent_alive = False  # it found the tombstone
-                return
-            agent.ranks_alive = True
-            self.starts[key] = self.starts.get(key, 0) + 1
-            self._send(key, agent.starts_s, agent.started)
+            self._begin(key, agent)
+        if agent.start.hangs and agent.begun and key in self._stopped and agent.outcome is None and agent.agent_alive:
+            self._end(key, agent, now_s, Outcome())
         if not agent.ranks_alive:
             return
-        end_s, killed_by = agent.end_s()
-        if agent.dies_s is not None and agent.dies_s <= min(now_s, end_s):
+        end = agent.end()
+        if agent.dies_s is not None and agent.dies_s <= min(now_s, end.at_s):
             agent.agent_alive = False
         if agent.agent_alive:
             for after_s, report in agent.script.reports[len(agent.told) :]:
-                if agent.starts_s + after_s <= min(now_s, end_s):
-                    agent.told.append(self._send(key, agent.starts_s + after_s, report))
-        if end_s <= now_s:
+                if agent.starts_s + after_s <= min(now_s, end.at_s):
+                    agent.told.append(self._send(key, agent.starts_s + after_s, self._further(key, agent, report)))
+        if end.at_s <= now_s:
             agent.ranks_alive = False
+            self._break(key, agent, end)
             if agent.agent_alive:
-                agent.outcome = outcome(
-                    agent.submission, agent.script, end_s - agent.starts_s, killed_by, agent.term_s is not None
-                )
-                self._send(key, end_s, ended_report(0, agent.outcome))
+                ran_s, asked = end.at_s - agent.starts_s, agent.term_s is not None
+                self._end(key, agent, end.at_s, outcome(agent.submission, end, ran_s, asked))
+
+    def _further(self, key: AgentKey, agent: Agent, report: Mapping[str, object]) -> Mapping[str, object]:
+        """The steps of a program that was restored go on from there."""
+        step = report.get("step")
+        if report["kind"] != "staged" or not isinstance(step, int):
+            return report
+        step += agent.start.step or 0
+        self.truth.steps[full_name(key.job, str(report["id"]))] = step
+        self.stored(key, report)
+        return {**report, "step": step}
+
+    def _begin(self, key: AgentKey, agent: Agent) -> None:
+        agent.begun = True
+        if key in self._stopped:
+            agent.agent_alive = False  # it found the tombstone
+        elif agent.start.failed is not None:
+            self._end(key, agent, agent.starts_s, agent.start.failed)
+        elif not agent.start.hangs:
+            agent.ranks_alive = True
+            self.starts[key] = self.starts.get(key, 0) + 1
+            self._send(key, agent.starts_s, agent.started)
+
+    def _end(self, key: AgentKey, agent: Agent, at_s: float, result: Outcome) -> None:
+        agent.outcome = result
+        self._send(key, at_s, ended_report(0, result))
+
+    def _break(self, key: AgentKey, agent: Agent, end: End) -> None:
+        """Ranks that end badly break those of their gang: these lose their connections, and exit 1."""
+        if end.asked or end.exit_code == 0:
+            return
+        self.truth.ended_badly(key, end)
+        for other_key, other in self._agents.items():
+            if other is not agent and (other_key.job, other_key.attempt) == (key.job, key.attempt) and other.broken_s is None:
+                other.broken_s = end.at_s + self._rng.uniform(0.02, 0.5)
 
     def _send(self, key: AgentKey, at_s: float, report: Mapping[str, object]) -> Mapping[str, object]:
         """Put a report into the mail under its agent's next number; returns it as it was sent."""
@@ -225,7 +282,7 @@ class SimulatedEngine:
         self._numbers += 1
         numbered = {**report, "n": agent.sent}
         held_s = self._rng.uniform(0.0, self.faults.late_s) if self._rng.random() < self.faults.late else 0.0
-        agent.arrived_s = max(at_s + held_s, self._silent_until_s.get(self._node(agent), 0.0), agent.arrived_s)
+        agent.arrived_s = max(at_s + held_s, self._silent_until_s.get(agent.node, 0.0), agent.arrived_s)
         self._mail.append((agent.arrived_s, self._numbers, key, numbered))
         if self._rng.random() < self.faults.duplicate:
             again_s = agent.arrived_s + self._rng.uniform(0.0, self.faults.late_s)
@@ -238,10 +295,11 @@ class SimulatedEngine:
             return Observation(Phase.UNKNOWN, evidence="the probe timed out")
         if agent is None:
             return Observation(Phase.GONE if key in self._stopped else Phase.ABSENT)
-        if self._silent_until_s.get(self._node(agent), 0.0) > self._clock.now_s():
+        if self._silent_until_s.get(agent.node, 0.0) > self._clock.now_s():
             return Observation(Phase.UNKNOWN, evidence="the node does not answer")
         if agent.outcome is not None:
-            return Observation(Phase.ENDED, agent.outcome, ({**agent.started, "n": 0}, *agent.told))
+            started = ({**agent.started, "n": 0},) if agent.outcome.ranks else ()
+            return Observation(Phase.ENDED, agent.outcome, (*started, *agent.told))
         if not agent.begun:
             return Observation(Phase.UNKNOWN, evidence="launched just now")
         if agent.agent_alive:
@@ -251,11 +309,7 @@ class SimulatedEngine:
         spooled = tuple(report for report in agent.told if any(mail[2:] == (key, report) for mail in self._mail))
         return Observation(Phase.GONE, reports=spooled, evidence="the agent is gone")
 
-    def _node(self, agent: _Agent) -> str:
-        assert agent.submission.job.attempt is not None
-        return agent.submission.job.attempt.allocation.shares[agent.submission.key.node_index].node
-
-    def _check(self, new: _Agent) -> None:
+    def _check(self, new: Agent) -> None:
         """Law: one live attempt of a job; of no device is more given than there is of it."""
         key = new.submission.key
         mine = self._devices(new)
@@ -272,7 +326,7 @@ class SimulatedEngine:
             if twice := sorted(device for device in held if left[device] < -_ROUNDING):
                 self.violations.append(f"{key} was given {twice}, which {other_key} holds")
 
-    def _devices(self, agent: _Agent) -> dict[tuple[str, int], float]:
+    def _devices(self, agent: Agent) -> dict[tuple[str, int], float]:
         assert agent.submission.job.attempt is not None
         share = agent.submission.job.attempt.allocation.shares[agent.submission.key.node_index]
         return {(share.node, index): share.held(index) for index in share.devices}

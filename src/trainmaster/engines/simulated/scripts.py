@@ -25,6 +25,16 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """How ranks end: by themselves with an exit code, or by a signal. `asked`: the signal is ours."""
+
+    at_s: float
+    exit_code: int | None
+    signal: int | None = None
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Faults:
     """How often, between 0 and 1, and how badly the world misbehaves."""
 
@@ -34,6 +44,11 @@ class Faults:
     duplicate: float = 0.0  # a report arrives twice
     submit_crash: float = 0.0  # control dies in `submit`, before or after its effect
     agent_crash: float = 0.0  # an agent dies without an exit record, its ranks living on
+    refused: float = 0.0  # the engine refuses a submit, before or after its effect
+    skewed: float = 0.0  # an agent begins up to `late_s` later than the others of its gang
+    doubts: float = 0.0  # the store does not answer at a start: the machine's fault
+    hangs: float = 0.0  # a start never comes to an end
+    damaged: float = 0.0  # a part of a checkpoint has another digest than it was stored with
 
 
 Chooser = Callable[[Submission, random.Random], Script]
@@ -55,16 +70,13 @@ def machines(count: int = 2, devices: int = 8, cpus: float = 64.0) -> tuple[Node
     )  # fmt: skip
 
 
-def outcome(submission: Submission, script: Script, ran_s: float, killed_by: int | None, asked: bool) -> Outcome:
-    """How the ranks of one agent ended: by the script, or by the signal that we sent."""
-    exit_code, number = (None, killed_by) if killed_by is not None else (script.exit_code, script.signal)
-    if number is not None:
-        exit_code = None
+def outcome(submission: Submission, end: End, ran_s: float, asked: bool) -> Outcome:
+    """How the ranks of one agent ended. `asked`: after an order to stop."""
     attempt = submission.job.attempt
     count = submission.job.spec.resources.chosen(attempt.allocation.choice if attempt is not None else 0).ranks
     first = submission.key.node_index * count
     ranks = tuple(
-        RankEnd(rank, exit_code=exit_code, signal=number, stopped_by_us=asked, ended_after_s=ran_s)
+        RankEnd(rank, exit_code=end.exit_code, signal=end.signal, stopped_by_us=asked, ended_after_s=ran_s)
         for rank in range(first, first + count)
     )
     return Outcome(ranks, ran_s=ran_s)
@@ -81,8 +93,10 @@ def ended_report(number: int, result: Outcome) -> dict[str, object]:
         for rank in result.ranks
     ]  # fmt: skip
     return {
-        "kind": "ended", "n": number, "ranks": ranks, "launch_error": result.launch_error, "over_memory": result.over_memory,
+        "kind": "ended", "n": number, "ranks": ranks, "launch_error": result.launch_error,
+        "machine_error": result.machine_error, "over_memory": result.over_memory,
         "memory_limit_bytes": result.memory_limit_bytes, "peak_memory_bytes": result.peak_memory_bytes,
         "port_in_use": result.port_in_use, "last_step": result.last_step, "first_step": result.first_step,
-        "ran_s": result.ran_s, "staged": [], "kept": [], "restored": None, "restored_step": None, "bad": [],
+        "ran_s": result.ran_s, "staged": [], "kept": [], "restored": None, "restored_step": None,
+        "bad": list(result.bad), "doubted": list(result.doubted),
     }  # fmt: skip

@@ -74,16 +74,18 @@ class UnrulyBlobs(FsBlobs):
 def any_script(submission: Submission, rng: random.Random) -> Script:
     """A program of random length and end, with checkpoints and artifacts; some ignore TERM."""
     exits = rng.choices([(0, None), (1, None), (0, 9), (0, 11)], [6, 1, 2, 1])[0]
-    runs_s = rng.uniform(0.1, 40.0)
+    runs_s = rng.uniform(0.1, 40.0) if rng.random() < 0.95 else 3000.0
     times = sorted(rng.uniform(0.0, runs_s) for _ in range(rng.choice([0, 2, 5, 8])))
     reports = tuple((after_s, _report(submission, step, rng)) for step, after_s in enumerate(times, 1))
     return Script(runs_s, exits[0], exits[1], rng.choice([0.5, 0.5, None]), reports)
 
 
 def _report(submission: Submission, step: int, rng: random.Random) -> dict[str, object]:
-    """A checkpoint of this node alone, this node's part of one of the whole gang, or an artifact."""
+    """A checkpoint of this node alone, this node's part of one of the whole gang, an artifact, or a warning."""
     key, attempt = submission.key, submission.job.attempt
     gang = 1 if attempt is None else len(attempt.allocation.shares)
+    if rng.random() < 0.1:
+        return {"kind": "warned", "topic": f"trouble {key.attempt}-{step}", "text": "the disk is full"}
     if rng.random() < 0.3:
         name = f"{key.attempt}-{key.node_index}-{step}.png"
         return {"kind": "kept", "path": name, "digest": _DIGEST, "bytes": 1}

@@ -1,0 +1,37 @@
+"""What the client asks about room on the disk: what takes it, and removing it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+Row = dict[str, Any]
+
+
+class RoomCalls:
+    """That part of the client."""
+
+    def _get(self, path: str, /, **query: Any) -> Row:
+        raise NotImplementedError
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> Row:
+        raise NotImplementedError
+
+    def storage(self, project: str | None = None) -> Row:
+        """What the store holds, by project and kind."""
+        return self._get("/storage" + (f"?project={quote(project, safe='')}" if project is not None else ""))
+
+    def collect(
+        self, grace_s: float, dry_run: bool = False, *, older_checkpoints: bool = False, unknown_jobs: bool = False
+    ) -> Row:
+        """Remove what nothing refers to and is older than `grace_s`. Raises: ConflictError while another one does it."""
+        also = {"older_checkpoints": older_checkpoints, "unknown_jobs": unknown_jobs}
+        return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run, **also})
+
+    def remove(self, refs: Sequence[str], kinds: Sequence[str] = (), dry_run: bool = False) -> list[Row]:
+        """Give up the bytes of jobs that are over; `{id, kinds, bytes, kept_for}` or `{ref, error}` of each."""
+        body = {"jobs": list(refs), "kinds": list(kinds) or None, "dry_run": dry_run}
+        return list(self._post("/jobs/remove", body)["jobs"])
+
+    def prune(self, older_than_s: float, kinds: Sequence[str] = (), **which: Any) -> Row:
+        """Give up the bytes of jobs that ended so long ago; `which`: `keep`, `project`, `dry_run`."""
+        return self._post("/storage/prune", {"older_than_s": older_than_s, "kinds": list(kinds) or None, **which})

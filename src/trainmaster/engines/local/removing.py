@@ -1,0 +1,40 @@
+"""Removing what a job has on this machine: its work directories and those of its attempts, or the early part of them."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainmaster import disks
+from trainmaster.home import Home
+from trainmaster.model.room import ATTEMPTS_KEPT, Kept
+
+_OUTPUT = ("rank*.log", "role-*.log", "rank*.sdk", "role-*.sdk")
+_NUMBER = re.compile(r"\d+")
+
+
+def clear(home: Home, job: str, kind: str) -> int:
+    """Remove bytes of one kind; how many it was. Raises: OSError."""
+    return sum(disks.remove(path) for path in list(_paths(home, job, kind)))
+
+
+def _paths(home: Home, job: str, kind: str) -> Iterator[Path]:
+    match kind:
+        case Kept.WORK:
+            yield home.jobs_work(job)
+        case Kept.LOGS:
+            yield home.attempts(job)
+        case Kept.ASIDE:
+            for path in home.jobs_work(job).glob("*.aside/*"):
+                begins = _NUMBER.match(path.name)
+                if begins is not None and int(begins[0]) in _early(home, job):
+                    yield path
+        case Kept.EARLY_LOGS:
+            for number in _early(home, job):
+                for pattern in _OUTPUT:
+                    yield from home.attempts(job).glob(f"{number}/n*/{pattern}")
+
+
+def _early(home: Home, job: str) -> list[int]:
+    """All attempts but the newest few."""
+    numbers = sorted(int(path.name) for path in home.attempts(job).glob("*") if path.name.isdecimal())
+    return numbers[:-ATTEMPTS_KEPT]

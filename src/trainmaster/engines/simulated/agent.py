@@ -1,0 +1,69 @@
+"""One simulated agent and its ranks: what it finds at its start, and how its ranks end as things stand."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainmaster.engines.simulated.scripts import End, Script
+from trainmaster.model.job import Outcome
+from trainmaster.ports.engine import Submission
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a machine finds when an agent starts. A start that hangs or fails never has ranks."""
+
+    restored: str | None = None
+    step: int | None = None
+    bad: tuple[str, ...] = ()  # checkpoints whose part on this node is damaged
+    failed: Outcome | None = None
+    hangs: bool = False
+
+
+@dataclass(slots=True)
+class Agent:
+    """One agent and its ranks."""
+
+    submission: Submission
+    script: Script
+    starts_s: float
+    start: Start = Start()
+    dies_s: float | None = None  # of an agent that will crash
+    broken_s: float | None = None  # when its ranks notice that another node's ranks are gone
+    begun: bool = False
+    agent_alive: bool = True
+    ranks_alive: bool = False
+    term_s: float | None = None
+    kill_s: float | None = None
+    outcome: Outcome | None = None
+    told: list[Mapping[str, object]] = field(default_factory=list)  # the script's reports, as they were sent
+    sent: int = 0  # number of its last report
+    arrived_s: float = 0.0  # when what it said last arrives: one connection, so nothing overtakes
+
+    @property
+    def open(self) -> bool:
+        """Whether anything of it is still to happen."""
+        return self.outcome is None and (not self.begun or self.ranks_alive or (self.start.hangs and self.agent_alive))
+
+    @property
+    def node(self) -> str:
+        """The name of its node."""
+        assert self.submission.job.attempt is not None
+        return self.submission.job.attempt.allocation.shares[self.submission.key.node_index].node
+
+    @property
+    def started(self) -> dict[str, object]:
+        """What it tells of its start."""
+        start = self.start
+        return {"kind": "started", "restored": start.restored, "step": start.step, "bad": list(start.bad)}
+
+    def end(self) -> End:
+        """When and how its ranks end as things stand."""
+        own = End(self.starts_s + self.script.runs_s, None if self.script.signal else self.script.exit_code, self.script.signal)
+        ends = [own]
+        if self.broken_s is not None:
+            ends.append(End(max(self.broken_s, self.starts_s), 1))
+        if self.term_s is not None and self.script.term_s is not None:
+            ends.append(End(max(self.term_s, self.starts_s) + self.script.term_s, None, 15, True))
+        if self.kill_s is not None:
+            ends.append(End(max(self.kill_s, self.starts_s), None, 9, True))
+        return min(ends, key=lambda end: end.at_s)

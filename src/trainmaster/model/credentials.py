@@ -1,0 +1,174 @@
+"""What of a job is a credential, and what is shown in its place. Pure, and linear in what it reads.
+
+The stored spec keeps every value, since the program needs it; everything that shows a job (answers of the server, events,
+comparisons, trackers) shows it through here. A name or a known form tells a credential: this cannot know them all.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from trainmaster.model.spec import JobSpec, Origin
+
+HIDDEN = "(hidden)"
+
+_ALWAYS = frozenset(
+    (
+        "password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "authorization", "cookie",
+        "apikey", "accesskey", "secretkey", "privatekey",
+    )
+)  # fmt: skip
+_KEYS = frozenset(("api", "access", "secret", "private", "account", "encryption", "signing", "ssh", "auth", "master", "deploy"))
+_OF_TEXT = frozenset(  # tokens of a language model, and no credentials
+    ("bos", "eos", "pad", "unk", "mask", "cls", "sep", "special", "image", "start", "end", "stop", "per", "prefix", "suffix")
+)
+_ABOUT = frozenset(  # what says where a credential is, or how much there is of something
+    ("file", "path", "dir", "directory", "name", "env", "var", "length", "len", "size", "count", "ratio", "rate", "prob", "url")
+)
+_SIGNED = frozenset(("signature", "sig", "awsaccesskeyid", "credential"))
+_PLAIN_VARIABLES = (  # what programs are told by, whose values are no secrets unless their names say so
+    "CUDA_", "CUDNN_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "KMP_", "TF_", "XLA_",
+    "JAX_", "PYTHON", "VIRTUAL_ENV", "CONDA_", "PATH", "LD_", "LANG", "LC_", "TZ", "HOME", "HF_", "TRANSFORMERS_",
+    "TOKENIZERS_", "MLFLOW_", "WANDB_", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "TRAINMASTER_",
+)  # fmt: skip
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_NUMBER = re.compile(r"[+-]?[0-9.,_]+(e[+-]?[0-9]+)?\Z", re.IGNORECASE)
+_SWITCH = re.compile(r"(true|false|yes|no|on|off|none|null)\Z", re.IGNORECASE)
+# Each begins where no longer one can: so nothing is read twice.
+_VALUE = r"""("[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"""
+_OPTION = re.compile(r"(?<![\w.-])(--?[A-Za-z][\w.-]{0,127})([ \t]+|=)" + _VALUE)
+_ASSIGNED = re.compile(r"(?<![\w.-])([A-Za-z_][\w.-]{0,127})(=)" + _VALUE)
+_FORMS = re.compile(
+    r"(?<![\w-])(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|sk-[\w-]{32,}"
+    r"|xox[abeoprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|tm_[\w-]{32,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+)
+_BEARER = re.compile(r"(?<!\w)(Bearer|Basic) +[\w.~+/=-]{8,}")
+_URL = re.compile(r"""(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]+""")
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(-----END [A-Z ]{0,40}PRIVATE KEY-----)?")
+
+
+def is_credential(name: str, value: str = "") -> bool:
+    """Whether an option, variable or parameter of this name holds a credential (`--hub-token`, `AWS_SECRET_ACCESS_KEY`)."""
+    words = [word.lower() for word in _WORD.findall(name[-128:])]
+    if not words or words[-1] in _ABOUT or _SWITCH.match(value):
+        return False
+    if not _ALWAYS.isdisjoint(words):
+        return True
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last == "key" or words[-2:] == ["key", "id"]:
+        return before in _KEYS or words[-3:] == ["access", "key", "id"]
+    if last == "token":
+        return before not in _OF_TEXT and not value.startswith(("<", "[")) and not _NUMBER.match(value)
+    return last in ("pass", "pat", "pwd") and bool(before) and not _NUMBER.match(value)
+
+
+def text(value: str) -> str:
+    """A text without credentials of a known form, passwords in URLs, and signatures of URLs."""
+    if "://" in value:
+        value = _URL.sub(lambda found: without_signature(_without_password(found[0])), value)
+    if "PRIVATE KEY" in value:
+        value = _PRIVATE_KEY.sub(HIDDEN, value)
+    return _FORMS.sub(HIDDEN, _BEARER.sub(rf"\1 {HIDDEN}", value))
+
+
+def without_signature(url: str) -> str:
+    """The URL without its query, where that holds a signature or another credential that lets one in."""
+    address, mark, rest = url.partition("?")
+    query, hash_mark, fragment = rest.partition("#")
+    names = [pair.partition("=")[0].lower() for pair in query.split("&")] if mark else []
+    signed = any(name.rpartition("-")[2] in _SIGNED or is_credential(name) for name in names)
+    return f"{address}{hash_mark}{fragment}" if signed else url
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    if not at:
+        return url
+    name, colon, _ = user.partition(":")
+    kept = f"{name}:{HIDDEN}@" if colon else f"{name}@" if scheme.lower().endswith("ssh") else f"{HIDDEN}@"
+    return f"{scheme}://{kept}{host}{slash}{path}"
+
+
+def line(command: str) -> str:
+    """A command as a shell takes it, without the values of options and variables that are credentials."""
+    for form in (_OPTION, _ASSIGNED):
+        command = form.sub(_shown_assignment, command)
+    return text(command)
+
+
+def _shown_assignment(found: re.Match[str]) -> str:
+    name, gap, value = found.groups()
+    return f"{name}{gap}{HIDDEN}" if is_credential(name, value.strip("\"'")) else found[0]
+
+
+def command(given: str | Sequence[str]) -> str | tuple[str, ...]:
+    """A command, as a line or as arguments, without credentials."""
+    if isinstance(given, str):
+        return line(given)
+    shown: list[str] = []
+    for at, argument in enumerate(given):
+        name = given[at - 1] if at else ""
+        follows = name.startswith("-") and "=" not in name and not argument.startswith("-")
+        shown.append(HIDDEN if follows and is_credential(name, argument) else _shown_argument(argument))
+    return tuple(shown)
+
+
+def _shown_argument(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    if equals and " " not in name:
+        return f"{name}={HIDDEN}" if is_credential(name, value) else f"{name}={text(value)}"
+    return line(argument)  # it may be a line of its own: bash -c '…'
+
+
+def values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters or tags: what their names or their forms tell is hidden."""
+    return {
+        name: HIDDEN if is_credential(name, str(value)) else text(value) if isinstance(value, str) else value
+        for name, value in given.items()
+    }
+
+
+def variables(given: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables: only values that are evidently no secrets are shown (numbers, switches, paths, known settings)."""
+    return {name: text(value) if _is_plain(name, value) else HIDDEN for name, value in given.items()}
+
+
+def _is_plain(name: str, value: str) -> bool:
+    if is_credential(name, value):
+        return False
+    evident = not value or value.startswith(("/", "~/", "./")) or bool(_NUMBER.match(value) or _SWITCH.match(value))
+    return evident or name.startswith(_PLAIN_VARIABLES)
+
+
+def shown(spec: JobSpec) -> JobSpec:
+    """The spec as it is shown."""
+    environment = replace(spec.environment, variables=variables(spec.environment.variables))
+    resume = spec.checkpoint.resume_arguments
+    return replace(
+        spec,
+        command=command(spec.command),
+        environment=environment,
+        checkpoint=replace(spec.checkpoint, resume_arguments=None if resume is None else line(resume)),
+        params=values(spec.params),
+        tags=values(spec.tags),
+        roles={name: replace(role, command=command(role.command)) for name, role in spec.roles.items()},
+        data={name: text(uri) for name, uri in spec.data.items()},
+    )
+
+
+def shown_origin(origin: Origin) -> Origin:
+    """The origin as it is shown."""
+    return replace(origin, variables=variables(origin.variables))
+
+
+def shown_line(spec: JobSpec) -> str:
+    """What runs, in one line for people."""
+    if spec.python is not None:
+        return spec.line
+    told = command(spec.command)
+    return told if isinstance(told, str) else shlex.join(told)

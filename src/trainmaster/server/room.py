@@ -1,0 +1,56 @@
+"""Room for the bodies that are in memory at a time. A request that finds none waits for its turn."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from trainmaster.errors import BusyError
+
+
+class Room:
+    """So many bytes; one body that is larger than all of it is let in alone."""
+
+    def __init__(self, most_bytes: int, wait_s: float) -> None:
+        self._most_bytes = most_bytes
+        self._wait_s = wait_s
+        self.held_bytes = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def hold(self, size_bytes: int) -> AsyncIterator[None]:
+        """Take room until the block ends, in the order of asking. Raises: BusyError when there is none in time."""
+        if size_bytes and (self._waiting or not self._fits(size_bytes)):
+            await self._turn(size_bytes)
+        else:
+            self.held_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self.held_bytes -= size_bytes
+            self._let_in()
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self.held_bytes + size_bytes <= self._most_bytes or not self.held_bytes
+
+    async def _turn(self, size_bytes: int) -> None:
+        """Wait until `_let_in` has taken the room for this one."""
+        mine = (size_bytes, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
+        try:
+            await asyncio.wait_for(asyncio.shield(mine[1]), self._wait_s)
+        except BaseException as error:
+            if mine[1].done():
+                self.held_bytes -= size_bytes
+            else:
+                self._waiting.remove(mine)
+            self._let_in()
+            if isinstance(error, TimeoutError):
+                raise BusyError("the server is busy with other large requests", "try again in a few seconds") from error
+            raise
+
+    def _let_in(self) -> None:
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size_bytes, turn = self._waiting.popleft()
+            self.held_bytes += size_bytes
+            turn.set_result(None)

@@ -1,0 +1,139 @@
+"""What an agent tells, read piece by piece: a piece that cannot be stored is passed over with a word, and never the others.
+
+The agent may be of another version: fields that this one does not know are passed over, reports of a kind that it does not
+know are stored like the others and passed over by control, and a point without a number is stored as it comes.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmaster.model.commands import AgentReport
+from trainmaster.model.ids import AgentKey
+from trainmaster.ports.store import Arrival, HeartbeatRow, MetricPoint, NewRow
+from trainmaster.wire.names import is_metric_name
+
+_INT_MAX = 2**63 - 1
+_KNOWN = frozenset(("key", "reports", "points", "heartbeat", "wait_s", "orders_seen"))
+_SAID_MAX = 100  # characters of what is quoted
+_AGAIN_S = 600.0  # in which an agent's fault of one topic is told once
+_REMEMBERED_MAX = 10_000  # agents and topics
+_WORDS = {  # by topic, what a person reads
+    "reports": "the server passed over something that the agent on node {} told: {}",
+    "metrics": "the server passed over metric values that the agent on node {} told: {}",
+}
+
+
+@dataclass(slots=True)
+class Told:
+    """One call of an agent, as far as it can be stored."""
+
+    key: AgentKey
+    now_s: float
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    points: list[MetricPoint] = field(default_factory=list)
+    heartbeats: list[HeartbeatRow] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)  # by topic, the first
+
+    @property
+    def ack(self) -> int:
+        """The highest report that need not be told again."""
+        return max((int(report["n"]) for report in self.reports), default=0)
+
+
+class Words:
+    """What is said of what was passed over: of each agent and topic now and then, however often there is something."""
+
+    def __init__(self) -> None:
+        self._said_s: dict[tuple[str, str], float] = {}
+
+    def of(self, told: Told, now_s: float) -> list[NewRow]:
+        """The words that are due, as reports for control; `now_s` on the monotonic clock."""
+        rows = []
+        for topic, fault in told.faults.items():
+            name = (str(told.key), topic)
+            if now_s - self._said_s.get(name, -_AGAIN_S) < _AGAIN_S:
+                continue
+            if len(self._said_s) >= _REMEMBERED_MAX:
+                self._said_s.clear()
+            self._said_s[name] = now_s
+            text = _WORDS[topic].format(told.key.node_index, fault)
+            report = {"kind": "warned", "n": 0, "topic": f"{topic} passed over", "text": text}
+            digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+            rows.append(NewRow(f"{told.key}:word:{digest}", AgentReport(str(told.key), report), told.now_s))
+        return rows
+
+
+def read(body: Mapping[str, Any], key: AgentKey, now_s: float) -> Told:
+    """The whole of it. `now_s`: when it came, in seconds since the epoch."""
+    told = Told(key, now_s)
+    strange = sorted(name for name in body if name not in _KNOWN)
+    if strange:
+        told.faults["reports"] = f"fields that this version does not know: {', '.join(strange)[:_SAID_MAX]}"
+    for report in _objects(told, body, "reports"):
+        number, kind = whole(report.get("n")), report.get("kind")
+        if number is None or number < 1 or not isinstance(kind, str):
+            told.faults["reports"] = f"a report of kind {_quoted(kind)} with the number {_quoted(report.get('n'))}"
+        else:
+            told.reports.append(report)
+    for point in _objects(told, body, "points"):
+        told.points += _values(told, point)
+    beat = body.get("heartbeat")
+    if isinstance(beat, dict):
+        memory, step = whole(beat.get("memory_bytes")) or 0, whole(beat.get("step"))
+        at_s = number_of(beat.get("at_s", beat.get("running_s")))  # an older agent says in what order its heartbeats are
+        told.heartbeats.append(HeartbeatRow(str(key), now_s, step, memory, number_of(beat.get("cpu_s")), at_s))
+    return told
+
+
+def whole(value: Any) -> int | None:
+    """A whole number that the store can hold; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _INT_MAX:
+        return None
+    return value
+
+
+def number_of(value: Any) -> float:
+    """A finite number of at least 0; 0 of anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _INT_MAX:
+        return 0.0
+    return float(value)
+
+
+def _objects(told: Told, body: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    found = body.get(name)
+    if found is not None and not isinstance(found, list):
+        told.faults["reports"] = f"{name} is no list"
+        return
+    for each in found or ():
+        if isinstance(each, dict):
+            yield each
+        else:
+            told.faults["reports"] = f"{name} holds {_quoted(each)}"
+
+
+def _values(told: Told, point: Mapping[str, Any]) -> Iterator[MetricPoint]:
+    """The values of one point that can be stored."""
+    step, values, n = point.get("step"), point.get("values"), whole(point.get("n"))
+    if (step is not None and whole(step) is None) or not isinstance(values, dict):
+        told.faults["metrics"] = f"a point at step {_quoted(step)}"
+        return
+    age_s, rank = number_of(point.get("age_s")), whole(point.get("rank")) or 0
+    arrival = None
+    if n is not None and n > 0:
+        at_s = point.get("at_s")
+        if not isinstance(at_s, int | float) or not abs(at_s) <= _INT_MAX:
+            at_s = None
+        arrival = Arrival(told.key.node_index, n, at_s)
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, int) and whole(value) is None):
+            told.faults["metrics"] = f"{_quoted(name)} is {_quoted(value)} at step {step}: no number that can be stored"
+        elif not is_metric_name(name):
+            told.faults["metrics"] = f"{_quoted(name)} is no name of a metric"
+        else:
+            yield MetricPoint(told.key.job, told.key.attempt, rank, step, name, float(value), told.now_s - age_s, arrival)
+
+
+def _quoted(value: Any) -> str:
+    return repr(value)[:_SAID_MAX]

@@ -1,0 +1,246 @@
+"""Which home a database belongs to: one id in `home.json` and in each of the home's databases.
+
+The id is `<server>.<epoch>`: the server's name for trackers, which outlives a restore, and a random part, which does not.
+It is made once, when the home is; files that bear different ids, or a home whose log is not there, are refused. Paths are
+no identity: a moved home keeps working, a copy beside its original is refused.
+"""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, insert, select
+
+from trainmaster import troubles
+from trainmaster.errors import DamagedError, OperationError
+from trainmaster.home import Home, write_atomic
+from trainmaster.model.ids import AgentKey
+from trainmaster.store import schema
+from trainmaster.store.engine import create_tables, open_engine, read_version, translated
+from trainmaster.store.inbox import SqlInbox
+from trainmaster.wire.names import AGENT
+from trainmaster.wire.processes import same_process
+
+ANEW = "put the lost files back from a backup (tm restore), or begin a new log on purpose: tm up --new-log"
+_NAMED_MAX = 5
+_DIGITS_MAX = 18  # of a job's number
+_FIRST_ROWS = {"events": schema.event, "inbox": schema.counter, "metrics": schema.series}  # empty: nothing was ever stored
+_LOST_WORDS = {
+    "inbox": "inbox.db was not there and has been made anew: commands that were accepted and not yet taken up are lost",
+    "metrics": "metrics.db was not there and has been made anew: the metric points up to now are lost",
+}
+
+_DAMAGED = {"metrics": "metric points up to now are not shown, jobs run on"}
+
+
+class _Read(NamedTuple):
+    id: str | None
+    empty: bool
+
+
+def files(home: Home) -> dict[str, Path]:
+    """The databases that bear the id, by store."""
+    return {"events": home.events_db, "inbox": home.inbox_db, "metrics": home.metrics_db}
+
+
+def refuse_lost(home: Home) -> list[str]:
+    """The stores whose files are not there, before any is made. Raises: OperationError for a home that lost its log."""
+    absent = [store for store, path in files(home).items() if not _has_content(path)]
+    if "events" not in absent:
+        return absent
+    rest = [path.name for path in (home.id_file, home.inbox_db, home.metrics_db) if _has_content(path)]
+    if rest:
+        are = "is" if len(rest) == 1 else "are"
+        what = f"{home.root} has lost its log: events.db is not there or empty, {', '.join(rest)} {are}"
+        raise OperationError(f"{what}. {_running(home)}", ANEW)
+    return absent
+
+
+def join(home: Home, absent: list[str], server: str) -> str:
+    """See to it that the home and its databases bear one id, which is returned; `absent` were made just now.
+
+    Raises: OperationError when they bear different ones.
+    """
+    own = home.identity()
+    read = {store: _read(path, store) for store, path in files(home).items()}
+    if own:
+        _refuse_copy(home, own)
+        foreign = [store for store, one in read.items() if one.id != own and not _may_adopt(store, one)]
+        if foreign:
+            raise _mixed(home, {"home.json": own} | {files(home)[store].name: read[store].id for store in read})
+        missing = [store for store, one in read.items() if one.id is None]
+    else:
+        found = {one.id for one in read.values() if one.id is not None}
+        if len(found) > 1:
+            raise _mixed(home, {files(home)[store].name: one.id for store, one in read.items()})
+        own = found.pop() if found else f"{server or secrets.token_hex(8)}.{secrets.token_hex(4)}"
+        missing = [store for store, one in read.items() if one.id is None]
+        if read["events"].empty:
+            _keep_ahead(home)
+    for store in missing:
+        _write(files(home)[store], store, own)
+    for store in [store for store in absent if store in _LOST_WORDS and not read["events"].empty]:
+        troubles.say(f"lost {store}", _LOST_WORDS[store])
+    _note_place(home, own)
+    return own
+
+
+def set_aside(path: Path, store: str, why: DamagedError) -> Path:
+    """Move a damaged file that jobs can do without out of the way, and make an empty one of the same home in its place.
+
+    Returns where the damaged one is now.
+    """
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+    for ending in ("-wal", "-shm", ""):
+        with suppress(FileNotFoundError):
+            os.rename(f"{path}{ending}", f"{aside}{ending}")
+    engine = open_engine(path)
+    try:
+        create_tables(engine, store)
+    finally:
+        engine.dispose()
+    id = Home(path.parent).identity()
+    if id:
+        _write(path, store, id)
+    told = f"{why.message}; it has been set aside as {aside.name}, and a new one is begun: {_DAMAGED[store]}"
+    troubles.say(f"damaged {store}", told)
+    return aside
+
+
+def probe(home: Home) -> None:
+    """Set the metrics aside if they are proven to be damaged, at the first look: jobs run without them."""
+    if not _has_content(home.metrics_db):
+        return
+    engine = open_engine(home.metrics_db)
+    try:
+        with translated(home.metrics_db):
+            if read_version(engine) is not None:
+                with engine.connect() as connection:
+                    connection.exec_driver_sql("SELECT * FROM sqlite_master").all()
+                    connection.exec_driver_sql("SELECT max(id) FROM series").all()
+    except DamagedError as error:
+        engine.dispose()
+        set_aside(home.metrics_db, "metrics", error)
+    finally:
+        engine.dispose()
+
+
+def _read(path: Path, store: str) -> _Read:
+    first = _FIRST_ROWS[store]
+    engine = open_engine(path)
+    try:
+        with translated(path), engine.connect() as connection:
+            return _Read(_id(connection, store), connection.execute(select(first).limit(1)).first() is None)
+    finally:
+        engine.dispose()
+
+
+def _id(connection: Connection, store: str) -> str | None:
+    id: str | None = connection.scalar(select(schema.identity[store].c.home))
+    return id
+
+
+def _write(path: Path, store: str, id: str) -> None:
+    engine = open_engine(path)
+    try:
+        with translated(path), engine.execution_options(writes=True).begin() as connection:
+            if _id(connection, store) is None:
+                connection.execute(insert(schema.identity[store]).values(id=1, home=id))
+    finally:
+        engine.dispose()
+
+
+def _may_adopt(store: str, one: _Read) -> bool:
+    """A file that was made and not yet marked when its maker ended. Never the log: an empty one has lost everything."""
+    return one.id is None and one.empty and store != "events"
+
+
+def _mixed(home: Home, ids: Mapping[str, str | None]) -> OperationError:
+    told = ", ".join(f"{name} is of {id or 'none'}" for name, id in ids.items())
+    hint = f"put the files of one home together, or {ANEW}"
+    return OperationError(f"the files of {home.root} do not belong together: {told}. {_running(home)}", hint)
+
+
+def _note_place(home: Home, id: str) -> None:
+    """Write the id and where the home lies into `home.json`, unless they stand there."""
+    status = os.stat(home.root)
+    record = {"id": id, "path": str(home.root), "device": status.st_dev, "inode": status.st_ino}
+    if home.read_json(home.id_file) != record:
+        write_atomic(home.id_file, json.dumps(record).encode())
+
+
+def _refuse_copy(home: Home, id: str) -> None:
+    """Raises: OperationError for a copy whose original is still there: both would take the same agents for theirs."""
+    record: dict[str, Any] = home.read_json(home.id_file) or {}
+    original = Home(Path(str(record.get("path") or home.root)))
+    try:
+        if os.path.samefile(original.root, home.root) or original.identity() != id:
+            return
+    except OSError:
+        return  # moved: it is not there any more
+    hint = f"remove the one that is not wanted; for a second server of its own: tm backup of {original.root}, tm restore here"
+    raise OperationError(f"{home.root} is a copy of {original.root}, which is still there: both would run the same jobs", hint)
+
+
+def _keep_ahead(home: Home) -> None:
+    """A new log never gives out the number of a job whose directories are here."""
+    numbers: dict[str, int] = {}
+    for place in (home.root / "attempts", home.root / "work", home.blobs / "checkpoints", home.blobs / "artifacts"):
+        for name in _directories(place):
+            experiment, _, number = name.rpartition("-")
+            if experiment and number.isdecimal() and len(number) <= _DIGITS_MAX:
+                numbers[experiment] = max(numbers.get(experiment, 0), int(number))
+    if numbers:
+        inbox = SqlInbox(home.inbox_db)
+        try:
+            inbox.keep_ahead(0, numbers)
+        finally:
+            inbox.close()
+
+
+def _running(home: Home) -> str:
+    """What runs meanwhile, in a sentence."""
+    pids = [pid for marker in _names(home.live) if (pid := _agent_pid(home, marker)) is not None]
+    if not pids:
+        return "No agent runs"
+    them = "One agent runs" if len(pids) == 1 else f"{len(pids)} agents run"
+    named = ", ".join(str(pid) for pid in pids[:_NAMED_MAX])
+    return f"{them} on (process {named}): training is not stopped, and reports stay on the disk"
+
+
+def _agent_pid(home: Home, marker: str) -> int | None:
+    """The process of an agent on the index; None where it does not run."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        key = AgentKey.parse(marker.replace("~", "/"))
+        record = home.read_json(home.attempt(key.job, key.attempt, key.node_index) / AGENT) or {}
+        if same_process(int(record["pid"]), int(record["start_ticks"]), str(record["boot_id"])):
+            return int(record["pid"])
+    return None
+
+
+def _directories(place: Path) -> list[str]:
+    return [name for name in _names(place) if (place / name).is_dir()]
+
+
+def _names(place: Path) -> list[str]:
+    try:
+        return os.listdir(place)
+    except OSError:
+        return []
+
+
+def _has_content(path: Path) -> bool:
+    """Whether a database is there with anything in it. Raises: OSError when nobody can say.
+
+    A journal alone is none: SQLite removes it unread when it makes the database anew, and it may belong to one that was only
+    moved away for a moment.
+    """
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,51 @@
+"""Thinning the curves of jobs that are over, in steps of milliseconds: agents' points are written in between."""
+
+from sqlalchemy import Table, delete, select
+
+from trainmaster.store import schema
+from trainmaster.store.curve import read_best, read_curve
+from trainmaster.store.engine import Database
+
+_STEP = 2000  # points looked at in one transaction
+_series, _point, _unstepped = schema.series, schema.point, schema.unstepped
+
+
+class Thinner:
+    """That part of `trainmaster.ports.store.MetricStore` which makes room."""
+
+    _database: Database
+
+    def jobs(self, after: str, limit: int) -> list[str]:
+        """See the port."""
+        query = select(_series.c.job).where(_series.c.job > after).distinct().order_by(_series.c.job).limit(limit)
+        with self._database.reading() as connection:
+            return list(connection.scalars(query))
+
+    def thin(self, job: str, keep: int) -> int:
+        """See the port. Linear in the points of the curves that have more than twice as many."""
+        with self._database.reading() as connection:
+            numbers = list(connection.scalars(select(_series.c.id).where(_series.c.job == job)))
+        return sum(self._thin(table, number, keep) for number in numbers for table in (_point, _unstepped))
+
+    def _thin(self, table: Table, series: int, keep: int) -> int:
+        position = table.primary_key.columns.values()[1]
+        of_series = table.c.series == series
+        with self._database.reading() as connection:
+            if connection.scalar(select(position).where(of_series).order_by(position).limit(1).offset(2 * keep)) is None:
+                return 0
+            kept = {at for at, _ in read_curve(connection, table, series, keep)} if keep else set[int]()
+            for largest in (False, True) if keep else ():
+                best = read_best(connection, table, series, largest)
+                kept.update(() if best is None else (best[0],))
+        removed, after = 0, None
+        while True:
+            with self._database.writing() as connection:
+                behind = [of_series] if after is None else [of_series, position > after]
+                rows = list(connection.scalars(select(position).where(*behind).order_by(position).limit(_STEP)))
+                doomed = [at for at in rows if at not in kept]
+                for start in range(0, len(doomed), 500):
+                    connection.execute(delete(table).where(of_series, position.in_(doomed[start : start + 500])))
+            removed += len(doomed)
+            if len(rows) < _STEP:
+                return removed
+            after = rows[-1]

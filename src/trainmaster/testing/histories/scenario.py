@@ -1,0 +1,237 @@
+"""The simulated world: the production loop and the production store under a virtual clock and seeded faults.
+
+One seed is one history; any seed replays alone. Two phases: first everything goes wrong that the faults allow, control
+dying included; then the faults stop, and every job must end.
+"""
+
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+from trainmaster.blobs.collecting import Collecting, collect
+from trainmaster.control.act import Actor
+from trainmaster.control.clock import SteadyClock
+from trainmaster.control.loop import ControlLoop
+from trainmaster.control.stepping import is_recorded
+from trainmaster.control.workers import Inline
+from trainmaster.engines.simulated.engine import SimulatedEngine
+from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
+from trainmaster.home import Home
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.commands import AgentReport, ConfigureCluster, ReleaseJob
+from trainmaster.model.events import Submitted
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job
+from trainmaster.ports.engine import Submission
+from trainmaster.ports.store import NewRow
+from trainmaster.scheduling.order import priority_then_fifo
+from trainmaster.scheduling.places import pack
+from trainmaster.scheduling.policy import Policy, at_once, chosen, one_reservation
+from trainmaster.scheduling.preempt import overtaking
+from trainmaster.server.services import Services
+from trainmaster.server.storage import ServerRecords
+from trainmaster.store.migrate import migrate
+from trainmaster.testing.histories.clocks import Clocks, Wall
+from trainmaster.testing.histories.laws import (
+    fork_problems,
+    job_problems,
+    log_problems,
+    part_name,
+    unfinished,
+    unheeded,
+    unstored,
+)
+from trainmaster.testing.histories.people import People
+from trainmaster.testing.histories.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script
+from trainmaster.testing.rules_contract import SOME_RULES
+
+CALM = Faults()
+WILD = Faults(
+    unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_crash=0.1,
+    refused=0.02, skewed=0.1, doubts=0.03, hangs=0.02, damaged=0.1,
+)  # fmt: skip
+_AWAY = 0.01  # how often the api dies
+_COLLECTS = 0.05  # how often it collects garbage, however young
+_AWAY_MAX_S = 60.0
+_TIDIES = 0.02  # how often somebody wants a job's bytes gone
+_SET = 0.02  # how often somebody sets the wall clock
+_STEPS_S = (7.0, 600.0, 86_400.0, 40 * 86_400.0)  # by how much
+_CALM_MAX_S = 40_000.0  # virtual: by then every job must have ended
+_AGE_S = 1e6  # so old garbage collection takes every blob to be
+_PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 30.0  # between ticks in the calm
+
+
+# Whoever is ahead in order takes what it needs from those behind: as many hand-overs as there can be.
+PUSHY = Policy("pushy", priority_then_fifo, pack, one_reservation, preempt=overtaking(at_once))
+
+
+@dataclass(slots=True)
+class Scenario:
+    """One history. `home` is an empty directory on a fast disk."""
+
+    home: Home
+    seed: int
+    faults: Faults = WILD
+    crash_after_commit: float = 0.05  # control dies between its commit and its effects
+    full: float = 0.05  # a commit finds the disk full
+    refuses: float = 0.3  # the blob store does not remove what it should
+    crashes: int = 0
+    closed: bool = False  # the gate: nobody makes references to blobs
+    away_until_s: float = 0.0  # the api is dead: what agents say waits with them
+    rng: random.Random = field(init=False)
+    clock: Clocks = field(default_factory=Clocks)
+    fate: random.Random = field(init=False)  # of the wall clock, and of what is tidied up
+    engine: SimulatedEngine = field(init=False)
+    inbox: BusyInbox = field(init=False)
+    events: UnrulyEvents = field(init=False)
+    blobs: UnrulyBlobs = field(init=False)
+    loop: ControlLoop = field(init=False)
+    people: People = field(init=False)
+    broken: list[str] = field(default_factory=list)  # laws of forks, each as it was broken
+
+    def __post_init__(self) -> None:
+        self.rng, self.fate = random.Random(self.seed), random.Random(f"clock {self.seed}")
+        self.home.root.mkdir(parents=True, exist_ok=True)
+        migrate(self.home)
+        self.engine = SimulatedEngine(self.rng, self.clock, self._script, self.faults)
+        self.inbox = BusyInbox(self.home.inbox_db, self._deliver)
+        self.events = UnrulyEvents(self.home.events_db, self.rng, self.full)
+        self.people = People(self.rng, Wall(self.clock), self.engine, self.inbox, self.events)
+        self.blobs = UnrulyBlobs(self.home.blobs, self.rng, self.refuses)
+        self.blobs.removing = self._removing
+        self.engine.stored = self._store
+        self._start_control()
+
+    def _start_control(self) -> None:
+        """A fresh control process over the same world, as after `kill -9`."""
+        actor, last_s = Actor(self.engine, self.blobs, str, Inline()), self.events.head().last_now_s
+        recorded = partial(is_recorded, self.events)
+        clock = SteadyClock(last_s, self.home.root / "clock.json", recorded, self.clock.readings)
+        self.loop = ControlLoop(self.events, self.inbox, actor, clock, self._committed, self.rng)
+        self.loop.steps = clock
+        self.loop.choose = self._policy
+        self.loop.load()
+
+    def _policy(self, rules: Cluster) -> Policy:
+        return PUSHY if self.seed % 2 else chosen(rules)
+
+    def _committed(self) -> None:
+        if self.rng.random() < self.crash_after_commit:
+            raise SimulatedCrash("after the commit")
+
+    def play(self, jobs: int) -> None:
+        """Both phases: `jobs` submitted and disturbed over time, then calm until all have ended."""
+        if self.seed % 4 < 2:
+            self.people.ask(ConfigureCluster(SOME_RULES[0], "ann"))  # nobody is left undisturbed for long
+        while len(self.people.submitted) < jobs or self.rng.random() < 0.95:
+            if self.rng.random() < _AWAY:
+                self.away_until_s = self.clock.time_s + self.rng.uniform(0.0, _AWAY_MAX_S)
+            if self.fate.random() < _SET:
+                self.clock.ahead_s += self.fate.choice((-1, 1)) * self.fate.choice(_STEPS_S)
+            if self.clock.time_s >= self.away_until_s:
+                if self.fate.random() < _TIDIES:
+                    self.people.ask_for_bytes(self.fate)
+                self.people.disturb(jobs)
+                if self.rng.random() < _COLLECTS:
+                    self._collect()
+            self._step(self.rng.expovariate(1.0))
+        self.engine.faults, self.crash_after_commit, self.away_until_s = CALM, 0.0, 0.0
+        self.events.full, self.blobs.refuses = 0.0, 0.0
+        self.people.declare(at_once=True)
+        for job_id in self.people.submitted:
+            self.people.ask(ReleaseJob(job_id, "calm"))
+        self._calm_down()
+        self.people.ask_for_room()
+        for _ in range(2):  # beats more: what is still to be removed is
+            self._step(1.0)
+
+    def _calm_down(self) -> None:
+        """Until all jobs have ended. Where nothing happens, time passes faster."""
+        deadline_s, pause_s = self.clock.time_s + _CALM_MAX_S, _PAUSE_MIN_S
+        waited_for = list(self.people.submitted)
+        while waited_for and self.clock.time_s < deadline_s:
+            if unfinished(self.events, waited_for[-1:]):
+                seq = self.events.head().last_seq
+                next_s = (self.engine.next_s() or self.clock.time_s + pause_s) - self.clock.time_s + 0.001
+                self._step(min(pause_s, next_s))
+                pause_s = _PAUSE_MIN_S if self.events.head().last_seq != seq else min(pause_s * 1.5, _PAUSE_MAX_S)
+            else:
+                waited_for.pop()  # it stays so
+
+    def problems(self) -> list[str]:
+        """Every law this history broke."""
+        found = log_problems(self.events, self.engine, self.loop.world, self._policy)
+        found += job_problems(self.events, self.engine, self.people.submitted, self.blobs.removed)
+        found += [*unstored(self.events, self.blobs), *unheeded(self.events, self.people.declared)]
+        return found + self.broken + fork_problems(self.events, self.people.forks)
+
+    def _script(self, submission: Submission, rng: random.Random) -> Script:
+        """An agent starts. The law of forks: until it has a checkpoint of its own, one starts from what was asked for."""
+        asked, job = self.people.forks.get(submission.key.job), submission.job
+        if asked is not None and asked.checkpoint is not None:
+            name = f"checkpoints/{asked.owner}/{asked.checkpoint.id}"
+            resume = job.attempt.resume if job.attempt is not None else ()
+            if resume[-1:] != (f"{asked.owner}:{asked.checkpoint.id}",):
+                self.broken.append(f"{submission.key} is to resume from {resume}, not from {name}")
+            if name in self.blobs.removed and not self._too_late(job):
+                self.broken.append(f"{submission.key} starts from {name}, which was removed")
+        return any_script(submission, rng)
+
+    def _removing(self, prefix: str) -> None:
+        """The law of forks: what one may still start from stays, unless it came too late and is held for that."""
+        for job in self.loop.world.jobs.values():
+            one = None if job.state.ended else self.people.forks.get(job.id)
+            needs = one is not None and one.checkpoint is not None and prefix == f"checkpoints/{one.owner}/{one.checkpoint.id}"
+            if needs and not self._too_late(job):
+                self.broken.append(f"{prefix} was removed while {job.id}, forked from it, was {job.state.value}")
+
+    def _too_late(self, job: Job) -> bool:
+        """Whether its checkpoint was given up before the fork was taken up: then it was held, and a person let it start."""
+        (first,) = self.events.events(0, 1, job.id)
+        return isinstance(first.event, Submitted) and "has given up its checkpoint" in (first.event.held or "")
+
+    def _store(self, key: AgentKey, report: Mapping[str, object]) -> None:
+        """An agent stores its part of a checkpoint, and only then tells of it."""
+        self.blobs.put(part_name(key.job, str(report["id"]), key.node_index), b"x")
+
+    def _collect(self) -> None:
+        """Garbage collection with what the server knows; blobs are old enough, however new they are."""
+        records = ServerRecords(cast(Services, self))  # of which it needs the two stores alone
+        collect(self.blobs, records, Collecting(0.0, closed=self._shut, now_s=lambda: time.time() + _AGE_S))
+
+    @contextmanager
+    def _shut(self) -> Iterator[None]:
+        self.closed = True
+        try:
+            yield
+        finally:
+            self.closed = False
+
+    def _step(self, seconds: float) -> None:
+        """Let time pass, tick; what agents said comes before it or in its midst. A fresh control follows one that died."""
+        self.clock.time_s += max(seconds, 0.001)
+        if self.rng.random() < 0.3:
+            self._deliver()
+        self.loop.probe = self.loop.probe or self.rng.random() < 0.3
+        try:
+            self.loop.follow_clock()
+            while self.loop.tick(self.loop.clock.now_s()) == 0.0:
+                pass
+        except SimulatedCrash:
+            self.crashes += 1
+            self._start_control()
+
+    def _deliver(self) -> None:
+        """The api takes what agents said, unless it is dead."""
+        if self.clock.time_s < self.away_until_s or self.closed:
+            return
+        rows = [
+            NewRow(f"{key}:{report['n']}", AgentReport(str(key), dict(report)), self.clock.wall_s())
+            for key, report in self.engine.due_reports()
+        ]
+        if rows:
+            self.inbox.accept(rows)

@@ -1,0 +1,85 @@
+"""`POST /jobs/remove` and `POST /storage/prune`: what would go is told before it does, and control is asked to record it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_server import Api, serving
+
+from trainmaster.model import events as ev
+from trainmaster.model.commands import GiveUpBytes
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with serving(tmp_path_factory.mktemp("api") / "home") as made:
+        yield made
+
+
+def over(api: Api) -> str:
+    """A job that was cancelled, with something left of it."""
+    job = api.submit()
+    api.take_up()
+    api.control.record(job, ev.CancelRequested("ann"))
+    work = api.home.work(job, "node0")
+    work.mkdir(parents=True)
+    (work / "model.pt").write_bytes(b"x" * 100_000)
+    return job
+
+
+def orders(api: Api) -> list[GiveUpBytes]:
+    rows = api.services.inbox.pending(0)
+    return [row.command for row in rows if isinstance(row.command, GiveUpBytes)]
+
+
+def test_jobs_that_are_over_are_removed_after_a_look(api: Api) -> None:
+    """L4: there was no way to remove a job."""
+    job, live = over(api), api.submit()
+    body = {"jobs": [job, live, "nobody-7"], "dry_run": True}
+    answer = api.http.post("/jobs/remove", json=body).json()
+    going, *refused = answer["jobs"]
+    assert (going["id"], going["kinds"]) == (job, ["work", "metrics"])
+    assert going["bytes"]["work"] >= 100_000
+    assert [one["error"]["code"] for one in refused] == ["conflict", "not_found"]
+    assert orders(api) == []
+    api.http.post("/jobs/remove", json={"jobs": [job], "kinds": ["work"]})
+    assert [(one.job, one.kinds) for one in orders(api)] == [(job, ("work",))]
+    api.control.record(job, ev.BytesGivenUp("ann", ("work", "logs")))
+    assert "removed to make room, by ann: its work, logs" in api.get(f"/jobs/{job}")["notes"]
+    assert api.http.get(f"/jobs/{job}/logs").status_code == 404
+    again = api.http.post("/jobs/remove", json={"jobs": [job], "kinds": ["work"], "dry_run": True}).json()
+    assert again["jobs"][0]["kinds"] == []
+
+
+def test_old_jobs_are_pruned_but_for_the_newest(api: Api) -> None:
+    """L4: and only of the kinds that are named."""
+    old, new = over(api), over(api)
+    answer = api.http.post("/storage/prune", json={"older_than_s": 0, "keep": 1, "dry_run": True}).json()
+    assert old in [one["id"] for one in answer["jobs"]]
+    assert new not in [one["id"] for one in answer["jobs"]]
+    assert all(one["kinds"] == ["work"] for one in answer["jobs"])
+    assert not answer["more"]
+    body = {"older_than_s": 0, "kinds": ["checkpoints"], "dry_run": True}
+    assert api.http.post("/storage/prune", json=body).json()["jobs"] == []
+
+
+def test_everything_on_the_disk_is_told_with_the_largest_jobs(api: Api) -> None:
+    job = over(api)
+    found = api.get("/storage")
+    assert {"work", "events.db", "metrics.db"} <= {one["kind"] for one in found["disk"]}
+    assert job in [one["job"] for one in found["largest"]]
+    assert found["free_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/jobs/remove", {"jobs": []}),
+        ("/jobs/remove", {"jobs": ["a"], "kinds": ["record"]}),
+        ("/jobs/remove", {"jobs": ["a"], "dry_run": 1}),
+        ("/storage/prune", {"older_than_s": -1}),
+        ("/storage/prune", {"keep": "x"}),
+    ],
+)
+def test_what_makes_no_sense_is_refused(api: Api, path: str, body: dict[str, object], tmp_path: Path) -> None:
+    assert api.http.post(path, json=body).status_code == 400

@@ -1,0 +1,191 @@
+"""Requests, lines, patterns, globs, archives and cursors that nobody in their right mind sends: `make fuzz`, and shortly in tests/contract.
+
+Requests are drawn from the server's own OpenAPI document: the largest legal bodies, legal ones, and illegal ones. What must hold: no
+answer of 500 or more (503 with `Retry-After` is a word of a busy server), no answer that takes long, `/healthz` answers meanwhile, and
+memory does not grow. What is drawn is replayed by its number: python tests/fuzzing.py --only N.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from hostile import ARCHIVES, Asked, Requests, json_request, largest, texts
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from trainmaster.agent import formats, kinds
+from trainmaster.agent.globs import Glob
+from trainmaster.agent.parse import Parser
+from trainmaster.agent.patterns import PatternError, compiled
+from trainmaster.errors import TrainmasterError
+from trainmaster.server.ranklogs import Cursor
+
+ANSWER_MAX_S = 20.0  # of the largest legal body; others take milliseconds
+HELD_MAX_S = 1.0  # in which /healthz has to answer, whatever goes on
+WORK_MAX_S = 1.0  # of one line, pattern, glob or archive, on a machine under load
+GROWTH_MAX_BYTES = 96 * 2**20
+REFS = ("digits-1", "digits", "many-5", "@last")
+_ALL = settings(deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
+
+
+
+class Server:
+    """A server under attack, and a thread that asks `/healthz` meanwhile."""
+
+    def __init__(self, url: str, token: str, held_max_s: float = HELD_MAX_S) -> None:
+        self._held_max_s = held_max_s
+        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=2 * ANSWER_MAX_S)
+        self.document: dict[str, Any] = self.http.get("/openapi.json").json()
+        self.loud = False
+        self.asked, self.statuses, self.waits_s = 0, dict[int, int](), list[float]()
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look, args=(url,), daemon=True)
+        self._watch.start()
+
+    def _look(self, url: str) -> None:
+        with httpx.Client(base_url=url, timeout=60.0) as http:
+            while not self._over.wait(0.02):
+                began = time.monotonic()
+                http.get("/healthz").raise_for_status()
+                self.waits_s.append(time.monotonic() - began)
+
+    def send(self, asked: Asked) -> None:
+        """Send a request, and hold its answer against what must be. Raises: AssertionError."""
+        began, before = time.monotonic(), len(self.waits_s)
+        if self.loud:
+            print(f"{time.strftime('%T')} {asked!r}"[:200], flush=True)
+        with self.http.stream(asked.method, asked.path, params=asked.params, content=asked.body, headers=asked.headers) as answer:
+            if "event-stream" not in answer.headers.get("content-type", ""):
+                answer.read()
+        took_s = time.monotonic() - began
+        self.asked += 1
+        self.statuses[answer.status_code] = self.statuses.get(answer.status_code, 0) + 1
+        busy = answer.status_code == 503 and "retry-after" in answer.headers
+        assert answer.status_code < 500 or busy, f"{answer.status_code} to {asked!r}: {answer.text[:500]}"
+        assert took_s < ANSWER_MAX_S, f"{took_s:.1f} s for {asked!r}"
+        held_s = max(self.waits_s[before:], default=0.0)
+        assert held_s < self._held_max_s, f"/healthz took {held_s:.2f} s beside {asked!r}"
+        assert self._watch.is_alive(), f"/healthz was not answered beside {asked!r}"
+
+    def close(self) -> None:
+        """End the thread, too."""
+        self._over.set()
+        self._watch.join(60.0)
+        self.http.close()
+
+
+def work(line: str, pattern: str, glob: str, path: str) -> None:
+    """What an agent does with text. Raises: AssertionError for what takes too long."""
+    began = time.thread_time()
+    Parser().parse(line.encode("utf-8", "replace"))
+    with suppress(PatternError):
+        Parser(compiled(pattern)).parse(line.encode("utf-8", "replace"))
+    matcher = Glob(glob or "x", "/nowhere")
+    matcher.owns(path)
+    matcher.step(path)
+    took_s = time.thread_time() - began
+    assert took_s < WORK_MAX_S, (took_s, line[:80], pattern, glob, path)
+
+
+def decode(cursor: str) -> None:
+    """A cursor of logs is one, or is refused."""
+    with suppress(TrainmasterError):
+        Cursor.decode(cursor)
+
+
+def examine(directory: Path) -> None:
+    """Every archive, as an agent does."""
+    for number_of, make in enumerate(ARCHIVES):
+        place = directory / f"{number_of}.pt"
+        place.write_bytes(make())
+        began = time.thread_time()
+        formats.examine(str(place))
+        kinds.kind_of(str(place), "model.pt", "model", False)
+        assert time.thread_time() - began < 5 * WORK_MAX_S, f"archive {number_of}"
+        place.unlink()
+
+
+def rounds(server: Server, refs: Sequence[str], first: int, examples: int) -> None:
+    """One round of requests and of texts. Raises: AssertionError, with the number that `--only` takes."""
+    drawn = Requests(server.document, refs)
+
+    @seed(first)
+    @settings(_ALL, max_examples=examples)
+    @given(st.integers(0, 2**62))
+    def each(number: int) -> None:
+        server.send(drawn.draw(number))
+        line, pattern, glob, path, cursor = texts(number)
+        work(line, pattern, glob, path)
+        decode(cursor)
+
+    each()
+
+
+@contextmanager
+def _own_server() -> Iterator[tuple[Server, list[psutil.Process]]]:
+    """A whole server on a home of its own, whose one node is drained."""
+    with tempfile.TemporaryDirectory(prefix="tm-fuzz-") as root:
+        home = Path(root) / "home"
+        environment = {**os.environ, "TRAINMASTER_HOME": str(home)}
+        tm = [str(Path(sys.executable).with_name("tm"))]
+        subprocess.run([*tm, "up", "--nodes", "1"], env=environment, check=True)
+        server = None
+        try:
+            subprocess.run([*tm, "nodes", "drain", "node0"], env=environment, check=True)
+            url = json.loads((home / "server.json").read_text())["url"]
+            server = Server(url, (home / "token").read_text().strip())
+            yield server, [one for one in psutil.process_iter(["cmdline"]) if str(home) in " ".join(one.info["cmdline"] or ())]
+        finally:
+            if server is not None:
+                server.close()
+            subprocess.run([*tm, "down", "--cancel"], env=environment, check=False)
+
+
+def main() -> None:
+    """Until the minutes are over, or something does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=None, help="of the first round; default: by the clock")
+    parser.add_argument("--loud", action="store_true", help="each request as it is sent")
+    parser.add_argument("--only", type=int, default=None, help="one request and one line of text, by the number of a failure")
+    given_by = parser.parse_args()
+    first = int(time.time()) if given_by.seed is None else given_by.seed
+    with _own_server() as (server, processes), tempfile.TemporaryDirectory() as scratch:
+        began, memory = time.monotonic(), list[int]()
+        submit = json_request("/jobs", {"spec": {"command": "true", "name": "digits"}, "hold": "fuzzed"})
+        server.send(submit)
+        server.loud = given_by.loud
+        if given_by.only is not None:
+            server.send(Requests(server.document, REFS).draw(given_by.only))
+            work(*texts(given_by.only)[:4])
+            return
+        for asked in largest():
+            server.send(asked)
+        examine(Path(scratch))
+        while time.monotonic() - began < given_by.minutes * 60:
+            print(f"seed {first}: {server.asked} requests {dict(sorted(server.statuses.items()))}", flush=True)
+            rounds(server, REFS, first, 500)
+            memory.append(sum(one.memory_info().rss for one in processes))
+            first += 1
+        settled = max(memory[: max(1, len(memory) // 3)])
+        waits = sorted(server.waits_s)
+        print(f"{server.asked} requests in {time.monotonic() - began:.0f} s: {dict(sorted(server.statuses.items()))}")
+        print(f"/healthz: worst {1000 * waits[-1]:.0f} ms, 99 % {1000 * waits[int(0.99 * len(waits))]:.0f} ms")
+        print(f"memory of the server: {settled / 2**20:.0f} MiB after a third of the time, {memory[-1] / 2**20:.0f} MiB at the end")
+        assert memory[-1] < settled + GROWTH_MAX_BYTES, "memory grows"
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent / "contract"))
+    main()

@@ -1,0 +1,34 @@
+"""The histories notice planted bugs: a few of them in every run, each of them in `make nightly`."""
+
+import pytest
+from effort import NIGHTLY, examples
+from mutants import MUTANTS
+from test_world import play
+
+SEEDS = examples(200, 2000)
+EARLY = (  # those that the first seeds show
+    "no checkpoint is ever staged",
+    "every checkpoint that was put back is called bad",
+    "a start that fails counts as success",
+    "R7: only the newest checkpoint is handed out",
+    "R11: what a dead agent had kept is lost",
+    "R12: a warning is dropped",
+    "R13: a report that comes twice is taken twice",
+    "R17: the same key makes a second job",
+    "the second node of a gang is not counted",
+)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", MUTANTS if NIGHTLY else EARLY)
+def test_the_histories_notice_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    assert any(noticed(seed) for seed in range(SEEDS)), f"no history of {SEEDS} notices it"
+
+
+def noticed(seed: int) -> bool:
+    """Whether the history breaks a law, or what holds within it."""
+    try:
+        return bool(play(seed)[0])
+    except (AssertionError, LookupError):
+        return True

@@ -1,0 +1,243 @@
+"""A home is checked, copied while it is written to, and brought back; damaged metrics keep nothing from running."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from control_server import KEY, Server, staged
+
+from trainmaster import backup as copies
+from trainmaster import troubles
+from trainmaster.engines.local.attempts import Attempts
+from trainmaster.engines.local.cgroups import Cgroups
+from trainmaster.engines.local.observing import Observer
+from trainmaster.engines.local.watch import Watcher
+from trainmaster.errors import ConflictError, NotFoundError, OperationError
+from trainmaster.home import Home
+from trainmaster.model.job import State
+from trainmaster.ports.engine import Phase
+from trainmaster.ports.store import MetricPoint
+from trainmaster.store.checking import check_files
+from trainmaster.store.events import SqlEventStore
+from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.migrate import migrate
+from trainmaster.store.replay import verify_chain
+from trainmaster.wire.names import AGENT, ENV_SDK
+from trainmaster.wire.processes import own_identity
+
+
+def point(step: int) -> MetricPoint:
+    return MetricPoint("train-1", 1, 0, step, "loss", 0.5, 1000.0 + step)
+
+
+def spoil(path: Path) -> None:
+    """Random bytes in the middle of a file, its journal folded in before."""
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    raw.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 4 // 4096 * 4096)
+        file.write(bytes(range(256)) * (size // 2 // 256))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    """A running job with a checkpoint and points; the databases are open."""
+    made = Server(Home(tmp_path / "home"))
+    made.running()
+    made.tell(staged(n=2))
+    made.tick()
+    metrics = SqlMetricStore(made.home.metrics_db)
+    metrics.write([point(step) for step in range(2000)], [])
+    metrics.close()
+    made.home.token_file.write_text("secret-token\n")
+    made.home.secret_file.write_bytes(b"s" * 32)
+    return made
+
+
+def test_a_copy_of_a_running_server_is_brought_back_on_an_empty_machine(server: Server, tmp_path: Path) -> None:
+    """R22: there was no backup."""
+    (server.home.blobs / "checkpoints").mkdir(parents=True)
+    (server.home.blobs / "checkpoints" / "x").write_bytes(b"weights")
+    copied = copies.backup(server.home, tmp_path / "copy", blobs=True)
+    assert copied.blobs_bytes == 7
+    assert not (tmp_path / "copy" / "secret").exists(), "agents of the lost home are not to be let in"
+    other = Home(tmp_path / "other")
+    made = copies.restore(other, tmp_path / "copy")
+    assert made.live == ("train-1.1",)
+    migrate(other)
+    server_id, _, epoch = other.identity().partition(".")
+    assert server_id == server.home.identity().partition(".")[0]
+    assert epoch != server.home.identity().partition(".")[2]
+    assert (other.blobs / "checkpoints" / "x").read_bytes() == b"weights"
+    assert other.token_file.read_text() == "secret-token\n"
+    store = SqlEventStore(other.events_db, read_only=True)
+    assert verify_chain(store) == []
+    assert store.job("train-1") == server.job()
+    store.close()
+    assert all(found.ok for found in check_files(other))
+    seen = Observer(Attempts(other), Cgroups(other.root), Watcher(lambda: None)).observe([KEY])[KEY]
+    assert (seen.phase, seen.evidence) == (Phase.GONE, "the server was restored from a backup since")
+    assert Attempts(other).was_used(KEY), "never under this number again"
+    again = Server(other)
+    again.engine.says = {KEY: seen}
+    again.tick()
+    again.tick(60.0)
+    job = again.job()
+    assert job.attempt is not None
+    assert (job.state, job.attempt.number, job.attempt.resume) == (State.STARTING, 2, ("0001-5",))
+
+
+def test_a_copy_holds_together_whatever_is_written_meanwhile(server: Server, tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def write() -> None:
+        metrics = SqlMetricStore(server.home.metrics_db)
+        step = 3000
+        while not ended.is_set():
+            metrics.write([point(step + n) for n in range(50)], [])
+            step += 50
+        metrics.close()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        for number in range(3):
+            server.submit()
+            copies.backup(server.home, tmp_path / f"copy{number}", blobs=False)
+            server.tick()
+    finally:
+        ended.set()
+        writing.join()
+    for number in range(3):
+        copies.restore(Home(tmp_path / f"other{number}"), tmp_path / f"copy{number}")
+        migrate(Home(tmp_path / f"other{number}"))
+        server_there = Server(Home(tmp_path / f"other{number}"))
+        server_there.tick()
+        assert server_there.job(f"train-{number + 2}").id == f"train-{number + 2}", "what the log had not taken is in the inbox"
+
+
+def test_what_is_not_whole_or_not_empty_is_refused(server: Server, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with pytest.raises(NotFoundError, match="is no whole backup"):
+        copies.restore(Home(tmp_path / "other"), copy)
+    copies.backup(server.home, copy, blobs=False)
+    with pytest.raises(ConflictError, match="is not empty"):
+        copies.backup(server.home, copy, blobs=False)
+    with pytest.raises(ConflictError, match=r"is not empty: .*events\.db"):
+        copies.restore(server.home, copy)
+    spoil(copy / "inbox.db")
+    with pytest.raises(OperationError, match=r"is damaged: inbox.db is not as it was written"):
+        copies.restore(Home(tmp_path / "other"), copy)
+    assert not (tmp_path / "other" / "events.db").exists()
+    (copy / "backup.json").write_text("{}")
+    with pytest.raises(NotFoundError, match="cannot be understood"):
+        copies.restore(Home(tmp_path / "other"), copy)
+
+
+def test_an_agent_that_is_about_to_start_its_ranks_keeps_it_from_coming_back(server: Server, tmp_path: Path) -> None:
+    copies.backup(server.home, tmp_path / "copy", blobs=False)
+    directory = server.home.attempt("train-1", 1, 0)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / AGENT).write_text(json.dumps(own_identity()))
+    server.home.live.mkdir(exist_ok=True)
+    (server.home.live / "train-1.1~n0").touch()
+    with pytest.raises(ConflictError, match=f"still run: {os.getpid()}"):
+        copies.restore(Home(tmp_path / "other"), tmp_path / "copy")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_jobs_of_the_lost_home_that_still_run_keep_it_from_coming_back(server: Server, tmp_path: Path, elsewhere: bool) -> None:
+    """Restored beside them, their jobs would run twice: in its place, or elsewhere while the old server is only stopped."""
+    copies.backup(server.home, tmp_path / "copy", blobs=False)
+    other = Home(tmp_path / "other")
+    sdk = str((server.home if elsewhere else other).attempt("train-1", 1, 0) / "rank0.sdk")
+    rank = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={ENV_SDK: sdk})
+    try:
+        with pytest.raises(ConflictError, match=f"still run: {rank.pid}"):
+            copies.restore(other, tmp_path / "copy")
+    finally:
+        rank.communicate(b"\n")
+    assert copies.restore(other, tmp_path / "copy").live == ("train-1.1",)
+
+
+@pytest.mark.parametrize("name", ["events", "inbox", "metrics"])
+def test_every_file_is_checked(server: Server, name: str) -> None:
+    """R22: the hint of a damaged database named `tm doctor`, which looked at no file."""
+    assert [(found.name, found.ok) for found in check_files(server.home)] == [
+        (f"{store}.db", True) for store in ("events", "inbox", "metrics")
+    ]
+    server.events.close()
+    server.inbox.close()
+    spoil(server.home.root / f"{name}.db")
+    wrong = [found for found in check_files(server.home) if not found.ok]
+    assert [found.name for found in wrong] == [f"{name}.db"]
+    assert ("sets it aside" if name == "metrics" else "tm restore") in wrong[0].hint
+
+
+def test_a_changed_event_and_a_file_of_another_home_are_found(server: Server, tmp_path: Path) -> None:
+    with sqlite3.connect(server.home.events_db) as raw:
+        raw.execute("UPDATE event SET data = data || ' ' WHERE seq = 3")
+    raw.close()
+    with sqlite3.connect(server.home.metrics_db) as raw:
+        raw.execute("UPDATE identity SET home = 'another.1'")
+    raw.close()
+    found = {one.name: one for one in check_files(server.home)}
+    assert "event 3 is not what was written" in found["events.db"].text
+    assert "is of another home (another.1)" in found["metrics.db"].text
+
+
+@pytest.mark.parametrize("when", ["header", "middle"])
+def test_damaged_metrics_are_set_aside_and_jobs_run(server: Server, when: str) -> None:
+    """R22: a damaged `metrics.db` kept everything from starting."""
+    troubles.own.forget()
+    home = server.home
+    if when == "header":
+        for path in home.root.glob("metrics.db-*"):
+            path.unlink()
+        home.metrics_db.write_bytes(b"no database" * 1000)
+    else:
+        spoil(home.metrics_db)
+    migrate(home)
+    metrics = SqlMetricStore(home.metrics_db)
+    metrics.write([point(n) for n in range(3000)], [])
+    assert metrics.last(["train-1"])["train-1"]["loss"][0] == 2999
+    assert metrics.series("train-1", "loss")
+    metrics.close()
+    migrate(home)
+    assert [one.topic for one in troubles.own.said()] == ["damaged metrics"]
+    assert "jobs run on" in troubles.own.said()[0].text
+    assert len(list(home.root.glob("metrics.db.damaged-*"))) >= 1
+    troubles.own.forget()
+
+
+def test_a_log_from_the_future_is_found(server: Server) -> None:
+    """R19: after a start with the clock 30 days ahead `tm doctor` said that all was well."""
+    server.clock.time_s = time.time() + 30 * 86_400
+    server.submit()
+    server.tick()
+    found = {one.name: one for one in check_files(server.home)}["events.db"]
+    assert (found.ok, "720.0 h ahead" in found.text) == (False, True)
+
+
+def test_a_damaged_log_says_what_to_do(server: Server) -> None:
+    server.events.close()
+    server.home.events_db.write_bytes(b"no database" * 1000)
+    with pytest.raises(OperationError, match="is damaged") as refused:
+        migrate(server.home)
+    assert "tm restore" in refused.value.hint
+
+
+def test_a_backup_says_of_what_it_is(server: Server, tmp_path: Path) -> None:
+    copies.backup(server.home, tmp_path / "copy", blobs=False)
+    taken = json.loads((tmp_path / "copy" / "backup.json").read_text())
+    assert taken["id"] == server.home.identity()
+    assert sorted(taken["files"]) == ["events.db", "inbox.db", "metrics.db", "token"]
+    assert (tmp_path / "copy" / "token").stat().st_mode & 0o077 == 0

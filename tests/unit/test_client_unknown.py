@@ -1,0 +1,101 @@
+"""A client whose answer does not come: it asks again under the same key, and says what it does not know."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from contract_server import Asked, serving
+
+from trainmaster.cli.app import tm
+from trainmaster.cli.session import Session
+from trainmaster.client import connection
+from trainmaster.client.api import Client
+from trainmaster.client.connection import Call, Connection
+from trainmaster.errors import NotKnownError, OperationError, UnreachableError
+
+SUBMISSION = {"spec": {"command": "true"}}
+BUSY = {"error": {"code": "busy", "message": "busy"}}
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("TIMEOUT_S", "AGAIN_S", "RESTART_S"):
+        monkeypatch.setattr(connection, name, 0.3)
+    for name in ("TRAINMASTER_SERVER", "TRAINMASTER_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """Until it is set, a server does not answer."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_submit_that_times_out_is_asked_again_and_then_is_not_known(held: threading.Event) -> None:
+    """R17: a stopped server accepts and does not answer; a submit that says it failed would be submitted twice."""
+
+    def route(_: Asked) -> None:
+        held.wait(20)
+
+    with serving(route) as server:
+        with Client(server.url) as client, pytest.raises(NotKnownError) as told:
+            client.submit(SUBMISSION, "nightly run")
+        assert "whether it was accepted is not known" in told.value.message
+        assert "tm ps" in told.value.hint
+        assert "--key 'nightly run'" in told.value.hint
+        assert [one.key for one in server.asked] == ["nightly run"] * 2
+        with pytest.raises(UnreachableError, match="does not answer in time") as read:
+            Connection(server.url, "").json(Call("GET", "/jobs"))  # which changes nothing
+        assert not isinstance(read.value, NotKnownError)
+        with pytest.raises(UnreachableError, match="does not answer in time"):
+            Connection(server.url, "").json(Call("POST", "/nodes/n0/drain", body=b"{}"))
+        assert len(server.asked) == 4
+
+
+def test_the_second_answer_counts(held: threading.Event) -> None:
+    """R17: the same key again, and the job that it made."""
+    with (
+        serving(lambda _: (201, {"id": "a-1"}) if len(server.asked) > 1 else held.wait(20) and None) as server,
+        Client(server.url) as client,
+    ):
+        assert client.submit(SUBMISSION) == "a-1"
+        assert server.asked[0].key == server.asked[1].key is not None
+
+
+def test_a_connection_that_breaks_again_and_again() -> None:
+    """R17: what broke off under a submit may have been accepted."""
+    with serving(lambda _: None) as server, Client(server.url) as client, pytest.raises(NotKnownError):
+        client.submit(SUBMISSION)
+
+
+def test_the_command_line_says_so_with_an_exit_code_of_its_own() -> None:
+    """R17: `--key` asks again for the same job."""
+    with serving(lambda one: (200, {}) if one.line == "GET /healthz" else None) as server:
+        words = ["--server", server.url, "submit", "--key", "nightly", "--in-place", "--", "true"]
+        result = CliRunner().invoke(tm, words, obj=Session())
+        assert isinstance(result.exception, NotKnownError)
+        assert (result.exception.exit_code, result.exception.hint.endswith("--key nightly")) == (9, True)
+        assert {one.key for one in server.asked if one.line == "POST /jobs"} == {"nightly"}
+
+
+def test_a_busy_server_is_asked_again() -> None:
+    """S2: a server that has too many large requests at hand is tried again for a while."""
+    with (
+        serving(lambda _: (503, BUSY) if len(server.asked) == 1 else (201, {"id": "a-1"})) as server,
+        Client(server.url) as client,
+    ):
+        assert client.submit(SUBMISSION) == "a-1"
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_said_in_words(status: int) -> None:
+    """S9: a redirect is no answer of a server; the client says so instead of a traceback."""
+    with serving(lambda _: (status, b"")) as server, pytest.raises(OperationError, match="sends to another address"):
+        Client(server.url).jobs()

@@ -1,0 +1,116 @@
+"""What ends an attempt that gives no sign of itself: a person's word, or a limit."""
+
+from pathlib import Path
+
+import pytest
+from control_server import KEY, STARTED, Server, staged
+
+from trainmaster.control import observe
+from trainmaster.engines.simulated.scripts import Faults
+from trainmaster.home import Home
+from trainmaster.model.commands import SetNodeState
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Cause, State
+from trainmaster.model.nodes import NodeState
+from trainmaster.model.spec import Resources
+from trainmaster.ports.engine import Observation, Phase
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(Home(tmp_path))
+
+
+def test_a_start_that_never_ends_gives_its_node_back(server: Server) -> None:
+    """R16: an index that does not answer held two GPUs for ever. Its limit passes, and it is tried again as often as it may be."""
+    server.engine.faults = Faults(hangs=1.0)
+    server.submit(start_limit_s=60.0)
+    server.tick()
+    server.tell({"kind": "preparing", "n": 1, "doing": "building the environment from requirements.txt"})
+    server.tick(30.0)
+    assert (server.job().state, server.job().reason) == (State.STARTING, "building the environment from requirements.txt")
+    server.tick(31.0)
+    for _ in range(5):
+        server.tick()
+    (first, *_) = server.events.attempts("train-1")
+    message = "did not start within 1 min: building the environment from requirements.txt; start_limit in its spec allows more"
+    assert first.failure is not None
+    assert (first.failure.cause, first.failure.message, server.job().restarts_infrastructure) == (Cause.START_LIMIT, message, 1)
+    for _ in range(60):
+        server.tick(30.0)
+    assert (server.job().state, len(server.events.attempts("train-1"))) == (State.FAILED, 6)
+    assert server.job().reason.endswith("not restarted: 6 times in a row it made no progress")
+
+
+def test_a_start_within_its_limit_is_left_alone(server: Server) -> None:
+    server.submit()
+    server.tick()
+    server.tell({**STARTED, "n": 1})
+    server.tick(59.0)
+    assert (server.job().state, len(server.events.attempts("train-1"))) == (State.RUNNING, 1)
+    server.tick(1800.0)
+    assert (server.job().state, len(server.events.attempts("train-1"))) == (State.SUCCEEDED, 1)
+
+
+def declare_lost(server: Server, node: str) -> None:
+    server.ask(SetNodeState(node, NodeState.LOST, "ann", "burnt down"))
+    server.tick()
+
+
+def test_a_node_that_is_cut_off_and_declared_lost_keeps_no_job(server: Server) -> None:
+    """R4: the job was stopping for ever. Its end is recorded by the person's word, and the job goes on elsewhere."""
+    server.running()
+    node = server.held(KEY)
+    server.engine.partition(node, 1e9)
+    declare_lost(server, node)
+    for _ in range(5):
+        server.tick()
+    (first, second) = server.events.attempts("train-1")
+    assert first.failure is not None
+    assert (first.failure.cause, first.failure.message) == (Cause.NODE_LOST, f"{node} was declared lost by ann: burnt down")
+    assert (server.job().restarts_infrastructure, second.allocation.shares[0].node != node) == (1, True)
+    server.tell(staged(), key=KEY)  # the old one is cut off, not dead: what it says is refused from now on
+    server.tick()
+    assert (server.job().checkpoints, second.number) == ((), 2)
+
+
+def test_a_word_holds_although_the_node_is_up_again_in_the_same_moment(server: Server) -> None:
+    """R4: declared lost and resumed between two looks, the job was stopping for ever while the node was silent."""
+    server.running()
+    node = server.held(KEY)
+    server.engine.partition(node, 1e9)
+    server.ask(SetNodeState(node, NodeState.LOST, "ann", "burnt down"))
+    server.ask(SetNodeState(node, NodeState.UP, "ann", "repaired"))
+    for _ in range(6):
+        server.tick()
+    (first, *_) = server.events.attempts("train-1")
+    assert first.failure is not None
+    assert (first.failure.cause, first.failure.message) == (Cause.NODE_LOST, f"{node} was declared lost by ann: burnt down")
+
+
+def test_what_the_engine_still_sees_of_a_lost_node_is_ended_there_first(server: Server) -> None:
+    """The word may be wrong: then the engine's proof comes before the next attempt. A process that cannot be ended is given up."""
+    server.running()
+    node = server.held(KEY)
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    declare_lost(server, node)
+    for _ in range(int(observe.WORD_S) - 5):
+        server.tick()
+    assert (server.job().state, len(server.events.attempts("train-1"))) == (State.STOPPING, 1)
+    for _ in range(10):
+        server.tick()
+    assert len(server.events.attempts("train-1")) == 2
+
+
+def test_a_word_about_one_node_ends_the_part_of_a_gang_that_was_there(server: Server) -> None:
+    server.submit(resources=Resources(nodes=2))
+    server.tick()
+    for index in (0, 1):
+        server.tell({**STARTED, "n": 1}, key=AgentKey("train-1", 1, index))
+    server.tick()
+    cut = AgentKey("train-1", 1, 1)
+    server.engine.partition(server.held(cut), 1e9)
+    declare_lost(server, server.held(cut))
+    for _ in range(5):
+        server.tick()
+    assert (server.job().state, server.job().restarts_infrastructure) == (State.QUEUED, 1)

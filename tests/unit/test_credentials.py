@@ -1,0 +1,146 @@
+"""A secret's value is never shown: credentials in commands, variables, parameters, data, notes, events, comparisons."""
+
+import time
+from dataclasses import asdict, replace
+
+import pytest
+
+from trainmaster.model import credentials
+from trainmaster.model import events as ev
+from trainmaster.model.credentials import HIDDEN, is_credential, line, shown, text, values, variables, without_signature
+from trainmaster.model.job import Job
+from trainmaster.model.spec import DataVersion, Environment, JobSpec, Origin, Role
+from trainmaster.ports.store import Recorded
+from trainmaster.server import views
+from trainmaster.server.data import data_versions
+from trainmaster.server.differences import Run, compare
+from trainmaster.server.sentences import event_view
+from trainmaster.testing import builders
+from trainmaster.tracking.runs import run_of
+
+SECRET = "hunter2-hunter2"
+SIGNED = "https://bucket.s3.amazonaws.com/train.tar?X-Amz-Credential=AKID&X-Amz-Signature=abcdef"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "--token", "--hub_token", "hub.token", "HF_TOKEN", "--hf-token", "--api-key", "--apiKey", "WANDB_API_KEY", "OPENAI_API_KEY",
+        "--password", "DB_PASSWORD", "DB_PASS", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "--client-secret",
+        "GITHUB_PAT", "privateKey", "--auth-token", "access_token",
+    ],
+)  # fmt: skip
+def test_names_of_credentials(name: str) -> None:
+    """S9: an option or a variable of this name."""
+    assert is_credential(name, SECRET)
+    equals = f"train.py {name}={SECRET} --lr 0.1"
+    assert SECRET not in line(equals)
+    assert "--lr 0.1" in line(equals)
+    assert SECRET not in str(credentials.command(("train.py", f"{name}={SECRET}")))
+    if name.startswith("--"):
+        assert line(f"a {name} '{SECRET}' b") == f"a {name} {HIDDEN} b"
+        assert credentials.command(("a", name, SECRET, "b")) == ("a", name, HIDDEN, "b")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "--lr 0.1", "--tokenizer gpt2", "--max-tokens 2048", "--eos-token '</s>'", "--pad_token=<pad>", "--token-dropout 0.1",
+        "--key value", "--token-file /run/token", "--cost-per-token x", "--primary-key id", "--use-auth-token true", "--steps=10 --seed=1",
+        "LR=1e-4 python train.py", "python -c 'print(1)'", "ssh://git@host/x", "https://host/x?page=2",
+    ],
+)  # fmt: skip
+def test_what_is_no_credential_is_shown(told: str) -> None:
+    assert line(f"python train.py {told}") == f"python train.py {told}"
+
+
+def test_known_forms_are_hidden_wherever_they_stand() -> None:
+    """S9: tokens that their form tells, passwords in URLs, signed queries."""
+    forms = (
+        "hf_" + "a1" * 12,
+        "ghp_" + "b2" * 18,
+        "AKIA" + "C3" * 8,
+        "tm_" + "d-_4" * 10,
+        "eyJhbGciOiJI.eyJzdWIiOiIx.sig-nature",
+    )
+    assert [text(f"see {form}, there") for form in forms] == [f"see {HIDDEN}, there"] * len(forms)
+    assert text("https://ann:pw@host/x and postgres://u:p@db") == f"https://ann:{HIDDEN}@host/x and postgres://u:{HIDDEN}@db"
+    assert line("curl -H 'Authorization: Bearer abcdefghij'") == f"curl -H 'Authorization: Bearer {HIDDEN}'"
+    assert text(f"look at {SIGNED} now") == "look at https://bucket.s3.amazonaws.com/train.tar now"
+    assert (
+        without_signature("https://a.blob.core.windows.net/c/x?sv=1&sig=zz#part") == "https://a.blob.core.windows.net/c/x#part"
+    )
+    assert text("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\n") == HIDDEN + "\n"
+
+
+def test_variables_are_shown_only_where_they_are_evidently_no_secrets() -> None:
+    """S9: values of `--env`."""
+    plain = {"OMP_NUM_THREADS": "4", "DEBUG": "true", "CACHE": "/scratch", "NCCL_DEBUG": "INFO", "LR": "1e-4", "EMPTY": ""}
+    assert variables(plain) == plain
+    assert set(variables({"ANY": SECRET, "MY_TOKEN": "1234", "WANDB_API_KEY": "k", "HF_TOKEN": SECRET}).values()) <= {
+        HIDDEN,
+        "1234",
+    }
+    assert values({"lr": 0.1, "note": "x", "api_key": SECRET}) == {"lr": 0.1, "note": "x", "api_key": HIDDEN}
+
+
+def job_with_secrets(secret: str) -> Job:
+    spec = JobSpec(
+        ("python", "train.py", f"--token={secret}", "--password", secret, "--lr", "0.1"),
+        environment=Environment(variables={"SERVICE": secret, "OMP_NUM_THREADS": "4"}),
+        params={"api_key": secret, "lr": 0.1}, tags={"client_secret": secret},
+        roles={"eval": Role(f"curl --api-key {secret}")}, data={"train": f"{SIGNED}{secret}"},
+    )  # fmt: skip
+    origin = Origin("ann", variables={"PATH": "/bin", "MINE": secret})
+    data = (DataVersion("train", without_signature(f"{SIGNED}{secret}")),)
+    return replace(builders.job(spec=spec), origin=origin, data=data, run_params={"token": secret})
+
+
+def test_a_secret_is_in_no_view_of_a_job() -> None:
+    """S9: in `show`, its JSON, events, a tracker's run; the spec itself keeps it for the program."""
+    job = job_with_secrets(SECRET)
+    assert SECRET in str(job.spec)
+    told = [
+        views.job_view(job, {}, ""), views.job_detail(job, [], {}, "", []), run_of(job, "server"),
+        event_view(Recorded(1, 1.0, job.id, None, ev.Submitted(1, job.spec, job.origin, job.code, 1.0), "")),
+        event_view(Recorded(1, 1.0, job.id, 1, ev.CommandRun(1, "ann", f"curl --token {SECRET}", 0), "")),
+        event_view(Recorded(1, 1.0, job.id, 1, ev.RunDataLogged(1, 0, {"token": SECRET}, {}), "")),
+        asdict(shown(job.spec)),
+    ]  # fmt: skip
+    assert [SECRET in str(one) for one in told] == [False] * len(told)
+    assert "X-Amz" not in str(told)
+    assert "0.1" in str(told[0])
+
+
+def test_a_comparison_says_that_hidden_values_differ_and_not_what_they_are() -> None:
+    """S9: `tm compare` and its page."""
+    found = compare([Run(job_with_secrets(secret)) for secret in (SECRET, "another-secret", SECRET)])
+    assert SECRET not in str(found)
+    assert "another-secret" not in str(found)
+    fields = {(one.section, one.field): one.values for one in found.fields}
+    assert fields["variables", "SERVICE"] == [f"{HIDDEN} 1", f"{HIDDEN} 2", f"{HIDDEN} 1"]
+    assert fields["params", "api_key"] == [f"{HIDDEN} 1", f"{HIDDEN} 2", f"{HIDDEN} 1"]
+    assert ("spec", "command") in fields
+
+
+def test_a_signed_query_is_not_kept_with_the_version_of_the_data() -> None:
+    """S9: the spec keeps the URL, which the program reads; the record does not keep the signature."""
+    spec = JobSpec("true", data={"train": SIGNED})
+    (version,) = data_versions([{"name": "train", "uri": SIGNED}], spec)
+    assert version.uri == "https://bucket.s3.amazonaws.com/train.tar"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "a" * 10**6, "a=" * 500_000, "--a " * 250_000, "--token" * 150_000, "a='" * 300_000 + '"', "eyJ-" * 250_000, "eyJaaaaaaaa." * 90_000,
+        "a" * 500_000 + "://", "http://" * 140_000, "Bearer " * 140_000, "Bearer" + " " * 10**6, "-" * 10**6, "--a" + " " * 10**6,
+        "hf_" * 300_000, "-----BEGIN PRIVATE KEY-----" * 40_000, "://@" * 250_000, "A" * 10**6, "http://x?" + "&a=" * 300_000,
+    ],
+)  # fmt: skip
+def test_a_hostile_command_is_read_in_linear_time(hostile: str) -> None:
+    """S9: one megabyte, as much as a spec may hold."""
+    began_s = time.process_time()
+    line(hostile)
+    credentials.command((hostile, hostile[:-1]))
+    assert time.process_time() - began_s < 3.0  # a quadratic form takes minutes

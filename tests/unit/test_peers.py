@@ -1,0 +1,132 @@
+"""What a gang has open on this machine: asked of every rank, of other agents too, and of what is mapped into memory."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import launch, write
+from waiting import deadline
+
+from trainmaster.agent import collect, peers
+from trainmaster.agent.collect import Collector
+from trainmaster.agent.peers import Peers
+from trainmaster.agent.ranks import Rank
+from trainmaster.agent.tree import open_for_writing
+from trainmaster.wire.processes import boot_id, start_ticks
+
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+print("mapped", flush=True)
+sys.stdin.readline()
+mapped.close()
+print("closed", flush=True)
+sys.stdin.readline()
+"""
+AGENT = """
+import subprocess, sys
+rank = subprocess.Popen(["sh", "-c", "exec 3>>$0; echo; exec sleep 60", sys.argv[1]], stdout=subprocess.PIPE)
+rank.stdout.readline()
+print(rank.pid, flush=True)
+sys.stdin.readline()
+rank.kill(); rank.wait()
+print("over", flush=True)
+sys.stdin.readline()
+"""
+
+
+def started(program: str, path: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def said(process: "subprocess.Popen[str]", ask: bool = False) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if ask:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def inode(path: Path) -> tuple[int, int]:
+    return path.stat().st_dev, path.stat().st_ino
+
+
+def test_a_file_mapped_for_writing_counts_as_open(tmp_path: Path) -> None:
+    """R2: numpy and safetensors fill files so, without a descriptor."""
+    path = write(tmp_path / "new\nline.bin", b"\0" * 4096)
+    process = started(MAPS, path)
+    try:
+        assert said(process) == "mapped"
+        assert inode(path) in open_for_writing([process.pid])
+        assert said(process, ask=True) == "closed"
+        assert inode(path) not in open_for_writing([process.pid])
+    finally:
+        process.kill()
+        process.wait()
+
+
+def rank_of(pid: int, root: Path) -> Rank:
+    rank = Rank(1, str(root))
+    rank.pid = pid
+    return rank
+
+
+def test_the_ranks_of_another_agent_are_asked_and_a_dead_one_leaves_it_open(tmp_path: Path) -> None:
+    """R2: a rank of node 1 writes into the directory that node 0 collects from."""
+    path = write(tmp_path / "work" / "ck_1.bin", "half")
+    gang = Peers(str(tmp_path / "1" / "n0"), launch(tmp_path, nodes=2, in_place=True, checkpoint_path="ck_*"))
+    assert gang.open() == (set(), False)  # it has not begun
+    agent = started(AGENT, path)
+    try:
+        rank = int(said(agent))
+        identity = {"pid": agent.pid, "start_ticks": start_ticks(agent.pid), "boot_id": boot_id()}
+        write(tmp_path / "1" / "n1" / "agent.json", json.dumps(identity))
+        assert gang.open() == (set(), False)
+        peers.record(str(tmp_path / "1" / "n1"), [rank_of(rank, tmp_path)])
+        found, complete = gang.open()  # the test's own standard error is among them
+        assert (inode(path) in found, complete) == (True, True)
+        assert said(agent, ask=True) == "over"
+        assert gang.open() == (set(), False)
+        write(tmp_path / "1" / "n1" / "agent.json", json.dumps({**identity, "boot_id": "of another machine"}))
+        assert gang.open() == (set(), False)
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def test_those_with_directories_of_their_own_are_not_asked(tmp_path: Path) -> None:
+    for orders in ({"nodes": 1, "in_place": True}, {"nodes": 2, "in_place": False}):
+        assert Peers(str(tmp_path / "n0"), launch(tmp_path, checkpoint_path="ck_*", **orders)).open() == (set(), True)
+
+
+def look(made: Collector, complete: bool = False, running: bool = True) -> list[Any]:
+    return [one["id"] for one in made.scan(lambda _: None, running, frozenset(), complete)]
+
+
+def test_where_not_every_rank_can_be_asked_it_must_hold_still_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2: half a second of quiet proves nothing of a writer on another machine; a rename does."""
+    monkeypatch.setattr(collect, "QUIET_S", 0.0)
+    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    (tmp_path / "work" / "out").mkdir(parents=True)
+    made = Collector(launch(tmp_path, nodes=2, in_place=True, checkpoint_path="out/ck_*"))
+    made.prime()
+    look(made)
+    write(tmp_path / "work" / "out" / "ck_1.bin", "half, and closed as far as is known here")
+    write(tmp_path / "work" / "out" / "ck_2.json", "{}")
+    assert [look(made) for _ in range(3)] == [[], [], []]
+    assert look(made, running=False) == []
+    write(tmp_path / "work" / "new", "whole").rename(tmp_path / "work" / "out" / "ck_3.bin")
+    assert deadline(lambda: look(made) or None, "the renamed one") == ["0001-00001"]
+    monkeypatch.setattr(collect, "_LACKING_QUIET_S", 0.02)
+    end_s = time.monotonic() + 0.03
+    assert deadline(lambda: time.monotonic() > end_s and (look(made) or None), "those that held still") == ["0001-00002", "0001-00003"]

@@ -1,0 +1,205 @@
+"""Checkpoints that are not in the store: what is told, and what a restart on the same node makes of them."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import launch, resume_point, tree, write
+
+from trainmaster.agent import collect, sdkparts, stage, unstored
+from trainmaster.agent.collect import Collector
+from trainmaster.agent.globs import Glob
+from trainmaster.agent.restore import Restored, restore
+from trainmaster.agent.sdkparts import SdkParts
+from trainmaster.agent.unstored import Unstored
+from trainmaster.wire.launch import Launch
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits that law needs, shorter: the rules are the same."""
+    monkeypatch.setattr(collect, "QUIET_S", 0.0)
+    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(sdkparts, "PAUSES_S", (0.001, 0.001))
+
+
+def failing(number: int, when: Callable[[str], bool] = lambda name: True) -> Any:
+    """`stage.stage` that fails for some checkpoints."""
+    real = stage.stage
+
+    def staged(orders: Launch, identifier: str, content: stage.Content, check: stage.Check) -> dict[str, Any]:
+        if any(when(source.name) for source in content.sources):
+            raise OSError(number, os.strerror(number))
+        return real(orders, identifier, content, check)
+
+    return staged
+
+
+def collector(orders: Launch) -> tuple[Collector, list[str]]:
+    made, told = Collector(orders), list[str]()
+    made.prime()
+    made.unstored.tell = told.append
+    return made, told
+
+
+def look(made: Collector, times: int = 2, running: bool = True) -> list[tuple[str, int | None]]:
+    found = [made.scan(lambda _: None, running, frozenset()) for _ in range(times)]
+    return [(one["id"], one["step"]) for staged in found for one in staged]
+
+
+def test_a_whole_checkpoint_that_could_not_be_stored_is_used_and_stored_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6: the disk of the store is full at step 20; the next attempt on this node goes on from there, not from step 10."""
+    orders = launch(tmp_path, checkpoint_path="out/c-*")
+    made, told = collector(orders)
+    write(tmp_path / "work" / "out" / "c-10", "ten")
+    first = [one for _ in range(2) for one in made.scan(lambda _: None, True, frozenset())]
+    point = resume_point(orders["checkpoint_store"], first[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "stage", failing(errno.ENOSPC, lambda name: name == "out/c-20"))
+        write(tmp_path / "work" / "out" / "c-20", "twenty")
+        assert look(made) == []
+    text = "checkpoint out/c-20 is not in the store: [Errno 28] No space left on device; a restart begins at step 20"
+    assert told == [f"{text} if it is on this node again"]
+    write(tmp_path / "work" / "out" / "c-30", "torn by the crash")
+    again = launch(tmp_path, checkpoint_path="out/c-*", attempt=2, resume=[point])
+    assert restore(again) == Restored("work:out/c-20", 20, [], "out/c-20", str(tmp_path / "work" / "out"))
+    assert tree(tmp_path / "work") == {"out/c-10": "ten", "out/c-20": "twenty"}
+    made, told = collector(again)
+    assert (look(made), told) == ([("0002-00001", 20)], [""])
+    assert not Path(f"{orders['work']}.unstored.json").exists()
+
+
+def refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
+    """The orders of an attempt whose `out/c-20` is whole and not in the store."""
+    orders = launch(root, checkpoint_path="out/c-*")
+    made, _ = collector(orders)
+    write(root / "work" / "out" / "c-20", "twenty")
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "stage", failing(errno.EIO))
+        look(made)
+    return orders
+
+
+@pytest.mark.parametrize("why", ["written to", "overtaken", "a later attempt", "another job", "a gang"])
+def test_a_note_of_another_time_says_nothing(tmp_path: Path, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = refused(tmp_path, monkeypatch)
+    again: dict[str, Any] = {**orders, "attempt": 2}
+    if why == "written to":
+        (tmp_path / "work" / "out" / "c-20").write_text("torn")
+    elif why in ("overtaken", "a later attempt"):
+        root, id = orders["checkpoint_store"], "0001-00009" if why == "overtaken" else "0002-00001"
+        again["attempt"] = 3
+        again["resume"] = [{"id": id, "step": 21 if why == "overtaken" else None, "root": f"{root}/{id}"}]
+    elif why == "another job":
+        again["job"] = "other-1"
+    else:
+        again["nodes"] = 2
+    assert unstored.left(again) is None  # type: ignore[arg-type]
+    assert unstored.left({**orders, "attempt": 2}) is not None or why == "written to"
+
+
+def test_nothing_in_the_store_and_a_whole_one_in_the_work_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: no checkpoint fits into the store; what the program wrote is not set aside."""
+    orders = refused(tmp_path, monkeypatch)
+    assert restore({**orders, "attempt": 2}).step == 20
+    assert tree(tmp_path / "work") == {"out/c-20": "twenty"}
+
+
+def test_one_that_never_holds_still_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6: written in place again and again; after a while somebody should know that nothing was ever stored."""
+    monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
+    made, told = collector(launch(tmp_path, checkpoint_path="ckpt.bin"))
+    for step in range(3):
+        path = write(tmp_path / "work" / "ckpt.bin", f"{step}" * (step + 1))
+        assert look(made, 1) == []
+    assert told == [
+        "checkpoint ckpt.bin is not in the store: it kept changing, or was not seen unchanged; write it under another name and "
+        "rename it when it is done; a restart begins from the beginning"
+    ]
+    opened = frozenset({(path.stat().st_dev, path.stat().st_ino)})
+    made.scan(lambda _: None, True, opened)
+    assert "the program has it open all the time" in told[-1]
+    assert look(made) == [("0001-00001", None)]
+    assert told[-1] == ""
+
+
+def test_what_was_left_unfinished_is_told_at_a_bad_end(tmp_path: Path) -> None:
+    made, told = collector(launch(tmp_path, checkpoint_path="out/*.json"))
+    write(tmp_path / "work" / "out" / "a_1.json", "{}")
+    look(made)
+    write(tmp_path / "work" / "out" / "a_2.json", '{"cut": }')
+    assert look(made, 1, running=False) == []
+    made.tell_unfinished()
+    assert told == ["checkpoint out/a_2.json is not in the store: it is cut short, by its format; a restart begins at step 1"]
+
+
+def written(root: Path, step: int) -> str:
+    return str(write(root / "ck" / f"one-{step}" / "w.bin", "x" * 100).parent)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ENAMETOOLONG, errno.ENOTEMPTY])
+def test_an_sdk_checkpoint_that_cannot_be_staged_does_not_keep_later_ones(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R8: it is told and passed over, and its files stay until a later one is stored."""
+    orders, lost = launch(tmp_path), list[tuple[str, str]]()
+    told = Unstored(orders)
+    told.lost = lambda name, why: lost.append((name, why))
+    parts = SdkParts(orders, lambda _: None, told)
+    monkeypatch.setattr(stage, "stage", failing(number, lambda name: name == "bad"))
+    staged = []
+    for step in (1, 2, 3):
+        directory = written(tmp_path, step)
+        if step == 2:
+            write(Path(directory) / "bad", "1")
+        staged += [one["id"] for one in parts.written(0, step, directory, "one")]
+        assert (tmp_path / "ck" / "one-2").exists() == (step == 2)
+    assert staged == ["0001-s1", "0001-s3"]
+    why = f"[Errno {number}] {os.strerror(number)}; its files stay in {tmp_path}/ck/one-2"
+    assert lost == [("of step 2", why)]
+
+
+def test_an_sdk_checkpoint_waits_for_room_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R8: a full disk is the one thing that only time mends; it is told meanwhile."""
+    orders, told = launch(tmp_path), Unstored(launch(tmp_path))
+    texts: list[str] = []
+    told.tell = texts.append
+    parts = SdkParts(orders, lambda _: None, told)
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "stage", failing(errno.EDQUOT))
+        assert parts.written(0, 1, written(tmp_path, 1), "one") == []
+    assert [one["id"] for one in parts.retry()] == ["0001-s1"]
+    assert [text[:45] for text in texts] == ["checkpoint of step 1 is not in the store: [Er", ""]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_a_directory_of_which_not_all_can_be_read_is_no_checkpoint(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6: without what is in it the rest looked like the whole, and was committed."""
+    monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
+    monkeypatch.setattr(collect, "_LACKING_QUIET_S", 0.0)
+    made, told = collector(launch(tmp_path, checkpoint_path="ckpt-*"))
+    write(tmp_path / "work" / "ckpt-1" / "model.bin", "weights")
+    write(tmp_path / "work" / "ckpt-1" / "deep" / "optimizer.bin", "moments")
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("deep"):
+            raise OSError(number, os.strerror(number), path)
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        assert look(made, 3) == []
+    assert os.strerror(number) in told[0]
+    assert (look(made), told[-1]) == ([("0001-00001", 1)], "")
+    monkeypatch.setattr(os, "scandir", scandir)
+    if number != errno.EACCES:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            Glob("deep/*", str(tmp_path / "work" / "ckpt-1")).expand()
