@@ -65,11 +65,11 @@ def test_any_number_waits_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.
     """Whatever comes in, is sent or comes back in whatever order: each arrives once, in order."""
     monkeypatch.setattr(points, "MEMORY_MAX", 50)
     monkeypatch.setattr(points, "BATCH_MAX", 20)
-    monkeypatch.setattr(pointfile, "_CHUNK", 700)
     monkeypatch.setattr(pointfile, "_LINE_POINTS", 10)
     monkeypatch.setattr(pointfile, "_REWRITTEN_BYTES", 2000)
     for seed in range(examples(8, 60)):
         chance = random.Random(seed)
+        monkeypatch.setattr(pointfile, "_CHUNK", chance.choice((60, 200, 500, 700, 2000)))  # about a line, or less, or more
         waiting = Points(str(tmp_path / f"{seed}.jsonl"))
         put, arrived = 0, []
         for _ in range(300):
@@ -112,6 +112,34 @@ def test_a_full_disk_costs_only_what_memory_cannot_hold(tmp_path: Path, monkeypa
         outbox.point(0, step, {})
     outbox.keep({})
     assert [report["topic"] for report in outbox.batch()[0]] == ["metrics dropped"]
+
+
+def test_what_a_full_disk_cut_off_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points, "MEMORY_MAX", 5)
+    monkeypatch.setattr(pointfile, "_LINE_POINTS", 2)
+    waiting = Points(str(tmp_path / "points.jsonl"))
+    for step in range(10):
+        waiting.put(0, step, {})
+    waiting.keep({})
+    whole = pointfile._write_all
+
+    def cut_off(file: int, data: bytes) -> None:
+        os.write(file, data[: data.index(b"\n") + 5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pointfile, "_write_all", cut_off)
+    for step in range(10, 14):
+        waiting.put(0, step, {})
+    waiting.keep({})
+    found = []
+    while not waiting.empty:
+        found += steps_of(waiting.take())
+        waiting.sent()
+    assert (found, waiting.dropped) == (list(range(10)), 4)
+    monkeypatch.setattr(pointfile, "_write_all", whole)
+    waiting.put(0, 14, {})
+    waiting.keep({})
+    assert steps_of(waiting.take()) == [14]
 
 
 def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,13 +98,17 @@ class PointFile:
 
     def next_points(self, offset: int) -> tuple[list[Point], int]:
         """Some of the points from `offset` on, and the offset behind them; none only at the end. Raises: OSError."""
-        data, size = b"", _CHUNK
-        while b"\n" not in data and len(data) < self.bytes - offset:
-            data = os.pread(self._file, size, offset)
+        rows: list[list[Any]] = []
+        size = _CHUNK
+        while not rows and offset < self.bytes:
+            data = os.pread(self._file, min(size, self.bytes - offset), offset)  # beyond lies what a full disk cut off
+            whole = data[: data.rfind(b"\n") + 1]  # nothing, or a mark alone, where the next line of points is longer
+            rows = [row for value in _objects(whole) for row in value.get("points", ())]
+            offset += len(whole)
+            if not data:
+                break
             size *= 2
-        whole = data[: data.rfind(b"\n") + 1]
-        rows = [row for value in _objects(whole) for row in value.get("points", ())]
-        return [(row[5], row[1], row[2], row[3], row[4]) for row in rows], offset + len(whole)
+        return [(row[5], row[1], row[2], row[3], row[4]) for row in rows], offset
 
     def sync(self) -> None:
         """Wait until the disk has it. Raises: OSError."""
