@@ -1,13 +1,16 @@
 """The clock of decisions moves on by the time since boot; a step of the machine's clock is told, and dates move along."""
 
+import sqlite3
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 from control_server import KEY, Server, staged
 
 from trainmaster import compose, troubles
+from trainmaster.control import stepping
 from trainmaster.control.clock import SteadyClock
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
@@ -86,6 +89,42 @@ def test_a_step_is_followed_once_wherever_the_process_dies(
     assert asked == [(7, DAY_S)]
     assert again.stepped_s() == (0.0 if on_record else DAY_S)
     assert abs(again.now_s() + again.stepped_s() - time.time()) < 1.0
+
+
+@pytest.mark.parametrize("on_record", [False, True])
+def test_a_damaged_row_behind_a_noted_step_is_known_by_its_type(
+    on_record: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that cannot be decoded was taken for no note at all: a step that was not on record was forgotten."""
+    server = Server(Home(tmp_path))
+    server.running()
+    after = server.events.head().last_seq
+    clock, right = SteadyClock(0.0, tmp_path / "clock.json"), time.time
+    recorded_s = clock.now_s()
+    monkeypatch.setattr(time, "time", lambda: right() + DAY_S)
+    clock.begin(DAY_S, after)
+    if on_record:
+        step(server, DAY_S)
+    else:  # the disk was full for the step, and had room again for what came next
+        server.submit()
+        server.tick()
+    with closing(sqlite3.connect(server.home.events_db)) as database, database:
+        assert database.execute("UPDATE event SET data = '{\"' WHERE seq = ?", (after + 1,)).rowcount == 1
+    place = tmp_path / "clock.json"
+    again = SteadyClock(recorded_s + (DAY_S if on_record else 0.0), place, partial(stepping.is_recorded, server.events))
+    assert again.stepped_s() == (0.0 if on_record else DAY_S)
+
+
+def test_a_damaged_note_is_told_and_one_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    place = tmp_path / "clock.json"
+    place.write_bytes(b"\xff{")
+    SteadyClock(0.0, place)
+    (told,) = troubles.own.said()
+    assert f"{place} is damaged" in told.text
+    place.unlink()
+    place.mkdir()
+    with pytest.raises(OSError, match="regular"):
+        SteadyClock(0.0, place)
 
 
 def test_on_another_boot_a_clock_behind_the_record_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

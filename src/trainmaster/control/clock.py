@@ -5,8 +5,10 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from trainmaster.home import write_atomic
+from trainmaster.control.stepping import tell_unknown
+from trainmaster.home import open_regular, write_atomic
 from trainmaster.wire.processes import boot_id
 
 STEP_S = 5.0  # less is no step: it is followed at the next start
@@ -21,6 +23,7 @@ class SteadyClock:
     start on the same boot knows a step exactly. On another boot only a clock behind the last recorded date (`last_s`) shows
     that there was one. `recorded` says whether the event behind a number is a step by so much: whether what was begun was
     recorded before the process died.
+    Raises: OSError where `place` cannot be read; what `recorded` raises.
     """
 
     def __init__(
@@ -63,21 +66,45 @@ class SteadyClock:
             self._keep()
 
     def _kept(self, recorded: Callable[[int, float], bool]) -> float | None:
-        """What was noted on this boot, and on record since."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if self._place is not None:
-                noted = json.loads(self._place.read_bytes())
-                if noted["boot_id"] == boot_id():
-                    step = noted.get("step")
-                    known = step is not None and recorded(int(step["after"]), float(step["by_s"]))
-                    return float(noted["offset_s"]) + (float(step["by_s"]) if known else 0.0)
-        return None
+        """What was noted on this boot, and on record since. Raises: OSError."""
+        noted = self._noted()
+        if noted is None or noted.boot_id != boot_id():
+            return None
+        if noted.step is not None and recorded(*noted.step):
+            return noted.offset_s + noted.step[1]
+        return noted.offset_s
+
+    def _noted(self) -> "_Noted | None":
+        """Raises: OSError."""
+        if self._place is None:
+            return None
+        try:
+            with open_regular(self._place) as file:
+                return _Noted.of(json.loads(file.read()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            tell_unknown(self._place)
+            return None
 
     def _keep(self, step: dict[str, float] | None = None) -> None:
         """Raises: OSError."""
         if self._place is not None:
             noted = {"boot_id": boot_id(), "offset_s": self._offset_s, "step": step}
             write_atomic(self._place, json.dumps(noted).encode())
+
+
+class _Noted(NamedTuple):
+    boot_id: str
+    offset_s: float
+    step: tuple[int, float] | None  # begun: behind which event, and by how much
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> "_Noted":
+        """Raises: ValueError, KeyError, TypeError for what we did not write."""
+        step = told.get("step")
+        begun = None if step is None else (int(step["after"]), float(step["by_s"]))
+        return cls(str(told["boot_id"]), float(told["offset_s"]), begun)
 
 
 def _steady_s() -> float:

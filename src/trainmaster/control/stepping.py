@@ -2,12 +2,13 @@
 
 import logging
 import time
+from pathlib import Path
 from typing import Protocol
 
 from trainmaster import troubles
 from trainmaster.control.world import Batch, World
 from trainmaster.model.events import ClockSet
-from trainmaster.ports.store import EventStore
+from trainmaster.ports.store import EventStore, Unread
 
 TOLD_S = 3600.0  # how long a step is shown
 _TOPIC = "clock"
@@ -42,14 +43,29 @@ def moved(world: World, events: EventStore, by_s: float, now_s: float) -> Batch:
 
 
 def is_recorded(events: EventStore, after: int, by_s: float) -> bool:
-    """Whether the first event behind number `after` is a step by so much."""
-    return any(recorded.event == ClockSet(by_s) for recorded in events.events(after, 1))
+    """Whether the first event behind number `after` is a step by so much.
+
+    One that cannot be decoded is known by its type: at this place nothing else was about to be recorded.
+    """
+    for recorded in events.told(after, 1):
+        if isinstance(recorded, Unread):
+            return recorded.type == ClockSet.__name__
+        return recorded.event == ClockSet(by_s)
+    return False
 
 
 def tell(by_s: float) -> None:
     """Say it where the server's trouble is shown; `settle` takes it back."""
     way = "forward" if by_s > 0 else "back"
-    text = f"the machine's clock was set {way} by {_span(abs(by_s))}: dates moved along, no wait is longer or shorter for it"
+    _say(f"the machine's clock was set {way} by {_span(abs(by_s))}: dates moved along, no wait is longer or shorter for it")
+
+
+def tell_unknown(place: Path) -> None:
+    """Likewise, that nobody can say whether the clock was set before this start."""
+    _say(f"{place} is damaged: whether the machine's clock was set while the server was down is not known")
+
+
+def _say(text: str) -> None:
     _log.warning("%s", text)
     troubles.say(_TOPIC, text)
     _told_s[:] = [time.monotonic()]
