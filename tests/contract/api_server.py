@@ -5,7 +5,8 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from trainmaster.server.auth import credential
 from trainmaster.server.connections import config_of
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.services import Services
+from trainmaster.store.engine import Database
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
@@ -132,6 +134,30 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
+def off_the_loop() -> Iterator[None]:
+    """Fails where a database was opened on an event loop meanwhile: whatever it waits for, everyone would."""
+    held: set[str] = set()
+    plain = Database.reading, Database.writing
+
+    def watched(method: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*given: Any, **named: Any) -> Any:
+            with contextlib.suppress(RuntimeError):  # no loop runs on this thread
+                asyncio.get_running_loop()
+                ours = [frame for frame in traceback.extract_stack() if "/trainmaster/" in frame.filename]
+                held.add(" < ".join(f"{Path(frame.filename).name}:{frame.name}" for frame in reversed(ours)))
+            return method(*given, **named)
+
+        return noting
+
+    Database.reading, Database.writing = watched(plain[0]), watched(plain[1])  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Database.reading, Database.writing = plain  # type: ignore[method-assign]
+    assert not held, sorted(held)
+
+
+@contextlib.contextmanager
 def serving(root: Path) -> Iterator[Api]:
     """An api on a home of its own."""
     home = Home(root)
@@ -153,7 +179,7 @@ def serving(root: Path) -> Iterator[Api]:
     runtime: Runtime = app.state.runtime
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
-        with httpx.Client(base_url=url, headers=headers, timeout=20.0) as http:
+        with httpx.Client(base_url=url, headers=headers, timeout=20.0) as http, off_the_loop():
             control = Control(store, home)
             control.commit([NewEvent(None, None, ev.NodeSeen(NODE))], {}, (NODE,))
             yield Api(home, control, services, runtime, http, server.loop)

@@ -1,5 +1,6 @@
 """The agent's side of the api: credentials, reports once and durable, the fence, orders by long poll."""
 
+import asyncio
 import fcntl
 import threading
 import time
@@ -15,7 +16,7 @@ from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
 from trainmaster.model import events as ev
 from trainmaster.model.commands import AgentReport
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Action, Outcome, State, StopFor, Verdict
+from trainmaster.model.job import Action, Job, Outcome, State, StopFor, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import HeartbeatRow
 from trainmaster.server.auth import credential
@@ -103,6 +104,32 @@ def test_the_last_points_of_an_attempt_may_come_after_its_end(api: Api) -> None:
     assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[9, 0.5]]}  # the agent is gone
     assert api.services.metrics.heartbeats("train-1") == []
     assert reports(api) == []
+
+
+def test_what_is_recorded_while_the_job_is_looked_up_is_seen_by_who_asks_next(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that began before the news and ends after it is no answer to who was rung for the news."""
+    plain, read, go_on = api.services.events.job, threading.Event(), threading.Event()
+
+    def slow(job_id: str) -> Job | None:
+        found = plain(job_id)
+        if not read.is_set():
+            read.set()
+            go_on.wait(10.0)
+        return found
+
+    def seen() -> State:
+        return asyncio.run_coroutine_threadsafe(api.runtime.job("train-1"), api.loop).result(10.0).state  # type: ignore[union-attr]
+
+    monkeypatch.setattr(api.services.events, "job", slow)
+    api.loop.call_soon_threadsafe(api.runtime.forget, "train-1")
+    first = asyncio.run_coroutine_threadsafe(api.runtime.job("train-1"), api.loop)
+    assert read.wait(10.0)
+    api.control.record("train-1", ev.CancelRequested("ada"))
+    deadline(lambda: seen() is not State.STARTING, "the news to be seen")
+    after = seen()
+    go_on.set()
+    assert first.result(10.0).state is State.STARTING  # type: ignore[union-attr]
+    assert seen() is after
 
 
 def test_orders_are_waited_for(api: Api) -> None:

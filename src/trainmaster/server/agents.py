@@ -25,10 +25,10 @@ async def sync(request: Request) -> bodies.Json:
     """One call of an agent (`wire.messages.SyncRequest`): what it tells is durable when it is answered."""
     desk = runtime.of(request)
     key, news, body = await bodies.decoded(request, "the sync", lambda parts: _told(request, parts))
-    job = desk.job(key.job)
+    job = await desk.job(key.job)
     if job is not None and job.attempt is not None and key.attempt > job.attempt.number:
         desk.forget(key.job)
-        job = desk.job(key.job)
+        job = await desk.job(key.job)
     is_over = job is not None and over(job, key)
     taken = [report for report in news.reports if not is_over or report["kind"] == "ended"]
     rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), news.now_s) for report in taken]
@@ -72,7 +72,7 @@ async def _await_orders(desk: runtime.Runtime, key: AgentKey, body: Mapping[str,
     with desk.bells.listen(key.job) as bell:
         while True:
             bell.clear()
-            job = desk.job(key.job)
+            job = await desk.job(key.job)
             wanted = [*orders(job, key), *desk.execs.orders(key)] if job is not None else []
             left_s = deadline_s - time.monotonic()
             if version(wanted) != seen or left_s <= 0 or desk.bells.closing:

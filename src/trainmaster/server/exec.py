@@ -75,7 +75,7 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
             desk.execs.bells.ring(id)  # there is room again
             bell.clear()
             if not chunks and session.over is None:
-                _notice_loss(desk, session)
+                _notice_loss(await desk.job(session.key.job), session)
             left_s = deadline_s - time.monotonic()
             if chunks or session.over is not None or left_s <= 0 or desk.bells.closing:
                 told = [{"stream": chunk.stream, "data": chunk.data} for chunk in chunks]
@@ -225,10 +225,9 @@ def _number(body: Mapping[str, Any], name: str) -> int | None:
     return found
 
 
-def _notice_loss(desk: runtime.Runtime, session: Session) -> None:
+def _notice_loss(job: Job | None, session: Session) -> None:
     """An agent that is gone tells nothing any more: the command ended with it."""
     key, now_s = session.key, time.monotonic()
-    job = desk.job(key.job)
     attempt = job.attempt if job is not None else None
     gone = job is None or over(job, key)
     if not gone and attempt is not None and attempt.number == key.attempt:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 
 from trainmaster.errors import NotFoundError
+from trainmaster.model.job import Job
 from trainmaster.model.room import Kept
 from trainmaster.server import bodies, ranklogs, runtime, schemas
 from trainmaster.server.jobs import Wait
@@ -33,7 +34,22 @@ class LogQuery:
     wait_s: Wait = 0
     tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description=_TAIL)] = None
 
-    def files(self, desk: runtime.Runtime, job: str, first: int) -> list[ranklogs.RankFile]:
+    def skip(self, desk: runtime.Runtime, job: str, cursor: ranklogs.Cursor) -> None:
+        """Move a cursor that is at the beginning to the `tail` asked for, if one is. By a thread."""
+        if self.tail is not None and not self.after:
+            ranklogs.skip_to_tail(self._files(desk, job, 0), cursor, self.tail)
+
+    def read(
+        self, desk: runtime.Runtime, job: str, live: int | None, cursor: ranklogs.Cursor
+    ) -> tuple[list[ranklogs.Chunk], bool]:
+        """What is new, and whether it was the end; `live` is the attempt that still writes, if one does. By a thread."""
+        files = self._files(desk, job, cursor.first)
+        chunks = ranklogs.read_new(files, cursor, live, follow=self.wait_s > 0)
+        if live is not None:
+            ranklogs.pass_over(files, cursor, live)
+        return chunks, live is None and ranklogs.at_end(files, cursor)
+
+    def _files(self, desk: runtime.Runtime, job: str, first: int) -> list[ranklogs.RankFile]:
         """The files asked for, of attempts from `first` on."""
         which = ranklogs.Which(self.attempt, self.rank, self.role)
         return ranklogs.rank_files(desk.services.home, job, first, which)
@@ -51,8 +67,7 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
     if Kept.LOGS in job.removed:
         raise NotFoundError(f"the logs of {job.id} were removed to make room", f"what is on record: tm show {job.id}")
     job_id = job.id
-    if query.tail is not None and not query.after:
-        await asyncio.to_thread(ranklogs.skip_to_tail, query.files(desk, job_id, 0), cursor, query.tail)
+    await asyncio.to_thread(query.skip, desk, job_id, cursor)
     with desk.following():
         return bodies.Json(await next_page(desk, job_id, query, cursor))
 
@@ -61,14 +76,8 @@ async def next_page(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor:
     """What is new, as soon as there is something or `wait_s` is over; `cursor` moves on."""
     deadline_s = time.monotonic() + query.wait_s
     while True:
-        job = desk.job(job_id)
-        ended = job is not None and job.state.ended
-        files = query.files(desk, job_id, cursor.first)
-        live = None if ended else job.attempt.number if job is not None and job.attempt is not None else 1
-        chunks = await asyncio.to_thread(ranklogs.read_new, files, cursor, live, query.wait_s > 0)
-        if live is not None:
-            ranklogs.pass_over(files, cursor, live)
-        over = ended and ranklogs.at_end(files, cursor)
+        job = await desk.job(job_id)
+        chunks, over = await asyncio.to_thread(query.read, desk, job_id, _live(job), cursor)
         if chunks or over or time.monotonic() >= deadline_s or desk.bells.closing:
             return {
                 "chunks": [chunk._asdict() for chunk in chunks],
@@ -77,3 +86,10 @@ async def next_page(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor:
                 "ended": over,
             }
         await asyncio.sleep(max(_LOOK_S, desk.followers / _LOOKS_PER_S))
+
+
+def _live(job: Job | None) -> int | None:
+    """The attempt that still writes; None once the job is over."""
+    if job is not None and job.state.ended:
+        return None
+    return job.attempt.number if job is not None and job.attempt is not None else 1

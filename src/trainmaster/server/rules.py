@@ -76,7 +76,7 @@ def delayed_by(desk: Runtime, seen: Snapshot, id: str) -> str:
     runs = [run for run in seen.running.values() if run.task.kind.urgent and run.placed_s >= mine.since_s]
     told = []
     for other in (*before, *(run.task.id for run in runs)):
-        job = desk.job(other)
+        job = desk.services.events.job(other)
         if job is not None and job.urgent is not None:
             told.append(f"{other} is urgent ({job.urgent.by}: {job.urgent.reason})")
     more = f" and {len(told) - _TOLD_MAX} more" if len(told) > _TOLD_MAX else ""

@@ -27,6 +27,7 @@ from trainmaster.server.services import Services
 from trainmaster.server.told import Words
 from trainmaster.server.unsent import take_up
 from trainmaster.server.waiting import Waiting
+from trainmaster.server.workers import JOBS
 
 _log = logging.getLogger("trainmaster.api")
 
@@ -72,7 +73,7 @@ class Runtime:
         self.words = Words()  # of what agents told and this version passed over
         self.points = 0  # metric points written since the start
         self.environments: set[str] = set()  # records known to be in the blob store
-        self._jobs: dict[str, tuple[float, Job]] = {}
+        self._jobs: dict[str, tuple[float, asyncio.Future[Job | None]]] = {}  # when the look began; on the loop alone
         self._nodes: tuple[float, list[Node]] | None = None
         self._rules: tuple[float, Cluster] | None = None
         self._fences: dict[str, int] = {}
@@ -112,23 +113,29 @@ class Runtime:
                 self.bells.ring(job)
         return ids
 
-    def job(self, job_id: str) -> Job | None:
-        """A job as control last recorded it, at most a moment old."""
+    async def job(self, job_id: str) -> Job | None:
+        """A job as control last recorded it, at most a moment old: one look answers all who ask meanwhile.
+
+        Raises: OperationError.
+        """
         now_s = time.monotonic()
-        cached = self._jobs.get(job_id)
-        if cached is not None and now_s - cached[0] < _JOB_TTL_S:
-            return cached[1]
-        job = self.services.events.job(job_id)
-        if job is None:
-            self._jobs.pop(job_id, None)
-            return None
-        if len(self._jobs) >= _CACHED_MAX:
-            self._jobs.clear()
-        self._jobs[job_id] = (now_s, job)
-        return job
+        began_s, look = self._jobs.get(job_id, (0.0, None))
+        if look is None or now_s - began_s >= _JOB_TTL_S:
+            if len(self._jobs) >= _CACHED_MAX:
+                self._jobs.clear()
+            look = asyncio.ensure_future(JOBS.run(self.services.events.job, job_id))
+            self._jobs[job_id] = now_s, look
+            look.add_done_callback(lambda over: self._keep(job_id, over))
+        return await asyncio.shield(look)  # whoever leaves does not end it for the others
+
+    def _keep(self, job_id: str, look: "asyncio.Future[Job | None]") -> None:
+        """Only what a look has found is kept."""
+        found = None if look.cancelled() or look.exception() is not None else look.result()
+        if found is None and self._jobs.get(job_id, (0.0, None))[1] is look:
+            self.forget(job_id)
 
     def forget(self, job_id: str) -> None:
-        """Read this job anew the next time."""
+        """Look at this job anew the next time, even if somebody is looking now: that may be the state before the news."""
         self._jobs.pop(job_id, None)
 
     def nodes(self) -> list[Node]:

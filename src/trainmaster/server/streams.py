@@ -64,8 +64,7 @@ async def logs(
     job_id = (await asyncio.to_thread(find, desk, ref)).job.id
     query.after, query.wait_s = last_event_id or query.after, _KEEP_ALIVE_S
     cursor = ranklogs.Cursor.decode(query.after)
-    if query.tail is not None and not query.after:
-        await asyncio.to_thread(ranklogs.skip_to_tail, query.files(desk, job_id, 0), cursor, query.tail)
+    await asyncio.to_thread(query.skip, desk, job_id, cursor)
     return _response(_logs(desk, job_id, query, cursor, runtime.caller(request)))
 
 

@@ -31,7 +31,7 @@ async def store(request: Request) -> bodies.Json:
     """One question of an agent (`agent.remote`)."""
     body = await bodies.decoded(request, "the question", lambda parts: bodies.parse(parts, "the question"))
     desk = runtime.of(request)
-    job, key = _who(request, desk, body.get("key"))
+    job, key = await _who(request, desk, body.get("key"))
     answer = await STORES.run(lambda: _answer(desk, job, key, body))
     return bodies.Json(answer, headers={"Cache-Control": "no-store"})
 
@@ -80,8 +80,8 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
 async def put(request: Request) -> Response:
     """Take a blob through the server into a store that signs nothing; never more of it in memory than a few pieces."""
     desk = runtime.of(request)
-    job, key = _who(request, desk)
-    _fence(desk, job.id, key)
+    job, key = await _who(request, desk)
+    await STORES.run(_fence, desk, job.id, key)
     name = transfers.check_writes(job, key, request.query_params.get("name", ""))
     wanted = int(request.headers.get("content-length", "-1"))
     pieces: queue.Queue[bytes | None] = queue.Queue(_STREAM_CHUNKS)
@@ -124,7 +124,7 @@ async def put(request: Request) -> Response:
 async def get(request: Request) -> Response:
     """Give a blob through the server."""
     desk = runtime.of(request)
-    job, key = _who(request, desk)
+    job, key = await _who(request, desk)
     name = transfers.check_reads(job, key, request.query_params.get("name", ""))
     file = await STORES.run(lambda: desk.services.blobs.open(name))
     return StreamingResponse(blocks(file), media_type="application/octet-stream")
@@ -142,19 +142,18 @@ async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield bytes(held)
 
 
-def _who(request: Request, desk: runtime.Runtime, told: object = None) -> tuple[Job, AgentKey]:
+async def _who(request: Request, desk: runtime.Runtime, told: object = None) -> tuple[Job, AgentKey]:
     """Raises: UsageError, AuthenticationError, NotFoundError."""
     key = runtime.agent(request, told)
-    job = desk.job(key.job)
+    job = await desk.job(key.job)
     if job is None:
         raise NotFoundError(f"there is no job {key.job!r}")
     return job, key
 
 
 def _fence(desk: runtime.Runtime, job_id: str, key: AgentKey) -> None:
-    """Raises: StaleAttemptError unless the attempt of `key` is the live one, as the log has it now."""
-    desk.forget(job_id)
-    job = desk.job(job_id)
+    """Raises: StaleAttemptError unless the attempt of `key` is the live one, as the log has it now. By a thread."""
+    job = desk.services.events.job(job_id)
     if job is None or over(job, key):
         raise StaleAttemptError(f"{key} is over: nothing of it is stored any more")
 

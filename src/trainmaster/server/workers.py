@@ -53,6 +53,7 @@ async def blocks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 BODIES = Pool(2)  # decode large bodies
 HEALTH = Pool(2)  # `/healthz` alone
+JOBS = Pool(2)  # look up the one job that an agent or the reader of a log is about
 STORES = Pool(16)  # ask the blob store, which may be far away, for agents and for people
 LONG = Pool(2)  # garbage collection, and what else goes on for minutes
 SUBMITS = Pool(4)  # make rows of what is submitted
