@@ -99,3 +99,22 @@ def test_a_redirect_is_said_in_words(status: int) -> None:
     """S9: a redirect is no answer of a server; the client says so instead of a traceback."""
     with serving(lambda _: (status, b"")) as server, pytest.raises(OperationError, match="sends to another address"):
         Client(server.url).jobs()
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_the_word_of_a_proxy_is_no_refusal_of_the_server(status: int) -> None:
+    """A proxy that lost the server answers for it, perhaps after the server had accepted: the same key is sent again."""
+    page = (status, b"<html><h1>Bad Gateway</h1></html>")
+    with serving(lambda _: (201, {"id": "a-1"}) if len(server.asked) > 1 else page) as server, Client(server.url) as client:
+        assert client.submit(SUBMISSION) == "a-1"
+        assert server.asked[0].key == server.asked[1].key is not None
+    with serving(lambda _: page) as server:
+        with Client(server.url) as client, pytest.raises(NotKnownError, match=f"answered {status}.*whether it was accepted"):
+            client.submit(SUBMISSION)
+        with pytest.raises(UnreachableError, match=f"answered {status}") as read:
+            Connection(server.url, "").json(Call("GET", "/jobs"))  # whoever follows a job goes on asking
+        assert not isinstance(read.value, NotKnownError)
+        asked = len(server.asked)
+        with pytest.raises(UnreachableError, match=f"answered {status}"):
+            Connection(server.url, "").json(Call("POST", "/tokens", body=b"{}"))
+        assert len(server.asked) == asked + 1  # nothing is sent twice without a key

@@ -13,7 +13,7 @@ import threading
 import time
 from urllib.parse import quote, urlsplit
 
-from trainmaster.agent.sync import connect
+from trainmaster.agent.sync import connect, decoded, error_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _DOOR, _STREAM = "/agent/store", "/agent/blob"
 _TIMEOUT_S = 60.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.1, 10.0
 TELL_AFTER_S = 60.0  # of vain tries
-_LATER = frozenset((408, 429, 500, 502, 503, 504, 507))
+_LATER = frozenset((408, 410, 429, 500, 502, 503, 504, 507))
 _DENIALS = 2  # in a row, each with a fresh address: the first may have been an address that had run out
 
 
@@ -94,10 +94,7 @@ class Remote:
         def once() -> Dict[str, Any]:
             status, data, _ = self._exchange("POST", None, _DOOR, headers, lambda connection: connection.send(body))
             _check(status, data, what)
-            answer = json.loads(data)
-            if not isinstance(answer, dict):
-                raise http.client.HTTPException("the server's answer is no object")
-            return answer
+            return decoded(data)
 
         return self._trying(what, once)
 
@@ -258,14 +255,9 @@ def _check(status: int, data: bytes, what: str) -> None:
     """Raises: what the answer means, unless it is a good one."""
     if status in (200, 201, 204):
         return
-    error: Dict[str, Any] = {}
-    try:
-        found = json.loads(data)
-        error = found.get("error") or {} if isinstance(found, dict) else {}
-    except ValueError:
-        pass  # a store speaks XML
+    error = error_of(data)  # a store speaks XML
     words = f"{error.get('message', '')} {error.get('hint', '')}".strip()
-    if status == 410:
+    if error.get("code") == "stale_attempt":
         raise Stale(words or "a later attempt is live")
     if status == 404:
         raise Absent(words or f"could not {what}: it is not there")

@@ -34,6 +34,7 @@ _UNREACHABLE_S = 2.0  # an agent waits so long for a server that is away, and
 _FINISH_S = 10.0  # so long for one that is slow, before it ends
 _PATH = "/agent/sync"
 _SAID_MAX = 200  # characters of what the server said
+_ANSWER_MAX = 64 << 20  # bytes of an answer; the largest of ours are a few of them
 _NOT_TAKEN = (400, 413, 422)  # the server read what was sent, and it is the content that it does not take
 
 
@@ -97,7 +98,7 @@ class Sync:
             request = self._request(reports, 0.0, self.heartbeat(False) if due and self.heartbeat else None)
             request["points"] = [_point(point, now) for point in points]
             try:
-                response = self._sender_client.post(request, timeout_s)
+                response = _heard(self._sender_client.post(request, timeout_s))
             except Refused as refusal:
                 self.outbox.put_back()
                 self.outbox.spool()
@@ -177,7 +178,7 @@ class Sync:
             began_s, seen = time.monotonic(), self._version
             try:
                 beat = self.heartbeat(True) if self.heartbeat is not None else None
-                self._take(client.post(self._request([], _POLL_S, beat), _POLL_S + 10.0))
+                self._take(_heard(client.post(self._request([], _POLL_S, beat), _POLL_S + 10.0)))
             except (OSError, http.client.HTTPException, ValueError, Refused):
                 self._closing.wait(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
@@ -197,7 +198,7 @@ class Sync:
         }
 
     def _take(self, response: dict[str, Any]) -> None:
-        self.outbox.acknowledged(int(response.get("ack") or 0))
+        self.outbox.acknowledged(response["ack"])
         if response.get("stale"):
             self.stale = True
             self.orders.append({"order": "stop", "reason": "a later attempt is live"})
@@ -242,19 +243,18 @@ class Client:
                 self._connection.sock.settimeout(timeout_s)
             self._connection.request("POST", self._path(), body, self._headers)
             response = self._connection.getresponse()
-            data = response.read()
+            data = response.read(_ANSWER_MAX + 1)
+            if len(data) > _ANSWER_MAX:
+                raise ValueError("an answer without end")
             done = True
         finally:
             if not done and self._connection is not None:
                 self._connection.close()
                 self._connection = None
         if response.status == 200:
-            answer = json.loads(data)
-            if not isinstance(answer, dict):
-                raise ValueError("the server's answer is no object")
-            return answer
-        error = _error_of(data)
-        if response.status == 410 or error.get("code") == "stale_attempt":
+            return decoded(data)
+        error = error_of(data)
+        if error.get("code") == "stale_attempt":  # a bare 410 is the word of somebody on the way: no proof
             return {"ack": 0, "orders": [], "stale": True}
         raise Refused(response.status, str(error.get("message") or "")[:_SAID_MAX])
 
@@ -270,13 +270,31 @@ def _point(point: Point, now_s: float) -> dict[str, Any]:
     return {"n": n, "rank": rank, "step": step, "values": values, "at_s": round(at_s, 3), "age_s": round(now_s - at_s, 3)}
 
 
-def _error_of(data: bytes) -> dict[str, Any]:
-    """What the server's answer says is wrong."""
+def _heard(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer to a sync. Raises: ValueError for a stranger's, by which nothing that was sent is stored."""
+    ack, orders = answer.get("ack"), answer.get("orders")
+    if not isinstance(ack, int) or not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
+        raise ValueError("no answer of a Trainmaster server")
+    return answer
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    """The object that was answered. Raises: ValueError where it is none."""
     try:
         answer = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("an answer nested too deeply") from error
+    if not isinstance(answer, dict):
+        raise ValueError("the server's answer is no object")
+    return answer
+
+
+def error_of(data: bytes) -> dict[str, Any]:
+    """What the server's answer says is wrong; empty for an answer of somebody else."""
+    try:
+        error = decoded(data).get("error")
     except ValueError:
         return {}
-    error = answer.get("error") if isinstance(answer, dict) else None
     return error if isinstance(error, dict) else {}
 
 

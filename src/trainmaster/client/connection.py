@@ -43,6 +43,7 @@ _BY_STATUS: dict[int, type[TrainmasterError]] = {  # a proxy's 502 says nothing 
 
 
 _BROKEN_OFF = (http.client.RemoteDisconnected, http.client.IncompleteRead)  # any other: what answers does not speak HTTP
+_PROXYS = frozenset((429, 500, 502, 503, 504))  # where not in the server's words, it is somebody on the way to it who speaks
 
 
 class Sink(Protocol):
@@ -82,6 +83,10 @@ class Patience(NamedTuple):
     on_wait: Callable[[], None] = lambda: None
 
 
+class _Relayed(Exception):
+    """An answer of somebody between us and the server; what the server did is not known by it."""
+
+
 class _Lost:
     """One request whose answer did not come: whether to ask again, and what is known when that is given up."""
 
@@ -91,6 +96,7 @@ class _Lost:
         self._told = self._refused = False
         self._timed_out: float | None = None  # when it first did
         self._sent = False  # it may have arrived
+        self._relayed = ""  # what somebody on the way answered last
 
     @property
     def timeout_s(self) -> float:
@@ -108,11 +114,12 @@ class _Lost:
         """Whether to send it again after `error`, having waited where that is of use. `fresh`: the connection was new."""
         self._refused = isinstance(error, ConnectionRefusedError)
         self._sent = self._sent or not self._refused
+        self._relayed = str(error) if isinstance(error, _Relayed) else ""
         if isinstance(error, TimeoutError):
             first = self._timed_out is None
             self._timed_out = self._timed_out or time.monotonic()
             again = self._call.key is not None and first
-        elif not fresh and self._call.idempotent and not self._refused:
+        elif not fresh and self._call.idempotent and not self._refused and not self._relayed:
             return True  # an idle connection that the server had closed: nothing is wrong yet
         else:
             limit_s = patience.seconds if self._refused else RESTART_S if self._call.idempotent else 0.0
@@ -128,7 +135,10 @@ class _Lost:
     def error(self, url: str) -> UnreachableError:
         """What to say of it."""
         if self._sent and self._call.key is not None:
-            return NotKnownError(f"{url} did not answer: whether it was accepted is not known", "look: tm ps")
+            how = self._relayed or "did not answer"
+            return NotKnownError(f"{url} {how}: whether it was accepted is not known", "look: tm ps")
+        if self._relayed:
+            return UnreachableError(f"{url} {self._relayed}", _HINT)
         if self._timed_out is not None:
             return UnreachableError(f"{url} does not answer in time", _HINT)
         return UnreachableError(f"{'no server answers at' if self._refused else 'the connection broke to'} {url}", _HINT)
@@ -223,6 +233,12 @@ class Connection:
             if response.status < 400:
                 return response, data
             refused = refusal(response.status, data, self.url)
+            if response.status in _PROXYS and not _ours(data):
+                self.close()
+                relayed = _Relayed(f"answered {response.status}, not in the server's own words")
+                if not lost.once_more(relayed, fresh, self._patience):
+                    raise lost.error(self.url) from refused
+                continue
             if not (isinstance(refused, BusyError) and call.idempotent and lost.waits(RESTART_S)):
                 raise refused
 
@@ -261,6 +277,14 @@ def _part(response: http.client.HTTPResponse, most: int) -> bytes:
 def _is_plain(text: str) -> bool:
     """Whether a header or a request's first line can hold it."""
     return text.isascii() and text.isprintable()
+
+
+def _ours(body: bytes) -> bool:
+    """Whether a refusal is one of a Trainmaster server."""
+    try:
+        return json.loads(body)["error"]["code"] in BY_CODE
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def refusal(status: int, body: bytes, url: str) -> TrainmasterError:
