@@ -25,6 +25,7 @@ from trainmaster.errors import ConflictError, DiskFullError, OperationError, Tra
 from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
 from trainmaster.presence import BESIDE, PROCESSES, ServerInfo, alive, lives, ready, recorded, running
+from trainmaster.wire.answers import Answer
 from trainmaster.wire.names import ENV_FAILPOINT
 from trainmaster.wire.processes import start_ticks
 
@@ -295,6 +296,7 @@ def _healthy(home: Home) -> bool:
         return False
     address = urlsplit(info.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=5.0)
+    connection.response_class = Answer
     try:
         connection.request("GET", "/healthz")
         return bool(json.loads(connection.getresponse().read()).get("control"))

@@ -1,7 +1,11 @@
 """A client whose answer does not come: it asks again under the same key, and says what it does not know."""
 
+import io
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -118,3 +122,52 @@ def test_the_word_of_a_proxy_is_no_refusal_of_the_server(status: int) -> None:
         with pytest.raises(UnreachableError, match=f"answered {status}"):
             Connection(server.url, "").json(Call("POST", "/tokens", body=b"{}"))
         assert len(server.asked) == asked + 1  # nothing is sent twice without a key
+
+
+ENDLESS = {  # what is said first, and then again and again
+    "going on": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+    "a head": (b"HTTP/1.1 200 OK\r\n", b"x"),
+    "an answer": (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", b" "),
+    "an answer without a length": (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", b" "),
+}
+
+
+@contextmanager
+def trickling(first: bytes, then: bytes) -> Iterator[str]:
+    """The URL of a server whose answer never comes to an end."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    caller, _ = listener.accept()
+                    with caller, suppress(OSError):
+                        caller.recv(65536)
+                        caller.sendall(first)
+                        while True:
+                            caller.sendall(then)
+                            time.sleep(0.01)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_an_answer_that_never_ends_is_given_up(kind: str) -> None:
+    """A server that trickles, or says "go on" for ever, held `tm` for ever: each byte was taken for progress."""
+    with trickling(*ENDLESS[kind]) as url:
+        with pytest.raises(UnreachableError, match="does not answer in time"):
+            Connection(url, "").json(Call("GET", "/jobs"))
+        with pytest.raises((OperationError, UnreachableError), match=r"broke off|in time"):
+            Connection(url, "").copy(Call("GET", "/history"), io.BytesIO())
+
+
+def test_an_answer_that_comes_slowly_but_comes_on_is_taken() -> None:
+    """Only what brings less than a kibibyte a second is given up."""
+    with trickling(b"HTTP/1.1 200 OK\r\nContent-Length: 30000\r\n\r\n{}", b" " * 500) as url:  # 0.6 s
+        assert Connection(url, "").json(Call("GET", "/jobs")) == {}

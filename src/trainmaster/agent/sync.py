@@ -14,6 +14,7 @@ from collections import deque
 from urllib.parse import urlsplit
 
 from trainmaster.agent.points import BATCH_MAX
+from trainmaster.wire.answers import Answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -300,13 +301,15 @@ def error_of(data: bytes) -> dict[str, Any]:
 
 def connect(launch: Launch, timeout_s: float) -> http.client.HTTPConnection:
     """A connection to the server, not opened yet."""
-    path = launch["server_socket"]
+    path, url = launch["server_socket"], urlsplit(launch["server_url"] or "")
     if path:
-        return _UnixConnection(path, timeout_s)
-    url = urlsplit(launch["server_url"] or "")
-    if url.scheme == "https":
-        return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=timeout_s)
-    return http.client.HTTPConnection(url.hostname or "", url.port, timeout=timeout_s)
+        connection: http.client.HTTPConnection = _UnixConnection(path, timeout_s)
+    elif url.scheme == "https":
+        connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=timeout_s)
+    else:
+        connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=timeout_s)
+    connection.response_class = Answer
+    return connection
 
 
 class _UnixConnection(http.client.HTTPConnection):

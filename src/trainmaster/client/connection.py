@@ -25,6 +25,7 @@ from trainmaster.errors import (
     UnreachableError,
     UsageError,
 )
+from trainmaster.wire.answers import Answer
 
 RESTART_S = 15.0  # as long as a restart of the server may take
 TIMEOUT_S = 30.0  # for an answer, beyond what a long poll asks for
@@ -246,6 +247,7 @@ class Connection:
         if self._http is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
             self._http = kind(self._host, self._port, timeout=timeout_s)
+            self._http.response_class = Answer
             self._http.connect()
             self._http.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._http.sock.settimeout(timeout_s)
