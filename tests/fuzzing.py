@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import psutil
 from hostile import ARCHIVES, Asked, Requests, json_request, largest, texts
+from hostile_agent import AgentRequests
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ HELD_MAX_S = 1.0  # in which /healthz has to answer, whatever goes on
 WORK_MAX_S = 1.0  # of one line, pattern, glob or archive, on a machine under load
 GROWTH_MAX_BYTES = 96 * 2**20
 REFS = ("digits-1", "digits", "many-5", "@last")
+CONTROL_S = 30.0  # within which control takes up a command, on a machine under load
 _ALL = settings(deadline=None, database=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
 
 
@@ -78,6 +80,13 @@ class Server:
         assert held_s < self._held_max_s, f"/healthz took {held_s:.2f} s beside {asked!r}"
         assert self._watch.is_alive(), f"/healthz was not answered beside {asked!r}"
 
+    def await_state(self, job: str, wanted: str) -> None:
+        """Wait until control has brought a job so far. Raises: AssertionError."""
+        until_s = time.monotonic() + CONTROL_S
+        while (state := self.http.get(f"/jobs/{job}").json()["state"]) != wanted:
+            assert time.monotonic() < until_s, f"{job} is {state}, not {wanted}, after {CONTROL_S:.0f} s"
+            time.sleep(0.05)
+
     def close(self) -> None:
         """End the thread, too."""
         self._over.set()
@@ -116,7 +125,12 @@ def examine(directory: Path) -> None:
         place.unlink()
 
 
-def rounds(server: Server, refs: Sequence[str], first: int, examples: int) -> None:
+def request(number: int, anybody: Requests, agent: AgentRequests) -> Asked:
+    """The request of a number: one of four is an agent's."""
+    return agent.draw(number) if number % 4 == 0 else anybody.draw(number)
+
+
+def rounds(server: Server, refs: Sequence[str], agent: AgentRequests, first: int, examples: int) -> None:
     """One round of requests and of texts. Raises: AssertionError, with the number that `--only` takes."""
     drawn = Requests(server.document, refs)
 
@@ -124,7 +138,7 @@ def rounds(server: Server, refs: Sequence[str], first: int, examples: int) -> No
     @settings(_ALL, max_examples=examples)
     @given(st.integers(0, 2**62))
     def each(number: int) -> None:
-        server.send(drawn.draw(number))
+        server.send(request(number, drawn, agent))
         line, pattern, glob, path, cursor = texts(number)
         work(line, pattern, glob, path)
         decode(cursor)
@@ -133,23 +147,36 @@ def rounds(server: Server, refs: Sequence[str], first: int, examples: int) -> No
 
 
 @contextmanager
-def _own_server() -> Iterator[tuple[Server, list[psutil.Process]]]:
+def _own_server() -> Iterator[tuple[Server, Path]]:
     """A whole server on a home of its own, whose one node is drained."""
     with tempfile.TemporaryDirectory(prefix="tm-fuzz-") as root:
         home = Path(root) / "home"
-        environment = {**os.environ, "TRAINMASTER_HOME": str(home)}
-        tm = [str(Path(sys.executable).with_name("tm"))]
-        subprocess.run([*tm, "up", "--nodes", "1"], env=environment, check=True)
         server = None
         try:
-            subprocess.run([*tm, "nodes", "drain", "node0"], env=environment, check=True)
+            _tm(home, "up", "--nodes", "1")
             url = json.loads((home / "server.json").read_text())["url"]
             server = Server(url, (home / "token").read_text().strip())
-            yield server, [one for one in psutil.process_iter(["cmdline"]) if str(home) in " ".join(one.info["cmdline"] or ())]
+            _tm(home, "nodes", "drain", "node0")
+            yield server, home
         finally:
             if server is not None:
                 server.close()
-            subprocess.run([*tm, "down", "--cancel"], env=environment, check=False)
+            _tm(home, "down", "--cancel")
+
+
+def _tm(home: Path, *arguments: str) -> str:
+    tm = str(Path(sys.executable).with_name("tm"))
+    run = subprocess.run([tm, *arguments], env={**os.environ, "TRAINMASTER_HOME": str(home)}, cwd=home.parent, check=True, stdout=subprocess.PIPE)
+    return run.stdout.decode()
+
+
+def _agent(server: Server, home: Path) -> AgentRequests:
+    """The agent of a job that runs: one of a round of its own, since anything may be cancelled in one."""
+    _tm(home, "nodes", "resume", "node0")
+    job = json.loads(_tm(home, "submit", "--json", "--name", "live", "--priority", "100", "--cpus", "0.01", "--", "sleep", "86400"))["id"]
+    server.await_state(job, "running")
+    _tm(home, "nodes", "drain", "node0")
+    return AgentRequests((home / "secret").read_bytes(), f"{job}.1/n0")
 
 
 def main() -> None:
@@ -161,13 +188,14 @@ def main() -> None:
     parser.add_argument("--only", type=int, default=None, help="one request and one line of text, by the number of a failure")
     given_by = parser.parse_args()
     first = int(time.time()) if given_by.seed is None else given_by.seed
-    with _own_server() as (server, processes), tempfile.TemporaryDirectory() as scratch:
+    with _own_server() as (server, home), tempfile.TemporaryDirectory() as scratch:
+        processes = [one for one in psutil.process_iter(["cmdline"]) if {"trainmaster.server", str(home)} <= set(one.info["cmdline"] or ())]
         began, memory = time.monotonic(), list[int]()
         submit = json_request("/jobs", {"spec": {"command": "true", "name": "digits"}, "hold": "fuzzed"})
         server.send(submit)
         server.loud = given_by.loud
         if given_by.only is not None:
-            server.send(Requests(server.document, REFS).draw(given_by.only))
+            server.send(request(given_by.only, Requests(server.document, REFS), _agent(server, home)))
             work(*texts(given_by.only)[:4])
             return
         for asked in largest():
@@ -175,7 +203,7 @@ def main() -> None:
         examine(Path(scratch))
         while time.monotonic() - began < given_by.minutes * 60:
             print(f"seed {first}: {server.asked} requests {dict(sorted(server.statuses.items()))}", flush=True)
-            rounds(server, REFS, first, 500)
+            rounds(server, REFS, _agent(server, home), first, 500)
             memory.append(sum(one.memory_info().rss for one in processes))
             first += 1
         settled = max(memory[: max(1, len(memory) // 3)])
