@@ -174,3 +174,15 @@ def test_output_that_cannot_be_read_is_read_again(tmp_path: Path, monkeypatch: p
     append(tmp_path, b'{"t": "m", "step": 2, "values": {"acc": 0.5}}\n', "rank0.sdk")
     reader.finish()
     assert (points(outbox), reader.last_lines(), reader.trouble) == ([(0, 2, {"acc": 0.5})], ["step 1: loss 0.5"], "")
+
+
+def test_what_of_the_sdk_is_passed_over_is_told(tmp_path: Path) -> None:
+    """Not only left out: a step beyond counting, and a message longer than any is taken."""
+    reader, outbox, _ = output(tmp_path)
+    append(tmp_path, b'{"t":"m","step":1' + b"0" * 30 + b',"values":{"loss":1.0}}\n', "rank0.sdk")
+    turn(reader)
+    assert points(outbox) == [(0, None, {"loss": 1.0})]
+    assert outbox.warned["sdk"]["text"].startswith("rank 0: metrics told at step 10000")
+    append(tmp_path, b'{"t":"m","step":2,"values":{"' + b"x" * (5 << 20) + b'":1.0}}\n', "rank0.sdk")
+    reader.finish()
+    assert outbox.warned["sdk"]["text"] == "rank 0: a message of over 4194304 bytes was passed over: tell less at once"

@@ -317,6 +317,22 @@ def test_a_zip_counts_while_open_and_a_pickle_does_not(tmp_path: Path) -> None:
     assert [one[1] for one in look(made)] == [2]
 
 
+@pytest.mark.parametrize("ranks", ["one", "all"])
+def test_an_sdk_checkpoint_without_a_byte_is_none(tmp_path: Path, ranks: str) -> None:
+    """Whoever resumed from it would begin anew; as with files that a pattern finds, the one before stays the last good one."""
+    lost = list[str]()
+    made = collector(launch(tmp_path))
+    made.unstored.lost = lambda name, why: lost.append(f"{name}: {why}")
+    place = tmp_path / "staging" / "one"
+    place.mkdir(parents=True)
+    (place / "empty").touch()
+    (place / "link").symlink_to("/nowhere")
+    os.mkfifo(place / "pipe")
+    assert made.sdk_checkpoint(0, 5, str(place), ranks) == []
+    assert lost == ["of step 5: nothing was written into it: it holds no file with a byte in it"]
+    assert list((tmp_path / "staging").iterdir()) == []
+
+
 def test_sdk_checkpoints(tmp_path: Path) -> None:
     orders = launch(tmp_path, ranks=2, nodes=3, node_index=1, key="digits-1.1/n1")
     made = collector(orders)

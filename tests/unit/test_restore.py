@@ -282,13 +282,14 @@ def test_directories_are_put_back_whole(tmp_path: Path) -> None:
 def test_sdk_checkpoints_get_a_directory_of_their_own(tmp_path: Path) -> None:
     orders = launch(tmp_path, checkpoint_path="ckpt.pkl")
     write(tmp_path / "staging" / "deep" / "model.pt", "m")
+    (tmp_path / "staging" / "last").symlink_to("deep")  # as frameworks name the newest of several
     staged = Collector(orders).sdk_checkpoint(0, 5, str(tmp_path / "staging"), "one")
     write(tmp_path / "work" / "ckpt.pkl", "not committed")
     points = [resume_point(orders["checkpoint_store"], staged[0])]
     place = tmp_path / "work.resume" / "0001-s5"
     for _ in range(2):
         assert restore(second(tmp_path, "ckpt.pkl", points)) == Restored("0001-s5", 5, [], str(place), str(place))
-        assert tree(place) == {"deep/model.pt": "m"}
+        assert tree(place) == {"deep/model.pt": "m", "last": "-> deep"}
         assert tree(tmp_path / "work") == {}
         (place / "deep" / "model.pt").write_text("changed by the program")
 

@@ -213,3 +213,48 @@ def test_the_import_is_small() -> None:
         for program in (loaded, f"from trainmaster import sdk; {loaded}")
     )
     assert ours == bare
+
+
+def test_a_program_that_closes_all_descriptors_gets_no_message_into_its_own_files(tmp_path: Path) -> None:
+    """As daemons do: its next file gets the channel's number, and a metric would stand in the middle of the weights."""
+    (tmp_path / "sdk.flags").write_bytes(b"\0\0")
+    program = """
+sdk.report(step=1, loss=1)
+sdk.should_stop()
+os.closerange(3, 64)
+weights = [open(f"weights{n}", "w+b", buffering=0) for n in range(8)]
+for file in weights: file.write(b"11")
+sdk.report(step=2, loss=1)
+print([file.read() or file.seek(0) or file.read() for file in weights] == [b"11"] * 8, sdk.should_stop(), sdk.dropped())
+"""
+    assert run(tmp_path, program) == "True False 0\n"
+    assert messages(tmp_path) == [metrics(1, loss=1.0), metrics(2, loss=1.0)]
+
+
+def test_odd_steps_and_names(tmp_path: Path) -> None:
+    """What a program got wrong is said by one kind of error; a plot never ends a training."""
+    (tmp_path / "plot.png").write_text("p")
+    program = """
+import pathlib
+for step in (float("nan"), float("inf"), "abc", None):
+    for call in (lambda: sdk.report(step=step, loss=1) if step else None, lambda: sdk.checkpoint(step)):
+        try: call()
+        except TypeError as error: print(str(error).split("(")[0], end=" ")
+try: sdk.checkpoint(10**30)
+except ValueError as error: print("far")
+place = os.path.abspath("plot.png")
+sdk.artifact(b"plot.png")
+sdk.artifact(pathlib.Path("plot.png"), name=pathlib.Path("a/b.png"))
+os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+sdk.artifact(place)
+sdk.artifact("plot.png")
+"""
+    assert run(tmp_path, program) == "report checkpoint report checkpoint report checkpoint checkpoint far\n"
+    names = ("plot.png", "a/b.png", "plot.png")
+    assert messages(tmp_path) == [{"t": "a", "path": str(tmp_path / "plot.png"), "name": name} for name in names]
+
+
+def test_many_values_at_once_are_told_in_lines_that_the_agent_takes(tmp_path: Path) -> None:
+    run(tmp_path, "sdk.report(step=1, **{f'{n}-' + 'x' * 200: n for n in range(30_000)})")
+    assert max(map(len, (tmp_path / "rank0.sdk").read_text().splitlines())) < 4 << 20
+    assert sum(len(message["values"]) for message in messages(tmp_path)) == 30_000

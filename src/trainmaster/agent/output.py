@@ -293,6 +293,8 @@ class RankOutput:
             self._sdk_rest = lines.pop()
             if len(self._sdk_rest) > _SDK_LINE_MAX:
                 self._sdk_rest = b"\0"  # what is left of it is no message either
+                words = f"a message of over {_SDK_LINE_MAX} bytes was passed over: tell less at once"
+                self._progress.warn("sdk", f"{self.rank.label}: {words}")
             for line in lines:
                 self._sdk_line(line)
             self._progress.read(dict((self.sdk_read(),)))
@@ -309,6 +311,10 @@ class RankOutput:
             return
         if message.get("t") == "m":
             self.tells_itself()
-            self._progress.reported(self.rank.number, *sdk_point(message))
+            step, values = sdk_point(message)
+            if step is None and message.get("step") is not None:
+                words = f"metrics told at step {str(message['step'])[:40]} are recorded without one: no step is so far"
+                self._progress.warn("sdk", f"{self.rank.label}: {words}")
+            self._progress.reported(self.rank.number, step, values)
         else:
             self.messages.append(message)

@@ -160,6 +160,8 @@ def _as_directory(launch: Launch, part: _Part) -> Chosen:
     _fill(part, {file["path"]: os.path.join(temporary, file["path"]) for file in part.manifest["files"]})
     for directory in ["", *part.manifest["directories"]]:
         os.makedirs(os.path.join(temporary, directory), exist_ok=True)
+    for path, said in part.manifest.get("links", {}).items():
+        os.symlink(said, os.path.join(temporary, path))
     os.rename(temporary, target)
     return Chosen(part.point["id"], part.manifest["step"], target, target)
 

@@ -11,13 +11,17 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent import stage
-from trainmaster.agent.globs import files_below, signature
+from trainmaster.agent.globs import files_below, links_below, signature
 from trainmaster.agent.unstored import Unstored
 from trainmaster.wire.launch import Launch
 from trainmaster.wire.names import printable
 
 PAUSES_S = (0.1, 0.4)  # between the tries to read one
 _FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG)  # no try changes it
+
+
+class _Empty(Exception):
+    """No byte was written into it: whoever went on from it would begin anew."""
 
 
 class _Written(NamedTuple):
@@ -74,11 +78,15 @@ class SdkParts:
             except stage.Raced:
                 self._unstored.lost(name, "it was changed after its block had ended")
                 self._done_with(written, None)
+            except _Empty:
+                self._unstored.lost(name, "nothing was written into it: it holds no file with a byte in it")
+                self._done_with(written, None)
             except OSError as error:
                 if stage.disk_full(error):
                     self._unstored.missed(name, str(error))
                     return staged
-                self._unstored.lost(name, f"{printable(str(error))}; its files stay in {printable(written.directory)}")
+                stays = f"; its files stay in {printable(written.directory)}" if os.path.isdir(written.directory) else ""
+                self._unstored.lost(name, f"{printable(str(error))}{stays}")
                 self._done_with(written, written.directory)
         return staged
 
@@ -92,7 +100,7 @@ class SdkParts:
         self._left = left
 
     def _patiently(self, written: _Written) -> Dict[str, Any]:
-        """Raises: stage.Raced, OSError that another try would not change, or has not."""
+        """Raises: stage.Raced, _Empty, OSError that another try would not change, or has not."""
         pauses = list(PAUSES_S)
         while True:
             try:
@@ -107,8 +115,10 @@ class SdkParts:
         os.stat(root)
         files, directories = files_below(root, "")
         sources = [stage.Source(os.path.join(root, name), name, signature(os.stat(os.path.join(root, name)))) for name in files]
-        inside = [name for name in directories if name]
-        content = stage.Content("sdk", written.step, False, written.parts_expected, inside, sources)
+        if written.parts_expected == 1 and not any(source.signature[2] for source in sources):
+            raise _Empty(root)
+        inside, links = [name for name in directories if name], tuple(links_below(root, directories))
+        content = stage.Content("sdk", written.step, False, written.parts_expected, inside, sources, links)
         again = self._times.get(written.step, 0)
         suffix = f"-{again + 1}" if again else ""
         identifier = f"{self._launch['attempt']:04d}-s{written.step}{suffix}"

@@ -10,17 +10,40 @@ from typing import Any, Dict, Optional, Union
 
 from trainmaster.wire.names import ARTIFACT_KINDS, ENV_RESUME_STEP, ENV_SDK, FLAG_CHECKPOINT, FLAG_STOP, SDK_FLAGS
 
-_UNOPENED = -2  # not tried yet
-_CLOSED = -1  # no job, or the file cannot be opened
 _RETRY_EVERY = 256  # asks between two tries to open the flags
+_VALUES_MAX = 4000  # of a line: the agent takes no line of over 4 MiB
+
+
+class _Opened:
+    """A file of the agent's, by its descriptor.
+
+    A program may close that, as daemons close all they have, and get the same number for a file of its own. So what is
+    there now is looked at before each use.
+    """
+
+    __slots__ = ("_device", "_inode", "descriptor")
+
+    def __init__(self, path: str, flags: int) -> None:
+        """Raises: OSError."""
+        self.descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        status = os.fstat(self.descriptor)
+        self._device, self._inode = status.st_dev, status.st_ino
+
+    def ours(self) -> bool:
+        """Whether it is still the file that was opened."""
+        try:
+            status = os.fstat(self.descriptor)
+        except OSError:
+            return False
+        return status.st_ino == self._inode and status.st_dev == self._device
 
 
 class _Channel:
     """The descriptors of one process, opened at the first use."""
 
     def __init__(self) -> None:
-        self.line = _UNOPENED
-        self.flags = _UNOPENED
+        self.line: Optional[_Opened] = None
+        self.flags: Optional[_Opened] = None
         self.dropped = 0
         self.torn = False  # the last line was cut short: the next one begins anew
         self.step: Optional[int] = None  # of the last report
@@ -30,17 +53,17 @@ class _Channel:
 
     def send(self, message: Dict[str, Any]) -> bool:
         """Append one line; False, and counted, if it could not be written whole."""
-        if self.line == _UNOPENED:
-            self.line = _open(os.environ.get(ENV_SDK), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        if self.line == _CLOSED:
-            if os.environ.get(ENV_SDK):
-                self.dropped += 1
-            return False
+        if self.line is None or not self.line.ours():
+            path = os.environ.get(ENV_SDK)
+            self.line = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            if self.line is None:
+                self.dropped += path not in (None, "")
+                return False
         data = dumps(message, separators=(",", ":")).encode() + b"\n"
         if self.torn:
             data = b"\n" + data
         try:
-            written = os.write(self.line, data)
+            written = os.write(self.line.descriptor, data)
         except OSError:
             self.dropped += 1
             return False
@@ -50,15 +73,15 @@ class _Channel:
 
     def flag(self, offset: int) -> bytes:
         """One byte of the agent's flags; empty outside a job."""
-        if self.flags < 0:
+        if self.flags is None or not self.flags.ours():
             path = os.environ.get(ENV_SDK)
-            self.asks += 1
-            if path and (self.flags == _UNOPENED or self.asks % _RETRY_EVERY == 0):
+            if path and (self.flags is not None or self.asks % _RETRY_EVERY == 0):
                 self.flags = _open(os.path.join(os.path.dirname(path), SDK_FLAGS), os.O_RDONLY)
-        if self.flags < 0:
-            return b""
+            self.asks += 1
+            if self.flags is None:
+                return b""
         try:
-            return os.pread(self.flags, 1, offset)
+            return os.pread(self.flags.descriptor, 1, offset)
         except OSError:
             return b""
 
@@ -66,13 +89,14 @@ class _Channel:
 CHANNEL = _Channel()
 
 
-def _open(path: Optional[str], flags: int) -> int:
+def _open(path: Optional[str], flags: int) -> Optional[_Opened]:
+    """None without a job, or where it cannot be opened."""
     if not path:
-        return _CLOSED
+        return None
     try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+        return _Opened(path, flags)
     except OSError:
-        return _CLOSED
+        return None
 
 
 def report(step: Optional[int] = None, **values: Any) -> None:
@@ -83,7 +107,7 @@ def report(step: Optional[int] = None, **values: Any) -> None:
     step: the curve would leap to it otherwise.
 
     A value is a number or anything with one (`float()` of it works: a tensor of one element; one on a device is waited
-    for). Raises: TypeError if it is not.
+    for). Raises: TypeError if it is not, or the step is no whole number.
     """
     channel = CHANNEL
     numbers = {}
@@ -96,9 +120,23 @@ def report(step: Optional[int] = None, **values: Any) -> None:
             channel.step = _first_step()
         step, channel.counts = channel.step + 1, True
     elif type(step) is not int:
-        step = int(step)
+        step = whole(step, "report")
     channel.step = step
-    channel.send({"t": "m", "step": step, "values": numbers})
+    if len(numbers) <= _VALUES_MAX:
+        channel.send({"t": "m", "step": step, "values": numbers})
+        return
+    names = list(numbers)
+    for at in range(0, len(names), _VALUES_MAX):
+        some = {name: numbers[name] for name in names[at : at + _VALUES_MAX]}
+        channel.send({"t": "m", "step": step, "values": some})
+
+
+def whole(step: Any, of: str) -> int:
+    """A step as the number it is. Raises: TypeError, naming the call it was given to."""
+    try:
+        return int(step)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{of}(step={step!r}): a step is a whole number") from error
 
 
 def _number(name: str, value: Any) -> float:
@@ -118,7 +156,10 @@ def _first_step() -> int:
         return 0
 
 
-def artifact(path: "Union[str, os.PathLike[str]]", kind: Optional[str] = None, name: Optional[str] = None) -> None:
+_Path = Union[str, bytes, "os.PathLike[str]"]
+
+
+def artifact(path: _Path, kind: Optional[str] = None, name: Optional[_Path] = None) -> None:
     """Keep a file as it is now or a little later: do not change it afterwards.
 
     `kind`: "file", "metrics", "plot", "confusion_matrix" or "model"; by default judged by name and content. A model that
@@ -130,15 +171,22 @@ def artifact(path: "Union[str, os.PathLike[str]]", kind: Optional[str] = None, n
         known = ", ".join(ARTIFACT_KINDS)
         warnings.warn(f"sdk.artifact: {kind!r} is none of {known}: it is judged by name and content", stacklevel=2)
         kind = None
-    place = os.path.abspath(os.fspath(path))
-    if not os.path.isfile(place):
+    path = os.fsdecode(path)
+    try:
+        place = os.path.abspath(path)
+        there = os.path.isfile(place)
+        own = os.path.relpath(place) if there else path
+    except OSError:  # the current directory was removed
+        place = own = path
+        there = os.path.isabs(path) and os.path.isfile(path)
+    if not there:
         warnings.warn(f"sdk.artifact: there is no file {place}", stacklevel=2)
         return
     if name is None:
-        name = os.path.relpath(place)
-        if name.startswith(os.pardir):
-            name = os.path.basename(place)
-    message = {"t": "a", "path": place, "name": name}
+        name = os.path.basename(place) if own.startswith((os.pardir, os.sep)) else own
+    elif not isinstance(name, str):
+        name = os.fsdecode(name) if isinstance(name, (bytes, os.PathLike)) else str(name)
+    message: Dict[str, Any] = {"t": "a", "path": place, "name": name}
     CHANNEL.send(message if kind is None else {**message, "kind": kind})
 
 

@@ -8,7 +8,7 @@ file names, and the checkpoint counts once every rank of every node has left its
 import os
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
-from trainmaster.sdk.channel import CHANNEL
+from trainmaster.sdk.channel import CHANNEL, whole
 from trainmaster.sdk.context import rank as own_rank
 from trainmaster.wire.names import ENV_CHECKPOINT_DIR, ENV_SDK
 
@@ -19,20 +19,25 @@ if TYPE_CHECKING:
 
 _times: Dict[Tuple[int, str], int] = {}  # checkpoints of a step so far: each gets a directory of its own
 
+_STEP_MAX = 2**63 - 1  # what is recorded holds no more
+
 _said: List[int] = []  # the step at which a warning was given: one is enough
 
 
 class checkpoint:  # in small letters: read as a verb where it is used
     """A context manager. On an exception the directory is discarded and the exception goes on.
 
-    `step`: the step it is of. `ranks`: "one" (only rank 0's counts) or "all" (called on every rank). Raises: ValueError
-    for another `ranks`. Outside a job, or where no directory can be made for it, it is a temporary one that is removed.
+    `step`: the step it is of. `ranks`: "one" (only rank 0's counts) or "all" (called on every rank). Raises: TypeError
+    for a step that is no number, ValueError for another `ranks` or a step beyond 2**63. One into which nothing was
+    written does not count. Outside a job, or where no directory can be made for it, it is a temporary one that is removed.
     """
 
     def __init__(self, step: int, ranks: str = "one") -> None:
         if ranks not in ("one", "all"):
             raise ValueError(f'checkpoint(ranks={ranks!r}): it is "one" or "all"')
-        self._step = int(step)
+        self._step = whole(step, "checkpoint")
+        if abs(self._step) > _STEP_MAX:
+            raise ValueError(f"checkpoint(step={self._step}): no step is so far")
         self._ranks = ranks
         self._directory = ""
         self._counts = False
