@@ -35,6 +35,18 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield served
 
 
+def test_numbers_of_thousands_of_digits_are_refused_in_our_words(api: Api) -> None:
+    """They were refused in Python's: `use sys.set_int_max_str_digits() to increase the limit`."""
+    digits = "9" * 5000
+    answers = [api.http.post("/jobs", content=f'{{"spec": {{"command": "true", "params": {{"seed": {digits}}}}}}}')]
+    for key in (f"train-1.{digits}/n0", f"train-1.1/n{digits}"):
+        answers.append(api.http.post("/agent/sync", json={"key": key}, headers=agent_headers(key)))
+    told = [answer.json()["error"]["message"] for answer in answers]
+    assert told[0] == "the job is not JSON: it holds a number of thousands of digits"
+    assert [text[-46:] for text in told[1:]] == ["is not an agent's key such as 'digits-14.2/n0'"] * 2
+    assert max(map(len, told)) < 150
+
+
 def refusal(answer: Any) -> tuple[int, str]:
     error = answer.json()["error"]
     assert sorted(error) == ["code", "details", "hint", "message", "request_id"]

@@ -75,7 +75,7 @@ def _start(source: str) -> tuple[str, dict[str, Any]]:
         return source, {}
     if not named:
         raise UsageError(f"{source!r} names no step behind the @", f"the newest checkpoint: {ref}   one by its step: {ref}@450")
-    return ref, {"step": int(named)} if named.isdecimal() else {"checkpoint": named}
+    return ref, {"step": int(named)} if named.isdecimal() and len(named) < 20 else {"checkpoint": named}
 
 
 def _body(parent: Row, changes: Changes) -> dict[str, Any]:

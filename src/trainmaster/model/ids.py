@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9_])?\Z")
-_KEY = re.compile(r"(?P<job>.+-\d+)\.(?P<attempt>\d+)/n(?P<node>\d+)\Z")
+_KEY = re.compile(r"(?P<job>.+-[0-9]+)\.(?P<attempt>[0-9]{1,9})/n(?P<node>[0-9]{1,9})\Z")
 
 
 class AgentKey(NamedTuple):
@@ -22,7 +22,7 @@ class AgentKey(NamedTuple):
         """Raises: ValueError when `text` is no key."""
         match = _KEY.match(text)
         if match is None:
-            raise ValueError(f"{text!r} is not an agent's key such as 'digits-14.2/n0'")
+            raise ValueError(f"{text[:80]!r} is not an agent's key such as 'digits-14.2/n0'")
         return cls(match["job"], int(match["attempt"]), int(match["node"]))
 
 

@@ -111,6 +111,8 @@ class _Reader:
             except json.JSONDecodeError as error:
                 if whole:
                     raise self._text.error(error.msg, at + error.pos) from error
+            except ValueError as error:  # Python refuses to read it: it would take the square of its length
+                raise ValueError("it holds a number of thousands of digits") from error
             else:
                 if whole or end + _TAIL < len(part):
                     self._window = min(max(_WINDOW_MIN, 2 * end), _WINDOW_MAX)
