@@ -12,6 +12,7 @@ import pytest
 from api_server import SECRET, Api, serving
 from waiting import deadline
 
+from trainmaster.agent.pointfile import PointFile
 from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
 from trainmaster.model import events as ev
 from trainmaster.model.commands import AgentReport
@@ -130,6 +131,28 @@ def test_what_is_recorded_while_the_job_is_looked_up_is_seen_by_who_asks_next(ap
     go_on.set()
     assert first.result(10.0).state is State.STARTING  # type: ignore[union-attr]
     assert seen() is after
+
+
+def test_points_of_an_attempt_outlive_the_beginning_of_the_next(api: Api) -> None:
+    """An agent that ended while the api was away lost what it had not sent once the next attempt was placed."""
+    directory = api.home.attempt("train-1", 1, 0)
+    directory.mkdir(parents=True)
+    kept = PointFile(str(api.home.points(KEY)), 0.0)
+    kept.append(kept.lines([(n, float(n), 0, n, {"loss": 1.0 / n}) for n in (1, 2)]), {}, 2)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        api.control.record("train-1", ev.NodeEnded(1, 0, Outcome()), ev.AttemptEnded(1, AGAIN), ev.Placed(2, SHARES))
+        deadline(lambda: api.sync(KEY)["stale"], "the api to hear of attempt 2")
+        first = {"n": 1, "rank": 0, "step": 1, "values": {"loss": 1.0}, "at_s": 1.0, "age_s": 0}
+        api.sync(KEY, points=[first])
+        assert api.get("/jobs/train-1/metrics")["series"] == {}  # it may run still
+        (directory / "exit.json").write_text("{}")
+        api.sync(KEY, points=[first])
+        assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[1, 1.0]]}  # attempt 2 has not begun
+        api.sync("train-1.2/n0", points=[{**first, "step": 3, "values": {"loss": 0.3}}])
+        assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[1, 1.0], [2, 0.5], [3, 0.3]]}
+        api.sync(KEY, points=[{**first, "n": 3, "step": 4}])
+        assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[1, 1.0], [2, 0.5], [3, 0.3]]}
 
 
 def test_orders_are_waited_for(api: Api) -> None:

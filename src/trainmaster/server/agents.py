@@ -14,7 +14,7 @@ from trainmaster.ports.store import NewRow
 from trainmaster.server import bodies, pieces, runtime, told
 from trainmaster.server.orders import orders, over, superseded, version
 from trainmaster.server.provenance import keep_environment
-from trainmaster.server.unsent import is_gone
+from trainmaster.server.unsent import has_ended, is_gone
 from trainmaster.wire.messages import Order, SyncResponse
 
 _WAIT_MAX_S = 30.0
@@ -49,9 +49,10 @@ async def _has_spoken(desk: runtime.Runtime, job: Job | None, key: AgentKey) -> 
     """Of an attempt that is over: whether nothing more can come from its agent.
 
     The last points of an attempt may come after its end, from the agent that still holds its lock; what a dead agent had
-    not sent is in its file (`unsent`).
+    not sent is in its file (`unsent`). A later attempt may exist by then: the fence says whether it has begun to tell.
+    Of an agent that is superseded and has not ended nothing is taken.
     """
-    if job is None or superseded(job, key):
+    if job is None or (superseded(job, key) and not await run_in_threadpool(has_ended, desk.services.home, key)):
         return True
     return await run_in_threadpool(is_gone, desk.services.home, key)
 

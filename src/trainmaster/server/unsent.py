@@ -1,4 +1,4 @@
-"""Metric points that agents left on this machine when they ended, or were killed, before the server had them.
+"""Metric points that agents have not sent when they end, or are killed: from the files that they keep on this machine.
 
 Taken up by the api, which alone writes metrics: now and then, and before the first sample of a later attempt raises the
 fence above them. Every point has the number that its agent gave it, so what is taken up twice, or had arrived, is stored once.
@@ -17,7 +17,7 @@ from trainmaster.agent import pointfile
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import Arrival, MetricPoint, MetricStore
-from trainmaster.wire.names import LOCK
+from trainmaster.wire.names import EXIT, LOCK
 
 _TROUBLE = "metrics"
 _AT_ONCE = 5000  # values of one transaction
@@ -25,7 +25,7 @@ _log = logging.getLogger("trainmaster.api")
 
 
 def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
-    """Bring into the store what agents that are gone left, of one job or of all; how many values that was.
+    """Bring into the store what agents that ended or are gone left, of one job or of all; how many values that was.
 
     Raises: OperationError when the store cannot be written; what was not taken up is still there.
     """
@@ -33,7 +33,7 @@ def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
     for key, path in _waiting(home):
         if job in (None, key.job):
             with _gone(home, key) as gone:
-                if gone:
+                if gone or has_ended(home, key):
                     try:
                         count += _take_up(home, metrics, key, path)
                     except OSError as error:
@@ -59,6 +59,17 @@ def is_gone(home: Home, key: AgentKey) -> bool:
     """Whether nobody holds the agent's lock."""
     with _gone(home, key) as gone:
         return gone
+
+
+def has_ended(home: Home, key: AgentKey) -> bool:
+    """Whether the agent's end is on record: from then on its file holds all its points, though it may still try to send them.
+
+    False too where that cannot be seen.
+    """
+    with suppress(OSError):
+        (home.attempt(key.job, key.attempt, key.node_index) / EXIT).stat()
+        return True
+    return False
 
 
 @contextmanager
