@@ -18,6 +18,7 @@ from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import NewEvent
 from trainmaster.server import exec, execs
 from trainmaster.server.auth import credential
+from trainmaster.store.engine import Database
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0), NodeShare("node1", "127.0.0.1", 1.0)))
 KEY = "train-1.1/n0"
@@ -157,6 +158,25 @@ def test_many_are_cancelled_in_one_request(api: Api) -> None:
     assert rows == [CancelJob(id, account_name(), "", 5.0) for id in ids[1:]]
     answer = api.http.post("/jobs/cancel", json={"all": True, "states": ["queued"]}).json()["jobs"]
     assert sorted(row["id"] for row in answer) == ids[1:]
+
+
+def test_how_many_are_named_hardly_changes_how_often_the_log_is_asked(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand ids were looked up one by one, twice each: some ten seconds."""
+    jobs = [{"spec": {"command": "true", "name": "train"}}] * 300
+    ids = api.http.post("/jobs/batch", json={"jobs": jobs}).json()["ids"]
+    store, asked, plain = api.services.events, [], Database.reading
+
+    def counted(database: Database) -> Any:
+        asked.append(database.path)
+        return plain(database)
+
+    monkeypatch.setattr(Database, "reading", counted)
+    answer = api.http.post("/jobs/cancel", json={"jobs": [*ids, "train"]})
+    monkeypatch.undo()
+    assert [row.get("id") for row in answer.json()["jobs"]] == [*ids, ids[-1]]
+    assert len([path for path in asked if path == api.home.events_db]) < 20
+    api.take_up()
+    assert [store.jobs_by_id([*ids, "train"])[id].id for id in ids] == ids
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,10 @@ class EventStore(Protocol):
         """One job."""
         ...
 
+    def jobs_by_id(self, ids: Sequence[str]) -> dict[str, Job]:
+        """Those of `ids` that are jobs' whole ids, with their jobs."""
+        ...
+
     def jobs(self, query: JobQuery) -> list[Job]:
         """A page of jobs."""
         ...

@@ -57,27 +57,29 @@ def find(desk: Runtime, ref: str) -> Found:
 
 
 def find_each(desk: Runtime, refs: Sequence[str]) -> list[Found | TrainmasterError]:
-    """What `find` answers or raises for each, at the cost of one look at the inbox."""
+    """What `find` answers or raises for each; those named by their whole ids cost some microseconds each."""
     events, rows = desk.services.events, desk.waiting.rows()
     submits = {row.job: row for row in rows if isinstance(row.command, SubmitJob)}
     about: dict[str, list[InboxRow]] = {}
     for row in rows:
         about.setdefault(row.job, []).append(row)
+    known = events.jobs_by_id(refs)
     waiting: _Waiting | None = None
     found: list[Found | TrainmasterError] = []
     unknown = 0
     for ref in refs:
-        near = unknown < _HINTED
-        try:
-            if ref not in submits and waiting is None:
-                waiting = _Waiting([_named(row) for row in submits.values()])
-            job_id = ref if waiting is None or ref in submits else events.resolve(ref, waiting.meant(ref, near), near)
-        except TrainmasterError as error:
-            unknown += 1
-            found.append(error)
-            continue
-        mine = tuple(about.get(job_id, ()))
-        job = events.job(job_id) or pending_job(submits[job_id])
+        job = known.get(ref) or (pending_job(submits[ref]) if ref in submits else None)
+        if job is None:
+            near = unknown < _HINTED
+            waiting = waiting or _Waiting([_named(row) for row in submits.values()])
+            try:
+                job_id = events.resolve(ref, waiting.meant(ref, near), near)
+            except TrainmasterError as error:
+                unknown += 1
+                found.append(error)
+                continue
+            job = events.job(job_id) or pending_job(submits[job_id])
+        mine = tuple(about.get(job.id, ()))
         found.append(Found(job, pending_reason(job, mine), mine))
     return found
 

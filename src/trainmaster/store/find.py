@@ -14,7 +14,7 @@ from trainmaster.store.engine import Database
 LAST, LAST_FAILED = "@last", "@last-failed"
 
 _LISTED = 5  # ids named in an error
-_ASKED = 500  # ids in one question
+ASKED = 500  # ids in one question
 _RECENT = 200  # newest jobs among which a slip of the pen is looked for
 _BEYOND = "\U0010ffff"  # sorts after every character of an id
 
@@ -69,8 +69,8 @@ class JobFinder:
         """Those of `ids` that are jobs' whole ids."""
         found: set[str] = set()
         with self._database.reading() as connection:
-            for at in range(0, len(ids), _ASKED):
-                found.update(connection.scalars(select(_job.c.id).where(_job.c.id.in_(ids[at : at + _ASKED]))))
+            for at in range(0, len(ids), ASKED):
+                found.update(connection.scalars(select(_job.c.id).where(_job.c.id.in_(ids[at : at + ASKED]))))
         return found
 
     def live_counts(self) -> dict[State, int]:
