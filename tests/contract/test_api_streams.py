@@ -145,7 +145,20 @@ def test_a_log_stream_gives_nothing_more_to_a_token_that_was_revoked(api: Api) -
     with path.open("a") as log:
         log.write("two\n")
     deadline(lambda: stream.closed, "the end of the stream")
-    assert [one["data"]["text"] for one in stream.messages] == ["one\n"]
+    *before, last = stream.messages
+    assert [one["data"]["text"] for one in before] == ["one\n"]
+    assert last["event"] == "closed"
+
+
+@pytest.mark.parametrize("path", ["/jobs/train-1/logs/stream", "/events/stream"])
+def test_a_stream_in_which_nothing_happens_is_closed_with_a_word(api: Api, path: str) -> None:
+    """It was closed at the next word of life, up to 15 s later, and without one."""
+    token = api.http.post("/tokens", json={"name": "eve"}).json()["token"]
+    stream = Listening(api, path, Authorization=f"Bearer {token}")
+    deadline(lambda: stream.status == 200, "the stream to be open")
+    assert api.http.delete("/tokens/eve").status_code == 200
+    deadline(lambda: stream.closed, "the end of the stream", 10.0)
+    assert stream.messages == [{"event": "closed", "data": {"reason": "the token was revoked or has expired"}}]
 
 
 def test_gauges(api: Api) -> None:

@@ -125,6 +125,11 @@ class Tokens:
         self._read_own()
         return any(one.digest == caller.digest for one in self._callers()) and not self._has_expired(caller)
 
+    def left_s(self, caller: Caller) -> float:
+        """How long that token holds, in seconds, if nobody revokes it."""
+        row = self._kept.get(caller.name) if caller.digest != self._own else None
+        return float("inf") if row is None or row.expires_s is None else max(0.0, row.expires_s - time.time())
+
     def known(self) -> list[TokenRow]:
         """The tokens that were given out, by name."""
         return sorted(self._kept.values(), key=lambda row: row.name)
@@ -179,8 +184,7 @@ class Tokens:
         return own + [Caller(row.name, Role(row.role), row.digest) for row in self._kept.values()]
 
     def _has_expired(self, caller: Caller) -> bool:
-        row = self._kept.get(caller.name) if caller.digest != self._own else None
-        return row is not None and row.expires_s is not None and row.expires_s <= time.time()
+        return self.left_s(caller) <= 0.0
 
     def _read_own(self) -> None:
         """Read the home's token again when its file changed; one that was removed holds no more."""

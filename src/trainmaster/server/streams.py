@@ -25,6 +25,7 @@ from trainmaster.server.sentences import event_view
 router = APIRouter(tags=["streams"])
 
 _KEEP_ALIVE_S = 15.0  # a word now and then, so that proxies hold the line
+_BEAT_S = 1.0  # how often it is looked whether the caller may still read, where nothing is written
 _PAGE = 500
 _STREAM: dict[str, Any] = {
     "response_class": StreamingResponse,
@@ -46,7 +47,10 @@ async def ticket(request: Request) -> bodies.Json:
 async def events(
     request: Request, after: After = None, job: Text = None, last_event_id: LastEventId = None
 ) -> StreamingResponse:
-    """The events of all jobs, or of one. Message `id`: the event's sequence number; `event`: its type."""
+    """The events of all jobs, or of one. Message `id`: the event's sequence number; `event`: its type.
+
+    `event: closed` where the token was revoked or has expired.
+    """
     desk = runtime.of(request)
     job_id = None if job is None else (await asyncio.to_thread(find, desk, job)).job.id
     seq = _number(last_event_id) if last_event_id else after
@@ -59,10 +63,13 @@ async def events(
 async def logs(
     request: Request, ref: Ref, query: Annotated[LogQuery, Depends()], last_event_id: LastEventId = None
 ) -> StreamingResponse:
-    """Chunks as `GET /jobs/{ref}/logs` has them, each with the `cursor` as its `id`; `event: end` when the job is over."""
+    """Chunks as `GET /jobs/{ref}/logs` has them, each with the `cursor` as its `id`; `event: end` when the job is over.
+
+    `event: closed` where the token was revoked or has expired.
+    """
     desk = runtime.of(request)
     job_id = (await asyncio.to_thread(find, desk, ref)).job.id
-    query.after, query.wait_s = last_event_id or query.after, _KEEP_ALIVE_S
+    query.after, query.wait_s = last_event_id or query.after, _BEAT_S
     cursor = ranklogs.Cursor.decode(query.after)
     await asyncio.to_thread(query.skip, desk, job_id, cursor)
     return _response(_logs(desk, job_id, query, cursor, runtime.caller(request)))
@@ -71,15 +78,18 @@ async def logs(
 async def _events(desk: runtime.Runtime, job_id: str | None, seq: int, caller: Caller) -> AsyncIterator[bytes]:
     with desk.bells.listen(job_id) as bell:
         yield b": connected\n\n"
-        while not desk.bells.closing and desk.tokens.holds(caller):
+        while not desk.bells.closing:
             bell.clear()
             rows = await asyncio.to_thread(desk.services.events.told, seq, _PAGE, job_id)
+            if not desk.tokens.holds(caller):
+                yield _CLOSED
+                return
             for row in rows:
                 seq = row.seq
                 view = event_view(row)
                 yield _message(seq, view["type"], {"job": row.job, **view})
             if not rows:
-                await desk.bells.wait(bell, _KEEP_ALIVE_S)
+                await desk.bells.wait(bell, min(_KEEP_ALIVE_S, desk.tokens.left_s(caller)))
                 yield b": still here\n\n"
 
 
@@ -87,17 +97,22 @@ async def _logs(
     desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: ranklogs.Cursor, caller: Caller
 ) -> AsyncIterator[bytes]:
     yield b": connected\n\n"
+    said_s = time.monotonic()
     with desk.following():
-        while not desk.bells.closing and desk.tokens.holds(caller):
+        while not desk.bells.closing:
             page = await next_page(desk, job_id, query, cursor)
             if not desk.tokens.holds(caller):
-                return  # it was revoked, or has expired, while nothing was written
+                yield _CLOSED
+                return
             for n, chunk in enumerate(page["chunks"], 1):
                 yield _message(page["cursor"] if n == len(page["chunks"]) else None, "output", chunk)
             if page["ended"]:
                 yield _message(page["cursor"], "end", {"state": page["state"]})
                 return
-            if not page["chunks"]:
+            if page["chunks"]:
+                said_s = time.monotonic()
+            elif time.monotonic() - said_s >= _KEEP_ALIVE_S:
+                said_s = time.monotonic()
                 yield b": still here\n\n"
 
 
@@ -106,6 +121,9 @@ def _message(id: int | str | None, kind: str, data: Any) -> bytes:
     head = "" if id is None else f"id: {id}\n"
     kind = kind if kind.isidentifier() else "unreadable"  # of a damaged event it may be anything
     return f"{head}event: {kind}\ndata: {json.dumps(bodies.finite(data), ensure_ascii=True)}\n\n".encode()
+
+
+_CLOSED = _message(None, "closed", {"reason": "the token was revoked or has expired"})
 
 
 def _number(text: str) -> int:
