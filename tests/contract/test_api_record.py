@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from api_server import Api, serving
@@ -89,8 +90,11 @@ def test_artifacts_come_as_they_were_kept(api: Api) -> None:
     data = b"\x00\xffmodel"
     sha256 = hashlib.sha256(data).hexdigest()
     api.services.blobs.put(f"artifacts/{job}/{sha256}", data)
-    artifact = Artifact("out/model.bin", sha256, len(data), 1)
-    api.control.record(job, ev.Placed(1, ALLOCATION), ev.NodeStarted(1, 0), ev.ArtifactKept(1, 0, artifact))
+    names = ("out/model.bin", "two\nlines\n", "/etc/x", "a?b#c%20")
+    kept = [ev.ArtifactKept(1, 0, Artifact(name, sha256, len(data), 1)) for name in names]
+    api.control.record(job, ev.Placed(1, ALLOCATION), ev.NodeStarted(1, 0), *kept)
+    for name in names:
+        assert api.http.get(f"/jobs/{job}/artifacts/{quote(name)}").content == data, name
     answer = api.http.get(f"/jobs/{job}/artifacts/out/model.bin")
     assert (answer.status_code, answer.content, answer.headers["etag"]) == (200, data, f'"{sha256}"')
     assert api.http.get(f"/jobs/{job}/artifacts/out/other").status_code == 404

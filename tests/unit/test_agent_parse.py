@@ -22,6 +22,11 @@ from trainmaster.agent.patterns import compiled
         ("loss 0.25 at step 4", (4, {"loss": 0.25})),
         ("step 5 took 0.5 s on rank 3", (5, {})),
         ("step 6", (6, {})),
+        ("epoch 3 iter 19: train loss 2.25. lr 6.0e-04", (19, {"train_loss": 2.25, "lr": 6e-4})),
+        ("step 6 ended well. acc 0.5.", (6, {"acc": 0.5})),
+        ("Restored all states from the checkpoint at version_0/checkpoints/epoch=15-step=320.ckpt", None),
+        ("loading last/epoch=3-step=80-v1.ckpt", None),
+        ("wrote iter100.pt", None),
         ("max_steps=1000", None),
         ("step size 0.1", None),
         ("step 0.1", None),
@@ -50,6 +55,13 @@ def test_epochs_are_no_steps_where_steps_are_named() -> None:
     parser = Parser()
     lines = [b"epoch 1", b"step 500 loss=1.0", b"epoch 2 val_loss=0.5", b"step 600"]
     assert [parser.parse(line) for line in lines] == [(1, {}), (500, {"loss": 1.0}), (None, {"val_loss": 0.5}), (600, {})]
+
+
+def test_a_checkpoints_name_does_not_turn_epochs_into_steps() -> None:
+    """A resumed program names the file that it loads; its curve stood still at that step from then on."""
+    parser = Parser()
+    lines = [b"Restored all states from the checkpoint at c/epoch=15-step=320.ckpt", b"Epoch 16: 100% loss=0.5", b"Epoch 17: loss=0.25"]
+    assert [parser.parse(line) for line in lines] == [None, (16, {"loss": 0.5}), (17, {"loss": 0.25})]
 
 
 def test_with_a_pattern_only_what_it_finds_counts() -> None:

@@ -17,6 +17,7 @@ from trainmaster.agent.layout import lay_out
 from trainmaster.blobs.code import check_tree, store_tree, store_zip, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.client.code import Gathered, Limits, gather, pack_zip
+from trainmaster.client.digests import Digests
 from trainmaster.client.listing import git_state
 from trainmaster.client.origin import origin
 from trainmaster.errors import OperationError, TooLargeError
@@ -323,3 +324,9 @@ def test_a_file_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: py
     gathered = gather(root)
     assert set(shown(gathered)) == {"train.py"}
     assert gathered.notes == ("other.py: not copied: Input/output error",)
+
+
+def test_a_file_that_holds_more_than_its_size_says_is_not_read_for_ever() -> None:
+    """/proc and the like; some of its files have no end."""
+    with pytest.raises(OSError, match="more or less than its size"):
+        Digests("/proc/self").of("status")

@@ -33,16 +33,18 @@ WORST_LINE_MAX_S = 0.5  # with the slowest pattern that is taken (35 ms where it
 PUMPS = (" ", "\t", "1", "1.", ".", "a", "a ", "a=", "=", " = ", "-", "a-", "/", "step", "step ", "step:", "train ", "train a ", "1e", "e", "[", "[ ", "a 1 ",
          "a=1", "a=1.", "1 ", "é", "٣", "\0", "global ", "global_", "epoch 1x ")  # fmt: skip
 FORMER_STEP = re.compile(
-    r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*[:=#]?\s*\[?\s*(\d{1,15})(?!\.?\d)", re.IGNORECASE
+    r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*[:=#]?\s*\[?\s*(\d{1,15})"
+    r"(?!\.?\d|(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z])",
+    re.IGNORECASE,
 )
 FORMER_NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|NaN|inf|Inf|Infinity)\b)"
 FORMER_PAIR = re.compile(
     r"(?<![\w./-])(?:(train|training|val|valid|validation|eval|test|dev)\s+)?([A-Za-z][\w./-]*)"
-    rf"(\s*[:=]\s*|\s+)({FORMER_NUMBER})(?=%?(?:[\s,;|)\]}}]|$))"
+    rf"(\s*[:=]\s*|\s+)({FORMER_NUMBER})(?=%?\.?(?:[\s,;|)\]}}]|$))"
 )
 WORDS = st.sampled_from(
     ["step", "Step", "epoch", "iter", "global step", "global_step", "loss", "train", "val", "acc", "lr", "of", "12", "3.5", "1e-4", "-1.", ".5", "nan",
-     "1.2.3", "inf", "Infinity", ":", "=", "#", "[", "]", "/", ",", "|", "%", "(", " ", "  ", "\t", "x", "1", "é", "٣"]
+     "1.2.3", "inf", "Infinity", ".", ".pt", "-v", ":", "=", "#", "[", "]", "/", ",", "|", "%", "(", " ", "  ", "\t", "x", "1", "é", "٣"]
 )  # fmt: skip
 
 

@@ -25,14 +25,16 @@ _JSON_MAX = 65536  # bytes of a line that is a JSON object
 
 _STEP_MAX = 1e15  # beyond it nothing counts steps, and the server would refuse the whole request
 _STEP_KEYS = ("step", "global_step", "iteration", "iter")
+_FILE = r"(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z]"  # a file's name (epoch=3-step=320.ckpt) says where, not how far
 _STEP = re.compile(
-    r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*(?:[:=#]\s*)?(?:\[\s*)?(\d{1,15})(?!\.?\d)",
+    r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*(?:[:=#]\s*)?(?:\[\s*)?(\d{1,15})"
+    rf"(?!\.?\d|{_FILE})",
     re.IGNORECASE,
 )
 _NUMBER = r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|NaN|inf|Inf|Infinity)\b)"
 _PAIR = re.compile(
     r"(?<![\w./-])(?:(train|training|val|valid|validation|eval|test|dev)\s+)?([A-Za-z][\w./-]*)"
-    rf"(\s*[:=]\s*|\s+)({_NUMBER})(?=%?(?:[\s,;|)\]}}]|$))"
+    rf"(\s*[:=]\s*|\s+)({_NUMBER})(?=%?\.?(?:[\s,;|)\]}}]|$))"
 )
 _NOT_METRICS = frozenset(
     [

@@ -43,7 +43,7 @@ class Digests:
     def _load(self) -> None:
         try:
             value = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return
         if isinstance(value, dict) and all(type(known) is list and len(known) == 5 for known in value.values()):
             self._known = value
@@ -115,9 +115,13 @@ def _digest(path: str) -> tuple[str, os.stat_result, os.stat_result]:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode):
             raise OSError(0, "not a regular file any more", path)
-        digest = hashlib.sha256()
-        while chunk := os.read(descriptor, _CHUNK):
+        digest, size = hashlib.sha256(), 0
+        while size <= before.st_size and (chunk := os.read(descriptor, _CHUNK)):
             digest.update(chunk)
-        return digest.hexdigest(), before, os.fstat(descriptor)
+            size += len(chunk)
+        after = os.fstat(descriptor)
+        if size != before.st_size and _key(before) == _key(after):  # /proc and the like, some of them without end
+            raise OSError(0, "it holds more or less than its size says", path)
+        return digest.hexdigest(), before, after
     finally:
         os.close(descriptor)

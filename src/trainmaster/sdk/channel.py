@@ -156,10 +156,9 @@ def _first_step() -> int:
         return 0
 
 
-_Path = Union[str, bytes, "os.PathLike[str]"]
-
-
-def artifact(path: _Path, kind: Optional[str] = None, name: Optional[_Path] = None) -> None:
+def artifact(
+    path: "Union[str, bytes, os.PathLike[str]]", kind: Optional[str] = None, name: "Union[str, os.PathLike[str], None]" = None
+) -> None:
     """Keep a file as it is now or a little later: do not change it afterwards.
 
     `kind`: "file", "metrics", "plot", "confusion_matrix" or "model"; by default judged by name and content. A model that

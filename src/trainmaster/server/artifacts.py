@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from trainmaster.errors import NotFoundError
@@ -17,6 +18,14 @@ from trainmaster.server.names import PATH_MAX, Ref
 from trainmaster.server.views import View
 from trainmaster.server.workers import STORES, blocks
 
+
+class _AnyName(PathConvertor):
+    """The rest of the path, line ends included: a program may have named its file so."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anyname", _AnyName())
 router = APIRouter(tags=["artifacts"])
 
 SHOWN = 100  # artifacts told with the job itself; the others are asked for by page
@@ -59,7 +68,7 @@ def list_artifacts(
     return bodies.Json({"id": job.id, "artifacts": shown, "total": totals.files, "bytes": totals.bytes})
 
 
-@router.get("/jobs/{ref}/artifacts/{path:path}", summary="An artifact's bytes", response_class=Response)
+@router.get("/jobs/{ref}/artifacts/{path:anyname}", summary="An artifact's bytes", response_class=Response)
 @STORES.runs
 def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PATH_MAX)]) -> Response:
     """The file as it was kept; `ETag` is its SHA-256."""

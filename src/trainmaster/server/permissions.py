@@ -24,7 +24,7 @@ class Need(Enum):
 _SEEN = (  # whoever has a token sees everything
     "/openapi.json", "/jobs", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/events",
     "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts",
-    "/jobs/{ref}/artifacts/{path:path}", "/jobs/{ref}/provenance", "/jobs/{ref}/diff", "/compare", "/logbook", "/queue",
+    "/jobs/{ref}/artifacts/{path:anyname}", "/jobs/{ref}/provenance", "/jobs/{ref}/diff", "/compare", "/logbook", "/queue",
     "/cluster", "/nodes", "/usage", "/history", "/storage", "/metrics", "/events/stream", "/troubles",
 )  # fmt: skip
 LEAST = MappingProxyType(
@@ -68,7 +68,7 @@ WITHOUT_TOKEN = frozenset(route.partition(" ")[2] for route, need in LEAST.items
 
 def told(method: str, path: str) -> str:
     """What an operation of the OpenAPI document needs, in words."""
-    need = LEAST.get(f"{method.upper()} {path.replace('{path}', '{path:path}')}")
+    need = LEAST.get(f"{method.upper()} {path.replace('{path}', '{path:anyname}')}")
     return "more than anybody has" if need is None else need.value
 
 
