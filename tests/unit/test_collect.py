@@ -126,6 +126,34 @@ def test_after_the_end_nothing_is_seen_for_the_first_time(tmp_path: Path) -> Non
     assert look(made, running=False) == []
 
 
+def test_after_a_good_end_what_lies_there_is_whole(tmp_path: Path) -> None:
+    """Written within the last half second: nobody writes any more, so nothing can be half of it."""
+    made = collector(launch(tmp_path, checkpoint_path="model_*"))
+    told: list[str] = []
+    made.unstored.tell = told.append
+    write(tmp_path / "work" / "model_1.txt", "first seen at the end")
+    write(tmp_path / "work" / "model_2.json", '{"torn": ')
+    made.finished = True
+    assert look(made, running=False) == [("0001-00001", 1, False, 1, 21)]
+    made.tell_unfinished()
+    assert told[-1].startswith("checkpoint model_2.json is not in the store: it is cut short, by its format;")
+
+
+def test_after_a_good_end_one_that_lacks_files_is_told(tmp_path: Path) -> None:
+    made = collector(launch(tmp_path, checkpoint_path="model-*"))
+    told: list[str] = []
+    made.unstored.tell = told.append
+    for name in ("model-1/weights.bin", "model-1/optimizer.bin", "model-2/weights.bin"):
+        write(tmp_path / "work" / name, "x")
+    assert look(made) == []
+    made.finished = True
+    assert look(made, running=False) == [("0001-00001", 1, False, 2, 2)]
+    made.tell_unfinished()
+    assert told[-1] == (
+        "checkpoint model-2 is not in the store: it has fewer files than the one before; a restart begins at step 1"
+    )
+
+
 def test_what_was_never_seen_closed_is_not_whole_after_the_end(tmp_path: Path) -> None:
     made = collector(launch(tmp_path, checkpoint_path="model_*.txt"))
     path = write(tmp_path / "work" / "model_1.txt", "its writer was killed before it was done")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import agent as begun
 from launches import launch, write
 from waiting import deadline
 
@@ -105,6 +106,45 @@ def test_the_ranks_of_another_agent_are_asked_and_a_dead_one_leaves_it_open(tmp_
 def test_those_with_directories_of_their_own_are_not_asked(tmp_path: Path) -> None:
     for orders in ({"nodes": 1, "in_place": True}, {"nodes": 2, "in_place": False}):
         assert Peers(str(tmp_path / "n0"), launch(tmp_path, checkpoint_path="ck_*", **orders)).open() == (set(), True)
+
+
+def test_node_0_stays_for_what_the_others_still_write(tmp_path: Path) -> None:
+    """Its ranks end first, and theirs go on saving into the directory of the gang."""
+    node0, node1, work = tmp_path / "1" / "n0", tmp_path / "1" / "n1", tmp_path / "shared"
+    work.mkdir()
+    agent_of_1 = subprocess.Popen(["sleep", "60"])
+    try:
+        identity = {"pid": agent_of_1.pid, "start_ticks": start_ticks(agent_of_1.pid), "boot_id": boot_id()}
+        write(node1 / "launch.json", "{}")
+        write(node1 / "agent.json", json.dumps(identity))
+        peers.record(str(node1), [rank_of(agent_of_1.pid, tmp_path)])
+        orders = {"nodes": 2, "in_place": True, "work": str(work), "checkpoint_path": "ck_{step}.bin"}
+        with begun(node0, "echo over", **orders) as it:
+            it.printed("over")
+            write(work / "ck_1.bin", "by node 1")
+            deadline(lambda: list(tmp_path.rglob("MANIFEST.json")) or None, "the one seen while node 1 runs")
+            write(work / "ck_2.bin", "the last of all")
+            write(node1 / "exit.json", json.dumps({"ranks": [{"exit_code": 0, "stopped_by_us": False}]}))
+            assert [one["step"] for one in it.ended()["staged"]] == [1, 2]
+    finally:
+        agent_of_1.kill()
+        agent_of_1.wait()
+
+
+def test_node_0_does_not_stay_for_one_that_is_dead_or_elsewhere(tmp_path: Path) -> None:
+    """A killed agent's end is the server's to find; of another machine nothing is known here."""
+    node1 = tmp_path / "1" / "n1"
+    gang = Peers(str(tmp_path / "1" / "n0"), launch(tmp_path, nodes=2, in_place=True, checkpoint_path="ck_*"))
+    assert (gang.run, gang.ended_well) == (False, False)
+    write(node1 / "launch.json", "{}")
+    assert (gang.run, gang.ended_well) == (True, False)  # about to begin
+    own = Peers(str(node1), launch(tmp_path, nodes=2, node_index=1, in_place=True, checkpoint_path="ck_*"))
+    write(tmp_path / "1" / "n0" / "launch.json", "{}")
+    assert not own.run  # or the two would wait for each other
+    write(node1 / "agent.json", json.dumps({"pid": 1, "start_ticks": -1, "boot_id": boot_id()}))
+    assert (gang.run, gang.ended_well) == (False, False)
+    write(node1 / "exit.json", json.dumps({"ranks": [{"exit_code": 0, "stopped_by_us": False}]}))
+    assert (gang.run, gang.ended_well, gang.open()) == (False, True, (set(), True))
 
 
 def look(made: Collector, complete: bool = False, running: bool = True) -> list[Any]:

@@ -88,6 +88,7 @@ class Attempt:
             self._watch()
             self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
             self._last_read()
+            self._outlast()
             if self._execs is not None:
                 self._execs.finish()
             self._commit()
@@ -330,13 +331,27 @@ class Attempt:
             report = self._outbox.report(kind, **fields)
             {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}[kind].append(report)
 
+    def _outlast(self) -> None:
+        """Stay for what other nodes of the gang still write into the directory they share: node 0 alone looks at it."""
+        while self._well and not self._orders.stopped and self._gathering.stays:
+            now_s = time.monotonic()
+            grace_s = self._orders.take(now_s)
+            if grace_s is not None:
+                self._stopping.begin(now_s, grace_s)
+            self._execute(now_s)  # to refuse it
+            self._tell(now_s)
+            self._gathering.watch(now_s)
+            self._results()
+            self._wake.wait(min(self._orders.due_s - now_s, _OUTPUT_MAX_S))
+
     def _commit(self) -> None:
         """Look for checkpoints once more and keep the artifacts; given up at the end of a grace."""
         began_s = time.monotonic()
         told = self._outbox.warned.get("processes")
         if told is not None and told["text"].startswith(_SAVERS):
             self._outbox.warn("processes", "")  # they have ended by themselves
-        self._gathering.finish(self._well)
+            told = None
+        self._gathering.finish(self._well, quiet=told is None or not told["text"])
         while not self._gathering.idle:
             now_s = time.monotonic()
             grace_s = self._orders.take(now_s)

@@ -14,8 +14,9 @@ checkpoint before, digits aside. One that lacks names the one before had must ho
 between two files. So must, until a later one has begun or every rank has ended well, the first one (nothing says yet what
 belongs to it) and one written over of which a file is still the old one.
 
-After the ranks have ended nothing is seen for the first time: what two looks before the end saw equal, and the second
-one closed, counts if it is still so, besides renames and proofs. What is certainly torn is never whole, nor is an empty
+After every rank has ended well, and nothing of theirs had to be ended, nobody writes any more: what lies there is whole.
+After any other end nothing is seen for the first time: what two looks before the end saw equal, and the second one closed,
+counts if it is still so, besides renames and proofs. What is certainly torn is never whole, nor is an empty
 one. Every copy is dropped if its source was not equal before and after. A lost race costs a copy, never a wrong
 checkpoint.
 """
@@ -76,7 +77,7 @@ class Collector:
         self._shape: Optional[Shape] = None
         self._complete = True  # whether what every rank of the gang has open is known
         self._unreadable: Set[str] = set()  # at this look
-        self.finished = False  # every rank has ended well: nobody writes any more
+        self.finished = False  # every rank has ended well, and whatever they left by itself: nobody writes any more
         self._counter = 0
         self._renames: Optional[Renames] = None
         self._sdk: Optional[SdkParts] = None
@@ -153,6 +154,8 @@ class Collector:
             return "it is cut short, by its format"
         if any(signed[:2] in open_files for _, signed in candidate.state):
             return "the program has it open all the time; write it under another name and rename it when it is done"
+        if self.finished:
+            return "it has fewer files than the one before"
         return "it kept changing, or was not seen unchanged; write it under another name and rename it when it is done"
 
     def sdk_checkpoint(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Staged]:
@@ -196,6 +199,8 @@ class Collector:
             return None
         if not is_open and self._renamed(candidate):
             return "renamed"
+        if self.finished and not is_open and not self._may_lack(candidate, newest):
+            return "seen"
         # Still open or just written, only what a checksum covers can be told from what it is about to become.
         moving = is_open or (running and any(0 <= time.time_ns() - signed[3] < _FRESH_NS for _, signed in state))
         shape = candidate.shape if candidate.many else None

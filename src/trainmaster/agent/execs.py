@@ -99,6 +99,9 @@ class Execs:
         if rank is None:
             one.channel.failed("no such rank or role runs on this node")
             return
+        if not any(one.running for one in self._start.ranks):
+            one.channel.failed("every rank of this node has ended")
+            return
         environment = {**rank.environment, names.ENV_SDK: os.path.join(self._start.directory, "exec.sdk")}
         environment.pop("TORCHELASTIC_ERROR_FILE", None)  # what it reports is no rank's
         try:

@@ -61,12 +61,17 @@ class Gathering:
         elif message.get("t") == "a" and isinstance(message.get("path"), str):
             self._put("artifact", message)
 
-    def finish(self, well: bool = True) -> None:
-        """Look once more, after every rank has ended (`well` or not), and keep the artifacts."""
+    def finish(self, well: bool = True, quiet: bool = True) -> None:
+        """Look once more, after every rank's end, and keep the artifacts. `quiet`: nothing that they left had to be ended."""
         if self._collector is not None:
-            self._put("last", well)
+            self._put("last", well and quiet)
         if self._launch["artifacts"]:
             self._put("artifacts", well)
+
+    @property
+    def stays(self) -> bool:
+        """Whether others of the gang may still write into the directory that is looked at here."""
+        return self._collector is not None and bool(self._launch["checkpoint_path"]) and self._peers.run
 
     @property
     def idle(self) -> bool:
@@ -75,9 +80,11 @@ class Gathering:
 
     @property
     def _writing(self) -> bool:
-        """Whether a rank runs, and every other one too or has ended well: that one has finished what it wrote."""
+        """Whether a rank of the gang runs, and every other one here too or has ended well: it has finished what it wrote."""
         ranks = self._ranks
-        return any(rank.running for rank in ranks) and all(rank.running or rank.ended_well for rank in ranks)
+        if not all(rank.running or rank.ended_well for rank in ranks):
+            return False
+        return any(rank.running for rank in ranks) or self._peers.run
 
     def _put(self, *work: Any) -> None:
         self._busy += 1
@@ -123,10 +130,9 @@ class Gathering:
                 self._staged(self._collector.scan(self._progress.step_at, True, open_files | elsewhere, complete))
         elif what == "last":
             assert self._collector is not None
-            self._collector.finished = work[0]
-            self._staged(self._collector.scan(self._progress.step_at, False, self._peers.open()[0]))
-            if not work[0]:
-                self._collector.tell_unfinished()
+            self._collector.finished = work[0] and self._peers.ended_well
+            self._staged(self._collector.scan(self._progress.step_at, False, *self._peers.open()))
+            self._collector.tell_unfinished()
         elif what == "checkpoint":
             rank, message = work
             step = message.get("step")

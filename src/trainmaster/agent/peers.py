@@ -1,10 +1,10 @@
-"""The other agents of a gang, as far as they run on this machine: what the processes of their ranks hold open for writing."""
+"""The other agents of a gang that run on this machine: whether they still do, and what their ranks have open for writing."""
 
 from __future__ import annotations
 
-import json
 import os
 
+from trainmaster.agent.quick import read_json
 from trainmaster.agent.tree import descendants, open_for_writing
 from trainmaster.wire import names
 from trainmaster.wire.processes import same_process, start_ticks
@@ -16,27 +16,40 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """Asked by the agent of node 0 where its gang writes into one directory."""
+    """Of node 0, where its gang writes into one directory: it alone looks at that. Any other agent has none."""
 
     def __init__(self, directory: str, launch: Launch) -> None:
         shared = launch["in_place"] or os.path.isabs(launch["checkpoint_path"] or "")
-        others = range(launch["nodes"]) if shared else ()
+        others = range(1, launch["nodes"]) if shared and launch["node_index"] == 0 else ()
         gang = os.path.dirname(directory)
-        self._directories = [os.path.join(gang, f"n{index}") for index in others if index != launch["node_index"]]
+        self._directories = [os.path.join(gang, f"n{index}") for index in others]
 
     def open(self) -> tuple[set[tuple[int, int]], bool]:
         """((device, inode) of what they have open for writing, whether that is all of it).
 
-        It is not where one runs on another machine, or where a rank is dead: what a dead one had open looks closed.
+        It is not where one runs on another machine, or where a rank is dead: what a dead one had open looks closed. Whose
+        ranks have all ended well has closed everything.
         """
         found: set[tuple[int, int]] = set()
         complete = True
         for directory in self._directories:
+            if _ended_well(directory):
+                continue
             try:
                 found |= _open(directory)
             except (OSError, ValueError, KeyError, TypeError):
                 complete = False
         return found, complete
+
+    @property
+    def run(self) -> bool:
+        """Whether one is on this machine that has not recorded its end, and is not proven dead."""
+        return any(map(_runs, self._directories))
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether every one of them has recorded that all its ranks ended well."""
+        return all(map(_ended_well, self._directories))
 
 
 def record(directory: str, ranks: list[Rank]) -> None:
@@ -53,8 +66,7 @@ def record(directory: str, ranks: list[Rank]) -> None:
 
 def _open(directory: str) -> set[tuple[int, int]]:
     """What one agent's ranks have open. Raises: OSError or ValueError where not all of it is known, KeyError, TypeError."""
-    with open(os.path.join(directory, names.AGENT)) as file:
-        agent = json.load(file)
+    agent = read_json(os.path.join(directory, names.AGENT))
     with open(os.path.join(directory, names.RANKS)) as file:
         ranks = [line.split() for line in file]
     found = open_for_writing(descendants(int(agent["pid"])))
@@ -63,3 +75,21 @@ def _open(directory: str) -> set[tuple[int, int]]:
     if not alive or not same_process(int(agent["pid"]), int(agent["start_ticks"]), str(agent["boot_id"])):
         raise ValueError(f"not every rank of {directory} runs here")
     return found
+
+
+def _runs(directory: str) -> bool:
+    if not os.path.exists(os.path.join(directory, names.LAUNCH)) or os.path.exists(os.path.join(directory, names.EXIT)):
+        return False
+    try:
+        agent = read_json(os.path.join(directory, names.AGENT))
+        return same_process(int(agent["pid"]), int(agent["start_ticks"]), str(agent["boot_id"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return True  # about to begin, or nobody can say now: the server ends what waits in vain
+
+
+def _ended_well(directory: str) -> bool:
+    try:
+        ranks = read_json(os.path.join(directory, names.EXIT))["ranks"]
+        return bool(ranks) and all(rank["exit_code"] == 0 and not rank["stopped_by_us"] for rank in ranks)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
