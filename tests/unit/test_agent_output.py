@@ -133,6 +133,82 @@ def test_what_was_unread_when_a_log_was_cut_is_read_as_far_as_it_is_kept(tmp_pat
     assert (tmp_path / "rank0.log").read_bytes().endswith(b"\nstep 9: loss 0.25\nlast\n")
 
 
+def test_half_of_a_line_that_is_given_up_says_no_step(tmp_path: Path) -> None:
+    """`tm ps` showed step 10 of a job that was at 100000: the other half of the line went with the cut."""
+    for limit, behind in ((100_000, 1), (1 << 30, 170)):  # cut away; skipped
+        (tmp_path / str(limit)).mkdir()
+        reader, _, progress = output(tmp_path / str(limit), log_max_bytes=limit)
+        first = b"step 99\n" + b"x" * (32_768 - 15) + b"\n"
+        append(tmp_path / str(limit), first + b"step 100000 of 9\n" + (b"y" * 99_999 + b"\n") * behind)
+        reader.turn(time.monotonic())
+        reader.finish()
+        assert progress.last_step == 99
+
+
+def test_what_is_written_while_a_log_is_cut_is_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands before the notice, and is younger than what stands behind it."""
+    reader, outbox, progress = output(tmp_path, log_max_bytes=100_000)
+    append(tmp_path, b"x" * 200_000 + b"\nstep 1: loss 0.5\n")
+    turn(reader)
+    append(tmp_path, b"x" * 100_000 + b"\nstep 2: loss 0.5\n")
+    pread, ftruncate = os.pread, os.ftruncate
+
+    def reading(descriptor: int, count: int, at: int) -> bytes:
+        data = pread(descriptor, count, at)
+        if data.endswith(b"step 2: loss 0.5\n") and len(data) < 32_768:
+            append(tmp_path, b"step 3: loss 0.5\n")
+        return data
+
+    def cutting(descriptor: int, size: int) -> None:
+        ftruncate(descriptor, size)
+        append(tmp_path, b"step 4: loss 0.5\n")
+
+    monkeypatch.setattr("os.pread", reading)
+    monkeypatch.setattr("os.ftruncate", cutting)
+    reader.turn(time.monotonic())
+    monkeypatch.undo()
+    reader.finish()
+    assert [step for _, step, _ in points(outbox)] == [1, 2, 3, 4]
+    assert progress.last_step == 4
+    assert reader.last_lines()[-1] == "step 4: loss 0.5"
+
+
+def test_a_log_that_is_deleted_or_replaced_is_told(tmp_path: Path) -> None:
+    reader, outbox, progress = output(tmp_path)
+    turn(reader)
+    assert outbox.warned == {}
+    (tmp_path / "rank0.log").rename(tmp_path / "old")
+    turn(reader)
+    assert "rank 0: the log was deleted while it ran" in outbox.warned["lost log"]["text"]
+    (tmp_path / "rank0.log").write_bytes(b"")
+    (tmp_path / "rank0.sdk").unlink()
+    with (tmp_path / "old").open("ab") as file:
+        file.write(b"step 7\n")
+    reader.finish()
+    assert progress.last_step == 7  # the rank goes on writing to the old one
+    assert "rank 0: the log was replaced" in outbox.warned["lost log"]["text"]
+    assert "SDK's messages was deleted" in outbox.warned["lost file of the SDK's messages"]["text"]
+
+
+def test_of_a_json_line_that_is_too_long_the_beginning_is_taken_and_that_is_told(tmp_path: Path) -> None:
+    """10,000 metrics in one line left no record and no word."""
+    reader, outbox, _ = output(tmp_path)
+    for step in (1, 2):
+        append(tmp_path, json.dumps({"step": step} | {f"metric {n}": n / 7 for n in range(10_000)}).encode() + b"\n")
+        while turn(reader):
+            pass
+    told = outbox.warned["long lines"]
+    assert "rank 0: of a JSON line only the metrics in its first 65536 bytes were taken" in told["text"]
+    append(tmp_path, json.dumps({f"metric {n}": n / 7 for n in range(3_000)} | {"step": 3}).encode() + b"\n")
+    reader.finish()
+    assert "of a JSON line no metrics, as none or no step is in its first" in outbox.warned["long lines"]["text"]
+    found = points(outbox)
+    assert [step for _, step, _ in found] == [1, 2]
+    for _, _, values in found:
+        assert len(values) > 1500
+        assert all(value == int(name.split()[1]) / 7 for name, value in values.items())
+
+
 def test_reading_skips_ahead_when_it_is_far_behind(tmp_path: Path) -> None:
     reader, _, progress = output(tmp_path)
     append(tmp_path, b"step 1\n" + (b"z" * 99 + b"\n") * 400_000 + b"step 2\n")

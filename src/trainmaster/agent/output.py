@@ -13,7 +13,7 @@ import time
 from collections import deque
 
 from trainmaster.agent import kernel
-from trainmaster.agent.parse import Parser, sdk_point
+from trainmaster.agent.parse import JSON_MAX, Parser, is_long_json, sdk_point
 from trainmaster.wire.names import LAST_LINES
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.progress import Progress, RoleProgress
     from trainmaster.agent.ranks import Rank
 
-LINE_MAX = 65536  # bytes; a longer line is taken in pieces
+LINE_MAX = JSON_MAX  # bytes; a longer line is taken in pieces
 _SHOWN_MAX = 1000  # bytes of a line among the last ones
 _CHUNK = 32768  # some 30 ms of searching at worst with our own parser
 _SDK_LINE_MAX = 4 * 1024 * 1024  # bytes; a longer one is no message of the SDK
@@ -35,6 +35,8 @@ _FINISH_S = 1.0  # for what is unread when the rank has ended; then only its las
 _TRIES, _AGAIN_S = 4, 0.5  # to read the end
 _LOG_KEPT = 1024 * 1024  # of a log's beginning when it is cut
 _END_KEPT = 256 * 1024  # and of its end
+_CATCH_UP = 16  # chunks that are written while the end is read
+_LAST_SEARCHED = 10  # lines, whatever time it takes: they say how far it came
 _PUNCH = 16 * 1024 * 1024
 
 
@@ -122,6 +124,15 @@ class Tail:
             self.offset += behind - keep
             self.skipped_bytes += behind - keep
 
+    @property
+    def lost(self) -> str:
+        """How its name stopped to lead to it: "deleted", "replaced", or "" while it does. Raises: OSError."""
+        try:
+            there = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return "deleted"
+        return "" if os.path.samestat(there, os.fstat(self.descriptor)) else "replaced"
+
     def close(self) -> None:
         """Close the file."""
         os.close(self.descriptor)
@@ -146,6 +157,7 @@ class RankOutput:
         self.messages: list[dict[str, Any]] = []
         self._progress = progress
         self.trouble = ""  # why something could not be read at the last look; the next one reads it again
+        self._said: set[str] = set()
 
     def turn(self, until_s: float) -> bool:
         """Read what there is until the monotonic clock says `until_s`; whether there was anything."""
@@ -198,6 +210,10 @@ class RankOutput:
         self._tell_truncated()
         self._cut()
         unsearched = self._log.skipped_bytes + sum(map(len, self._unsearched))
+        while len(self._unsearched) > _LAST_SEARCHED:
+            self._unsearched.popleft()
+        while self._unsearched:
+            self._search(0.0)
         if unsearched:
             self._progress.warn(
                 "output",
@@ -235,16 +251,21 @@ class RankOutput:
         if not self._parses:
             self._unsearched.clear()
         while self._unsearched:
-            found = self._parser.parse(self._unsearched.popleft())
+            line = self._unsearched.popleft()
+            found = self._parser.parse(line)
             if found is not None:
                 self._progress.printed(self.rank.number, *found)
+            if not self._pattern_given and is_long_json(line):
+                self._tell_long(found is not None)
             if time.monotonic() > until_s:
                 break
         return not self._unsearched
 
     def _skip(self) -> None:
-        self._take(self._lines.finish())
+        """Go on near the end. A line of which a part is given up is not searched: half of "step 100" says "step 10"."""
+        self._lines.finish()
         self._log.skip(_BEHIND_KEPT)
+        self._take(self._lines.feed(self._read(self._log))[1:])
 
     def _cut(self) -> None:
         """Hold the log at its limit: beginning and end stay, the middle is given up, and that is said.
@@ -254,22 +275,46 @@ class RankOutput:
         size = os.fstat(self._log.descriptor).st_size
         if size <= self._log_max_bytes:
             return
-        kept, unread = min(_LOG_KEPT, self._log_max_bytes // 4), self._log.waiting()
-        end = self._end(size, min(_END_KEPT, self._log_max_bytes // 4))
+        kept, waited = min(_LOG_KEPT, self._log_max_bytes // 4), self._log.waiting()
+        end, grown = self._end(size, min(_END_KEPT, self._log_max_bytes // 4))
+        size, unread = size + grown, waited + grown
         os.ftruncate(self._log.descriptor, kept)
         self.dropped_bytes += size - kept - len(end)
         notice = (f"\n[trainmaster: this log reached its limit of {self._log_max_bytes} bytes; "
                   f"{self.dropped_bytes} bytes in all were dropped here, after the first {kept}]\n").encode()  # fmt: skip
+        before = b""
+        self._log.offset = kept
         with contextlib.suppress(OSError):  # the disk is full to the last byte: the cut itself matters more
-            os.write(self._log.descriptor, notice + end)
+            written = os.write(self._log.descriptor, notice + end)
+            self._log.offset = os.lseek(self._log.descriptor, 0, os.SEEK_CUR)
+            before = os.pread(self._log.descriptor, self._log.offset - written - kept, kept)  # written since, and younger
         if unread > len(end):
-            self._take(self._lines.finish())
+            self._lines.finish()  # half a line, as in `_skip`
             self._log.skipped_bytes += unread - len(end)
-        there = min(os.fstat(self._log.descriptor).st_size, kept + len(notice) + len(end))
-        self._log.offset = max(kept, there - min(unread, len(end)))
+        self._take(self._lines.feed(end[len(end) - min(unread, len(end)) :] + before))
+        excess = sum(map(len, self._unsearched)) - 2 * _END_KEPT
+        while excess > 0:
+            excess -= len(self._unsearched[0])
+            self._log.skipped_bytes += len(self._unsearched.popleft())
+
+    def _say(self, topic: str, text: str) -> None:
+        """Tell it once, whatever the other ranks tell of the topic."""
+        if text not in self._said:
+            self._said.add(text)
+            self._progress.warn(topic, f"{self.rank.label}: {text}")
+
+    def _tell_long(self, taken: bool) -> None:
+        """Of a JSON object longer than what is looked at the first entries are taken; that is said once, whatever is in it."""
+        what = "only the metrics in its first" if taken else "no metrics, as none or no step is in its first"
+        advice = "print it in several lines, each with its step, or report metrics through the SDK"
+        self._say("long lines", f"of a JSON line {what} {JSON_MAX} bytes were taken: {advice}")
 
     def _tell_truncated(self) -> None:
         """A program that opens `/dev/stderr` anew opens its log, and may empty it: nobody else would know why it is short."""
+        for tail, what in ((self._log, "log"), (self._sdk, "file of the SDK's messages")):
+            if tail.lost:
+                told = "while it ran, and what is written to it is not seen by others: leave the attempt's directory alone"
+                self._say(f"lost {what}", f"the {what} was {tail.lost} {told}")
         if self._log.truncated:
             self._log.truncated = False
             self._progress.warn(
@@ -278,10 +323,15 @@ class RankOutput:
                 "in place of > /dev/stderr (>&1 of > /dev/stdout), tee -a in place of tee",
             )
 
-    def _end(self, size: int, count: int) -> bytes:
-        """The log's last `count` bytes, from the beginning of a line where there is one."""
-        end = os.pread(self._log.descriptor, count, size - count)
-        return end[end.find(b"\n") + 1 :]
+    def _end(self, size: int, count: int) -> tuple[bytes, int]:
+        """(the log's last `count` bytes, from a line's beginning where there is one; by how much it has grown meanwhile)."""
+        end, grown = os.pread(self._log.descriptor, count, size - count), 0
+        for _ in range(_CATCH_UP):
+            more = os.pread(self._log.descriptor, _CHUNK, size + grown)
+            if not more:
+                break
+            end, grown = (end + more)[-count:], grown + len(more)
+        return end[end.find(b"\n") + 1 :], grown
 
     def _turn_sdk(self, until_s: float) -> bool:
         if self._sdk.offset - self._punched > _PUNCH and kernel.punch_hole(self._sdk.descriptor, self._sdk.offset):
@@ -293,8 +343,7 @@ class RankOutput:
             self._sdk_rest = lines.pop()
             if len(self._sdk_rest) > _SDK_LINE_MAX:
                 self._sdk_rest = b"\0"  # what is left of it is no message either
-                words = f"a message of over {_SDK_LINE_MAX} bytes was passed over: tell less at once"
-                self._progress.warn("sdk", f"{self.rank.label}: {words}")
+                self._say("sdk", f"a message of over {_SDK_LINE_MAX} bytes was passed over: tell less at once")
             for line in lines:
                 self._sdk_line(line)
             self._progress.read(dict((self.sdk_read(),)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
 LINE_MAX = 4096  # bytes of a line that are looked at
-_JSON_MAX = 65536  # bytes of a line that is a JSON object
+JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one its first entries
 
 _STEP_MAX = 1e15  # beyond it nothing counts steps, and the server would refuse the whole request
 _STEP_KEYS = ("step", "global_step", "iteration", "iter")
@@ -74,7 +74,9 @@ class Parser:
         if self._pattern is not None:
             return self._by_pattern(_cut(line))
         stripped = line.strip()
-        if stripped[:1] == b"{" and stripped[-1:] == b"}" and len(stripped) <= _JSON_MAX:
+        if is_long_json(line):
+            return self._by_json(stripped[: stripped.rfind(b",", 0, JSON_MAX)] + b"}")
+        if stripped[:1] == b"{" and stripped[-1:] == b"}":
             return self._by_json(stripped)
         lowered = line[:LINE_MAX].lower()
         if b"step" in lowered or b"epoch" in lowered or b"iter" in lowered:
@@ -133,6 +135,11 @@ class Parser:
                 return True, int(match.group(2))
             epoch = int(match.group(2)) if epoch is None else epoch
         return epoch is not None, None if self._steps_seen else epoch
+
+
+def is_long_json(line: bytes) -> bool:
+    """Whether a line, or the first piece of one, begins like a JSON object and is longer than what is looked at."""
+    return len(line) >= JSON_MAX and line.lstrip()[:1] == b"{" and not (len(line) == JSON_MAX and line.endswith(b"}"))
 
 
 def _cut(line: bytes) -> str:
