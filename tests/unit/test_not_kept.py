@@ -7,7 +7,8 @@ import pytest
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent import remote
+from trainmaster.agent import gathering as gathering_module
+from trainmaster.agent import keep, remote
 from trainmaster.agent.gathering import Gathering
 from trainmaster.agent.progress import Progress
 from trainmaster.agent.spool import Outbox
@@ -55,6 +56,19 @@ def test_an_exit_record_repeats_it() -> None:
 def gathering(root: Path, **changes: Any) -> Gathering:
     outbox = Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl"))
     return Gathering(Start(str(root), launch(root, **changes), Wake()), Progress(outbox))
+
+
+def test_how_far_it_is_with_many_artifacts_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering_module, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(keep, "_BATCH", 2)
+    for number in range(5):
+        write(tmp_path / "work" / f"{number}.txt", str(number))
+    it = gathering(tmp_path, artifacts=["*.txt"])
+    it.finish()
+    deadline(lambda: it.idle, "the artifacts")
+    told = [fields.get("text", kind) for kind, fields in it.results]
+    far = [f"keeps its artifacts: {done} of 5" for done in (2, 4)]
+    assert told == ["kept", "kept", far[0], "kept", "kept", far[1], "kept", ""]
 
 
 def test_an_artifact_that_cannot_be_kept_is_a_result(tmp_path: Path) -> None:

@@ -328,8 +328,11 @@ class Attempt:
                 else:  # even if it only takes back what an attempt before told
                     self._outbox.warned[fields["topic"]] = self._outbox.report(kind, **fields)
                 continue
-            report = self._outbox.report(kind, **fields)
-            {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}[kind].append(report)
+            many = [fields]
+            while self._gathering.results and self._gathering.results[0][0] == kind:
+                many.append(self._gathering.results.popleft()[1])
+            ends = {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}
+            ends[kind] += self._outbox.reports(kind, many)
 
     def _outlast(self) -> None:
         """Stay for what other nodes of the gang still write into the directory they share: node 0 alone looks at it."""

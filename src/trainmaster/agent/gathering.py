@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SCAN_S = 0.5
 _SCAN_MAX_S = 15.0
+_TELL_EVERY_S = 10.0  # how many artifacts are kept so far
 _SHARE = 5  # a scan that takes t seconds is followed by 5 t of rest
 
 
@@ -145,7 +146,19 @@ class Gathering:
             kept = keep.keep_one(self._launch, path, name, said if isinstance(said, str) else None, self._missed)
             self._kept([kept] if kept is not None else [])
         else:
-            self._kept(keep.keep_artifacts(self._launch, self._missed, work[0]))
+            self._keep_all(work[0])
+
+    def _keep_all(self, expected: bool) -> None:
+        """The artifacts; when there are many of them, say from time to time how far it is."""
+        told_s, told = time.monotonic(), False
+        for batch, done, count in keep.keep_artifacts(self._launch, self._missed, expected):
+            self._kept(batch)
+            self._wake.set()
+            if done < count and time.monotonic() > told_s + _TELL_EVERY_S:
+                told_s, told = time.monotonic(), True
+                self.results.append(("warned", {"topic": "artifacts", "text": f"keeps its artifacts: {done} of {count}"}))
+        if told:
+            self.results.append(("warned", {"topic": "artifacts", "text": ""}))
 
     def _own_collector(self) -> Collector:
         """Made when a program without `checkpoint.path` uses the SDK."""

@@ -6,15 +6,17 @@ import errno
 import os
 import stat
 import sys
+import time
 
 TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
     from trainmaster.agent.globs import Glob
     from trainmaster.wire.launch import Launch
 
 _TRIES = 3  # while the file changes under the copy
+_BATCH, _BATCH_S = 100, 1.0  # files, and seconds, after which what was kept is told
 
 
 def complain(name: str, why: str) -> None:
@@ -24,14 +26,16 @@ def complain(name: str, why: str) -> None:
 
 def keep_artifacts(
     launch: Launch, missed: Callable[[str, str], None] = complain, expected: bool = False
-) -> List[Dict[str, Any]]:
-    """Keep what the artifact globs match, files of matching directories included; fields of `wire.messages.Kept`.
+) -> Iterator[Tuple[List[Dict[str, Any]], int, int]]:
+    """Keep what the artifact globs match, files of matching directories included; yields what is durable, batch by batch.
+
+    Each is (fields of `wire.messages.Kept`, files looked at so far, files in all).
 
     A symbolic link that leads out of the work directory is skipped. `missed` is told of a file that cannot be kept, and of
     a glob without a match where they are `expected`: not of a gang, whose other nodes may have it.
     """
     if not launch["artifacts"]:
-        return []
+        return
     from trainmaster.agent.globs import Glob  # noqa: PLC0415  # only for a job that has artifacts
 
     names: Dict[str, None] = {}
@@ -44,8 +48,14 @@ def keep_artifacts(
         names.update(dict.fromkeys(found))
         if expected and not found and launch["nodes"] == 1:
             missed(pattern, "nothing matches it, now that every rank has ended")
-    kept = (keep_one(launch, os.path.join(launch["work"], name), name, None, missed) for name in sorted(names))
-    return [each for each in kept if each is not None]
+    batch: List[Dict[str, Any]] = []
+    began_s = time.monotonic()
+    for done, name in enumerate(sorted(names), 1):
+        one = _keep(launch, os.path.join(launch["work"], name), name, None, missed)
+        batch += [one] if one is not None else []
+        if done == len(names) or len(batch) == _BATCH or time.monotonic() > began_s + _BATCH_S:
+            yield _durable(launch, batch, missed), done, len(names)
+            batch, began_s = [], time.monotonic()
 
 
 def _files(glob: Glob) -> List[str]:
@@ -80,8 +90,30 @@ def keep_one(
 
     None, and `missed` is told its name and why, if it is no file, keeps changing, or the disk is full.
     """
+    one = _keep(launch, path, name, said, missed)
+    return next(iter(_durable(launch, [one], missed)), None) if one is not None else None
+
+
+def _durable(launch: Launch, kept: List[Dict[str, Any]], missed: Callable[[str, str], None]) -> List[Dict[str, Any]]:
+    """Make the names of what was kept durable, all at once: for each file alone it would take as long as its copy."""
+    from trainmaster.agent.stage import sync_directory  # noqa: PLC0415  # hashing: only here
+
+    try:
+        if kept:
+            sync_directory(launch["artifact_store"])
+    except OSError as error:
+        for one in kept:
+            missed(one["path"], str(error))
+        return []
+    return kept
+
+
+def _keep(
+    launch: Launch, path: str, name: str, said: Optional[str], missed: Callable[[str, str], None]
+) -> Optional[Dict[str, Any]]:
+    """As `keep_one`, but that its name in the store is not durable yet."""
     from trainmaster.agent.kinds import kind_of  # noqa: PLC0415  # only for a job that has artifacts
-    from trainmaster.agent.stage import Raced, copy_durably, make_directories, sync_directory  # noqa: PLC0415  # hashing: only here
+    from trainmaster.agent.stage import Raced, copy_durably, make_directories  # noqa: PLC0415  # as above
     from trainmaster.wire.names import is_artifact_name, printable  # noqa: PLC0415
 
     if not is_artifact_name(name):
@@ -104,7 +136,6 @@ def keep_one(
         target = os.path.join(store, digest)
         if not os.path.exists(target):
             os.rename(part, target)
-            sync_directory(store)
         kind = kind_of(target, name, said, launch.get("pickle_models", False))
     except (OSError, Raced) as error:
         missed(printable(name), str(error) if isinstance(error, OSError) else "it keeps changing")

@@ -45,15 +45,21 @@ class Outbox:
 
     def report(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Queue a report, in the spool if it must not be lost or the spool is in use; returns it with its number."""
+        return self.reports(kind, [fields])[0]
+
+    def reports(self, kind: str, many: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Queue several reports of one kind: they are made durable together."""
+        made = []
         with self._lock:
-            self._number += 1
-            report = {"kind": kind, "n": self._number, **fields}
-            self._reports.append((report, json.dumps(report) + "\n"))
+            for fields in many:
+                self._number += 1
+                made.append({"kind": kind, "n": self._number, **fields})
+                self._reports.append((made[-1], json.dumps(made[-1]) + "\n"))
             if kind in _DURABLE or self._spooled:
                 self._spool()
         self.waiting.set()
         self.urgent.set()
-        return report
+        return made
 
     def warn(self, topic: str, text: str) -> None:
         """Tell what a person would want to know, each text once; an empty text takes it back."""
