@@ -361,6 +361,24 @@ def test_an_sdk_checkpoint_without_a_byte_is_none(tmp_path: Path, ranks: str) ->
     assert list((tmp_path / "staging").iterdir()) == []
 
 
+def test_an_sdk_checkpoint_that_not_every_rank_writes_is_told(tmp_path: Path) -> None:
+    """Rank 1 calls it with another step, or ranks="one": nothing would ever count, and nobody would hear of it."""
+    lost, told = list[str](), list[str]()
+    made = collector(launch(tmp_path, ranks=2))
+    made.unstored.lost = lambda name, why: lost.append(f"{name}: {why}")
+    made.unstored.tell = told.append
+    places = {step: write(tmp_path / "staging" / f"all-{step}" / "r", "r").parent for step in (10, 20, 30)}
+    why = 'of 2 ranks of this node only 0 ended a block of it: with ranks="all" each one must, with the same step'
+    made.sdk_checkpoint(0, 10, str(places[10]), "all")
+    assert (look(made), told) == ([], [])  # the other one may be slow
+    made.sdk_checkpoint(0, 20, str(places[20]), "all")
+    made.sdk_checkpoint(1, 20, str(places[20]), "all")
+    assert (lost, places[10].exists()) == ([f"of step 10: {why}"], False)
+    made.sdk_checkpoint(0, 30, str(places[30]), "all")
+    look(made, running=False)
+    assert told == [f"checkpoint of step 30 is not in the store: {why}; a restart begins at step 20"]
+
+
 def test_sdk_checkpoints(tmp_path: Path) -> None:
     orders = launch(tmp_path, ranks=2, nodes=3, node_index=1, key="digits-1.1/n1")
     made = collector(orders)

@@ -129,6 +129,8 @@ class Collector:
         """
         self._complete = complete
         staged = self._sdk.retry() if self._sdk is not None else []
+        if self._sdk is not None:
+            self._sdk.tell_unfinished(now=not running)
         found = self._found()
         if self._glob is None:
             return staged

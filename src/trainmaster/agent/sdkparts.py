@@ -19,6 +19,8 @@ from trainmaster.wire.names import printable
 PAUSES_S = (0.1, 0.4)  # between the tries to read one
 _FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG)  # no try changes it
 
+_NAMED_MAX = 8  # ranks in a sentence
+
 
 class _Empty(Exception):
     """No byte was written into it: whoever went on from it would begin anew."""
@@ -59,8 +61,21 @@ class SdkParts:
     def _discard_older(self, step: Optional[int]) -> None:
         """Every rank is past the steps before: what some rank of them never finished stays unfinished."""
         for key in [key for key in self._ranks if key[0] is not None and step is not None and key[0] < step]:
-            del self._ranks[key]
+            self._unstored.lost(f"of step {key[0]}", self._missing(self._ranks.pop(key)))
             shutil.rmtree(key[1], ignore_errors=True)
+
+    def tell_unfinished(self, now: bool = False) -> None:
+        """Say so of the oldest that not every rank has written, if it takes long; `now`: nobody will write any more."""
+        for (step, _), ranks in self._ranks.items():
+            self._unstored.waits(f"of step {step}", self._missing(ranks), now)
+            return
+
+    def _missing(self, ranks: Set[int]) -> str:
+        who = ", ".join(str(rank) for rank in sorted(ranks)[:_NAMED_MAX]) + (", …" if len(ranks) > _NAMED_MAX else "")
+        return (
+            f"of {self._launch['ranks']} ranks of this node only {who} ended a block of it: with ranks=\"all\" each one must, "
+            "with the same step"
+        )
 
     def retry(self) -> List[Dict[str, Any]]:
         """Stage what is complete, in order; what the disk has no room for stays for the next time.
