@@ -240,6 +240,19 @@ def test_a_damaged_artifact_is_not_kept(tm: Tm, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*a.png*")) == []
 
 
+def test_who_has_named_artifacts_is_not_told_to_name_them(tm: Tm) -> None:
+    """R20: a job whose glob matched nothing was answered with "name them in its spec"."""
+    naming = "name them in its spec: artifacts: [out/*.png]"
+    for names, told in ((["no*.bin", "x"], "its spec names no*.bin, x"), ([], naming)):
+        detail = (200, {**DETAIL, "spec": {**DETAIL["spec"], "artifacts": names}})
+        none = (200, {"id": "digits-14", "artifacts": [], "total": 0, "bytes": 0})
+        with serving(lambda asked, detail=detail, none=none: none if "/artifacts" in asked.line else detail) as server:
+            listed = tm("--server", server.url, "artifacts", "@last")
+            fetched = tm("--server", server.url, "get", "@last", "a")
+        assert listed == (0, "", f"digits-14 has kept no artifacts; {told}; see also: tm show digits-14\n")
+        assert fetched == (3, "", f"error: digits-14 has kept no artifacts\n  {told}; see also: tm show digits-14\n")
+
+
 def test_what_only_reads_loads_nothing_heavy(tmp_path: Path) -> None:
     lines = (["ps"], ["show", "@last"], ["why", "@last"], ["logs", "@last"], ["get", "@last"], ["cancel", "digits-14"],
              ["wait", "digits-14"], ["--help"])  # fmt: skip

@@ -72,7 +72,7 @@ def get(  # noqa: PLR0913  a command's options
         found = client.artifacts(job)["artifacts"]
     chosen = found if path is None else [one for one in found if fnmatch.fnmatchcase(one["path"], path)]
     if not chosen:
-        raise _none(job, path, [one["path"] for one in found])
+        raise _none(session, job, path, [one["path"] for one in found])
     if output == "-":
         raise UsageError(f"{len(chosen)} artifacts cannot all go to standard output", "name one, or a directory with -o")
     _get_several(session, job, chosen, (Path(output or "."), force))
@@ -86,7 +86,7 @@ def _list(session: Session, job: str, found: Sequence[Row]) -> None:
         for one in found:
             out.data(one["path"])
     elif not found:
-        out.note(f"{job} has kept no artifacts; {_NAMING}; see also: tm show {job}")
+        out.note(f"{job} has kept no artifacts; {_keeping(session, job)}; see also: tm show {job}")
     else:
         rows = [[one["path"], one["kind"].replace("_", " "), words.size(one["bytes"]), one["digest"][:12], str(one["attempt"])]
                 for one in found]  # fmt: skip
@@ -95,9 +95,15 @@ def _list(session: Session, job: str, found: Sequence[Row]) -> None:
         out.note(f"{words.plural(len(found), 'artifact')}, {total}; fetch: tm get {job} PATH, tm get {job} --all -o DIR")
 
 
-def _none(job: str, path: str | None, known: Sequence[str]) -> NotFoundError:
+def _keeping(session: Session, job: str) -> str:
+    """What to know of a job that has kept nothing."""
+    named = session.client().job(job)["spec"].get("artifacts")
+    return f"its spec names {', '.join(named)}" if named else _NAMING
+
+
+def _none(session: Session, job: str, path: str | None, known: Sequence[str]) -> NotFoundError:
     if not known:
-        return NotFoundError(f"{job} has kept no artifacts", f"{_NAMING}; see also: tm show {job}")
+        return NotFoundError(f"{job} has kept no artifacts", f"{_keeping(session, job)}; see also: tm show {job}")
     if path is not None and any(mark in path for mark in "*?["):
         return NotFoundError(f"{job} has no artifact that matches {path!r}", f"list them: tm artifacts {job}")
     near = difflib.get_close_matches(path or "", known, n=1)
