@@ -232,6 +232,20 @@ def test_what_cannot_be_read_now_is_told_and_tried_again(tmp_path: Path, monkeyp
     world.agent("c-1.1/n0", 3)
     monkeypatch.setattr(os, "open", lambda *given: (_ for _ in ()).throw(OSError(errno.EMFILE, "Too many open files")))
     assert take_up(world.home, world.metrics) == 0  # whether its agent is gone is not known
+    assert ["c-1.1/n0" in one.text for one in troubles.own.said()] == [True]
+
+
+def test_a_lock_that_cannot_be_opened_is_told_and_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    """R15: it ended taking up for all; then it was passed over, but in silence, for as long as it stood."""
+    world = Left(tmp_path)
+    path, other = world.agent("a-1.1/n0", 1), world.agent("b-1.1/n0", 2)
+    lock = world.home.attempt("a-1", 1, 0) / "lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir(parents=True)
+    assert (take_up(world.home, world.metrics), path.exists(), other.exists()) == (1, True, False)
+    assert [(one.topic, "a-1.1/n0" in one.text, str(lock) in one.text) for one in troubles.own.said()] == [("metrics", True, True)]
+    lock.rmdir()
+    assert (take_up(world.home, world.metrics), list(troubles.own.said())) == (1, [])
 
 
 def test_a_living_agents_points_are_its_own(tmp_path: Path) -> None:

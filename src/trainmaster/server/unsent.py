@@ -32,12 +32,12 @@ def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
     count, wrong = 0, list[str]()
     for key, path in _waiting(home):
         if job in (None, key.job):
-            with _gone(home, key) as gone:
-                if gone or has_ended(home, key):
-                    try:
+            try:
+                with _gone(home, key) as gone:
+                    if gone or has_ended(home, key):
                         count += _take_up(home, metrics, key, path)
-                    except OSError as error:
-                        wrong.append(f"what the agent {key} left of its metrics cannot be read: {error}; it is tried again")
+            except OSError as error:
+                wrong.append(f"what the agent {key} left of its metrics cannot be read: {error}; it is tried again")
     if wrong:
         troubles.say(_TROUBLE, wrong[0])
     elif job is None:
@@ -56,9 +56,12 @@ def _waiting(home: Home) -> list[tuple[AgentKey, Path]]:
 
 
 def is_gone(home: Home, key: AgentKey) -> bool:
-    """Whether nobody holds the agent's lock."""
-    with _gone(home, key) as gone:
-        return gone
+    """Whether nobody holds the agent's lock, for certain."""
+    try:
+        with _gone(home, key) as gone:
+            return gone
+    except OSError:  # no proof
+        return False
 
 
 def has_ended(home: Home, key: AgentKey) -> bool:
@@ -74,22 +77,19 @@ def has_ended(home: Home, key: AgentKey) -> bool:
 
 @contextmanager
 def _gone(home: Home, key: AgentKey) -> Iterator[bool]:
-    """Whether nobody holds the agent's lock, for certain; then nobody does until the block ends."""
+    """Whether nobody holds the agent's lock; then nobody does until the block ends. Raises: OSError where that is not known."""
     path = home.attempt(key.job, key.attempt, key.node_index) / LOCK
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         yield True
         return
-    except OSError:  # no proof
-        yield False
-        return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        gone = True
-    except OSError:
-        gone = False
-    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            gone = True
+        except BlockingIOError:
+            gone = False
         yield gone
     finally:
         os.close(descriptor)
