@@ -19,8 +19,9 @@ from trainmaster.home import Home
 from trainmaster.model.commands import CancelJob
 from trainmaster.model.events import Waited
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import NewEvent, NewRow
+from trainmaster.ports.store import MetricPoint, NewEvent, NewRow
 from trainmaster.reserve import Reserve
+from trainmaster.store import thinning
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
@@ -233,3 +234,26 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     assert metrics.last(["digits-1"]) == {}
     for store in (events, inbox, metrics):
         store.close()
+
+
+def test_what_is_removed_of_the_metrics_is_given_back_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file never shrank, whatever was removed from it."""
+    monkeypatch.setattr(thinning, "_PAGES", 20)
+    metrics = SqlMetricStore(tmp_path / "metrics.db")
+    metrics.write([MetricPoint("gone-1", 1, 0, step, "loss", 1.0, 1.0) for step in range(10_000)], [])
+    metrics.write([MetricPoint("digits-1", 1, 0, 1, "loss", 1.0, 1.0)], [])
+
+    def pages() -> int:
+        with metrics._database.reading() as connection:
+            return int(connection.exec_driver_sql("PRAGMA page_count").scalar() or 0)
+
+    full = pages()
+    assert not metrics.shrink(), "nothing was removed"
+    assert metrics.thin("gone-1", 0) == 10_000
+    steps = 1
+    while metrics.shrink():
+        steps += 1
+    assert steps > 2
+    assert pages() < full // 2
+    assert metrics.series("digits-1", "loss") == [(1, 1.0)]
+    metrics.close()

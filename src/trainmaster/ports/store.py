@@ -390,6 +390,10 @@ class MetricStore(Protocol):
         """Leave about `keep` points of each curve with over twice as many, its best among them; how many were removed."""
         ...
 
+    def shrink(self) -> bool:
+        """Give some of the room that was made back to the disk; whether there may be more."""
+        ...
+
     def heartbeats(self, job: str) -> list[HeartbeatRow]:
         """The last heartbeat of each of its agents' current attempt."""
         ...

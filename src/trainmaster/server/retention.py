@@ -98,7 +98,10 @@ class Keeper:
     async def turn(self) -> float:
         """One look; when the next one is due, in seconds. Raises: OSError, TrainmasterError (a full disk: the next time)."""
         if self._desk.giving_up:
-            self._desk.giving_up -= set(await LONG.run(self._given_up))
+            given_up = set(await LONG.run(self._given_up))
+            self._desk.giving_up -= given_up
+            if given_up:
+                await self._shrink()
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _EVERY_S
             await self._everything()
@@ -116,6 +119,12 @@ class Keeper:
         while page := await LONG.run(metrics.jobs, after, _ROWS):
             await LONG.run(self._retention.thin, metrics, page, now_s)
             after = page[-1]
+        await self._shrink()
+
+    async def _shrink(self) -> None:
+        """In steps: agents' points are written in between."""
+        while await LONG.run(self._desk.services.metrics.shrink):
+            pass
 
 
 def row(order: GiveUpBytes, now_s: float) -> NewRow:

@@ -27,6 +27,7 @@ from trainmaster.wire import failpoint
 BUSY_TIMEOUT_S = 20.0
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _PROBE_BYTES = 256 * 1024
+_INCREMENTAL = 2  # as SQLite tells its auto_vacuum
 _VERSION = table(schema.VERSION_TABLE, Column("version_num", String(32)))
 
 
@@ -41,7 +42,7 @@ class Database:
     def __init__(self, store: str, path: Path, read_only: bool = False, durable: bool = True) -> None:
         self.path = Path(path)
         self.read_only = read_only
-        self.engine = open_engine(self.path, read_only, durable)
+        self.engine = open_engine(self.path, read_only, durable, store in schema.SHRINKING)
         self._writing = self.engine.execution_options(writes=True)
         self._turn = threading.Lock()
         try:
@@ -82,13 +83,26 @@ class Database:
             transaction.commit()
             failpoint.passing(f"{point}.commit.after")
 
+    def shrink(self, pages: int) -> bool:
+        """Give at most so many free pages back to the disk; whether there are more. Does nothing in a file without `shrinks`."""
+        with self.writing() as connection:
+            free = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
+            if connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() != _INCREMENTAL:
+                return False
+            for _ in range(min(free, pages)):  # one by one: each is a row without columns, and Python reads the first alone
+                connection.exec_driver_sql("PRAGMA incremental_vacuum(1)")
+        return bool(free > pages)
+
     def close(self) -> None:
         """Give the connections back to the system; harmless twice."""
         self.engine.dispose()
 
 
-def open_engine(path: Path, read_only: bool = False, durable: bool = True) -> Engine:
-    """An engine on a SQLite file in WAL mode. Nothing is opened before the first connection."""
+def open_engine(path: Path, read_only: bool = False, durable: bool = True, shrinks: bool = False) -> Engine:
+    """An engine on a SQLite file in WAL mode. Nothing is opened before the first connection.
+
+    `shrinks`: a file that is made keeps account of its pages, which costs a little at each new one, so that `shrink` works.
+    """
     mode = "rw" if read_only else "rwc"  # a reader needs to write the -shm file, but must not make a database
     address = f"{path.absolute().as_uri()}?mode={mode}"
 
@@ -100,6 +114,8 @@ def open_engine(path: Path, read_only: bool = False, durable: bool = True) -> En
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:
         if not read_only:
+            if shrinks and connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first page is written, and never again
             connection.execute("PRAGMA journal_mode=WAL")
         for pragma in (
             f"synchronous={'FULL' if durable else 'NORMAL'}",

@@ -34,7 +34,7 @@ def migrate(home: Home, server: str = "") -> None:
 
 def migrate_files(paths: dict[str, Path]) -> None:
     """Like `migrate` for given files (by store name), without the lock."""
-    engines = {store: open_engine(path) for store, path in paths.items()}
+    engines = {store: open_engine(path, shrinks=store in schema.SHRINKING) for store, path in paths.items()}
     try:
         older: dict[str, Engine] = {}
         versions = {}

@@ -15,6 +15,8 @@ METRICS = MetaData()
 MIRROR = MetaData()
 STORES = {"events": EVENTS, "inbox": INBOX, "metrics": METRICS, "mirror": MIRROR}
 
+SHRINKING = frozenset(("metrics",))  # much is removed from them
+
 VERSION_TABLE = "alembic_version"
 
 # SQLite makes only the exact type INTEGER an alias of the row id; BIGINT would be a second index.
