@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster import disks
 from trainmaster.configuration import RetentionSettings
 from trainmaster.control.act import Actor
 from trainmaster.control.workers import Inline
@@ -28,6 +27,7 @@ from trainmaster.server import disk, retention
 from trainmaster.server.retention import DAY_S, Retention
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.testing.store_contract import some_attempt, some_job
+from trainmaster.wire import disks
 
 CHECKPOINT = Checkpoint("0001-1", 1, 1, (Part(0, "d", 1, 5),))
 

@@ -15,6 +15,7 @@ from trainmaster.agent.globs import Glob
 from trainmaster.agent.restore import Restored, restore
 from trainmaster.agent.sdkparts import SdkParts
 from trainmaster.agent.unstored import Unstored
+from trainmaster.wire import disks
 from trainmaster.wire.launch import Launch
 
 
@@ -175,6 +176,53 @@ def test_an_sdk_checkpoint_waits_for_room_alone(tmp_path: Path, monkeypatch: pyt
         assert parts.written(0, 1, written(tmp_path, 1), "one") == []
     assert [one["id"] for one in parts.retry()] == ["0001-s1"]
     assert [text[:45] for text in texts] == ["checkpoint of step 1 is not in the store: [Er", ""]
+
+
+def nested(root: Path, depth: int) -> Path:
+    """A directory so deep that nothing which calls itself for each level comes to its end."""
+    os.makedirs(root)
+    directory = os.open(root, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=directory)
+        below = os.open("d", os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    os.close(os.open("w.bin", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=directory))
+    os.close(directory)
+    return root
+
+
+def test_a_directory_nested_too_deep_is_told_and_keeps_no_other_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deeper than Python's recursion, and than a path may be long. A program can make both; it harms its own checkpoint alone."""
+    monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
+    made, told = collector(launch(tmp_path, checkpoint_path="**/out-*"))
+    places = [nested(tmp_path / "work" / name, depth) for name, depth in (("out-1", 1100), ("out-2", 2500), ("deep", 2500))]
+    try:
+        write(tmp_path / "work" / "out-3" / "w.bin", "whole")
+        made.finished = True
+        assert look(made) == [("0001-00001", 3)]
+        made.tell_unfinished()
+        assert any("out-1 is not in the store" in text and "nested more than 500 directories deep" in text for text in told)
+        restore({**made._launch, "attempt": 2, "resume": []})
+        assert sorted(os.listdir(tmp_path / "work")) == ["deep"]
+    finally:
+        for place in (*places, tmp_path / "work.aside"):
+            disks.remove(place)
+
+
+def test_the_files_of_an_sdk_checkpoint_nested_too_deep_are_removed(tmp_path: Path) -> None:
+    lost: list[tuple[str, str]] = []
+    unstored_ones = Unstored(launch(tmp_path))
+    unstored_ones.lost = lambda name, why: lost.append((name, why))
+    parts = SdkParts(launch(tmp_path), lambda _: None, unstored_ones)
+    place = nested(tmp_path / "ck" / "one-1", 1100)
+    try:
+        assert parts.written(0, 1, str(place), "one") == []
+        assert "nested more than 500 directories deep" in lost[0][1]
+        assert [one["step"] for one in parts.written(0, 2, written(tmp_path, 2), "one")] == [2]
+        assert not place.exists()
+    finally:
+        disks.remove(place)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])

@@ -6,11 +6,11 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from trainmaster.agent.remote import Remote
+from trainmaster.wire import disks
 from trainmaster.wire.names import MANIFEST, blob_name, part_lock, part_stored, stored_name
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ def part(launch: Launch, point: ResumePoint, anew: bool) -> None:
         return
     temporary = f"{place}.{os.getpid()}.fetching"
     for old in (temporary, place):
-        shutil.rmtree(old, ignore_errors=True)
+        disks.discard(old)
     os.makedirs(temporary)
     try:
         _bring(launch, place, wanted, temporary)
@@ -68,7 +68,7 @@ def part(launch: Launch, point: ResumePoint, anew: bool) -> None:
             return  # another agent of this node has brought it meanwhile
         raise
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        disks.discard(temporary)
 
 
 def _place(launch: Launch, point: ResumePoint) -> str:

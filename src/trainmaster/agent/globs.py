@@ -1,7 +1,8 @@
 """Path globs as a spec writes them: `*`, `?` and `[…]` within a name, `**` over directories, `{step}` for digits.
 
 Rules: names that begin with a dot are matched only by a pattern that does; a wildcard never leads through a symbolic
-link to a directory (a literal name does), so that what is linked into a work directory is not taken for the job's own.
+link to a directory (a literal name does), so that what is linked into a work directory is not taken for the job's own;
+`**` leads no deeper than DEEPEST directories, and a directory that is deeper is refused as a whole.
 """
 
 import errno
@@ -15,6 +16,7 @@ from trainmaster.agent.wildcards import STEP, Component, is_wild
 TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".incomplete", "~")
 
 _NUMBER = r"\d+(?:\.\d+)?"
+DEEPEST = 500  # directories inside each other; a program may nest more than any call here survives
 _STEP_MAX = 10**15  # beyond it nothing counts steps
 
 Signature = Tuple[int, int, int, int]  # device, inode, bytes, time of modification in ns
@@ -107,7 +109,8 @@ class Glob:
                 continue
             if last:
                 found[os.path.join(shown, entry.name)] = None
-            if (not last or deep) and entry.is_dir(follow_symlinks=False):
+            deeper = shown.count("/") < DEEPEST and (not last or deep)
+            if deeper and entry.is_dir(follow_symlinks=False):
                 further.append((entry.path, os.path.join(shown, entry.name), index if deep else index + 1))
         return further
 
@@ -172,6 +175,8 @@ def files_below(root: str, path: str) -> Tuple[List[str], List[str]]:
     files: List[str] = []
     directories = [path]
     for place in directories:  # grows as it is walked
+        if place.count("/") > path.count("/") + DEEPEST:
+            raise OSError(errno.ENAMETOOLONG, f"it is nested more than {DEEPEST} directories deep", path)
         with os.scandir(os.path.join(root, place)) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
         for entry in entries:
@@ -196,7 +201,8 @@ def _is_bare(entry: "os.DirEntry[str]") -> bool:
     return entry.is_symlink() and not entry.is_file()
 
 
-_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP)  # gone, or not ours: nothing matches there
+# Gone, not ours, or what no path can name: nothing matches there.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def _entries(directory: str) -> Iterator["os.DirEntry[str]"]:

@@ -13,6 +13,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 from trainmaster.agent.found import leads_out
 from trainmaster.agent.globs import Glob, files_below, links_below, topmost
 from trainmaster.agent.stage import CHUNK_BYTES, has_holes, put
+from trainmaster.wire import disks
 from trainmaster.wire.launch import Launch, ResumePoint
 from trainmaster.wire.messages import FileEntry, Manifest
 from trainmaster.wire.names import MANIFEST, stored_name
@@ -156,7 +157,7 @@ def _as_directory(launch: Launch, part: _Part) -> Chosen:
     target = _beside(launch, "resume", part.point["id"])
     temporary = target + _TEMPORARY
     for old in (target, temporary):
-        shutil.rmtree(old, ignore_errors=True)  # ours: a copy made for an earlier start
+        disks.discard(old)  # ours: a copy made for an earlier start
     _fill(part, {file["path"]: os.path.join(temporary, file["path"]) for file in part.manifest["files"]})
     for directory in ["", *part.manifest["directories"]]:
         os.makedirs(os.path.join(temporary, directory), exist_ok=True)
@@ -239,7 +240,7 @@ def _temporary(target: str) -> str:
 
 def _remove(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
+        disks.discard(path)
     elif os.path.lexists(path):
         os.unlink(path)
 

@@ -6,13 +6,13 @@ directories are ours: once staged they are removed.
 
 import errno
 import os
-import shutil
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent import stage
 from trainmaster.agent.globs import files_below, links_below, signature
 from trainmaster.agent.unstored import Unstored
+from trainmaster.wire import disks
 from trainmaster.wire.launch import Launch
 from trainmaster.wire.names import printable
 
@@ -62,7 +62,7 @@ class SdkParts:
         """Every rank is past the steps before: what some rank of them never finished stays unfinished."""
         for key in [key for key in self._ranks if key[0] is not None and step is not None and key[0] < step]:
             self._unstored.lost(f"of step {key[0]}", self._missing(self._ranks.pop(key)))
-            shutil.rmtree(key[1], ignore_errors=True)
+            disks.discard(key[1])
 
     def tell_unfinished(self, now: bool = False) -> None:
         """Say so of the oldest that not every rank has written, if it takes long; `now`: nobody will write any more."""
@@ -111,7 +111,7 @@ class SdkParts:
         self._put_off.pop(0)
         for directory in (self._left, written.directory):
             if directory is not None and directory != left:
-                shutil.rmtree(directory, ignore_errors=True)
+                disks.discard(directory)
         self._left = left
 
     def _patiently(self, written: _Written) -> Dict[str, Any]:

@@ -9,12 +9,11 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from trainmaster.agent.globs import Signature, signature
-from trainmaster.wire import failpoint
+from trainmaster.agent.globs import Signature, files_below, signature
+from trainmaster.wire import disks, failpoint
 from trainmaster.wire.launch import Launch
 from trainmaster.wire.messages import FileEntry, Manifest
 from trainmaster.wire.names import MANIFEST, stored_name
@@ -79,7 +78,7 @@ def stage(launch: Launch, identifier: str, content: Content, check: Check) -> Di
     root = os.path.join(launch["checkpoint_store"], identifier)
     final = os.path.join(root, f"n{launch['node_index']}")
     part = f"{final}.part"
-    shutil.rmtree(part, ignore_errors=True)
+    disks.discard(part)
     make_directories(root)
     os.mkdir(part)
     try:
@@ -88,15 +87,15 @@ def stage(launch: Launch, identifier: str, content: Content, check: Check) -> Di
             raise Raced(identifier)
         data = _manifest(launch, identifier, content, files)
         _write_durably(os.path.join(part, MANIFEST), data)
-        for directory, _, _ in os.walk(part):
-            sync_directory(directory)
+        for directory in ("", *files_below(part, "")[1]):
+            sync_directory(os.path.join(part, directory))
         failpoint.passing("checkpoint.manifest.before")
         os.rename(part, final)
         failpoint.passing("checkpoint.manifest.after")
         for directory in (root, launch["checkpoint_store"], os.path.dirname(launch["checkpoint_store"])):
             sync_directory(directory)
     except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
+        disks.discard(part)
         if os.path.isdir(root) and not os.listdir(root):
             os.rmdir(root)
         raise
@@ -118,7 +117,7 @@ def clean(launch: Launch) -> List[str]:
     for name in names:
         part = os.path.join(store, name, f"n{launch['node_index']}.part")
         if os.path.isdir(part):
-            shutil.rmtree(part, ignore_errors=True)
+            disks.discard(part)
     return names
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import sys
 import threading
 from collections import deque
 
 from trainmaster.agent.remote import Absent, Remote, Stale
 from trainmaster.agent.sending import File, Sender
+from trainmaster.wire import disks
 from trainmaster.wire.names import MANIFEST, blob_name, part_lock, part_stored, printable, stored_name
 
 TYPE_CHECKING = False
@@ -145,7 +145,7 @@ class Uploader:
     def _discard(self, one: _Waiting) -> None:
         """What is not in the store is no checkpoint: its copy here goes too."""
         if one.kind == "staged":
-            shutil.rmtree(self._place(one.fields["id"]), ignore_errors=True)
+            disks.discard(self._place(one.fields["id"]))
 
     def _place(self, identifier: str) -> str:
         return os.path.join(self._launch["checkpoint_store"], identifier, f"n{self._launch['node_index']}")

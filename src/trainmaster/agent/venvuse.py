@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import time
 
 from trainmaster.agent.quick import read_json
 from trainmaster.agent.tree import descendants, send
+from trainmaster.wire import disks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,19 +94,12 @@ def discard(path: str) -> None:
     if os.path.lexists(path):
         gone = f"{path}.gone-{os.getpid()}-{time.monotonic_ns()}"
         os.rename(path, gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        disks.discard(gone)
 
 
 def size_bytes(path: str) -> int:
     """What an environment takes on the disk."""
-    total = 0
-    for directory, _, files in os.walk(path):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
-            except OSError:
-                continue
-    return total
+    return disks.size(path).bytes
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

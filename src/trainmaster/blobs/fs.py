@@ -19,10 +19,10 @@ from typing import Any, BinaryIO, cast
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
-from trainmaster import disks
 from trainmaster.blobs.names import PART, check_name
 from trainmaster.errors import DiskFullError, NotFoundError, StoreRefusedError, StoreUnavailableError
 from trainmaster.ports.blobs import Direct, Stored
+from trainmaster.wire import disks
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _serial = count()

@@ -82,9 +82,9 @@ class checkpoint:  # in small letters: read as a verb where it is used
             return
         if self._counts and self._ranks == "all":
             return  # other ranks still write into it; without this rank's word it never counts
-        import shutil  # noqa: PLC0415  # only where something is thrown away
+        from trainmaster.wire import disks  # noqa: PLC0415  # only where something is thrown away
 
-        shutil.rmtree(self._directory, ignore_errors=True)
+        disks.discard(self._directory)
 
     def _compare(self) -> None:
         """Say so, once, where reports without a step have counted to something else than the step of this checkpoint."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainmaster import disks
-from trainmaster.disks import Size
 from trainmaster.home import Home
+from trainmaster.wire import disks
+from trainmaster.wire.disks import Size
 
 LARGEST = 10  # jobs that are named
 _FILES = (".db", ".db-wal", ".db-shm", ".db-journal")

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainmaster import disks
 from trainmaster.home import Home
 from trainmaster.model.room import ATTEMPTS_KEPT, Kept
+from trainmaster.wire import disks
 
 _OUTPUT = ("rank*.log", "role-*.log", "rank*.sdk", "role-*.sdk")
 _NUMBER = re.compile(r"\d+")

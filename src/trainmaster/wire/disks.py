@@ -1,13 +1,19 @@
-"""How much room files take on a disk, and removing trees of them. Standard library only."""
+"""How much room files take on a disk, and removing trees of them, however deep a program has nested them."""
+
+from __future__ import annotations
 
 import contextlib
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import Any
 
 _BLOCK_BYTES = 512  # what `st_blocks` counts in, whatever the file system does
 
@@ -18,7 +24,7 @@ class Size(NamedTuple):
     files: int = 0
     bytes: int = 0
 
-    def plus(self, other: "Size") -> "Size":
+    def plus(self, other: Size) -> Size:
         """Both together."""
         return Size(self.files + other.files, self.bytes + other.bytes)
 
@@ -58,6 +64,12 @@ def remove(path: Path | str) -> int:
             _try(os.rmdir, directory)
     _try(os.rmdir, path)
     return found
+
+
+def discard(path: Path | str) -> None:
+    """Remove a file or a tree of ours. What cannot be removed stays: it is in nobody's way."""
+    with contextlib.suppress(OSError):
+        remove(path)
 
 
 def _try(action: Callable[[str], Any], path: str) -> Any:
