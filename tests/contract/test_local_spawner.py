@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from local_world import LocalWorld, with_spawner
 
 from trainmaster.agent.tree import children
-from trainmaster.engines.local import starting
+from trainmaster.engines.local import spawner, starting
 from trainmaster.errors import OperationError
+from trainmaster.home import Home
 from trainmaster.ports.engine import Phase
 from trainmaster.testing.engine_contract import Behaviour, await_over, await_running, eventually, phase, stop_until_over
 from trainmaster.wire import processes
@@ -85,6 +87,42 @@ def test_a_spawner_goes_with_its_socket(tmp_path: Path) -> None:
     eventually(made, lambda: processes.start_ticks(pid) is None, "it is gone")
     assert not made.home.socket("spawner").exists()
     made.close()
+
+
+def test_a_spawner_is_not_wanted_without_its_home_wherever_that_went(tmp_path: Path) -> None:
+    """One stayed for ever whose home was moved away, or removed beside a copy by hard links, if its socket lay elsewhere."""
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    home.lock("spawner").touch()
+    descriptor = os.open(home.lock("spawner"), os.O_RDWR)
+    try:
+        assert spawner._wanted(home, descriptor)
+        os.link(home.lock("spawner"), tmp_path / "copy")
+        home.root.rename(tmp_path / "moved")
+        assert not spawner._wanted(home, descriptor)
+        home.root.mkdir()
+        home.lock("spawner").touch()
+        assert not spawner._wanted(home, descriptor), "another home has its place"
+    finally:
+        os.close(descriptor)
+
+
+def test_a_spawner_that_does_not_answer_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each launch waited two seconds for a stopped one, and those of all nodes wait for each other."""
+    monkeypatch.setattr(starting, "_CONNECT_S", 0.2)
+    monkeypatch.setattr(starting.Starter, "_execute", lambda *_: None)
+    home = Home(tmp_path)
+    monkeypatch.setattr(starting, "start_spawner", lambda _: 0)
+    starter = starting.Starter(home)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stopped:
+        stopped.bind(str(home.socket("spawner")))
+        stopped.listen(16)
+        for _ in range(5):
+            starter.start(tmp_path)
+        stopped.settimeout(0.0)
+        stopped.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            stopped.accept()
 
 
 def test_an_agent_that_ends_leaves_no_zombie_and_one_that_runs_outlives_its_spawner(tmp_path: Path) -> None:

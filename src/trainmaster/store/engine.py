@@ -84,7 +84,7 @@ class Database:
             failpoint.passing(f"{point}.commit.after")
 
     def shrink(self, pages: int) -> bool:
-        """Give at most so many free pages back to the disk; whether there are more. Does nothing in a file without `shrinks`."""
+        """Give at most so many free pages back to the disk; whether there are more. Nothing of a file without `shrinks`."""
         with self.writing() as connection:
             free = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
             if connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() != _INCREMENTAL:

@@ -54,7 +54,7 @@ def main(root: str) -> int:
     gc.collect()
     gc.freeze()  # the collector leaves what is shared alone, so that the children do not copy it
     try:
-        while _wanted(lock) and _ours(path, inode):
+        while _wanted(home, lock) and _ours(path, inode):
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
@@ -82,9 +82,15 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _wanted(lock: int) -> bool:
-    """Whether the lock file still has its name, the home still being there included."""
-    return os.fstat(lock).st_nlink > 0
+def _wanted(home: Home, lock: int) -> bool:
+    """Whether the lock file still has its name: a home that was removed, moved or replaced needs no spawner."""
+    try:
+        there = os.stat(home.lock("spawner"))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # nobody can say
+        return True
+    return os.path.samestat(there, os.fstat(lock))
 
 
 def _ours(path: Path, inode: int) -> bool:

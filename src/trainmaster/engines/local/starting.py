@@ -20,6 +20,7 @@ from trainmaster.home import Home
 from trainmaster.wire import names, processes
 
 _CONNECT_S = 2.0
+_SILENT_S = 30.0  # in which one that is there and does not answer is not asked again
 _RETRY_S = 3.0  # between two tries to bring a spawner back
 _log = logging.getLogger(__name__)
 
@@ -50,17 +51,29 @@ class Starter:
         self._lock = threading.Lock()
         self._asked_s = -_RETRY_S
         self._zipapp_built = False
+        self._silent_until_s = 0.0
 
     def start(self, directory: Path) -> Identity | None:
         """Start the agent of `directory`; None when it had ended before it could be looked at.
 
         Raises: OperationError when no process can be started.
         """
-        answer = ask(self._home, {"directory": str(directory), "version": version()})
+        answer = self._fork(directory)
         if answer is not None and "pid" in answer:
             return _identity(int(answer["pid"]), answer.get("start_ticks"))
         self._revive()
         return self._execute(directory)
+
+    def _fork(self, directory: Path) -> dict[str, Any] | None:
+        """Ask the spawner, unless it let somebody wait in vain a moment ago: launches come one after the other."""
+        began_s = time.monotonic()
+        if began_s < self._silent_until_s:
+            return None
+        answer = ask(self._home, {"directory": str(directory), "version": version()})
+        if answer is None and time.monotonic() - began_s >= _CONNECT_S:
+            self._silent_until_s = time.monotonic() + _SILENT_S
+            _log.warning("the spawner does not answer; for %.0f s agents start by exec", _SILENT_S)
+        return answer
 
     def _execute(self, directory: Path) -> Identity | None:
         with self._lock:
