@@ -37,7 +37,8 @@ test: $(STAMPS)/dev $(STAMPS)/demo
 	$(BIN)/python -m pytest $(SPREAD) --durations 12
 
 nightly: $(STAMPS)/dev
-	TRAINMASTER_NIGHTLY=1 TRAINMASTER_HISTORIES=2000 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/sim tests/unit tests/e2e
+	TRAINMASTER_NIGHTLY=1 $(BIN)/python -m pytest $(SPREAD) tests/e2e
+	TRAINMASTER_NIGHTLY=1 TRAINMASTER_HISTORIES=2000 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/sim tests/unit
 
 test-extras: $(STAMPS)/extras
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/extras
