@@ -1,20 +1,17 @@
 """What the client asks about room on the disk: what takes it, and removing it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 Row = dict[str, Any]
 
 
-class RoomCalls:
-    """That part of the client."""
+class Room:
+    """`Client.room`, which asks through the client's own `get` and `post`."""
 
-    def _get(self, path: str, /, **query: Any) -> Row:
-        raise NotImplementedError
-
-    def _post(self, path: str, body: Mapping[str, Any]) -> Row:
-        raise NotImplementedError
+    def __init__(self, get: Callable[[str], Row], post: Callable[[str, Mapping[str, Any]], Row]) -> None:
+        self._get, self._post = get, post
 
     def storage(self, project: str | None = None) -> Row:
         """What the store holds, by project and kind."""
