@@ -10,7 +10,7 @@ from trainmaster.engines.simulated.scripts import Faults
 from trainmaster.home import Home
 from trainmaster.model.commands import SetNodeState
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Cause, State
+from trainmaster.model.job import Cause, Outcome, RankEnd, State
 from trainmaster.model.nodes import NodeState
 from trainmaster.model.spec import Resources
 from trainmaster.ports.engine import Observation, Phase
@@ -114,3 +114,50 @@ def test_a_word_about_one_node_ends_the_part_of_a_gang_that_was_there(server: Se
     for _ in range(5):
         server.tick()
     assert (server.job().state, server.job().restarts_infrastructure) == (State.QUEUED, 1)
+
+
+def test_what_ended_while_the_server_was_away_is_not_blamed_on_a_limit(server: Server) -> None:
+    """Killed after 4 s, with the server away for 30, a job with 20 s to run "reached its time limit" and was over."""
+    server.running(time_limit_s=20.0)
+    server.engine.says[KEY] = Observation(Phase.ENDED, Outcome((RankEnd(0, signal=9),), ran_s=4.0))
+    server.clock.time_s += 30.0
+    server.start()
+    server.tick()
+    (first, second) = server.events.attempts("train-1")
+    assert first.failure is not None
+    assert (first.failure.cause, first.ran_s, server.job().ran_s, second.number) == (Cause.KILLED, 4.0, 4.0, 2)
+
+
+def test_a_limit_that_passed_while_the_server_was_away_is_enforced_once_it_was_looked(server: Server) -> None:
+    server.running(time_limit_s=20.0)
+    server.clock.time_s += 30.0
+    server.start()
+    server.tick()
+    assert (server.job().state, server.job().reason) == (State.STOPPING, "reached its time limit of 20 s")
+
+
+def test_a_start_that_nobody_could_hear_of_is_not_too_slow(server: Server) -> None:
+    """A training that began just before the server went away was ended when it came back: it "did not start"."""
+    server.submit(start_limit_s=60.0)
+    server.tick()
+    server.clock.time_s += 3600.0
+    server.start()
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    server.tick()
+    server.tick(30.0)
+    assert server.job().state is State.STARTING
+    server.tell({**STARTED, "n": 1})
+    server.tick(60.0)
+    assert (server.job().state, len(server.events.attempts("train-1"))) == (State.RUNNING, 1)
+
+
+def test_a_start_that_is_too_slow_is_ended_by_a_server_that_comes_back_too(server: Server) -> None:
+    server.submit(start_limit_s=60.0)
+    server.tick()
+    server.clock.time_s += 3600.0
+    server.start()
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    server.tick(59.0)
+    assert server.job().state is State.STARTING
+    server.tick(2.0)
+    assert server.job().state is State.STOPPING

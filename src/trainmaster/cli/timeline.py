@@ -69,7 +69,8 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
     where = ", ".join(attempt.get("nodes") or ())
     took = f" for {words.duration(last_s - placed_s)}"
     if started_s is not None:
-        took = f", ran {words.duration(last_s - float(started_s))}"
+        ran_s = attempt.get("ran_s")
+        took = f", ran {words.duration(last_s - float(started_s) if ran_s is None else float(ran_s))}"
     head = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']}{took}" + (f" on {where}" if where else "")
     width = bar + _BESIDE
     return [fit(head, width), *(f"     {fit(line, width - 5)}" for line in told(attempt))]

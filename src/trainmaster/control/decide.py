@@ -1,12 +1,13 @@
 """Decisions into events: verdicts over ended attempts, limits that are reached, and the scheduler's plan."""
 
 from collections.abc import Sequence
+from math import inf
 from random import Random
 
 from trainmaster.control import charging
 from trainmaster.control.world import Batch
 from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroken, Promised, StopOrdered, Waited, Warned
-from trainmaster.model.job import Job, NodePhase, State, StopFor
+from trainmaster.model.job import Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.nodes import Node
 from trainmaster.recovery.verdict import judge
 from trainmaster.scheduling.cycle import Carry, cycle
@@ -15,6 +16,7 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
 from trainmaster.scheduling.words import given_up, length
 
+TELL_S = 60.0  # in which an agent that could not reach the server says that its ranks run
 MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # and then for whom
 
 
@@ -23,11 +25,24 @@ def settle(batch: Batch, rng: Random) -> None:
     for job_id in sorted(batch.jobs):
         job = batch.world.jobs[job_id]
         if job.state.live and job.attempt is not None and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes):
-            batch.record(job_id, AttemptEnded(job.attempt.number, judge(job, rng)))
+            batch.record(job_id, AttemptEnded(job.attempt.number, judge(job, rng), _ran_s(job.attempt)))
 
 
-def enforce_limits(batch: Batch) -> float | None:
-    """Stop what ran out of its time to run or to start; returns when the next one will, in seconds from now."""
+def _ran_s(attempt: Attempt) -> float | None:
+    """How long its ranks ran, as its agents measured it: the server may have been away at its start or its end.
+
+    None where no agent could tell.
+    """
+    told = [node.outcome.ran_s for node in attempt.nodes if node.outcome is not None and not node.outcome.lost]
+    return max(told, default=None)
+
+
+def enforce_limits(batch: Batch, looked: bool, since_s: float = -inf) -> float | None:
+    """Stop what ran out of its time to run or to start; returns when the next one will, in seconds from now.
+
+    Only where the engine was `looked` at: what seems to be over its limit may have ended before. 0: a look is wanted.
+    `since_s`: since when agents can be heard. What started while they could not is given time to say so.
+    """
     soonest: float | None = None
     for job_id in list(batch.world.held):
         job = batch.world.jobs[job_id]
@@ -35,10 +50,12 @@ def enforce_limits(batch: Batch) -> float | None:
         left_s = start_left_s(job, batch.now_s) if starting else time_left_s(job, batch.now_s)
         if left_s is None:
             continue
-        if left_s <= 0:
+        if starting:
+            left_s = max(left_s, since_s + TELL_S - batch.now_s)
+        if left_s <= 0 and looked:
             batch.record(job_id, _too_slow(job) if starting else _too_long(job))
         else:
-            soonest = left_s if soonest is None else min(soonest, left_s)
+            soonest = max(0.0, left_s if soonest is None else min(soonest, left_s))
     return soonest
 
 

@@ -63,13 +63,14 @@ class ControlLoop:
     steps: Steps | None = None  # how the machine's clock is set; None: it never is
     _next_beat_s: float = 0.0
     _next_inventory_s: float = 0.0
+    _loaded_s: float = 0.0
     _queue_changed: bool = True
     _looking: "Future[dict[AgentKey, Observation]] | None" = None
     _owed: bool = False  # effects that state calls for are to be repeated once the engine was asked
 
     def load(self) -> None:
         """Start-up, by the same path after a crash: live projections only, then observe. Cost knows no history."""
-        self.world = World.of(self.events.load_live())
+        self.world, self._loaded_s = World.of(self.events.load_live()), self.clock.now_s()
         known = set(self._live_keys())
         for key, seen in self.actor.engine.observe(None).items():
             if key not in known and seen.phase in (Phase.RUNNING, Phase.LOST) and self._is_over(key):
@@ -118,6 +119,7 @@ class ControlLoop:
             self.steps.follow(by_s)
             stepping.tell(by_s)
             self._next_beat_s = self._next_inventory_s = 0.0
+            self._loaded_s += by_s
         self.world, self.carry, self._queue_changed = World.of(self.events.load_live()), Carry(), True
 
     def tick(self, now_s: float) -> float:
@@ -136,8 +138,10 @@ class ControlLoop:
             self.world.inbox_cursor = row.seq
         self._take_results(batch)
         repeated = self._take_seen(batch, seen) if len(rows) < DRAIN else []
-        limit_s = decide.enforce_limits(batch)
         decide.settle(batch, self.rng)
+        limit_s = decide.enforce_limits(batch, seen is not None, self._loaded_s)
+        if limit_s == 0.0:
+            self.probe, limit_s = True, None
         decide.clear_windows(batch)
         self._plan(batch)
         if not self._commit(batch, cursor):

@@ -246,16 +246,19 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     """The verdict, as recorded, decides where the job goes. Checkpoints that lack parts will never have them."""
     assert isinstance(event, AttemptEnded)
     verdict = event.verdict
-    attempt = replace(live_attempt(job), ended_s=now_s, verdict=verdict, failure=verdict.failure)
+    attempt = live_attempt(job)
+    elapsed_s = now_s - attempt.started_s if attempt.started_s is not None else 0.0
+    ran_s = elapsed_s if event.ran_s is None else event.ran_s
+    attempt = replace(attempt, ended_s=now_s, ran_s=ran_s, verdict=verdict, failure=verdict.failure)
     steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
     newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
     deletes = tuple(DeleteCheckpoint(job.id, c.id) for c in job.staged)
     doubted = {id for n in attempt.nodes if n.outcome is not None for id in n.outcome.doubted}
     checkpoints = tuple(replace(c, doubts=c.doubts + 1) if c.id in doubted else c for c in job.checkpoints)
-    ran_s = job.ran_s + (now_s - attempt.started_s if attempt.started_s is not None else 0.0)
     job = replace(
-        job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, stop_grace_s=None, ran_s=ran_s,
-        failure=verdict.failure, checkpoints=checkpoints, staged=(), deleting=(*job.deleting, *(c.id for c in job.staged)),
+        job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, stop_grace_s=None,
+        ran_s=job.ran_s + ran_s, failure=verdict.failure,
+        checkpoints=checkpoints, staged=(), deleting=(*job.deleting, *(c.id for c in job.staged)),
     )  # fmt: skip
     if verdict.state.ended:
         return replace(job, ended_s=now_s), deletes

@@ -284,6 +284,7 @@ class AttemptEnded:
 
     attempt: int
     verdict: Verdict
+    ran_s: float | None = None  # how long its ranks ran, by its agents' clocks; None: until now, as far as anybody knows
 
 
 @dataclass(frozen=True, slots=True)

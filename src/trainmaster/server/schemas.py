@@ -155,6 +155,7 @@ class AttemptView(BaseModel):
     placed_s: float
     started_s: float | None
     ended_s: float | None
+    ran_s: float | None = Field(description="how long its ranks ran; null: it lives, or is of an earlier version")
     resumed_from_step: int | None
     nodes: list[str]
     devices: list[list[int]]

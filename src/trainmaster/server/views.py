@@ -198,6 +198,7 @@ def attempt_view(job: Job, attempt: Attempt) -> View:
         "placed_s": attempt.placed_s,
         "started_s": attempt.started_s,
         "ended_s": attempt.ended_s,
+        "ran_s": attempt.ran_s,
         "resumed_from_step": attempt.resumed_from_step,
         "nodes": _node_names(attempt),
         "devices": [list(share.devices) for share in attempt.allocation.shares],

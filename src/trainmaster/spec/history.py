@@ -94,14 +94,20 @@ def row(job: Job, attempts: Sequence[Attempt]) -> Row:
     }
 
 
+def _ran_s(attempt: Attempt) -> float:
+    """How long its ranks ran; attempts of earlier versions know no more than when they were seen to start and to end."""
+    if attempt.ran_s is not None or attempt.started_s is None or attempt.ended_s is None:
+        return attempt.ran_s or 0.0
+    return attempt.ended_s - attempt.started_s
+
+
 def _attempt(job: Job, attempts: Sequence[Attempt], at: int) -> Row:
     attempt, failure = attempts[at], attempts[at].failure
-    over = attempt.started_s is not None and attempt.ended_s is not None
     steps = [_step(one) for one in attempts[: at + 1]]
     kept = any(checkpoint.attempt == attempt.number for checkpoint in job.checkpoints)
     paid = attempt.verdict is not None and attempt.verdict.ledger is Ledger.PROGRAM  # given only to one that got further
     return {
-        "ran_s": attempt.ended_s - attempt.started_s if over else 0.0,  # type: ignore[operator]
+        "ran_s": _ran_s(attempt),
         "cause": None if failure is None else failure.cause.value,
         "exit_code": None if failure is None else failure.exit_code,
         "signal": None if failure is None else failure.signal,
