@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from agents import Agent, agent, gone
 from waiting import deadline
 
+from trainmaster.agent.starting import Start
+from trainmaster.agent.wake import Wake
 from trainmaster.wire.processes import own_identity, start_ticks
 
 IGNORES_TERM = "trap '' TERM; echo ready; while true; do sleep 0.1; done"
@@ -98,6 +101,25 @@ def test_a_missing_program_is_said(tmp_path: Path, command: list[str], words: st
 def test_a_missing_cgroup_is_said(tmp_path: Path) -> None:
     with agent(tmp_path, "true", cgroup=str(tmp_path / "none")) as it:
         assert it.ended()["machine_error"].startswith(f"could not enter the memory limit's cgroup {tmp_path}/none")
+
+
+def test_a_rank_that_hangs_before_its_command_is_told_and_can_be_stopped(tmp_path: Path) -> None:
+    """A file system that does not answer, a cgroup that is frozen: nobody said what the start waited for, nor could end it."""
+    os.mkfifo(tmp_path / "cgroup.procs")  # whoever would enter waits for ever
+    with agent(tmp_path, "echo never", contained=[str(tmp_path)]) as it:
+        deadline(lambda: (tmp_path / "rank0.log").exists(), "the rank's start")
+        it.stop(1.0)
+        record = it.ended()
+        assert (record["ranks"], record["machine_error"], it.log()) == ([], None, "")
+    (tmp_path / "other").mkdir()
+    start = Start(str(tmp_path / "other"), it.launch, Wake())
+    start.ranks_began_s = time.monotonic() - 60.0
+    start.wait_for("rank 1")
+    start.wait_for("rank 1")
+    outbox = start.talk().outbox
+    assert [report["doing"] for report in outbox.batch()[0]] == [
+        f"rank 1 could not begin its command yet: the command's file, the work directory {tmp_path}/work or its cgroup does not answer"
+    ]
 
 
 def test_a_killed_rank_ends_the_others_at_once(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from trainmaster.control.observe import take
 from trainmaster.control.world import Batch, World
 from trainmaster.model.commands import SubmitJob
-from trainmaster.model.job import Attempt, Cause, Failure, NodeRun, Outcome
+from trainmaster.model.job import Attempt, Cause, Failure, NodePhase, NodeRun, Outcome
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.ports.store import InboxRow
@@ -96,6 +96,13 @@ def test_a_start_that_takes_long_says_since_when_what_and_how_long_it_may(reason
     """R16: `tm why` said the same after a second and after an hour."""
     starting = replace(job(), attempt=replace(attempt(1, None), placed_s=1000.0))
     assert starting_text(starting, reason, 1000.0 + since_s) == told
+
+
+def test_a_gang_that_starts_says_which_nodes_have_not_begun() -> None:
+    begun = NodeRun(phase=NodePhase.RUNNING)
+    starting = replace(job(), attempt=replace(attempt(1, None), placed_s=1000.0, nodes=(begun, NodeRun(), begun)))
+    told = "starting since 45 s: 2 of 3 nodes have begun, not yet n1; its limit for this is 30 min"
+    assert starting_text(starting, "starting", 1045.0) == told
 
 
 def test_a_submit_that_waits_is_shown_as_the_job_it_becomes() -> None:

@@ -17,6 +17,7 @@ from trainmaster.agent.orders import Orders
 from trainmaster.agent.output import RankOutput
 from trainmaster.agent.progress import Progress, RoleProgress
 from trainmaster.agent.remains import Remains, described
+from trainmaster.agent.standstill import Standstill
 from trainmaster.agent.stopping import Stopping
 from trainmaster.agent.system import FIRST_S, System
 from trainmaster.wire import names
@@ -68,6 +69,7 @@ class Attempt:
         self._door = start.door
         first = self._ranks[0].number if self._ranks else 0
         self._system = System(self._outbox, self._usage, self._devices, first)
+        self._standstill = Standstill(self._outbox, self._outputs, lambda: usage.busy(self._devices.read()))
         self._surroundings = Surroundings(self._launch) if self._ranks else None
         self._stopping = Stopping(self._launch.get("contained", ()))
         self._execs: Optional[Execs] = None  # what people run beside the ranks; made for the first
@@ -300,6 +302,7 @@ class Attempt:
         sizes = {heads[index]: size for index, size in enumerate(self._usage.sample(trees))}
         for rank in [*self._ranks, *self._roles]:
             rank.peak_memory_bytes = max(rank.peak_memory_bytes, sizes.get(rank.pid, 0) if rank.running else 0)
+        self._standstill.look(now_s, self._usage.cpu_s)
         if self._usage.over and not self._end.over_memory:
             self._end.over_memory = True
             self._stop(now_s, 0.0)

@@ -16,7 +16,7 @@ from trainmaster.wire.processes import own_identity
 
 _LATER = (
     "attempt collect execio execs environment formats found gang gathering globs installed keep machine orders outcome output "
-    "parse points progress putback renames sdkparts spool stage stopping sync system usage wholeness"
+    "parse points progress putback renames sdkparts spool stage standstill stopping sync system usage wholeness"
 )
 
 

@@ -233,6 +233,11 @@ class RankOutput:
         """The SDK file's name, and the bytes of it that were taken: whole lines."""
         return os.path.basename(self.rank.sdk_path), self._sdk.offset - len(self._sdk_rest)
 
+    @property
+    def heard(self) -> tuple[int, int]:
+        """Another value whenever something new was read."""
+        return self._log.offset + self.dropped_bytes, self._sdk.offset
+
     def last_lines(self) -> list[str]:
         """The last lines it printed."""
         return self._lines.last()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from trainmaster.agent import spawn
 from trainmaster.agent.spawn import Child, LaunchError, MachineError
+from trainmaster.agent.wake import Stopped
 from trainmaster.wire import names
 
 TYPE_CHECKING = False
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Optional
 
     from trainmaster.agent.restore import Restored
+    from trainmaster.agent.starting import Start
     from trainmaster.wire.launch import Launch
 
 _SHELL_VARIABLE = ("$" + names.ENV_RESUME_ARGUMENTS, "${" + names.ENV_RESUME_ARGUMENTS + "}")
@@ -34,15 +37,14 @@ class Rank(Child):
         self.error_path = os.path.join(directory, names.torch_error(number)) if role is None else ""
 
 
-def start_all(
-    launch: Launch, directory: str, restored: Optional[Restored], meeting: tuple[str, int], first: dict[str, str]
-) -> list[Rank]:
+def start_all(start: Start, meeting: tuple[str, int], first: dict[str, str]) -> list[Rank]:
     """Start every rank of this node and the roles of node 0, or nothing. Returns once all have become their program.
 
     `first`: variables of rank 0 alone.
 
-    Raises: LaunchError; MachineError where the machine could not.
+    Raises: LaunchError; MachineError where the machine could not; wake.Stopped.
     """
+    launch, directory = start.launch, start.directory
     children: list[Rank] = []
     waiting: list[tuple[Rank, int]] = []
     failure: Optional[LaunchError] = None
@@ -50,7 +52,7 @@ def start_all(
         os.makedirs(launch["work"], exist_ok=True)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         highest = spawn.highest_descriptor()
-        for child in _children(launch, directory, restored, meeting):
+        for child in _children(launch, directory, start.restored, meeting):
             if child.number == 0:
                 child.environment.update(first)
             os.close(os.open(child.sdk_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -62,7 +64,11 @@ def start_all(
     except OSError as error:
         failure = MachineError(f"could not start a rank: {error}; free what is exhausted (disk, processes, memory)")
     for child, pipe in waiting:
-        told = spawn.answer(pipe)
+        try:
+            told = spawn.answer(pipe, partial(start.wait_for, child.label))
+        except Stopped:
+            spawn.undo(children, launch)
+            raise
         if told and failure is None:
             text = ("" if child.role is None else f"{child.label}: ") + spawn.explain(told, child, launch)
             failure = MachineError(text) if spawn.by_machine(told) else LaunchError(text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import time
 
 from trainmaster.agent import kernel
@@ -14,7 +15,7 @@ from trainmaster.agent import kernel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import NoReturn, Optional, Sequence
+    from typing import Callable, NoReturn, Optional, Sequence
 
     from trainmaster.wire.launch import Launch
 else:
@@ -104,9 +105,11 @@ def start(child: Child, launch: Launch, streams: tuple[int, int, int], highest: 
     return reader
 
 
-def answer(pipe: int) -> str:
-    """What `start`'s pipe says; empty when the program runs."""
+def answer(pipe: int, slow: Optional[Callable[[], None]] = None) -> str:
+    """What `start`'s pipe says; empty when the program runs. `slow` is called each second until then, and may raise."""
     with open(pipe, "rb") as file:
+        while slow is not None and not select.select([file], [], [], 1.0)[0]:
+            slow()
         return file.read().decode(errors="replace")
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 
+_SLOW_S = 5.0  # that a rank may take to become its program before somebody is told
+
+
 class Start:
     """One agent's start. Afterwards `ranks` run, or `error` or `machine_error` says why not, or none of these: it was stopped.
 
@@ -46,6 +49,7 @@ class Start:
         self.error: Optional[str] = None  # the program or the spec cannot be started
         self.machine_error: Optional[str] = None  # this machine could not start it
         self.error_lines: list[str] = []  # what a program said of it
+        self._slow: set[str] = set()  # who was told of because it could not begin
         self._claim: Optional[meeting.Claim] = None
         self._venv: Optional[venvs.Venv] = None
 
@@ -72,7 +76,7 @@ class Start:
             self._flags()
             self.ranks_began_s = time.monotonic()
             first = self._door_variables()
-            started = ranks.start_all(self.launch, self.directory, self.restored, self.meeting, first)
+            started = ranks.start_all(self, self.meeting, first)
             self.ranks = [rank for rank in started if rank.role is None]
             self.roles = [rank for rank in started if rank.role is not None]
         except Stopped:
@@ -152,6 +156,15 @@ class Start:
         self._check_stopped()
         if self.sync is not None and any(order.get("order") == "stop" for order in list(self.sync.orders)):
             raise Stopped
+
+    def wait_for(self, label: str) -> None:
+        """A child has not become its program yet; after a while that is told. Raises: wake.Stopped."""
+        self._check_everything()
+        assert self.ranks_began_s is not None
+        if time.monotonic() > self.ranks_began_s + _SLOW_S and label not in self._slow:
+            self._slow.add(label)
+            where = f"the command's file, the work directory {self.launch['work']} or its cgroup does not answer"
+            self._tell_preparing(f"{label} could not begin its command yet: {where}")
 
     def release(self) -> None:
         """Give the port back, and the environment."""

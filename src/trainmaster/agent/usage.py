@@ -101,6 +101,11 @@ class _Utilization(ctypes.Structure):
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
 
 
+def busy(devices: list[dict[str, Any]]) -> bool:
+    """Whether one of them works, as `Devices.read` tells of them."""
+    return any(device.get("utilization_percent") for device in devices)
+
+
 class Devices:
     """The node's NVIDIA devices, looked for at the first question."""
 

@@ -9,7 +9,7 @@ from trainmaster.lifecycle.effects import grace_s
 from trainmaster.model import credentials
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
-from trainmaster.model.job import Action, Attempt, Job, State, StopFor
+from trainmaster.model.job import Action, Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeShare
 from trainmaster.model.room import Kept
@@ -40,6 +40,7 @@ _TELLING = {  # a failure's last line, and what to do about it; `python` is the 
     ),
 }
 _SOON_S = 30.0  # a start that takes longer says for how long it has
+_NODES_SHOWN = 8  # of those that have not begun
 _AFTER = {Action.RESTART: "restarted", Action.REQUEUE: "requeued"}
 
 
@@ -271,9 +272,20 @@ def starting_text(job: Job, reason: str, now_s: float) -> str:
     since_s = now_s - job.attempt.placed_s if job.attempt is not None else 0.0
     if since_s < _SOON_S:
         return reason
-    doing = "" if reason == "starting" else f": {reason}"
+    doing = _not_begun(job) if reason == "starting" else f": {reason}"
     whole_s = since_s - since_s % (60.0 if since_s >= 60.0 else 1.0)
     return f"starting since {length(whole_s)}{doing}; its limit for this is {length(job.spec.start_limit_s)}"
+
+
+def _not_begun(job: Job) -> str:
+    """Of a gang of which some nodes' ranks run: for which it waits."""
+    nodes = job.attempt.nodes if job.attempt is not None else ()
+    late = [f"n{index}" for index, node in enumerate(nodes) if node.phase is NodePhase.LAUNCHING]
+    if not late or len(late) == len(nodes):
+        return ""
+    return f": {len(nodes) - len(late)} of {len(nodes)} nodes have begun, not yet {', '.join(late[:_NODES_SHOWN])}" + (
+        "" if len(late) <= _NODES_SHOWN else ", …"
+    )
 
 
 def removed(job: Job) -> list[str]:
