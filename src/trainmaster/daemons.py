@@ -170,16 +170,17 @@ def revive(home: Home, which: str) -> bool:
 
 
 def stop(home: Home) -> StopReport:
-    """End the server's processes, the spawner included; jobs go on. Harmless where none runs.
+    """End the server's processes, the spawner included; jobs go on. Harmless where none runs, and needs no room on the disk.
 
     Raises: OperationError when another start or stop does not finish.
     """
     if not home.root.is_dir():
         return StopReport()
     with hold(home, "up"):
-        (home.root / "stopping").touch()  # nobody revives from here on
         living = _living(home, (*PROCESSES, *BESIDE))
-        home.server_json.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a disk that takes nothing: the lock alone keeps all from being brought back
+            home.server_json.unlink(missing_ok=True)  # first: it makes room for another file, where there is none
+            (home.root / "stopping").touch()  # nobody revives from here on
         killed = end(living)
         spawner = stop_spawner(home)
     return StopReport((*living, *spawner), killed)

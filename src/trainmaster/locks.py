@@ -5,6 +5,7 @@ process of the server itself, which others bring back, it is ended. Linux; elsew
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -44,7 +45,7 @@ def _taken(path: Path, stack: contextlib.ExitStack) -> Callable[[], bool]:
     """Whether the lock could be had, asked again and again; `stack` lets go of it."""
 
     def take() -> bool:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open(path)
         if _flock(descriptor) and os.fstat(descriptor).st_ino == inode(path):  # else a file that was set aside meanwhile
             stack.callback(os.close, descriptor)
             return True
@@ -52,6 +53,16 @@ def _taken(path: Path, stack: contextlib.ExitStack) -> Callable[[], bool]:
         return False
 
     return take
+
+
+def _open(path: Path) -> int:
+    """The lock file, made where it is not there. One on a disk that takes nothing can be held all the same. Raises: OSError."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT):
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _set_strangers_aside(path: Path) -> None:

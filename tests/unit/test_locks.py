@@ -1,5 +1,6 @@
 """Who holds a lock is found, however busy the kernel's list is; a home is its owner's alone; a replaced one is noticed."""
 
+import contextlib
 import os
 import stat
 import subprocess
@@ -105,3 +106,36 @@ def test_a_home_that_is_moved_is_noticed_and_one_that_cannot_be_looked_at_is_not
             assert not locks.is_another(path, held)
         path.parent.rename(tmp_path / "moved")
         assert locks.is_another(path, held)
+
+
+_API = "import fcntl, os, sys, time; fcntl.flock(os.open(sys.argv[2], os.O_RDONLY), fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize("kind", ["no more files", "read-only"])
+def test_a_server_is_stopped_though_nothing_can_be_written(tmp_path: Path, kind: str) -> None:
+    """`tm down` failed where no file could be made: it began with making one."""
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=20", "none", home.root], capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        home.logs.mkdir()
+        for path in (home.lock("up"), home.lock("api"), home.server_json):
+            path.touch()
+        words = [sys.executable, "-c", _API, "trainmaster.server", str(home.lock("api")), str(home.root)]
+        api = subprocess.Popen(words, stdout=subprocess.PIPE)
+        assert api.stdout is not None
+        assert api.stdout.readline() == b"held\n"
+        if kind == "read-only":
+            subprocess.run(["mount", "-o", "remount,ro", home.root], check=True)
+        else:
+            with contextlib.suppress(OSError):
+                for n in range(100):
+                    (home.root / f"ballast{n}").touch()
+            with pytest.raises(OSError, match="No space"):
+                (home.root / "more").touch()
+        threading.Thread(target=api.wait, daemon=True).start()  # it is our child here: nobody else reaps it
+        assert daemons.stop(home) == daemons.StopReport(("api",))
+        assert api.wait(5.0) < 0
+    finally:
+        subprocess.run(["umount", "-l", home.root], check=True)

@@ -10,7 +10,7 @@ from trainmaster.cli.foreground import listen, stay
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
 from trainmaster.client.settings import configured, is_loopback
-from trainmaster.errors import UsageError
+from trainmaster.errors import TrainmasterError, UsageError
 from trainmaster.home import Home
 
 _LIVE = ("starting", "running", "stopping")
@@ -104,15 +104,25 @@ def down(session: Session, cancelling: bool) -> None:
     running = presence.running(home) is not None
     left: list[Row] = []
     if running or (cancelling and home.events_db.exists()):
-        client = session.client()
-        if cancelling:
-            _end_all(client, session)
-        left = client.jobs(all=1, state=_LIVE)
-        client.close()
+        left = _running_jobs(session, cancelling)
     report = daemons.stop(home)
     _tell(session, left, report)
     if not report.stopped:
         out.note("no server was running")
+
+
+def _running_jobs(session: Session, cancelling: bool) -> list[Row]:
+    """Those that go on without the server; all of them are ended before if asked for."""
+    try:
+        with session.client() as client:
+            if cancelling:
+                _end_all(client, session)
+            return client.jobs(all=1, state=_LIVE)
+    except TrainmasterError as error:
+        if cancelling:
+            raise
+        session.out.note(f"which jobs run on is not known: {error.message}")
+        return []
 
 
 def _tell(session: Session, left: list[Row], report: daemons.StopReport) -> None:
