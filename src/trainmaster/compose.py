@@ -1,5 +1,6 @@
 """The only module that names every adapter: which stores, which engine, which policy make up a server."""
 
+import errno
 import fcntl
 import hashlib
 import hmac
@@ -7,6 +8,8 @@ import logging
 import os
 import secrets
 import signal
+import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -147,6 +150,30 @@ def hold_alone(home: Home, which: str) -> TextIO:
         time.sleep(0.01)
 
 
+def hold_server(home: Home) -> socket.socket | None:
+    """A name of this machine that one control process of a server holds: neither a restored backup nor a copy runs the same
+    jobs beside it. It goes with the process. None where there are no such names; processes of other network namespaces
+    (containers) have names of their own. Raises: ConflictError when another home of the same server has it, OperationError.
+    """
+    if sys.platform != "linux":
+        return None
+    name, deadline_s = f"\0trainmaster.{os.getuid()}.{server_id(home)}", time.monotonic() + _LOCK_S
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    while True:
+        try:
+            held.bind(name)
+            return held
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                held.close()
+                raise OperationError(f"no name of this machine can be had: {error}") from error
+            if time.monotonic() > deadline_s:
+                held.close()
+                what = f"another server runs on this machine; that, or {home.root}, is a copy or a restored backup of the other"
+                raise ConflictError(what, "both would run the same jobs: stop the other one for good (tm down)") from error
+        time.sleep(0.01)
+
+
 def guard_home(home: Home, which: str, lock: TextIO, databases: Sequence[Path] = ()) -> None:
     """End this process once its lock, or a database that it has open, is removed or replaced: what it took would be lost."""
     opened = {home.lock(which): os.fstat(lock.fileno()).st_ino, **{path: inode(path) for path in databases}}
@@ -178,6 +205,7 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     loop = build_control(home, waker)
+    held = hold_server(home)
     guard_home(home, "control", lock, (home.events_db, home.inbox_db))
     try:
         start_spawner(home)  # warm by the time the first job comes
@@ -188,6 +216,8 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     loop.tick(loop.clock.now_s())
     started()
     loop.run(waker, lambda: not ending)
+    if held is not None:
+        held.close()
     lock.close()
     return 0
 

@@ -13,7 +13,7 @@ import pytest
 from control_server import KEY, Server, staged
 
 from trainmaster import backup as copies
-from trainmaster import troubles
+from trainmaster import compose, troubles
 from trainmaster.engines.local.attempts import Attempts
 from trainmaster.engines.local.cgroups import Cgroups
 from trainmaster.engines.local.observing import Observer
@@ -93,6 +93,26 @@ def test_a_copy_of_a_running_server_is_brought_back_on_an_empty_machine(server: 
     job = again.job()
     assert job.attempt is not None
     assert (job.state, job.attempt.number, job.attempt.resume) == (State.STARTING, 2, ("0001-5",))
+
+
+def test_a_server_and_what_was_restored_of_it_do_not_run_side_by_side(server: Server, tmp_path: Path) -> None:
+    """Both launched the same jobs: the one was restored while the other was down, and a person was only warned."""
+    restored, another = Home(tmp_path / "restored"), Home(tmp_path / "another")
+    copies.backup(server.home, tmp_path / "copy", blobs=False)
+    copies.restore(restored, tmp_path / "copy")
+    migrate(another)
+    held = compose.hold_server(server.home)
+    assert held is not None
+    with pytest.raises(ConflictError, match="restored backup of the other") as refused:
+        compose.hold_server(restored)
+    assert "tm down" in refused.value.hint
+    beside = compose.hold_server(another)
+    assert beside is not None
+    held.close()
+    again = compose.hold_server(restored)
+    assert again is not None
+    for one in (beside, again):
+        one.close()
 
 
 def test_a_copy_holds_together_whatever_is_written_meanwhile(server: Server, tmp_path: Path) -> None:

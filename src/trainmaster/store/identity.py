@@ -183,7 +183,7 @@ def _refuse_copy(home: Home, id: str) -> None:
             return
     except OSError:
         return  # moved: it is not there any more
-    hint = f"remove the one that is not wanted; for a second server of its own: tm backup of {original.root}, tm restore here"
+    hint = f"remove the one that is not wanted; for one in its place: tm backup of {original.root}, tm restore here"
     raise OperationError(f"{home.root} is a copy of {original.root}, which is still there: both would run the same jobs", hint)
 
 
