@@ -216,8 +216,9 @@ def test_no_server_here_and_none_wanted() -> None:
     assert not os.path.exists(os.environ["TRAINMASTER_HOME"])
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:x", "http://[::1", "http://a..b", "http://\u202ex:1"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:x", "http://[::1", "http://a..b", "http://\u202ex:1", "http://a b"])
 def test_what_is_no_url_is_refused_in_words(url: str) -> None:
+    assert isinstance(Target(url, "token", "a test").warning, str)  # asked for before anything is sent
     with pytest.raises(UsageError, match="is no URL of a server"):
         Connection(url, "")
 

@@ -159,6 +159,8 @@ class Connection:
             self._secure, self._host = parts.scheme == "https", parts.hostname or "127.0.0.1"
             self._port = parts.port or (443 if self._secure else 80)
             self._host.encode("idna")
+            if any(character.isspace() for character in self._host):
+                raise ValueError("its host holds a blank")
             if not _is_plain(parts.path) or " " in parts.path:
                 raise ValueError("its path holds characters that must be written as %XX")
         except ValueError as error:  # UnicodeError is one

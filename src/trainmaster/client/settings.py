@@ -43,7 +43,10 @@ class Target(NamedTuple):
 
 def is_loopback(address: str) -> bool:
     """Whether HOST[:PORT][/PATH] is this machine itself; a name counts only where it can be no other machine's."""
-    host = (urlsplit(f"http://{address}").hostname or "").rstrip(".")
+    try:
+        host = (urlsplit(f"http://{address}").hostname or "").rstrip(".")
+    except ValueError:
+        return False  # no address at all
     octets = host.split(".")
     numeric = len(octets) == 4 and octets[0] == "127" and all(octet.isdecimal() for octet in octets)
     return numeric or host in ("localhost", "::1") or host.endswith(".localhost")
