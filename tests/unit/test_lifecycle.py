@@ -208,6 +208,16 @@ def test_a_checkpoint_found_corrupt_is_no_longer_good() -> None:
     assert ([c.id for c in job.good_checkpoints], job.attempt and job.attempt.resumed_from_step) == (["c1"], 1)
 
 
+def test_a_step_that_is_a_guess_is_told_as_one_though_its_checkpoint_is_gone() -> None:
+    """`tm show` said "resumed from step 270" of a step that was the last one printed before its file was written."""
+    ends = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
+    before = (staged("c1", 1), staged("c2", 2, approximate=True), *ends)
+    for restored, step, about in (("c1", 1, False), ("c2", 2, True), ("work:out/c-3", 3, False)):
+        job, _ = history(*running(*before, ev.NodeStarted(2, 0, restored=restored, step=step)))
+        assert job.attempt is not None
+        assert (job.attempt.resumed_from_step, job.attempt.resumed_about) == (step, about)
+
+
 def test_a_gang_never_runs_from_different_checkpoints() -> None:
     """Each node has a part of its own; of `c2` node 1 found its part corrupt and put the one before back."""
     second = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))

@@ -176,3 +176,13 @@ def test_numbers_as_a_person_reads_them() -> None:
 
 def test_what_a_program_printed_cannot_take_over_the_terminal() -> None:
     assert words.printable("loss\t\x1b[31m1\x07 学é\n") == "loss\t\\x1b[31m1\\x07 学é\n"
+
+
+def test_from_where_an_attempt_resumed() -> None:
+    def line(**more: object) -> str:
+        return timeline.resumed_line(attempt(2, "running", 1.0, **more))
+
+    assert line() == ""
+    assert line(resumed_from="0001-00002", resumed_from_step=20, resumed_about=False) == "resumed from step 20"
+    assert line(resumed_from="0001-00002", resumed_from_step=20, resumed_about=True) == "resumed from about step 20"
+    assert line(resumed_from="0001-00002") == "resumed from checkpoint 0001-00002, whose step is not known"

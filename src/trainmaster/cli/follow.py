@@ -8,6 +8,7 @@ from typing import Any
 from trainmaster.cli import progress, words
 from trainmaster.cli.session import Session
 from trainmaster.cli.stream import LogPrinter, voices
+from trainmaster.cli.timeline import resumed_line
 from trainmaster.client.api import ENDED, Row
 from trainmaster.client.filters import LogFilter
 from trainmaster.errors import JOB_FAILED_EXIT
@@ -119,7 +120,7 @@ class Follower:
                 lines.append(ended_line(attempt, self._told[number]))
             resumed = attempt["resumed_from_step"]
             if resumed is not None and resumed != self._told.get(number - 1, resumed):
-                lines.append(f"attempt {number} resumed from step {resumed}")
+                lines.append(f"attempt {number} {resumed_line(attempt)}")
                 self._told[number - 1] = resumed
         reason = str(self._job["reason"] or "") if self._job["state"] in ("queued", "held") else ""
         if reason and reason != self._reason:

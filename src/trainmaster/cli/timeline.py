@@ -76,12 +76,17 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
     return [fit(head, width), *(f"     {fit(line, width - 5)}" for line in told(attempt))]
 
 
+def resumed_line(attempt: Mapping[str, Any]) -> str:
+    """From where it resumed; empty where it began at the beginning."""
+    step, checkpoint = attempt.get("resumed_from_step"), attempt.get("resumed_from")
+    if step is not None:
+        return f"resumed from {'about ' if attempt.get('resumed_about') else ''}step {step}"
+    return f"resumed from checkpoint {checkpoint}, whose step is not known" if checkpoint else ""
+
+
 def told(attempt: Mapping[str, Any]) -> list[str]:
     """From where an attempt resumed, and why it ended, in one line each."""
-    lines = []
-    step = attempt.get("resumed_from_step")
-    if step is not None:
-        lines.append(f"resumed from step {step}")
+    lines = [resumed_line(attempt)] if resumed_line(attempt) else []
     if attempt.get("cause"):
         message = str(attempt.get("message") or "").strip()
         cause = str(attempt["cause"]).replace("_", " ")

@@ -163,7 +163,9 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     node = replace(node, phase=phase, reports=max(node.reports, event.report), restored=event.restored, environment=environment)
     attempt = with_node(attempt, event.node_index, node)
     if event.node_index == 0:
-        attempt = replace(attempt, restored=event.restored, resumed_from_step=event.step if event.restored else None)
+        step = event.step if event.restored else None
+        about = any(one.id == event.restored and one.approximate for one in job.checkpoints)
+        attempt = replace(attempt, restored=event.restored, resumed_from_step=step, resumed_about=about)
     job = found_bad(replace(job, attempt=attempt), event.bad)
     begun = {n.restored for n in attempt.nodes if n.phase is NodePhase.RUNNING or (n.outcome is not None and n.outcome.ranks)}
     if job.state is State.STARTING and len(begun) > 1:  # one found its part corrupt, another did not

@@ -198,6 +198,7 @@ class Attempt:
     master_port: int | None = None
     restored: str | None = None  # id of the checkpoint that was put back
     resumed_from_step: int | None = None
+    resumed_about: bool = False  # that step is the one printed last before its files were written
     failure: Failure | None = None
     verdict: Verdict | None = None
     rates: tuple[Rate, ...] = ()  # what it is charged

@@ -70,7 +70,8 @@ def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
     nodes = ", ".join(dict.fromkeys(share.node for share in attempt.allocation.shares))
     if attempt.started_s is not None:
         if attempt.restored is not None:
-            step = "a checkpoint" if attempt.resumed_from_step is None else f"step {attempt.resumed_from_step}"
+            about = "about " if attempt.resumed_about else ""
+            step = "a checkpoint" if attempt.resumed_from_step is None else f"{about}step {attempt.resumed_from_step}"
             yield _of(job, attempt.started_s, "resume", f"attempt {attempt.number} goes on from {step} on {nodes}")
         else:
             again = "begins" if attempt.number == 1 else "begins anew"

@@ -156,7 +156,9 @@ class AttemptView(BaseModel):
     started_s: float | None
     ended_s: float | None
     ran_s: float | None = Field(description="how long its ranks ran; null: it lives, or is of an earlier version")
+    resumed_from: str | None
     resumed_from_step: int | None
+    resumed_about: bool
     nodes: list[str]
     devices: list[list[int]]
     verdict: dict[str, Any] | None

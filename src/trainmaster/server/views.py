@@ -200,7 +200,9 @@ def attempt_view(job: Job, attempt: Attempt) -> View:
         "started_s": attempt.started_s,
         "ended_s": attempt.ended_s,
         "ran_s": attempt.ran_s,
+        "resumed_from": attempt.restored,
         "resumed_from_step": attempt.resumed_from_step,
+        "resumed_about": attempt.resumed_about,
         "nodes": _node_names(attempt),
         "devices": [list(share.devices) for share in attempt.allocation.shares],
         "verdict": (
