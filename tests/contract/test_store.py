@@ -23,6 +23,7 @@ from trainmaster.ports.store import MetricPoint, NewEvent, NewRow
 from trainmaster.reserve import Reserve
 from trainmaster.store import thinning
 from trainmaster.store.events import SqlEventStore
+from trainmaster.store.feed import SqlFeed
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics import SqlMetricStore
 from trainmaster.store.replay import verify_chain
@@ -256,4 +257,17 @@ def test_what_is_removed_of_the_metrics_is_given_back_in_steps(tmp_path: Path, m
     assert steps > 2
     assert pages() < full // 2
     assert metrics.series("digits-1", "loss") == [(1, 1.0)]
+    metrics.close()
+
+
+def test_no_number_of_a_point_is_given_out_twice_though_the_newest_were_removed(tmp_path: Path) -> None:
+    """A mirror goes on behind the number that it saw last: it passed over the points of the next job."""
+    metrics, feed = SqlMetricStore(tmp_path / "metrics.db"), SqlFeed(tmp_path / "metrics.db")
+    metrics.write([MetricPoint("gone-1", 1, 0, step, "loss", 1.0, 1.0) for step in range(10)], [])
+    seen = feed.last_seq()
+    metrics.thin("gone-1", 0)
+    assert (feed.last_seq(), feed.since(0, 100).points) == (seen, ())
+    metrics.write([MetricPoint("digits-1", 1, 0, None, "loss", 2.0, 1.0)], [])
+    assert [(point.job, point.value) for point in feed.since(seen, 100).points] == [("digits-1", 2.0)]
+    feed.close()
     metrics.close()

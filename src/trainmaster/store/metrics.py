@@ -22,7 +22,7 @@ from trainmaster.store.arrivals import Arrivals, Placed, forget
 from trainmaster.store.curve import read_best, read_curve
 from trainmaster.store.engine import Database, upsert
 from trainmaster.store.identity import set_aside
-from trainmaster.store.thinning import Thinner
+from trainmaster.store.thinning import Thinner, read_last_seq
 
 _PER_QUERY = 500
 _STEP_MAX = 2**63 - 1
@@ -260,12 +260,6 @@ def _write_points(connection: Connection, placed: list[Placed], ids: dict[Series
         _append_unstepped(connection, unstepped)
     if latest:
         connection.execute(_UPSERT_LATEST, [_latest_row(*newest) for newest in latest.values()])
-
-
-def read_last_seq(connection: Connection) -> int:
-    """The number of the point that arrived last; 0 before the first."""
-    newest = [connection.scalar(select(func.max(table.c.seq))) for table in (_point, _unstepped)]
-    return max(seq or 0 for seq in newest)
 
 
 def _supersedes(point: MetricPoint, other: MetricPoint) -> bool:

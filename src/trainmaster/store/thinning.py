@@ -1,14 +1,25 @@
 """Thinning the curves of jobs that are over, in steps of milliseconds: agents' points are written in between."""
 
-from sqlalchemy import Table, delete, select
+from sqlalchemy import Connection, Table, delete, func, select
 
 from trainmaster.store import schema
 from trainmaster.store.curve import read_best, read_curve
-from trainmaster.store.engine import Database
+from trainmaster.store.engine import Database, upsert
 
 _STEP = 2000  # points looked at in one transaction
 _PAGES = 500  # given back to the disk in one
 _series, _point, _unstepped = schema.series, schema.point, schema.unstepped
+_KEEP_SEQ = upsert(_unstepped, ["series", "n"])
+
+MARK = 0  # of no series: its one row keeps the number of the point that arrived last, though that was removed
+
+_MARK: dict[str, object] = {"series": MARK, "n": 0, "attempt": 0, "value": None, "time_s": 0.0}
+
+
+def read_last_seq(connection: Connection) -> int:
+    """The number of the point that arrived last, whether it is still there; 0 before the first."""
+    newest = [connection.scalar(select(func.max(table.c.seq))) for table in (_point, _unstepped)]
+    return max(seq or 0 for seq in newest)
 
 
 class Thinner:
@@ -45,11 +56,14 @@ class Thinner:
         removed, after = 0, None
         while True:
             with self._database.writing() as connection:
+                newest = read_last_seq(connection)
                 behind = [of_series] if after is None else [of_series, position > after]
                 rows = list(connection.scalars(select(position).where(*behind).order_by(position).limit(_STEP)))
                 doomed = [at for at in rows if at not in kept]
                 for start in range(0, len(doomed), 500):
                     connection.execute(delete(table).where(of_series, position.in_(doomed[start : start + 500])))
+                if read_last_seq(connection) < newest:
+                    connection.execute(_KEEP_SEQ, _MARK | {"seq": newest})
             removed += len(doomed)
             if len(rows) < _STEP:
                 return removed
