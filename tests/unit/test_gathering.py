@@ -69,6 +69,25 @@ def test_no_look_counts_once_a_rank_is_dead(tmp_path: Path) -> None:
     writer.wait()
 
 
+def test_what_another_node_writes_into_its_own_directory_is_told(tmp_path: Path) -> None:
+    """Shards of node 1 were missing in each checkpoint of a gang without a shared directory, and nobody knew."""
+    write(tmp_path / "work" / "model_1.txt", "put back")
+    start = Start(str(tmp_path), launch(tmp_path, nodes=2, node_index=1, checkpoint_path="model_*.txt"), Wake())
+    start.collector = Collector(start.launch)
+    start.collector.prime()
+    it = Gathering(start, Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))))
+    it.finish()
+    deadline(lambda: it.idle, "a look")
+    assert list(it.results) == []
+    write(tmp_path / "work" / "model_2.txt", "of node 1")
+    for _ in range(2):
+        it.finish()
+        deadline(lambda: it.idle, "a look")
+    ((kind, told),) = it.results
+    assert (kind, told["topic"]) == ("warned", "checkpoints of n1")
+    assert told["text"].startswith("its ranks wrote model_2.txt into the work directory of node 1 alone; only what node 0 has is kept")
+
+
 def test_looks_go_on_when_a_rank_of_several_is_done(tmp_path: Path) -> None:
     """One that exited 0 by itself has closed what it wrote; one that failed or was stopped may have left half a file."""
     for code, stopped, counts in ((0, False, True), (1, False, False), (0, True, False)):

@@ -76,6 +76,7 @@ class Collector:
         self._torn: Dict[str, State] = {}  # proven torn: whole only when something changes
         self._shape: Optional[Shape] = None
         self._complete = True  # whether what every rank of the gang has open is known
+        self._there: AbstractSet[str] = frozenset()  # `_elsewhere`, at the start
         self._unreadable: Set[str] = set()  # at this look
         self.finished = False  # every rank has ended well, and whatever they left by itself: nobody writes any more
         self._counter = 0
@@ -86,6 +87,7 @@ class Collector:
     def prime(self) -> None:
         """Take what is there now, after the restore and before the ranks start, for committed."""
         launch = self._launch
+        self._there = frozenset(self._elsewhere())
         if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
             return  # laid out without any
         unstored = left(launch)
@@ -106,6 +108,19 @@ class Collector:
             self._glob = Glob(self._launch["checkpoint_path"], self._launch["work"])
         self._unreadable.clear()
         return candidates(self._glob, self._unread)
+
+    def _elsewhere(self) -> List[str]:
+        """What matches in the work directory that a node but node 0 has for itself: nobody collects it."""
+        launch = self._launch
+        if launch["node_index"] == 0 or launch["in_place"] or not launch["checkpoint_path"]:
+            return []
+        from trainmaster.agent.globs import Glob  # noqa: PLC0415  # as in `_found`
+
+        return Glob(launch["checkpoint_path"], launch["work"]).expand()
+
+    def written_elsewhere(self) -> Optional[str]:
+        """One that this node's ranks wrote where only those of node 0 are collected; None where there is none."""
+        return next((path for path in self._elsewhere() if path not in self._there), None)
 
     def _unread(self, key: str, error: OSError) -> None:
         """It is not known what it is now: what was known of it stays."""

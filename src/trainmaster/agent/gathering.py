@@ -46,6 +46,7 @@ class Gathering:
         self._thread: Optional[threading.Thread] = None
         self._busy = 0
         self._said = ""
+        self._told_elsewhere = False
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
         self._uploader: Optional[Uploader] = None
@@ -129,11 +130,13 @@ class Gathering:
             # Learned of a dead writer it would say that what it left is closed, so finished.
             if self._writing and all(not rank.running or start_ticks(rank.pid) is not None for rank in self._ranks):
                 self._staged(self._collector.scan(self._progress.step_at, True, open_files | elsewhere, complete))
+            self._tell_elsewhere()
         elif what == "last":
             assert self._collector is not None
             self._collector.finished = work[0] and self._peers.ended_well
             self._staged(self._collector.scan(self._progress.step_at, False, *self._peers.open()))
             self._collector.tell_unfinished()
+            self._tell_elsewhere()
         elif what == "checkpoint":
             rank, message = work
             step = message.get("step")
@@ -159,6 +162,16 @@ class Gathering:
                 self.results.append(("warned", {"topic": "artifacts", "text": f"keeps its artifacts: {done} of {count}"}))
         if told:
             self.results.append(("warned", {"topic": "artifacts", "text": ""}))
+
+    def _tell_elsewhere(self) -> None:
+        """Say, once, that what this node's ranks write into a directory of their own is no part of a checkpoint."""
+        found = self._collector.written_elsewhere() if self._collector is not None and not self._told_elsewhere else None
+        if found is not None:
+            self._told_elsewhere = True
+            kept = f"its ranks wrote {printable(found)} into the work directory of node {self._launch['node_index']} alone"
+            advice = "sdk.checkpoint(ranks=\"all\") keeps a part of each node, --in-place lets all write into one directory"
+            words = f"{kept}; only what node 0 has is kept of a checkpoint: {advice}"
+            self.results.append(("warned", {"topic": f"checkpoints of n{self._launch['node_index']}", "text": words}))
 
     def _own_collector(self) -> Collector:
         """Made when a program without `checkpoint.path` uses the SDK."""
