@@ -33,7 +33,7 @@ from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.render import render
 from trainmaster.engines.local.settings import LocalSettings, Site
 from trainmaster.engines.local.starting import start_spawner
-from trainmaster.errors import ConflictError, OperationError, UsageError
+from trainmaster.errors import ConflictError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, open_regular, write_atomic
 from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
@@ -245,10 +245,20 @@ def _build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
     clock = SteadyClock(events.load_live().last_now_s, home.root / "clock.json", partial(stepping.is_recorded, events))
     inbox = SqlInbox(home.inbox_db, read_only=True)
     loop = ControlLoop(events, inbox, actor, clock, lambda: poke(api_socket), Random())
-    loop.steps = clock
+    loop.steps, loop.heard = clock, partial(last_heard, home)
     loop.room = RoomKeeper(kept, workers, str(home.root))
     loops.append(loop)
     return loop
+
+
+def last_heard(home: Home, key: AgentKey) -> float | None:
+    """When an agent last told how it is doing, in seconds since the epoch; None where it never did, or nobody can say."""
+    try:
+        with closing(SqlMetricStore(home.metrics_db, read_only=True)) as metrics:
+            return next((row.time_s for row in metrics.heartbeats(key.job) if row.key == str(key)), None)
+    except TrainmasterError as error:
+        _log.warning("when %s was last heard of cannot be read: %s", key, error)
+        return None
 
 
 def server_id(home: Home) -> str:

@@ -1,12 +1,13 @@
 """Decisions into events: verdicts over ended attempts, limits that are reached, and the scheduler's plan."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from random import Random
 
 from trainmaster.control import charging
 from trainmaster.control.world import Batch
 from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroken, Promised, StopOrdered, Waited, Warned
+from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.nodes import Node
 from trainmaster.recovery.verdict import judge
@@ -16,25 +17,31 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
 from trainmaster.scheduling.words import given_up, length
 
-TELL_S = 60.0  # in which an agent that could not reach the server says that its ranks run
+TELL_S = 60.0  # in which an agent that runs has surely told of itself, once it can reach the server
+Heard = Callable[[AgentKey], float | None]  # when an agent was last heard of, in seconds since the epoch
 MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # and then for whom
 
 
-def settle(batch: Batch, rng: Random) -> None:
+def settle(batch: Batch, rng: Random, heard: Heard) -> None:
     """Judge every attempt that this tick saw the last agent of end."""
     for job_id in sorted(batch.jobs):
         job = batch.world.jobs[job_id]
         if job.state.live and job.attempt is not None and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes):
-            batch.record(job_id, AttemptEnded(job.attempt.number, judge(job, rng), _ran_s(job.attempt)))
+            ran_s = _ran_s(job_id, job.attempt, batch.now_s, heard)
+            batch.record(job_id, AttemptEnded(job.attempt.number, judge(job, rng), ran_s))
 
 
-def _ran_s(attempt: Attempt) -> float | None:
+def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float | None:
     """How long its ranks ran, as its agents measured it: the server may have been away at its start or its end.
 
-    None where no agent could tell.
+    Where none could tell (the machine went down), until they were last heard of, if that is long ago. None: until now.
     """
     told = [node.outcome.ran_s for node in attempt.nodes if node.outcome is not None and not node.outcome.lost]
-    return max(told, default=None)
+    if told or attempt.started_s is None:
+        return max(told, default=None)
+    words = [heard(attempt.key(job_id, index)) for index in range(len(attempt.nodes))]
+    last_s = max((word_s for word_s in words if word_s is not None), default=now_s)
+    return max(0.0, last_s - attempt.started_s) if now_s - last_s > TELL_S else None
 
 
 def enforce_limits(batch: Batch, looked: bool, since_s: float = -inf) -> float | None:

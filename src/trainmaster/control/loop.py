@@ -61,6 +61,7 @@ class ControlLoop:
     probe: bool = True  # set from outside: an agent's end was noticed, ask the engine in the next tick
     ready: bool = False  # the inventory has been taken and recorded
     steps: Steps | None = None  # how the machine's clock is set; None: it never is
+    heard: decide.Heard = lambda key: None
     _next_beat_s: float = 0.0
     _next_inventory_s: float = 0.0
     _loaded_s: float = 0.0
@@ -138,7 +139,7 @@ class ControlLoop:
             self.world.inbox_cursor = row.seq
         self._take_results(batch)
         repeated = self._take_seen(batch, seen) if len(rows) < DRAIN else []
-        decide.settle(batch, self.rng)
+        decide.settle(batch, self.rng, self.heard)
         limit_s = decide.enforce_limits(batch, seen is not None, self._loaded_s)
         if limit_s == 0.0:
             self.probe, limit_s = True, None
