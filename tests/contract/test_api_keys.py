@@ -101,6 +101,17 @@ def test_what_was_accepted_is_answered_before_it_is_checked(api: Api) -> None:
     assert post(api, "/jobs", body, "L")[1]["error"]["code"] == "impossible"
 
 
+def test_a_requeue_that_was_accepted_is_answered_before_it_is_checked(api: Api) -> None:
+    """R17: likewise."""
+    post(api, "/jobs", submit("true", resources={"cpus": 4}), "first")
+    ended(api, "train-1")
+    made = post(api, "/jobs/train-1/requeue", {})
+    assert (made[0], made[1]["id"]) == (201, "train-2")
+    api.runtime.nodes = lambda: [replace(one, cpus=1.0) for one in api.services.events.nodes()]  # type: ignore[method-assign]
+    assert post(api, "/jobs/train-1/requeue", {}) == made
+    assert post(api, "/jobs/train-1/requeue", {}, "L")[1]["error"]["code"] == "impossible"
+
+
 def test_two_at_once_under_one_key(api: Api) -> None:
     """R17: of two different requests that come together one is refused, and takes nobody else with it."""
     answers: list[int] = []

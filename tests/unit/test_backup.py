@@ -47,6 +47,18 @@ def spoil(path: Path) -> None:
         file.write(bytes(range(256)) * (size // 2 // 256))
 
 
+def spoil_table(path: Path, table: str) -> None:
+    """Random bytes in the page that a table begins with; everything else stays whole."""
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (size,) = raw.execute("PRAGMA page_size").fetchone()
+    raw.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(bytes(range(256)) * (size // 256))
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
     """A running job with a checkpoint and points; the databases are open."""
@@ -214,7 +226,7 @@ def test_a_changed_event_and_a_file_of_another_home_are_found(server: Server, tm
     assert "is of another home (another.1)" in found["metrics.db"].text
 
 
-@pytest.mark.parametrize("when", ["header", "middle"])
+@pytest.mark.parametrize("when", ["header", "middle", "curves"])
 def test_damaged_metrics_are_set_aside_and_jobs_run(server: Server, when: str) -> None:
     """R22: a damaged `metrics.db` kept everything from starting."""
     troubles.own.forget()
@@ -223,6 +235,8 @@ def test_damaged_metrics_are_set_aside_and_jobs_run(server: Server, when: str) -
         for path in home.root.glob("metrics.db-*"):
             path.unlink()
         home.metrics_db.write_bytes(b"no database" * 1000)
+    elif when == "curves":  # which no start looks at: the first write meets it
+        spoil_table(home.metrics_db, "point")
     else:
         spoil(home.metrics_db)
     migrate(home)

@@ -1,7 +1,9 @@
 """What the gathering hands to the collector: looks only while every writer lived, steps by the time of the file."""
 
+import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from trainmaster.agent.ranks import Rank
 from trainmaster.agent.spool import Outbox
 from trainmaster.agent.starting import Start
 from trainmaster.agent.wake import Wake
+from trainmaster.wire.processes import boot_id, start_ticks
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +32,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "_SCAN_S", 0.03)
 
 
-def begun(root: Path, pid: int, pattern: str) -> tuple[Gathering, Progress]:
-    """A gathering whose only rank is the process `pid`."""
-    start = Start(str(root), launch(root, checkpoint_path=pattern), Wake())
+def begun(root: Path, pid: int, pattern: str, **orders: Any) -> tuple[Gathering, Progress]:
+    """A gathering whose only rank here is the process `pid`."""
+    start = Start(str(root), launch(root, checkpoint_path=pattern, **orders), Wake())
     rank = Rank(0, str(root))
     rank.pid, rank.running = pid, True
     start.ranks = [rank]
@@ -86,6 +89,40 @@ def test_what_another_node_writes_into_its_own_directory_is_told(tmp_path: Path)
     ((kind, told),) = it.results
     assert (kind, told["topic"]) == ("warned", "checkpoints of n1")
     assert told["text"].startswith("its ranks wrote model_2.txt into the work directory of node 1 alone; only what node 0 has is kept")
+
+
+AGENT = """
+import os, subprocess, sys
+if os.fork():
+    os._exit(0)  # nobody's child, as agents are
+script = "exec 3>>$0; echo open; read go; exec 3>&-; echo closed; read go"
+rank = subprocess.Popen(["sh", "-c", script, sys.argv[1]], stdout=subprocess.PIPE, text=True)
+rank.stdout.readline()
+print(os.getpid(), rank.pid, flush=True)
+print(rank.stdout.readline(), end="", flush=True)
+rank.wait()
+"""
+
+
+def test_what_a_rank_of_another_agent_has_open_is_not_whole(tmp_path: Path) -> None:
+    """R2: node 0 asked only its own ranks, and committed what one of node 1 had half written."""
+    root = tmp_path / "n0"
+    path = write(root / "work" / "ck_1.txt", "half")
+    it, _ = begun(root, os.getpid(), "ck_*", nodes=2, in_place=True)
+    argv = [sys.executable, "-c", AGENT, str(path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        agent, rank = map(int, other.stdout.readline().split())
+        identity = {"pid": agent, "start_ticks": start_ticks(agent), "boot_id": boot_id()}
+        write(tmp_path / "n1" / "agent.json", json.dumps(identity))
+        write(tmp_path / "n1" / "ranks.pids", f"{rank} {start_ticks(rank)}\n")
+        looks(it, 4)
+        assert list(it.results) == []
+        print(file=other.stdin, flush=True)
+        assert other.stdout.readline() == "closed\n"
+        looks(it, 3)
+        assert [kind for kind, _ in it.results] == ["staged"]
 
 
 def test_looks_go_on_when_a_rank_of_several_is_done(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from trainmaster.agent.tree import open_for_writing
 from trainmaster.wire.processes import boot_id, start_ticks
 
 MAPS = """
-import mmap, sys
+import mmap, os, sys
 with open(sys.argv[1], "r+b") as file:
     mapped = mmap.mmap(file.fileno(), 0)
+os.closerange(3, 100)  # it keeps a descriptor of its own, others do not
 print("mapped", flush=True)
 sys.stdin.readline()
 mapped.close()
