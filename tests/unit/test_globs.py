@@ -51,6 +51,16 @@ def test_a_path_is_owned_as_it_was(components: list[str], names: list[str]) -> N
         ("{step}-{step}.pt", "12-13.pt", None),
         ("out/{step}", "out/" + "9" * 30, None),
         ("out/step*", "out/step" + "9" * 5000, None),
+        ("*.pt", "ckpt-2026-11-23.pt", None),  # was 23: resumed "from step 23" on the 23rd
+        ("*.pt", "ckpt_20261123-023015.pt", None),
+        ("*.pt", "2026_11_23_14_05_00.pt", None),
+        ("*.pt", "20261123140500.pt", None),
+        ("*.pt", "2026-11-23-step1500.pt", 1500),
+        ("*/m", "20261123-140500-resnet-7/m", 7),
+        ("*.pt", "ckpt-20000000.pt", 20_000_000),
+        ("*.pt", "ckpt-20101112.pt", 20_101_112),
+        ("*.pt", "2026-11-23-500.pt", 500),
+        ("{step}.pt", "20261123140500.pt", 20261123140500),
     ],
 )
 def test_steps(pattern: str, path: str, step: int | None) -> None:

@@ -17,6 +17,11 @@ TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".incomplete", "~")
 
 _NUMBER = r"\d+(?:\.\d+)?"
 DEEPEST = 500  # directories inside each other; a program may nest more than any call here survives
+# 2026-11-23, 2026-11-23_14-05-00, 20261123-140500: they say when, not how far. Eight digits alone may be a step.
+_DATE = re.compile(
+    r"(?<!\d)(?:19|20)\d\d(?:([-_.])(?:0\d|1[0-2])\1(?:[0-2]\d|3[01])|(?:0\d|1[0-2])(?:[0-2]\d|3[01])(?=[-_T]?\d{4}))"
+    r"(?:[-_T]?(?:[01]\d|2[0-3])[-_.h]?[0-5]\d(?:[-_.m]?[0-5]\d)?)?(?!\d)"
+)
 _STEP_MAX = 10**15  # beyond it nothing counts steps
 
 Signature = Tuple[int, int, int, int]  # device, inode, bytes, time of modification in ns
@@ -119,12 +124,12 @@ class Glob:
         return not self._leaf_is_temporary and path.endswith(TEMPORARY)
 
     def step(self, path: str) -> Optional[int]:
-        """The step a match names: `{step}`, else the last whole number in the part of the name that a wildcard covers."""
+        """The step a match names: `{step}`, else the last whole number in the part that a wildcard covers, dates apart."""
         if self.has_step:
             return _bounded(self._step(path))
         for part, name in zip(reversed(path.split("/")), reversed(self._names)):  # noqa: B905  # `strict` came after 3.9
             if name.wild:
-                stem = os.path.splitext(part)[0]
+                stem = _DATE.sub("-", os.path.splitext(part)[0])
                 whole = [number for number in re.findall(_NUMBER, stem) if "." not in number]
                 return _bounded(whole[-1]) if whole else None
         return None
