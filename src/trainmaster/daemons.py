@@ -24,7 +24,7 @@ from trainmaster.ending import end, stop_spawner
 from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
-from trainmaster.presence import BESIDE, PROCESSES, ServerInfo, alive, lives, ready, recorded, running
+from trainmaster.presence import BESIDE, PROCESSES, ServerInfo, alive, copied_from, lives, ready, recorded, running
 from trainmaster.wire.answers import Answer
 from trainmaster.wire.names import ENV_FAILPOINT
 from trainmaster.wire.processes import start_ticks
@@ -103,6 +103,7 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
     options = options or Options()
     _prepare(home)
     with hold(home, "up"):
+        _refuse_copy(home)
         settings = home.read_json(home.settings_json) or {}
         _check_failpoint(options.failpoints or bool(settings.get("failpoints")))
         dead = [which for which in PROCESSES if not alive(home, which)]
@@ -126,6 +127,18 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
     if info is None:
         raise OperationError(f"the server on {home.root} came up and went away again", f"see {home.logs}")
     return info._replace(started=(*dead, *beside), trouble=trouble)
+
+
+def _refuse_copy(home: Home) -> None:
+    """Nothing is started or stopped in the copy of a home whose server runs: its jobs' agents are that server's.
+
+    Raises: ConflictError.
+    """
+    with contextlib.suppress(OSError):  # then who holds the locks decides, as ever
+        original = copied_from(home)
+        if original is not None:
+            what = f"{home.root} is a copy of {original}, whose server runs"
+            raise ConflictError(what, f"talk to it with TRAINMASTER_HOME={original}; to copy a home: tm backup, tm restore")
 
 
 def _begin_anew(home: Home, all_dead: bool) -> None:
@@ -172,11 +185,12 @@ def revive(home: Home, which: str) -> bool:
 def stop(home: Home) -> StopReport:
     """End the server's processes, the spawner included; jobs go on. Harmless where none runs, and needs no room on the disk.
 
-    Raises: OperationError when another start or stop does not finish.
+    Raises: OperationError when another start or stop does not finish, ConflictError for a copy of a home whose server runs.
     """
     if not home.root.is_dir():
         return StopReport()
     with hold(home, "up"):
+        _refuse_copy(home)
         living = _living(home, (*PROCESSES, *BESIDE))
         with contextlib.suppress(OSError):  # a disk that takes nothing: the lock alone keeps all from being brought back
             home.server_json.unlink(missing_ok=True)  # first: it makes room for another file, where there is none

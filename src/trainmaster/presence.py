@@ -5,10 +5,11 @@ it: every command reads this before it does anything, so the values are named tu
 """
 
 import json
+import os
 from typing import Any, NamedTuple
 
 from trainmaster.home import Home, write_atomic
-from trainmaster.locks import hold
+from trainmaster.locks import hold, inode
 from trainmaster.wire.processes import own_identity, same_process
 
 PROCESSES = ("api", "control")
@@ -57,6 +58,7 @@ def enter(home: Home, which: str, identity: dict[str, Any], more: dict[str, Any]
         record = recorded(home)
         if record.get("boot_id") != identity["boot_id"]:
             record = {"url": record.get("url"), "pids": {}, "ticks": {}, "ready": {}}
+        record |= {"root": os.fspath(home.root), "inode": inode(home.root)}
         for name, value in (("pids", identity["pid"]), ("ticks", identity["start_ticks"]), ("ready", True)):
             record.setdefault(name, {})[which] = value
         record |= {"boot_id": identity["boot_id"], **more}
@@ -64,10 +66,30 @@ def enter(home: Home, which: str, identity: dict[str, Any], more: dict[str, Any]
 
 
 def recorded(home: Home) -> dict[str, Any]:
-    """What `server.json` says; nothing where it is not as we write it. Raises: OSError, in which case nobody can say."""
+    """What `server.json` says of this home's server; nothing where it is not as we write it, or came with a copy of a home.
+
+    Raises: OSError, in which case nobody can say.
+    """
+    record = _read(home)
+    return {} if _is_copied(home, record) else record
+
+
+def copied_from(home: Home) -> str | None:
+    """The home that this one is a copy of, while the server runs that ran when it was copied. Raises: OSError."""
+    record = _read(home)
+    lives_on = _is_copied(home, record) and any(lives(record, which) for which in PROCESSES)
+    return str(record.get("root")) if lives_on else None
+
+
+def _read(home: Home) -> dict[str, Any]:
     record = home.read_json(home.server_json) or {}
     maps = all(isinstance(record.get(name), dict) for name in ("pids", "ticks", "ready"))
     return record if maps and isinstance(record.get("url"), str | None) else {}
+
+
+def _is_copied(home: Home, record: dict[str, Any]) -> bool:
+    """Whether another directory's server wrote it. One that was moved is the same; earlier versions did not say."""
+    return record.get("inode") not in (None, inode(home.root))
 
 
 def lives(record: dict[str, Any], which: str) -> bool:
