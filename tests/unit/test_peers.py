@@ -132,6 +132,15 @@ def test_node_0_stays_for_what_the_others_still_write(tmp_path: Path) -> None:
         agent_of_1.wait()
 
 
+def test_node_0_that_stays_obeys_a_stop(tmp_path: Path) -> None:
+    """The others may wait for ever, or be stopped by whom it does not see."""
+    write(tmp_path / "1" / "n1" / "launch.json", "{}")  # about to begin
+    with begun(tmp_path / "1" / "n0", "echo over", nodes=2, in_place=True, checkpoint_path="ck_{step}.bin") as it:
+        it.printed("over")
+        it.stop(5.0)
+        assert [rank["exit_code"] for rank in it.ended()["ranks"]] == [0]
+
+
 def test_node_0_does_not_stay_for_one_that_is_dead_or_elsewhere(tmp_path: Path) -> None:
     """A killed agent's end is the server's to find; of another machine nothing is known here."""
     node1 = tmp_path / "1" / "n1"
