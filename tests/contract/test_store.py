@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     if mount is None or os.geteuid() != 0:
         pytest.skip("mounting takes root")
-    command = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    command = [mount, "-t", "tmpfs", "-o", "size=1m,nr_inodes=3000", "tmpfs", str(place)]
     if subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("no tmpfs can be mounted here")
     yield place
@@ -212,6 +212,18 @@ def test_on_a_full_disk_there_is_room_for_what_ends_something(small_disk: Path) 
     assert not reserve.keep().short
     inbox.close()
     events.close()
+
+
+def test_a_disk_that_takes_no_more_files_is_called_so(small_disk: Path) -> None:
+    """It was called full, with all its bytes free."""
+    files = 0
+    with suppress(OSError):
+        while files < 100_000:
+            (small_disk / str(files)).touch()
+            files += 1
+    with pytest.raises(DiskFullError, match="no more files can be made beside") as told:
+        SqlInbox(small_disk / "inbox.db")
+    assert told.value.hint.startswith("remove some files")
 
 
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:

@@ -190,10 +190,11 @@ def translated(path: Path) -> Iterator[None]:
         if not isinstance(cause, sqlite3.DatabaseError) or isinstance(cause, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
         if _disk_is_full(cause, path.parent):
-            raise DiskFullError(
-                f"no space left for {path}: nothing was written",
-                hint=f"free some space on the disk of {path.parent}; what was accepted before is safe",
-            ) from error
+            files = _no_more_files(path.parent)
+            what = f"no more files can be made beside {path}" if files else f"no space left for {path}"
+            free = "remove some files from" if files else "free some space on"
+            hint = f"{free} the disk of {path.parent}; what was accepted before is safe"
+            raise DiskFullError(f"{what}: nothing was written", hint) from error
         if getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             hint = "`tm doctor` checks every file; bring a backup back with tm restore"
             raise DamagedError(f"{path} is damaged: {cause}", hint) from error
@@ -208,6 +209,14 @@ def _disk_is_full(error: sqlite3.DatabaseError, directory: Path) -> bool:
         return True
     # Growing the -shm file or opening a journal on a full disk is reported as a plain I/O error: ask the disk itself.
     return code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _refuses_bytes(directory)
+
+
+def _no_more_files(directory: Path) -> bool:
+    """Whether it is not bytes that the disk lacks."""
+    with suppress(OSError):
+        found = os.statvfs(directory)
+        return bool(found.f_files) and found.f_favail == 0
+    return False
 
 
 def _refuses_bytes(directory: Path) -> bool:
