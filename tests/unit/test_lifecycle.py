@@ -65,6 +65,13 @@ def test_a_gang_runs_once_every_agent_does_and_ends_with_its_verdict() -> None:
     assert (job.state, job.ended_s, job.ran_s, effects) == (State.SUCCEEDED, 17.0, 3.0, [])
 
 
+def test_how_long_it_ran_is_as_recorded_and_else_as_it_was_seen() -> None:
+    """The log of an earlier version, which recorded no `ran_s`, gives the projections that it gave then."""
+    ends = running(ev.NodeEnded(1, 0, CLEAN), ev.NodeEnded(1, 1, CLEAN))
+    found = [history(*ends, ev.AttemptEnded(1, SUCCESS, ran_s))[0] for ran_s in (None, 0.5)]
+    assert [(job.attempt.ran_s if job.attempt else None, job.ran_s) for job in found] == [(None, 3.0), (0.5, 0.5)]
+
+
 def test_a_bad_end_stops_the_rest_of_the_gang_and_waits_for_it() -> None:
     job, effects = history(*running(ev.NodeEnded(1, 0, KILLED)))
     assert (job.state, job.stopping_for, effects) == (State.STOPPING, StopFor.FAILURE, [Stop(key(1), FAILURE_GRACE_S)])

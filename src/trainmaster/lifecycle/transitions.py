@@ -251,7 +251,7 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     attempt = live_attempt(job)
     elapsed_s = now_s - attempt.started_s if attempt.started_s is not None else 0.0
     ran_s = elapsed_s if event.ran_s is None else event.ran_s
-    attempt = replace(attempt, ended_s=now_s, ran_s=ran_s, verdict=verdict, failure=verdict.failure)
+    attempt = replace(attempt, ended_s=now_s, ran_s=event.ran_s, verdict=verdict, failure=verdict.failure)
     steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
     newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
     deletes = tuple(DeleteCheckpoint(job.id, c.id) for c in job.staged)

@@ -193,7 +193,7 @@ class Attempt:
     started_s: float | None = None
     stopping_s: float | None = None
     ended_s: float | None = None
-    ran_s: float | None = None  # how long its ranks ran, once it is over
+    ran_s: float | None = None  # as its `AttemptEnded` says; earlier versions did not, and their logs give what they gave
     master_address: str | None = None
     master_port: int | None = None
     restored: str | None = None  # id of the checkpoint that was put back

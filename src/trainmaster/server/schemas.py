@@ -155,7 +155,7 @@ class AttemptView(BaseModel):
     placed_s: float
     started_s: float | None
     ended_s: float | None
-    ran_s: float | None = Field(description="how long its ranks ran; null: it lives, or is of an earlier version")
+    ran_s: float | None = Field(description="how long its ranks ran; null: it lives, or what they were seen to run counts")
     resumed_from: str | None
     resumed_from_step: int | None
     resumed_about: bool

@@ -95,7 +95,7 @@ def row(job: Job, attempts: Sequence[Attempt]) -> Row:
 
 
 def _ran_s(attempt: Attempt) -> float:
-    """How long its ranks ran; attempts of earlier versions know no more than when they were seen to start and to end."""
+    """How long its ranks ran; where nobody measured it, from when they were seen to start until they were seen to end."""
     if attempt.ran_s is not None or attempt.started_s is None or attempt.ended_s is None:
         return attempt.ran_s or 0.0
     return attempt.ended_s - attempt.started_s
