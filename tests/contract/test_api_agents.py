@@ -20,6 +20,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Job, Outcome, State, StopFor, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import HeartbeatRow
+from trainmaster.server import runtime
 from trainmaster.server.auth import credential
 from trainmaster.server.orders import orders, over, superseded, version
 from trainmaster.testing.builders import job as a_job
@@ -74,6 +75,21 @@ def test_points_and_heartbeats_reach_the_metrics(api: Api) -> None:
     shown = api.get("/jobs/train-1")
     assert (shown["step"], shown["metrics"]["loss"]["value"], shown["metrics"]["bad"]["value"]) == (2, 1.5, None)
     assert [(row.key, row.step, row.memory_bytes) for row in api.services.metrics.heartbeats("train-1")] == [(KEY, 2, 1000)]
+
+
+@pytest.mark.parametrize("sizes", [(25,), (9, 3), (6, 6, 6), (10, 1), ()])
+def test_no_value_of_a_point_is_lost_where_a_large_sync_is_written_in_parts(
+    api: Api, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store takes each number once: what was cut off a point at 10,000 values was taken for stored, and gone."""
+    monkeypatch.setattr(runtime, "_VALUES_AT_ONCE", 10)
+    points = [
+        {"n": n, "rank": 0, "step": n, "values": {f"m{n}-{k}": float(k) for k in range(size)}, "at_s": 1.0, "age_s": 0.0}
+        for n, size in enumerate(sizes, 1)
+    ]
+    for _ in range(2):  # and told twice, each is stored once
+        api.sync(KEY, points=points)
+        assert len(api.services.metrics.last(["train-1"]).get("train-1", {})) == sum(sizes)
 
 
 def test_the_fence_refuses_an_older_attempt_but_for_its_end(api: Api) -> None:

@@ -194,11 +194,28 @@ class Runtime:
                     self.points += take_up(home, metrics, job)
                 metrics.raise_fence(job, attempt)
                 self._fences[job] = attempt
-        metrics.write(points[:_VALUES_AT_ONCE], [beat for sample in samples for beat in sample.heartbeats])
-        for at in range(_VALUES_AT_ONCE, len(points), _VALUES_AT_ONCE):
-            metrics.write(points[at : at + _VALUES_AT_ONCE], [])
+        told = [beat for sample in samples for beat in sample.heartbeats]
+        for some in whole_points(points, _VALUES_AT_ONCE):
+            metrics.write(some, told)
+            told = []
         self.points += len(points)
         return [0] * len(samples)
+
+
+def whole_points(values: Sequence[MetricPoint], most: int) -> Iterator[Sequence[MetricPoint]]:
+    """`values` in stretches of about `most`, at least one, empty perhaps. All values of an agent's point stay together.
+
+    The store takes each number once, with the values that come with it: the rest of a point that was cut would be lost.
+    """
+    begin = 0
+    while True:
+        end = min(begin + most, len(values))
+        while end < len(values) and values[end].arrival is not None and values[end].arrival is values[end - 1].arrival:
+            end += 1
+        yield values[begin:end]
+        begin = end
+        if begin >= len(values):
+            return
 
 
 def of(request: Request) -> Runtime:
