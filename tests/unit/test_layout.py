@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,18 @@ def test_a_half_layout_is_not_trusted(tmp_path: Path, stage: str) -> None:
     write(tmp_path / ("work.laying-out" if stage == "laying-out" else "work") / "half.py", "0")
     assert laid_out(launch(tmp_path, code=code(tmp_path, {"train.py": "1"}))) == {"train.py": "1"}
     assert "0" in tree(tmp_path / "work.aside").values()
+
+
+def test_a_pipe_in_the_place_of_its_marker_does_not_hold_up_a_start(tmp_path: Path) -> None:
+    """A job may write beside its work directory: the next start waited for a writer that never came."""
+    copy = code(tmp_path, {"train.py": "1"})
+    for name in ("work.layout", "work.layout.part"):
+        os.mkfifo(tmp_path / name)
+    start = threading.Thread(target=laid_out, args=(launch(tmp_path, code=copy),), daemon=True)
+    start.start()
+    start.join(10.0)
+    assert not start.is_alive()
+    assert laid_out(launch(tmp_path, code=copy, attempt=2)) == {"train.py": "1"}
 
 
 def test_in_place_and_without_code(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,22 @@ def test_what_was_left_unfinished_is_told_at_a_bad_end(tmp_path: Path) -> None:
     assert look(made, 1, running=False) == []
     made.tell_unfinished()
     assert told == ["checkpoint out/a_2.json is not in the store: it is cut short, by its format; a restart begins at step 1"]
+
+
+def test_a_pipe_in_the_place_of_the_note_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may write beside its work directory: the thread that looks for checkpoints waited for a reader, and a start for a writer."""
+    for name in ("work.unstored.json.part", "work.unstored.json"):
+        os.mkfifo(tmp_path / name)
+    orders = launch(tmp_path, checkpoint_path="out/c-*", attempt=2)
+    found: list[object] = []
+    both = threading.Thread(
+        target=lambda: found.append((unstored.left(orders), refused(tmp_path, monkeypatch), unstored.left(orders))), daemon=True
+    )
+    both.start()
+    both.join(10.0)
+    assert not both.is_alive()
+    before, _, after = found[0]  # type: ignore[misc]
+    assert (before, after.step) == (None, 20)
 
 
 def written(root: Path, step: int) -> str:

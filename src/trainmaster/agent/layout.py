@@ -8,9 +8,10 @@ Objects are checked by their size alone: they were verified when they were store
 
 from __future__ import annotations
 
+import errno
 import os
 
-from trainmaster.agent.quick import read_json
+from trainmaster.agent.quick import read, read_json
 
 TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def lay_out(launch: Launch) -> None:
         _fill(part, code, launch)
     os.rename(part, work)
     written = f"{marker}.part"
+    _move_away(written, launch)  # one that was broken off, or a pipe, for whose reader it would wait
     with open(written, "w") as file:
         file.write(_digest(launch))
     os.rename(written, marker)
@@ -62,9 +64,10 @@ def _digest(launch: Launch) -> str:
 
 def _read(path: str) -> str:
     try:
-        with open(path) as file:
-            return file.read()
-    except FileNotFoundError:
+        return read(path).decode(errors="replace")
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EINVAL):
+            raise
         return "\n"  # no digest is this
 
 

@@ -43,10 +43,12 @@ def loads(text: str) -> Any:
 
 
 def read_json(path: str) -> Any:
-    """The value in a JSON file. A program may put a pipe in its place: it is refused, not waited for.
+    """The value in a JSON file, read as by `read`. Raises: OSError, ValueError."""
+    return loads(read(path).decode())
 
-    Raises: OSError, ValueError.
-    """
+
+def read(path: str) -> bytes:
+    """A whole file. A program may put a pipe in its place: it is refused with EINVAL, not waited for. Raises: OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -55,7 +57,7 @@ def read_json(path: str) -> Any:
         while True:
             part = os.read(descriptor, 1 << 20)
             if not part:
-                return loads(data.decode())
+                return data
             data += part
     finally:
         os.close(descriptor)

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+from trainmaster.agent.quick import read_json
 from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
@@ -89,7 +90,9 @@ class Unstored:
         }  # fmt: skip
         path = _path(self._launch)
         try:
-            with open(f"{path}.part", "w") as file:
+            if os.path.lexists(f"{path}.part"):
+                os.unlink(f"{path}.part")  # one that was broken off, or a pipe, for whose reader it would wait
+            with open(f"{path}.part", "x") as file:
                 json.dump(note, file)
             os.rename(f"{path}.part", path)
         except OSError:
@@ -106,8 +109,7 @@ def left(launch: Launch) -> Optional[Left]:
     from trainmaster.agent.globs import signature  # noqa: PLC0415  # only for a restart
 
     try:
-        with open(_path(launch)) as file:
-            note = json.load(file)
+        note = read_json(_path(launch))
         if note["job"] != launch["job"] or launch["nodes"] > 1 or _overtaken(launch, note["attempt"], note["step"]):
             return None
         state = tuple((str(path), tuple(signed)) for path, signed in note["state"])
