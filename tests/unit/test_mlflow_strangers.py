@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import socket
 import threading
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from waiting import deadline
 
-from trainmaster.agent import mlflow_http
+from trainmaster.agent import mlflow_http, mlflow_run
 
 TOKEN = {"Authorization": "Bearer secret"}
 PATH = "/api/2.0/mlflow/runs/get"
@@ -24,14 +25,21 @@ class Runs:
         return 200, {}
 
 
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
+@contextlib.contextmanager
+def door(runs: Any, place: Path) -> Iterator[int]:
+    """Its port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-    server = mlflow_http.Server(listener.detach(), Runs(), "secret", str(tmp_path))  # type: ignore[arg-type]
+    server = mlflow_http.Server(listener.detach(), runs, "secret", str(place))
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server.socket.getsockname()[1]
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    with door(Runs(), tmp_path) as port:
+        yield port
 
 
 def call(connection: http.client.HTTPConnection, headers: dict[str, str]) -> int:
@@ -76,3 +84,18 @@ def test_a_stranger_has_a_short_time(port: int, monkeypatch: pytest.MonkeyPatch)
     odd = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     with contextlib.closing(odd):
         assert call(odd, {"Authorization": "Bearer s\xe9cret"}) == 401
+
+
+def test_what_is_no_call_of_mlflow_is_answered(tmp_path: Path) -> None:
+    """The script heard nothing but a connection that broke, and tried again for minutes, as MLflow's client does."""
+    whole = {"id": "f" * 32, "experiment_id": "7", "experiment": "e", "name": "n", "params": {}, "tags": {}}
+    bodies = ("[]", "null", '{"metrics": 7}', '{"metrics": [null]}', '{"params": [1]}', '{"tags": {"a": 1}}', '{"tags": [{}]}')
+    with door(mlflow_run.Runs(whole, 0, deque()), tmp_path) as port:  # type: ignore[arg-type]
+        for body in bodies:
+            whole_body = body.replace("{", '{"run_id": "' + "f" * 32 + '", ', 1) if body.startswith("{") else body
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+                connection.request("POST", "/api/2.0/mlflow/runs/log-batch", whole_body, TOKEN)
+                assert (body, connection.getresponse().status) == (body, 400)
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request("POST", "/api/2.0/mlflow/runs/log-batch", headers={**TOKEN, "Content-Length": "-5"})
+            assert connection.getresponse().status == 400

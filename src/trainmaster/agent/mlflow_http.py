@@ -136,6 +136,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except Fault as fault:
             self.close_connection = True  # its body may not have been read
             self._json(*fault.answer)
+        except (AttributeError, KeyError, TypeError) as error:
+            self.close_connection = True
+            self._json(*invalid(f"the request has another shape than MLflow's ({type(error).__name__})").answer)
         except OSError as error:
             self.close_connection = True
             words = f"the job's agent could not keep it: {error.strerror or error}; free some space in the server's home"
@@ -162,6 +165,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             left = int(self.headers.get("Content-Length") or 0)
         except ValueError as error:
             raise invalid("Content-Length is no number") from error
+        if left < 0:
+            raise invalid("Content-Length is below 0")
         if left > most:
             raise invalid(f"a request holds {most} bytes at most")
         while left:

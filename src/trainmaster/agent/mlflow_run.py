@@ -306,7 +306,7 @@ def _metric(body: Body) -> tuple[str, float, int]:
         raise invalid(f"metric {name!r}: its value is no number")
     try:
         number = int(step or 0)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise invalid(f"metric {name!r}: step {step!r} is no whole number") from error
     if abs(number) > _STEP_MAX:
         raise invalid(f"metric {name!r}: step {step!r} is beyond 64 bits")
