@@ -153,7 +153,7 @@ def hold_alone(home: Home, which: str) -> TextIO:
 def hold_server(home: Home) -> socket.socket | None:
     """A name of this machine that one control process of a server holds: neither a restored backup nor a copy runs the same
     jobs beside it. It goes with the process. None where there are no such names; processes of other network namespaces
-    (containers) have names of their own. Raises: ConflictError when another home of the same server has it, OperationError.
+    (containers) have names of their own. Raises: OperationError when another home of the same server has it.
     """
     if sys.platform != "linux":
         return None
@@ -170,7 +170,7 @@ def hold_server(home: Home) -> socket.socket | None:
             if time.monotonic() > deadline_s:
                 held.close()
                 what = f"another server runs on this machine; that, or {home.root}, is a copy or a restored backup of the other"
-                raise ConflictError(what, "both would run the same jobs: stop the other one for good (tm down)") from error
+                raise OperationError(what, "both would run the same jobs: stop the other one for good (tm down)") from error
         time.sleep(0.01)
 
 

@@ -115,7 +115,7 @@ def test_a_server_and_what_was_restored_of_it_do_not_run_side_by_side(server: Se
     migrate(another)
     held = compose.hold_server(server.home)
     assert held is not None
-    with pytest.raises(ConflictError, match="restored backup of the other") as refused:
+    with pytest.raises(OperationError, match="restored backup of the other") as refused:
         compose.hold_server(restored)
     assert "tm down" in refused.value.hint
     beside = compose.hold_server(another)
