@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -202,6 +203,22 @@ def test_a_tombstone_without_a_signal_is_found(tmp_path: Path) -> None:
         it.stop(5.0)
         it.process = process
         assert ends(it.ended()) == [(0, None, 15, True)]
+
+
+def test_an_agent_whose_home_is_removed_ends_and_takes_nothing_of_the_next_one(tmp_path: Path) -> None:
+    """R10: after `rm -rf $TRAINMASTER_HOME; tm up` it took the checkpoints of the new job of its name for its own."""
+    home = tmp_path / "home"
+    with agent(home, "echo $$ > pid; exec sleep 60", grace_s=0.2, checkpoint_path="ck_*") as it:
+        pid = it.pid_of("pid")
+        home.rename(tmp_path / "moved")
+        (tmp_path / "moved").rename(home)
+        shutil.rmtree(home)
+        work = home / "work"
+        work.mkdir(parents=True)
+        (work / "ck_1.bin").write_text("of the next one")
+        assert it.wait() == 0
+        assert gone(pid)
+    assert [path.name for path in home.rglob("*") if path.name in ("MANIFEST.json", "exit.json", "spool.jsonl")] == []
 
 
 def test_a_plain_term_stops_with_the_launch_s_grace(tmp_path: Path) -> None:

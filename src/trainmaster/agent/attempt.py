@@ -88,6 +88,8 @@ class Attempt:
         self._first_words()
         if self._ranks:
             self._watch()
+            if self._orders.removed:
+                return  # nobody will look for a record of it, and one by that name would be another's
             self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
             self._last_read()
             self._outlast()
@@ -187,6 +189,8 @@ class Attempt:
         grace_s = self._orders.take(now_s)
         if grace_s is not None:
             self._stop(now_s, grace_s)
+        if self._orders.removed:
+            self._gathering.give_up()
 
     def _stop(self, now_s: float, grace_s: float) -> None:
         """End the ranks and roles and all beside them; those that run are ended by us."""

@@ -50,6 +50,7 @@ class Gathering:
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
         self._uploader: Optional[Uploader] = None
+        self._given_up = False
 
     def watch(self, now_s: float) -> None:
         """Look for checkpoints when it is time for it again; while the ranks write."""
@@ -70,6 +71,10 @@ class Gathering:
         if self._launch["artifacts"]:
             self._put("artifacts", well)
 
+    def give_up(self) -> None:
+        """Look for nothing any more, and take nothing: the places are no longer this attempt's."""
+        self._given_up = True
+
     @property
     def stays(self) -> bool:
         """Whether others of the gang may still write into the directory that is looked at here."""
@@ -89,6 +94,8 @@ class Gathering:
         return any(rank.running for rank in ranks) or self._peers.run
 
     def _put(self, *work: Any) -> None:
+        if self._given_up:
+            return
         self._busy += 1
         self._work.put(work)
         if self._thread is None:

@@ -1,4 +1,4 @@
-"""What this agent is told to do, wherever the word comes from: the tombstone file, a signal, the server."""
+"""What this agent is told to do, wherever the word comes from: the tombstone file, a signal, the server, a removed home."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Orders:
 
     def __init__(self, start: Start, sync: Sync) -> None:
         self._path = os.path.join(start.directory, names.STOP)
+        self._place = start.place
         self._flags_path = start.flags_path
         self._grace_s = start.launch["grace_s"]
         self._wake = start.wake
@@ -34,6 +35,7 @@ class Orders:
         self._interval_due_s = time.monotonic() + (self._interval_s or 0.0)
         self.commands: list[dict[str, Any]] = []  # orders to run something beside the ranks
         self.stopped = False
+        self.removed = False  # somebody removed the directory of the attempt: what its name leads to now is another's
         self.due_s = time.monotonic()
 
     def take(self, now_s: float) -> Optional[float]:
@@ -52,6 +54,9 @@ class Orders:
                 graces.append(grace_s)
             elif signalled and self._seen is None:
                 graces.append(self._grace_s)  # a plain SIGTERM, without a file that says more
+            if not self.removed and self._is_removed():
+                self.removed = True
+                graces.append(self._grace_s)
         while self._sync.orders:
             order = self._sync.orders.popleft()
             if order.get("order") == "stop":
@@ -66,6 +71,13 @@ class Orders:
             self.stopped = True
             self._flag(names.FLAG_STOP, b"1")
         return min(graces)
+
+    def _is_removed(self) -> bool:
+        """Whether the directory has no name left; one that was moved, or cannot be looked at, has."""
+        try:
+            return os.fstat(self._place).st_nlink == 0
+        except OSError:
+            return False
 
     def _tombstone(self) -> Optional[float]:
         """The grace in a tombstone that is new or was replaced."""

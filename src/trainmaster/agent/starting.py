@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 _SLOW_S = 5.0  # that a rank may take to become its program before somebody is told
 
 
+def _opened(directory: str) -> int:
+    """Its descriptor, for as long as this process lives; -1 where it cannot be had."""
+    try:
+        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
 class Start:
     """One agent's start. Afterwards `ranks` run, or `error` or `machine_error` says why not, or none of these: it was stopped.
 
@@ -35,6 +43,7 @@ class Start:
 
     def __init__(self, directory: str, launch: Launch, wake: Wake) -> None:
         self.directory = directory
+        self.place = _opened(directory)  # the directory itself: its name may lead to another one later
         self.launch = launch
         self.wake = wake
         self.began_s = time.monotonic()
