@@ -20,7 +20,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Job, Outcome, State, StopFor, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import HeartbeatRow
-from trainmaster.server import runtime
+from trainmaster.server import jobs, runtime
 from trainmaster.server.auth import credential
 from trainmaster.server.orders import orders, over, superseded, version
 from trainmaster.testing.builders import job as a_job
@@ -90,6 +90,18 @@ def test_no_value_of_a_point_is_lost_where_a_large_sync_is_written_in_parts(
     for _ in range(2):  # and told twice, each is stored once
         api.sync(KEY, points=points)
         assert len(api.services.metrics.last(["train-1"]).get("train-1", {})) == sum(sizes)
+
+
+def test_an_answer_with_all_metrics_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """15,000 metrics took 30 s, and each may have 2,000 points."""
+    monkeypatch.setattr(jobs, "NAMES_MAX", 3)
+    monkeypatch.setattr(jobs, "_POINTS_MAX", 30)
+    api.sync(KEY, points=[{"rank": 0, "step": n, "values": {"a": 1.0, "b": 1.0, "c": 1.0}, "age_s": 0.0} for n in range(100)])
+    assert [len(one) for one in api.get("/jobs/train-1/metrics")["series"].values()] == [10, 10, 10]
+    assert len(api.get("/jobs/train-1/metrics", name="a")["series"]["a"]) == 30
+    api.sync(KEY, points=[{"rank": 0, "step": 1, "values": {"d": 1.0}, "age_s": 0.0}])
+    answer = api.http.get("/jobs/train-1/metrics")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "train-1 has 4 metrics; 3 at most are told at once")
 
 
 def test_the_fence_refuses_an_older_attempt_but_for_its_end(api: Api) -> None:

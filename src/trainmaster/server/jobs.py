@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from trainmaster.errors import UsageError
 from trainmaster.model.job import State
 from trainmaster.ports.store import JobQuery
 from trainmaster.server import bodies, queue, runtime, schemas, sentences, views
@@ -26,6 +27,7 @@ Wait = Annotated[float, Query(ge=0, le=30, description="seconds to hold the answ
 _LISTED_MAX = 1000
 _PAGE = 500  # jobs read at once where all are asked for
 _EVENTS_MAX = 1000
+_SERIES_MAX, _POINTS_MAX = 2000, 500_000  # points of one metric, and of one answer
 _WATCH_BEAT_S = 1.0  # metrics ring no bell: a watched job is looked at this often
 _BEAT_S = 5.0  # should a datagram have been lost
 
@@ -108,12 +110,16 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
 
 @router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=schemas.answers(schemas.Series))
 def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX)] = None) -> bodies.Json:
-    """Values by step, thinned evenly; all metrics unless `name` says which."""
+    """Values by step, thinned evenly, the more so the more metrics: all, 1000 at most, unless `name` says which."""
     desk = runtime.of(request)
     job = find(desk, ref).job
     metrics = desk.services.metrics
     names = name or sorted(metrics.last([job.id]).get(job.id, {}))
-    return bodies.Json({"series": {one: [list(point) for point in metrics.series(job.id, one)] for one in names}})
+    if len(names) > NAMES_MAX:
+        words = f"{job.id} has {len(names)} metrics; {NAMES_MAX} at most are told at once"
+        raise UsageError(words, "say which: ?name=loss&name=acc")
+    each = min(_SERIES_MAX, _POINTS_MAX // max(1, len(names)))
+    return bodies.Json({"series": {one: [list(point) for point in metrics.series(job.id, one, each)] for one in names}})
 
 
 @router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=schemas.answers(schemas.EventList))
