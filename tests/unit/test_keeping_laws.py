@@ -78,12 +78,12 @@ def test_no_word_about_a_checkpoint_deletes_it_before_a_later_one_is_good(
         assert before.checkpoints == () or job.checkpoints != ()
 
 
-def restarted(job: Job, outcome: Outcome) -> Job:
+def restarted(job: Job, outcome: Outcome, shares: Allocation = SHARES) -> Job:
     assert job.attempt is not None
     number = job.attempt.number
     for event in (ev.NodeEnded(number, 0, outcome), ev.AttemptEnded(number, RESTART)):
         job, _ = apply(job, "x-1", event, 5.0)
-    job, _ = apply(job, "x-1", ev.Placed(number + 1, SHARES, job.resumable()), 6.0)
+    job, _ = apply(job, "x-1", ev.Placed(number + 1, shares, job.resumable()), 6.0)
     return job
 
 
@@ -102,12 +102,27 @@ def test_what_was_called_bad_stays_until_a_later_step_is_good() -> None:
     """R1: all three were called bad, by mistake or not; a new one of a lower step deletes none of them."""
     job = restarted(running(1000, 2000, 3000), Outcome(bad=("0001-00003", "0001-00002", "0001-00001")))
     assert standing(job) == [(1000, False, 0), (2000, False, 0), (3000, False, 0)]
+    job, _ = apply(job, "x-1", ev.NodeStarted(2, 0), 7.0)
     job, effects = apply(job, "x-1", staged(2, 1, 10), 8.0)
     assert (effects, standing(job)) == ((), [(1000, False, 0), (2000, False, 0), (3000, False, 0), (10, True, 0)])
     job, effects = apply(job, "x-1", staged(2, 2, 2500), 9.0)
     assert [e.checkpoint for e in effects if isinstance(e, DeleteCheckpoint)] == ["0001-00001", "0001-00002"]
     job, _ = apply(job, "x-1", staged(2, 3, 3001), 9.0)
     assert standing(job) == [(10, True, 0), (2500, True, 0), (3001, True, 0)]
+
+
+def test_what_a_node_may_still_be_put_back_from_stays_until_it_has_begun() -> None:
+    """Node 1 began from the newest and goes on; node 0 may find the newest damaged and read the one before."""
+    shares = Allocation((NodeShare("node0", "127.0.0.1", 1.0), NodeShare("node1", "127.0.0.1", 1.0)))
+    job = restarted(running(1, 2, keep=2), KILLED, shares)
+    job, _ = apply(job, "x-1", ev.NodeStarted(2, 1, restored="0001-00002"), 7.0)
+    for n, step in enumerate((3, 4, 5), 1):
+        job, effects = apply(job, "x-1", staged(2, n, step), 8.0)
+        assert not any(isinstance(e, DeleteCheckpoint) and e.checkpoint.startswith("0001") for e in effects)
+    assert [c.step for c in job.checkpoints] == [1, 2, 4, 5]
+    job, _ = apply(job, "x-1", ev.NodeStarted(2, 0, restored="0001-00001"), 9.0)
+    job, _ = apply(job, "x-1", staged(2, 4, 6), 10.0)
+    assert [c.step for c in job.checkpoints] == [5, 6]
 
 
 def test_all_good_checkpoints_are_handed_out_newest_first() -> None:

@@ -15,7 +15,7 @@ from trainmaster.model.events import (
     RunDataLogged,
     Warned,
 )
-from trainmaster.model.job import Job, Trouble
+from trainmaster.model.job import Attempt, Job, NodePhase, Trouble
 
 _MISSED_MAX = 5
 _TROUBLES_MAX = 8
@@ -25,8 +25,9 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     """The last missing part commits the checkpoint; retention then gives up the oldest beyond `keep`.
 
     Laws: a corrupt checkpoint does not count among those kept. None is given up, a corrupt one or one that could not be
-    read included, before one of a later step is committed and proven: a false word about it then costs room only. One of
-    an earlier step that still lacks parts is given up too: every node is past it.
+    read included, before one of a later step is committed and proven: a false word about it then costs room only. None
+    that a node may still be put back from is given up before that node has said from what it began. One of an earlier step
+    that still lacks parts is given up too: every node is past it.
     """
     assert isinstance(event, CheckpointStaged)
     job = _seen(job, event.part.node_index, event.report)
@@ -39,7 +40,7 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     if len(parts) < event.parts_expected:
         return replace(job, staged=(*others, whole)), ()
     checkpoints = (*(c for c in job.checkpoints if c.id != event.id), replace(whole, committed_s=now_s))
-    kept = _kept(checkpoints, job.spec.checkpoint.keep)
+    kept = _kept(checkpoints, job.spec.checkpoint.keep) | _needed(live_attempt(job))
     overtaken = [c for c in others if _overtaken(c, whole)]
     others = tuple(c for c in others if c not in overtaken)
     given_up = (*(c.id for c in checkpoints if c.id not in kept), *(c.id for c in overtaken))
@@ -59,6 +60,11 @@ def _kept(checkpoints: tuple[Checkpoint, ...], keep: int) -> set[str]:
     return {*newest, *ahead}
 
 
+def _needed(attempt: Attempt) -> set[str]:
+    """Ids of those that a node of this attempt may be reading now."""
+    return set(attempt.resume) if any(node.phase is NodePhase.LAUNCHING for node in attempt.nodes) else set()
+
+
 def _later(one: Checkpoint, other: Checkpoint, committed_later: bool) -> bool:
     """Whether `one` is further than `other`: by step; by the order of their commits where a step is unknown or the same."""
     if one.step is None or other.step is None or one.step == other.step:
@@ -73,9 +79,10 @@ def _overtaken(staged: Checkpoint, whole: Checkpoint) -> bool:
 
 
 def delete_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Its bytes are gone."""
+    """Its bytes are gone. In logs of earlier versions this may be the first word of it: they kept fewer."""
     assert isinstance(event, CheckpointDeleted)
-    return replace(job, deleting=tuple(id for id in job.deleting if id != event.id)), ()
+    deleting = tuple(id for id in job.deleting if id != event.id)
+    return replace(job, deleting=deleting, checkpoints=tuple(c for c in job.checkpoints if c.id != event.id)), ()
 
 
 def spare(job: Job) -> tuple[Checkpoint, ...]:

@@ -74,7 +74,7 @@ def _told(log: list[Recorded]) -> tuple[dict[Attempt, _Told], dict[str, str]]:
     projects: dict[str, str] = {}
     live: dict[str, _Told] = {}
     for recorded, ahead_s in _steadied(log):
-        job, now_s = recorded.job or "", round(recorded.now_s, 3)
+        job, now_s = recorded.job or "", round(recorded.now_s * 1000) / 1000
         match recorded.event:
             case ClockSet(by_s) if recorded.job is not None:
                 for attempt in [one for (name, _), one in told.items() if name == job]:
