@@ -308,8 +308,8 @@ def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submiss
     urgent, key = given.pop("urgent", None), given.pop("key", None)
     draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent, key=key)  # type: ignore[arg-type]
     if client is None and not server_known():
-        from trainmaster.client.files import check  # noqa: PLC0415  # a server that runs would do it
+        from trainmaster.spec.document import from_mapping  # noqa: PLC0415  # a server that runs would validate it
 
-        check(draft)
+        from_mapping(draft.spec)
     client = client or Client()
     return JobHandle(send(client, draft), client)

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
             os.write(pipe, json.dumps(own_identity()).encode() + b"\n")
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.umask(0o077)
-    gc.disable()  # until all is loaded (`process.settle`): an eighth of the start
+    gc.disable()  # until all is loaded (`startup.settle`): an eighth of the start
 
     from trainmaster.server.process import run  # noqa: PLC0415  after the fork: it takes a third of a second
 

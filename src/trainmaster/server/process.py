@@ -3,7 +3,6 @@
 What only the api needs (FastAPI, uvicorn) lies in `serving`, so that control starts in half the time without it.
 """
 
-import gc
 import json
 import logging
 import os
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster import __version__, compose, presence
-from trainmaster.errors import ConflictError, OperationError, TrainmasterError
+from trainmaster.errors import OperationError, TrainmasterError
 from trainmaster.home import Home
 from trainmaster.server.listening import prepare_directory
+from trainmaster.server.startup import refuse_stopped, settle
 from trainmaster.server.watch import watch
 
 _LOG_MAX_BYTES = 4 * 1024 * 1024
@@ -73,23 +73,6 @@ def _mirror(home: Home, detached: bool) -> int:
     from trainmaster.mirroring import mirror_main  # noqa: PLC0415  no other process loads trackers
 
     return mirror_main(home, started)
-
-
-def refuse_stopped(home: Home, detached: bool) -> None:
-    """One that was still on its way when the server was stopped ends by itself; called with its lock held, so that either
-    it sees the mark or the stop sees the lock. Raises: ConflictError.
-    """
-    if detached and (home.root / "stopping").exists():
-        raise ConflictError("the server was stopped meanwhile", "start it again: tm up")
-
-
-def settle() -> None:
-    """The start is over: what it made stays, so the collector, which slept through it, need never look at it again.
-
-    No collection comes first: it would find a thousand objects among a hundred thousand, in a tenth of the start.
-    """
-    gc.freeze()
-    gc.enable()
 
 
 def _log_to(path: Path) -> None:

@@ -15,9 +15,9 @@ from trainmaster.home import Home
 from trainmaster.server.app import create_app
 from trainmaster.server.connections import config_of
 from trainmaster.server.listening import bind_tcp, bind_unix, url_of
-from trainmaster.server.process import refuse_stopped, settle
 from trainmaster.server.runtime import Runtime
 from trainmaster.server.services import Services
+from trainmaster.server.startup import refuse_stopped, settle
 from trainmaster.server.watch import watch
 
 _SWITCH_S = 0.001  # after which a thread that computes lets another go on
