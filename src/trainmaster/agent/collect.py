@@ -122,6 +122,12 @@ class Collector:
         """One that this node's ranks wrote where only those of node 0 are collected; None where there is none."""
         return next((path for path in self._elsewhere() if path not in self._there), None)
 
+    @property
+    def collected(self) -> bool:
+        """Whether anything was a checkpoint so far: a match, be it whole or not, or one of the SDK."""
+        seen = self._counter or self._committed or self._sightings or self._unreadable
+        return bool(seen) or self._sdk is not None or bool(self._found())
+
     def _unread(self, key: str, error: OSError) -> None:
         """It is not known what it is now: what was known of it stays."""
         self._unreadable.add(key)

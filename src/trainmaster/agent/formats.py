@@ -61,8 +61,8 @@ def examine(path: str) -> Verdict:
         return _UNPROVEN
 
 
-def plausible(path: str, moving: bool) -> bool:
-    """Whether a look at both ends of the file leaves it possible that `examine` proves it: cheap. Raises: OSError.
+def plausible(path: str, moving: bool) -> Optional[str]:
+    """The format by which `examine` may prove the file, after a look at both its ends: cheap. Raises: OSError.
 
     `moving`: it is open or was just written; then only a zip is worth it, whose checksums tell a copy of two states.
     """
@@ -72,15 +72,16 @@ def plausible(path: str, moving: bool) -> bool:
         file.seek(max(0, size - _TAIL_BYTES))
         tail = file.read(_TAIL_BYTES)
     if head.startswith(b"PK\x03\x04"):
-        return b"PK\x05\x06" in tail
+        return "zip" if b"PK\x05\x06" in tail else None
     if moving:
-        return False
+        return None
     if head[:1] == b"\x80":
-        return tail.endswith(b".")
+        return "pickle" if tail.endswith(b".") else None
     if _has_header(head):
         length: int = struct.unpack("<Q", head[:8])[0]
-        return 8 + length <= size
-    return head.lstrip()[:1] in (b"{", b"[") and tail.rstrip()[-1:] in (b"}", b"]")
+        return "safetensors" if 8 + length <= size else None
+    closed = head.lstrip()[:1] in (b"{", b"[") and tail.rstrip()[-1:] in (b"}", b"]")
+    return "json" if closed else None
 
 
 def is_bare_pickle(path: str) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 
 from trainmaster.agent import keep
 from trainmaster.agent.peers import Peers
+from trainmaster.agent.progress import LONG_S
 from trainmaster.agent.tree import descendants, open_for_writing
 from trainmaster.wire.names import printable
 from trainmaster.wire.processes import start_ticks
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from trainmaster.agent.collect import Collector
+    from trainmaster.agent.overlooked import Overlooked
     from trainmaster.agent.progress import Progress
     from trainmaster.agent.starting import Start
     from trainmaster.agent.upload import Uploader
@@ -47,6 +49,9 @@ class Gathering:
         self._busy = 0
         self._said = ""
         self._told_elsewhere = False
+        self._overlooked: Optional[Overlooked] = None
+        self._look_due_s = 0.0
+        self._began_s = time.time() - (time.monotonic() - (start.ranks_began_s or start.began_s))
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
         self._uploader: Optional[Uploader] = None
@@ -56,6 +61,9 @@ class Gathering:
         """Look for checkpoints when it is time for it again; while the ranks write."""
         if self._collector is not None and self._busy == 0 and now_s >= self._next_scan_s and self._writing:
             self._put("scan")
+        if self._launch["node_index"] == 0 and self._progress.stepping_s >= LONG_S and now_s >= self._look_due_s:
+            self._look_due_s = now_s + LONG_S
+            self._put("overlooked", None)
 
     def message(self, rank: int, message: dict[str, Any]) -> None:
         """Take an SDK message: a checkpoint or an artifact."""
@@ -68,6 +76,8 @@ class Gathering:
         """Look once more, after every rank's end, and keep the artifacts. `quiet`: nothing that they left had to be ended."""
         if self._collector is not None:
             self._put("last", well and quiet)
+        if self._launch["node_index"] == 0 and (self._launch["checkpoint_path"] or self._progress.last_step is not None):
+            self._put("overlooked", well)
         if self._launch["artifacts"]:
             self._put("artifacts", well)
 
@@ -144,6 +154,8 @@ class Gathering:
             self._staged(self._collector.scan(self._progress.step_at, False, *self._peers.open()))
             self._collector.tell_unfinished()
             self._tell_elsewhere()
+        elif what == "overlooked":
+            self._tell_overlooked(work[0])
         elif what == "checkpoint":
             rank, message = work
             step = message.get("step")
@@ -179,6 +191,17 @@ class Gathering:
             advice = "sdk.checkpoint(ranks=\"all\") keeps a part of each node, --in-place lets all write into one directory"
             words = f"{kept}; only what node 0 has is kept of a checkpoint: {advice}"
             self.results.append(("warned", {"topic": f"checkpoints of n{self._launch['node_index']}", "text": words}))
+
+    def _tell_overlooked(self, ended: Optional[bool]) -> None:
+        """Say that it saves where nobody looks; `ended`: whether it ended well, None while it runs."""
+        if self._overlooked is None:
+            from trainmaster.agent.overlooked import Overlooked  # noqa: PLC0415 - most jobs end sooner, or name the right place
+
+            self._overlooked = Overlooked(self._launch, self._progress, self._began_s)
+        collected = self._collector is not None and self._collector.collected
+        text = self._overlooked.look(collected, ended)
+        if text is not None:
+            self.results.append(("warned", {"topic": "checkpoint pattern", "text": text}))
 
     def _own_collector(self) -> Collector:
         """Made when a program without `checkpoint.path` uses the SDK."""

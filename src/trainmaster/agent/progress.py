@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.spool import Outbox
 
 _KEPT = 2048  # steps remembered with their time: the last minutes, however fast they come
+LONG_S = 60.0  # of steps, after which a program that saves nothing where it said is asked about
 _ANY_STEP = float("inf")
 _CLOCK_SET_BACK_S = 10.0  # what was remembered before is of no use then
 
@@ -25,6 +26,7 @@ class Progress:
         self._seen: list[tuple[float, float]] = []  # ascending; another thread reads what it finds here
         self.first_step: Optional[int] = None
         self.last_step: Optional[int] = None
+        self.first_s = 0.0  # seconds since the epoch: when the first step was told
         self.written_s = 0.0  # seconds since the epoch: when what is being read was written, set by who reads
 
     def step_at(self, time_s: float) -> Optional[int]:
@@ -32,6 +34,11 @@ class Progress:
         seen = self._seen
         index = bisect_right(seen, (time_s, _ANY_STEP))
         return int(seen[index - 1][1]) if index else None
+
+    @property
+    def stepping_s(self) -> float:
+        """How long it has told steps, in seconds: from the first to the last of them."""
+        return self._seen[-1][0] - self.first_s if self._seen else 0.0
 
     def warn(self, topic: str, text: str) -> None:
         """Tell what a person would want to know of the output."""
@@ -72,7 +79,7 @@ class Progress:
         if step is not None:
             self.last_step = step
             if self.first_step is None:
-                self.first_step = step
+                self.first_step, self.first_s = step, self.written_s
             self._remember(step)
 
     def _remember(self, step: int) -> None:

@@ -29,7 +29,8 @@ from trainmaster.model.nodes import Allocation
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
 
-_OF_ATTEMPT = ("restart", "restore", "standstill", "artifacts")  # topics of troubles that end with the attempt they tell of
+# Topics of troubles that end with the attempt they tell of.
+_OF_ATTEMPT = ("restart", "restore", "standstill", "artifacts", "checkpoint pattern")
 _RANK = {
     StopFor.FAILURE: 0, StopFor.START: 1, StopFor.SHRINK: 2, StopFor.EVICT: 3, StopFor.LIMIT: 4, StopFor.CANCEL: 5,
 }  # fmt: skip

@@ -1,0 +1,198 @@
+"""Checkpoints that a program saves where nobody collects them: what is told, when, and what it costs to know."""
+
+import io
+import json
+import os
+import pickle
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import launch, write
+from waiting import deadline
+
+from trainmaster.agent import overlooked
+from trainmaster.agent.collect import Collector
+from trainmaster.agent.gathering import Gathering
+from trainmaster.agent.overlooked import lookalikes, pattern_of
+from trainmaster.agent.progress import Progress
+from trainmaster.agent.ranks import Rank
+from trainmaster.agent.spool import Outbox
+from trainmaster.agent.starting import Start
+from trainmaster.agent.wake import Wake
+from trainmaster.wire.launch import Launch
+
+NOTHING = "nothing matches the checkpoint pattern 'out/*': no checkpoint is in the store"
+
+
+def zipped() -> bytes:
+    """As `torch.save` writes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"step": 1}))
+    return file.getvalue()
+
+
+def begun(root: Path, **orders: Any) -> tuple[Gathering, Progress]:
+    """A gathering whose only rank runs, and has told no step yet."""
+    start = Start(str(root), launch(root, **orders), Wake())
+    rank = Rank(0, str(root))
+    rank.pid, rank.running = os.getpid(), True
+    start.ranks = [rank]
+    if start.launch["checkpoint_path"]:
+        start.collector = Collector(start.launch)
+    start.ranks_began_s = time.monotonic() - 100
+    progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
+    return Gathering(start, progress), progress
+
+
+def step(progress: Progress, number: int, ago_s: float) -> None:
+    progress.written_s = time.time() - ago_s
+    progress.printed(0, number, {})
+
+
+def told(it: Gathering, topic: str = "checkpoint pattern") -> list[str]:
+    deadline(lambda: it.idle, "all that is asked for")
+    texts = [fields["text"] for kind, fields in it.results if kind == "warned" and fields["topic"] == topic]
+    it.results.clear()
+    return texts
+
+
+def later(it: Gathering, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What it tells at the next look of its loop that is due."""
+    monkeypatch.setattr(it, "_look_due_s", 0.0)
+    it.watch(time.monotonic())
+    return told(it)
+
+
+def test_a_pattern_that_matches_nothing_is_told_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    it, progress = begun(tmp_path, checkpoint_path="out/*")
+    write(tmp_path / "work" / "checkpoint" / "10.pt", zipped())
+    step(progress, 1, ago_s=65)
+    step(progress, 2, ago_s=6)
+    assert later(it, monkeypatch) == []  # steps for less than a minute
+    step(progress, 3, ago_s=0)
+    text = f"{NOTHING}; these new files look like checkpoints: checkpoint/10.pt; for them write --checkpoint 'checkpoint/*.pt'"
+    assert later(it, monkeypatch) == [text]
+    write(tmp_path / "work" / "checkpoint" / "20.pt", zipped())
+    assert later(it, monkeypatch) == []  # once
+    write(tmp_path / "work" / "out" / "30.pt", zipped())
+    assert later(it, monkeypatch) == [""]
+    it.finish()
+    assert told(it) == []
+
+
+def test_its_first_checkpoint_may_be_still_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    it, progress = begun(tmp_path, checkpoint_path="out/*")
+    write(tmp_path / "work" / "metrics.json", "{}")
+    step(progress, 1, ago_s=65)
+    step(progress, 2, ago_s=0)
+    assert later(it, monkeypatch) == []
+    it.finish(well=False)
+    assert told(it) == [NOTHING]
+
+
+@pytest.mark.parametrize(("well", "texts"), [(True, [NOTHING]), (False, [])])
+def test_a_pattern_that_matched_nothing_by_the_end(tmp_path: Path, well: bool, texts: list[str]) -> None:
+    """One that breaks at once has not come to its first checkpoint."""
+    it, _ = begun(tmp_path, checkpoint_path="out/*")
+    it.finish(well=well)
+    assert told(it) == texts
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_without_a_pattern_the_one_to_write_is_told(tmp_path: Path, well: bool) -> None:
+    it, progress = begun(tmp_path)
+    for number in (10, 20):
+        write(tmp_path / "work" / "checkpoint" / f"{number}.pt", zipped())
+        os.utime(tmp_path / "work" / "checkpoint" / f"{number}.pt", (time.time() + number, time.time() + number))
+    step(progress, 20, ago_s=0)
+    it.finish(well=well)
+    named = "these look like checkpoints: checkpoint/20.pt, checkpoint/10.pt"
+    assert told(it) == [f"{named}; with --checkpoint 'checkpoint/*.pt' a restart would go on from them"]
+
+
+def test_it_is_taken_back_when_the_files_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    it, progress = begun(tmp_path)
+    path = write(tmp_path / "work" / "model.pkl", pickle.dumps([1]))
+    step(progress, 1, ago_s=65)
+    step(progress, 2, ago_s=0)
+    os.utime(path)
+    assert later(it, monkeypatch) == [
+        "these look like checkpoints: model.pkl; with --checkpoint model.pkl a restart would go on from them"
+    ]
+    path.unlink()
+    assert later(it, monkeypatch) == [""]
+
+
+def test_a_program_that_uses_the_sdk_needs_no_pattern(tmp_path: Path) -> None:
+    it, progress = begun(tmp_path, checkpoint_path="out/*")
+    write(tmp_path / "work" / "checkpoint" / "10.pt", zipped())
+    write(tmp_path / "blobs" / "sdk" / "model", "ten")
+    step(progress, 1, ago_s=0)
+    it.message(0, {"t": "c", "directory": str(tmp_path / "blobs" / "sdk"), "step": 1})
+    it.finish()
+    assert told(it) == []
+
+
+def found(orders: Launch, since_s: float = 0.0, ended_well: bool = False) -> list[str]:
+    return list(lookalikes(orders, since_s, ended_well))
+
+
+def test_what_looks_like_a_checkpoint(tmp_path: Path) -> None:
+    work, orders = tmp_path / "work", launch(tmp_path, artifacts=["final.pkl"])
+    for name, data in {
+        "checkpoint-500/model.safetensors": (2).to_bytes(8, "little") + b"{}",
+        "epoch=3-step=80.ckpt": zipped(),
+        "ckpt-state.json": json.dumps([1]),
+        "model.pkl": pickle.dumps([1]),
+        "results.json": "{}",
+        "final.pkl": pickle.dumps([1]),
+        "log.txt": "step 1",
+        "model-2.pt.tmp": zipped(),
+        "wandb/media.pkl": pickle.dumps([1]),
+        ".cache/a.pkl": pickle.dumps([1]),
+        "half-3.pt": zipped()[:-30],
+        "7": zipped(),
+    }.items():
+        write(work / name, data)
+    (work / "link.pkl").symlink_to("model.pkl")
+    assert set(found(orders)) == {"checkpoint-*", "epoch=*-step=*.ckpt", "ckpt-state.json", "model.pkl"}
+    # What a program that ended well wrote once may be its result.
+    assert set(found(orders, ended_well=True)) == {"checkpoint-*", "epoch=*-step=*.ckpt", "ckpt-state.json"}
+    for path in work.rglob("*"):
+        os.utime(path, (1000, 1000), follow_symlinks=False)
+    assert found(orders, since_s=1001) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [
+        ("checkpoint/10.pt", "checkpoint/*.pt"),
+        ("lightning_logs/version_0/checkpoints/epoch=3-step=80.ckpt", "lightning_logs/version_0/checkpoints/epoch=*-step=*.ckpt"),
+        ("out/checkpoint-500/model-00001-of-00002.safetensors", "out/checkpoint-*"),
+        ("global_step100/rank0.pt", "global_step*"),
+        ("run[1]/best.pt", "run?1?/best.pt"),
+        ("weights.h5", "weights.h5"),
+    ],
+)
+def test_the_pattern_for_a_file(path: str, pattern: str) -> None:
+    assert pattern_of(path) == pattern
+
+
+def test_a_large_work_directory_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder with more than its share the rest is passed over, and other folders still get theirs."""
+    monkeypatch.setattr(overlooked, "_DIRECTORY_MAX", 20)
+    monkeypatch.setattr(overlooked, "_ENTRIES_MAX", 40)
+    looked: list[str] = []
+    plausible = overlooked.plausible
+    monkeypatch.setattr(overlooked, "plausible", lambda path, moving: (looked.append(path), plausible(path, moving))[1])
+    for number in range(100):
+        write(tmp_path / "work" / "data" / f"{number}.png", "a picture")
+    write(tmp_path / "work" / "checkpoint" / "10.pt", zipped())
+    for name, written_s in (("data", 2_000_000_000), ("checkpoint", 1_000_000_000)):
+        os.utime(tmp_path / "work" / name, (written_s, written_s))
+    assert found(launch(tmp_path)) == ["checkpoint/*.pt"]
+    assert len(looked) == 4
