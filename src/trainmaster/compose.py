@@ -39,6 +39,7 @@ from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
 from trainmaster.locks import guard, inode, is_another
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.credentials import without_secrets
 from trainmaster.model.events import ClockSet, ClusterConfigured, JobEvent, NodeSeen, NodeStateSet
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodeRun, State
@@ -295,7 +296,8 @@ def _settings(home: Home) -> LocalSettings:
 
 
 def rendered(spec: JobSpec, origin: Mapping[str, Any], in_place: bool) -> list[str]:
-    """What the local engine would be given of a job, one text per node; nodes, id and credential are stand-ins."""
+    """What the local engine would be given of a job, one text per node; nodes, id and credentials are stand-ins."""
+    spec = replace(spec, environment=replace(spec.environment, variables=without_secrets(spec.environment.variables)))
     home, each = Home.default(), spec.resources.chosen(0)
     devices = tuple(range(each.devices))
     share = NodeShare("", "127.0.0.1", each.cpus, each.memory_bytes or 0, devices, gpu_share=each.gpu_share)

@@ -281,3 +281,29 @@ def test_a_parameter_that_is_nearly_one_of_the_files_is_asked_about(tm: Tm, tmp_
         code, out, err = tm("render", "train.yaml", *options, "--json")
         assert code == 0, err
         assert f'"{options[1].partition("=")[0]}": 4' in out.replace("\\", ""), out
+
+
+def test_a_variable_of_the_shell_is_passed_on_by_its_name_and_a_token_not_shown(
+    tm: Tm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.yaml").write_text("command: 'true'\nenvironment:\n  variables: [HF_TOKEN, FLAVOUR]\n")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("FLAVOUR", "vanilla")
+    for verb in ("submit", "plan", "render"):
+        code, _, err = tm(verb, "--env", "HF_TOKEN", "--", "true")
+        assert (code, err.splitlines()) == (
+            2,
+            [
+                "error: env: the variable 'HF_TOKEN' is not set here, or not exported; export it, or give it a value",
+                "  export HF_TOKEN=…   or: --env HF_TOKEN=VALUE",
+            ],
+        )
+        code, _, err = tm(verb, "train.yaml")
+        assert code == 2
+        assert "train.yaml:3:15: environment.variables[0]: the variable 'HF_TOKEN' is not set here" in err
+    monkeypatch.setenv("HF_TOKEN", "hf-of-ann")
+    for words in (("--env", "HF_TOKEN", "--env", "FLAVOUR", "--", "true"), ("train.yaml",)):
+        code, out, err = tm("render", *words)
+        assert code == 0, err
+        assert '"HF_TOKEN": "(hidden)"' in out
+        assert '"FLAVOUR": "vanilla"' in out

@@ -62,7 +62,7 @@ _JOB_OPTIONS = (
     click.option("--requirements", metavar="FILE", help="Packages to install, into an environment of its own."),
     click.option("--function", metavar="MODULE:NAME", help="A function to call with the parameters, in place of a command."),
     click.option("--data", multiple=True, metavar="NAME=PATH", help="Told the program as TRAINMASTER_DATA_NAME."),
-    click.option("--env", multiple=True, metavar="K=V", help="A variable for the program."),
+    click.option("--env", multiple=True, metavar="K[=V]", help="A variable for the program; of K alone, with its value here."),
     click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="A parameter; wins over the file's."),
     click.option("--metrics-pattern", metavar="REGEX", help="Finds metrics in the output, by named groups."),
     click.option("--primary", metavar="NAME", help="The metric that matters."),

@@ -1,5 +1,6 @@
 """Jobs made from a job, as a person asks for them: requeued, reproduced, forked from a checkpoint."""
 
+import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ def _start(source: str) -> tuple[str, dict[str, Any]]:
 
 
 def _body(parent: Row, changes: Changes) -> dict[str, Any]:
-    mapping = from_options(changes.options, changes.command)
+    mapping = from_options(changes.options, changes.command, os.environ)
     given, has = mapping.get("tags") or {}, parent["spec"]["tags"]
     tags = {name: value for name, value in default_tags(Path()).items() if name not in has and name not in given}
     if tags or given:
@@ -107,7 +108,7 @@ def _data_now(parent: Row) -> list[dict[str, Any]] | None:
 
 def _draft(parent: Row, changes: Changes) -> Draft:
     """The code that the fork is to have; what its parent's spec says that a job writes is not part of it."""
-    mapping, spec = from_options(changes.options, changes.command), parent["spec"]
+    mapping, spec = from_options(changes.options, changes.command, os.environ), parent["spec"]
     checkpoint = mapping.get("checkpoint")
     path = checkpoint.get("path") if isinstance(checkpoint, Mapping) else None
     writes = {"path": path or spec["checkpoint"]["path"]}

@@ -3,6 +3,7 @@
 Apart from `client.submission`, since the validator is half of what a submit from the command line costs.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,14 @@ from trainmaster.spec.shorthand import from_options
 
 def draft_file(path: Path, options: Options, in_place: bool = False, hold: str | None = None) -> Draft:
     """A draft from a spec file, `options` winning over it. Raises: SpecError with file, line and column."""
-    spec = load_file(path)
+    spec = load_file(path, os.environ)
     base = path.parent
     named = None if "requirements" in options else path
     if options:
         mapping = to_mapping(spec)
         if "function" in options:
             mapping.pop("command", None)  # what the file runs gives way to it
-        more = from_options(options, mapping.get("command"))
+        more = from_options(options, mapping.get("command"), os.environ)
         if "gpus" in options and spec.resources.ranks_follow:
             mapping["resources"].pop("ranks", None)  # one rank per GPU: it follows the new number
         spec = from_mapping(merged(mapping, more))
@@ -38,7 +39,7 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
 def check_params(path: Path, params: Mapping[str, Any] | Sequence[str]) -> None:
     """Refuse a parameter whose name is nearly one of the file's: that was probably meant. Raises: UsageError, SpecError."""
     given = from_options({"params": params}, None).get("params") or {}
-    has = load_file(path).params if given else {}
+    has = load_file(path, os.environ).params if given else {}
     for name in given:
         near = nearest(str(name), list(has)) if name not in has else None
         if near:

@@ -4,6 +4,7 @@
 `tm submit --gpus 2 --ranks 2 --checkpoint 'out/*.pt' -- python train.py` makes.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -147,7 +148,7 @@ def draft_command(
 
     Raises: UsageError.
     """
-    mapping = from_options(options, command)
+    mapping = from_options(options, command, os.environ)
     workdir = mapping.get("workdir")
     return Draft(mapping, existing(Path(workdir if isinstance(workdir, str) else ".").expanduser()), in_place, hold)
 

@@ -133,14 +133,27 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def is_secret_variable(name: str) -> bool:
+    """Whether an environment variable is a credential by its name alone (`STORAGE_KEY`, `PGPASSWORD`), whatever its value."""
+    words = [word.lower() for word in _WORD.findall(name[-128:])]
+    if not words or words[-1] in _ABOUT:
+        return False
+    return is_credential(name) or words[-1] in ("token", "key", "secret") or "password" in name.lower()
+
+
+def without_secrets(given: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables; only those that are credentials by their names are hidden."""
+    return {name: HIDDEN if is_secret_variable(name) else value for name, value in given.items()}
+
+
 def variables(given: Mapping[str, str]) -> dict[str, str]:
     """Environment variables: only values that are evidently no secrets are shown (numbers, switches, paths, known settings)."""
     return {name: text(value) if _is_plain(name, value) else HIDDEN for name, value in given.items()}
 
 
 def _is_plain(name: str, value: str) -> bool:
-    if is_credential(name, value):
-        return False
+    if is_secret_variable(name):
+        return not value  # that it is empty tells nothing
     evident = not value or value.startswith(("/", "~/", "./")) or bool(_NUMBER.match(value) or _SWITCH.match(value))
     return evident or name.startswith(_PLAIN_VARIABLES)
 

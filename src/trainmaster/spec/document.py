@@ -4,7 +4,7 @@ Faults are gathered, placed and told all at once (`SpecError.details`): unknown 
 not supported yet, wrong values, what is missing (placed at its mapping), and values that contradict each other.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_e
 from trainmaster.spec.fields import ElasticFields, JobFields, PlacementFields, ResourcesFields, RoleFields, RoleResourcesFields
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.naming import default_name
+from trainmaster.spec.passing import passed_on
 from trainmaster.spec.placing import at, fault_of, unspeakable
 from trainmaster.spec.unknown import unknown
 from trainmaster.spec.yaml12 import SIZE_MAX_BYTES, Document, Positions, dotted, parse
@@ -43,15 +44,15 @@ RULES = frozenset(("pools", "projects", "classes", "fair_share", "multifactor", 
 __all__ = ["RULES", "from_mapping", "load_bytes", "load_file", "to_mapping", "workdir_path"]
 
 
-def load_file(path: Path) -> JobSpec:
-    """The spec in a file. Raises: SpecError."""
+def load_file(path: Path, environment: Mapping[str, str] | None = None) -> JobSpec:
+    """The spec in a file; `environment` is where variables that it only names have their values. Raises: SpecError."""
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
         hint = "check the path; a command goes behind --, as in: tm run -- python train.py"
         raise spec_error([Fault("", f"{path}: cannot be read: {error.strerror}{_sibling(path)}")], hint) from error
-    return load_bytes(data, str(path))
+    return load_bytes(data, str(path), environment)
 
 
 def _sibling(path: Path) -> str:
@@ -64,10 +65,10 @@ def _sibling(path: Path) -> str:
     return f"; did you mean {near!r}?" if near and near != path.name else ""
 
 
-def load_bytes(data: bytes, file: str) -> JobSpec:
+def load_bytes(data: bytes, file: str, environment: Mapping[str, str] | None = None) -> JobSpec:
     """The spec in `data`; `file` is what errors call it. Raises: SpecError."""
     document = parse(data, file)
-    return _load(document.value, document)
+    return _load(document.value, document, environment)
 
 
 def from_mapping(mapping: object, where: Positions | None = None) -> JobSpec:
@@ -86,7 +87,7 @@ def _of_cluster(names: Set[Any]) -> bool:
     return not names & {"command", "python"} and bool(names & {"pools", "projects"} or (names and names <= RULES))
 
 
-def _load(value: object, document: Document) -> JobSpec:
+def _load(value: object, document: Document, environment: Mapping[str, str] | None = None) -> JobSpec:
     where = document.where
     faults = list(document.faults)
     if isinstance(value, dict) and _of_cluster(value.keys()):
@@ -102,7 +103,8 @@ def _load(value: object, document: Document) -> JobSpec:
     odd = unspeakable(value, where)
     if odd:
         raise spec_error([*faults, *odd])
-    faults += _lacking(value, where)
+    value, unset = passed_on(value, where, environment)
+    faults += [*_lacking(value, where), *unset]
     try:
         fields = JobFields.model_validate(_as_written(value, where))
     except ValidationError as error:

@@ -228,7 +228,10 @@ class EnvironmentFields(_Section):
         examples=["requirements.lock"],
     )
     variables: dict[VariableName, VariableValue] = Field(
-        default_factory=dict, max_length=ITEMS_MAX, description="Variables.", examples=[{"OMP_NUM_THREADS": "4"}]
+        default_factory=dict,
+        max_length=ITEMS_MAX,
+        description="Variables; of a list of names alone, each with its value in the shell that submits.",
+        examples=[{"OMP_NUM_THREADS": "4"}, ["HF_TOKEN"]],
     )
 
 

@@ -17,6 +17,8 @@ def schema() -> dict[str, Any]:
         properties = (result["$defs"][model] if model else result)["properties"]
         properties[name] = {"not": {}, "description": f"Not supported yet: {description}. Meanwhile: {instead}."}
     checkpoint, restarts = result["properties"]["checkpoint"], result["properties"]["restarts"]
+    variables = result["$defs"]["EnvironmentFields"]["properties"]["variables"]
+    variables |= {"type": ["object", "array"], "items": {"type": "string"}, "maxItems": variables["maxProperties"]}
     roles = result["properties"]["roles"]
     roles["additionalProperties"] = _or_short(roles["additionalProperties"], {"type": "string"})
     result["properties"]["checkpoint"] = _or_short(checkpoint, {"type": "string"})

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainmaster.errors import UsageError
 from trainmaster.spec.faults import nearest
+from trainmaster.spec.passing import lacking, names_of
 from trainmaster.spec.scalars import scalar
 
 _PLACES: dict[str, tuple[str, ...]] = {  # option → field
@@ -46,17 +47,22 @@ _PAIRS_OF_SCALARS = frozenset(("params", "accelerators", "custom"))
 _SECTIONS = frozenset(("resources", "environment", "metrics"))  # options of these names may hold the section itself
 
 
-def from_options(options: Mapping[str, Any], command: str | Sequence[str] | None) -> dict[str, Any]:
+def from_options(
+    options: Mapping[str, Any], command: str | Sequence[str] | None, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The mapping of a spec. None among `options` means not given; one argument with blanks in it is a line for bash.
 
     `function` takes the place of a command, which is None then. `env`, `params`, `tags`, `data`, `accelerators`, `custom`
-    are mappings or `NAME=VALUE` texts, `checkpoint` and `restarts` a bare value or the whole section.
-    Raises: UsageError for an option there is not, and for a `NAME=VALUE` that is none.
+    are mappings or `NAME=VALUE` texts, `checkpoint` and `restarts` a bare value or the whole section. A `NAME` alone in
+    `env` has its value in `environment`, where one is given.
+    Raises: UsageError for an option there is not, for a `NAME=VALUE` that is none, and for a variable that is not set.
     """
     mapping: dict[str, Any] = {} if command is None else {"command": _command(command)}
     for option, value in options.items():
         if value is None:
             continue
+        if option == "env" and environment is not None and not isinstance(value, Mapping):
+            value = _with_values([value] if isinstance(value, str) else value, environment)
         if option in _SECTIONS or (option in ("checkpoint", "restarts") and isinstance(value, Mapping)):
             _put_section(mapping, option, value)
             continue
@@ -65,6 +71,10 @@ def from_options(options: Mapping[str, Any], command: str | Sequence[str] | None
             near = nearest(option, (*_PLACES, *_SECTIONS))
             raise UsageError(f"there is no option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
         _put(mapping, place, _value(option, value))
+    names = names_of(mapping)
+    if names is not None and environment is not None:
+        known = {str(name): _value_of(name, environment) for name in names}
+        mapping["environment"] = {**mapping["environment"], "variables": known}
     return mapping
 
 
@@ -87,6 +97,20 @@ def _value(option: str, value: Any) -> Any:
     if option == "gpus" and isinstance(value, str) and "," in value:
         return [text.strip() for text in value.split(",")]
     return _scalar(value) if option in _NUMBERS and isinstance(value, str) else value
+
+
+def _with_values(texts: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """`NAME=VALUE` of each, also of those that are a `NAME` alone."""
+    named = [text and "=" not in text for text in map(str, texts)]
+    return [f"{text}={_value_of(text, environment)}" if bare else text for text, bare in zip(texts, named, strict=True)]
+
+
+def _value_of(name: Any, environment: Mapping[str, str]) -> str:
+    message = lacking(name, environment)
+    if message:
+        known = str(name).partition("=")[0]  # a value is not repeated
+        raise UsageError(f"env: {message}", f"export {known}=…   or: --env {known}=VALUE")
+    return environment[name]
 
 
 def _pair(option: str, text: Any) -> tuple[str, str]:
