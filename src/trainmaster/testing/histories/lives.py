@@ -20,7 +20,7 @@ from trainmaster.ports.store import Recorded
 
 _STOPPED_S = 200.0  # grace, a partition, a late record, a dead control
 _DECLARED_S = 60.0 + 30.0  # what the engine still sees is given the first part of it
-_LATE_S = 15.0  # control may be dead, or its disk full, for so long
+_LATE_S = 35.0  # control may be dead, or its disk full, for a while, and in the calm it ticks once in 30 s
 _OWN_SIGNALS = (None, 4, 6, 7, 8, 11)  # what a program does to itself; any other signal came from outside
 
 
