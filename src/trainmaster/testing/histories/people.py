@@ -95,10 +95,11 @@ class People:
         now_s = self.clock.now_s()
         for node, at_s in list(self._silent.items()):
             if at_once or at_s <= now_s:
-                self.ask(SetNodeState(node, NodeState.LOST, "ann", "its power supply burned"))
-                if self.rng.random() < 0.3:
-                    self.ask(SetNodeState(node, NodeState.UP, "ann", "sooner than it answers"))
-                self.declared.append(node)
+                if node in {known.name for known in self.events.nodes()}:  # the api refuses others
+                    self.ask(SetNodeState(node, NodeState.LOST, "ann", "its power supply burned"))
+                    if self.rng.random() < 0.3:
+                        self.ask(SetNodeState(node, NodeState.UP, "ann", "sooner than it answers"))
+                    self.declared.append(node)
                 del self._silent[node]
                 self._away[node] = now_s + self.rng.uniform(0.0, _REPAIRED_AFTER_S)
         for node, at_s in list(self._away.items()):
