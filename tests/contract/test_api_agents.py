@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from api_server import SECRET, Api, serving
+from sqlalchemy import Engine, event
 from waiting import deadline
 
 from trainmaster.agent.pointfile import PointFile
@@ -19,7 +21,7 @@ from trainmaster.model.commands import AgentReport
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Job, Outcome, State, StopFor, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
-from trainmaster.ports.store import HeartbeatRow
+from trainmaster.ports.store import HeartbeatRow, MetricPoint
 from trainmaster.server import jobs, runtime
 from trainmaster.server.auth import credential
 from trainmaster.server.orders import orders, over, superseded, version
@@ -220,6 +222,34 @@ def test_what_cannot_be_stored_costs_nothing_else(api: Api) -> None:
         ("warned", 0, "metrics passed over"),
     ]
     assert "points holds 'point'" in str(told[3]["text"])
+
+
+def test_the_step_of_a_program_that_prints_nothing_else(api: Api) -> None:
+    """It was "-" for as long as the program ran: only the heartbeats tell it. One query for a whole list."""
+    ids = ["train-1", *(api.submit() for _ in range(3))]
+    api.take_up()
+    for job in ids[1:]:
+        api.control.record(job, ev.Placed(1, SHARES))
+    for job in ids[:3]:
+        api.control.record(job, ev.NodeStarted(1, 0))
+        for index, step in enumerate((7, 9, None)):
+            api.services.metrics.write([], [HeartbeatRow(f"{job}.1/n{index}", time.time(), step, 0, 0.0)])
+    api.services.metrics.write([MetricPoint("train-2", 1, 0, 3, "loss", 1.0, 1.0)], [])
+    asked: list[str] = []
+
+    def note(*about: Any) -> None:
+        asked.append(about[2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        listed = {job["id"]: job["step"] for job in api.get("/jobs")["jobs"]}
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert listed == {"train-1": 9, "train-2": 3, "train-3": 9, "train-4": None}
+    assert len([statement for statement in asked if "heartbeat" in statement]) == 1
+    assert api.get("/jobs/train-1")["step"] == api.get("/jobs/train-1/watch")["job"]["step"] == 9
+    api.control.record("train-1", ev.NodeEnded(1, 0, Outcome(lost=True)), ev.AttemptEnded(1, AGAIN), ev.Placed(2, SHARES))
+    assert api.get("/jobs/train-1")["step"] is None  # the attempt before has told it
 
 
 def test_an_agent_of_an_unknown_job_is_heard_and_told_nothing(api: Api) -> None:

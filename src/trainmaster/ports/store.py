@@ -394,6 +394,6 @@ class MetricStore(Protocol):
         """Give some of the room that was made back to the disk; whether there may be more."""
         ...
 
-    def heartbeats(self, job: str) -> list[HeartbeatRow]:
-        """The last heartbeat of each of its agents' current attempt."""
+    def heartbeats(self, *jobs: str) -> list[HeartbeatRow]:
+        """The last heartbeat of each agent of these jobs' current attempts."""
         ...

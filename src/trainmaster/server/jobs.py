@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.errors import UsageError
+from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import State
 from trainmaster.ports.store import JobQuery
 from trainmaster.server import bodies, queue, runtime, schemas, sentences, views
@@ -24,6 +25,7 @@ from trainmaster.server.silence import silent_agents
 router = APIRouter(tags=["jobs"])
 
 Wait = Annotated[float, Query(ge=0, le=30, description="seconds to hold the answer until there is something new")]
+_RUNNING = (State.RUNNING.value, State.STOPPING.value)
 _LISTED_MAX = 1000
 _PAGE = 500  # jobs read at once where all are asked for
 _EVENTS_MAX = 1000
@@ -62,7 +64,18 @@ def _views(desk: runtime.Runtime, query: JobQuery) -> list[views.View]:
     """One page."""
     found = page(desk, query)
     points = desk.services.metrics.last([one.job.id for one in found])
-    return [views.job_view(one.job, points.get(one.job.id, {}), one.reason) for one in found]
+    return _stepped(desk, [views.job_view(one.job, points.get(one.job.id, {}), one.reason) for one in found])
+
+
+def _stepped(desk: runtime.Runtime, listed: list[views.View]) -> list[views.View]:
+    """With the step of running jobs of which no metric tells one: that of a heartbeat, of all of them in one query."""
+    silent = {job["id"]: job for job in listed if job["step"] is None and job["state"] in _RUNNING}
+    for beat in desk.services.metrics.heartbeats(*silent) if silent else ():
+        key = AgentKey.parse(beat.key)
+        job = silent[key.job]
+        if beat.step is not None and key.attempt == job["attempt"]:
+            job["step"] = beat.step if job["step"] is None else max(beat.step, job["step"])
+    return listed
 
 
 def _stream(desk: runtime.Runtime, query: JobQuery) -> Iterator[bytes]:
@@ -86,7 +99,8 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     attempts = desk.services.events.attempts(job.id)
     nodes = dict.fromkeys(share.node for attempt in attempts for share in attempt.allocation.shares)
     work = [job.origin.directory] if job.code.in_place else [str(home.work(job.id, node)) for node in nodes]
-    detail, kept = views.job_detail(job, attempts, points, found.reason, work), kept_by(desk, job)
+    (detail,) = _stepped(desk, [views.job_detail(job, attempts, points, found.reason, work)])
+    kept = kept_by(desk, job)
     children, runs = desk.services.events.children(job.id), {"runs": desk.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(desk, job)]
     notes = [*detail["notes"], *kept["notes"]]
@@ -158,5 +172,5 @@ def _versioned(desk: runtime.Runtime, job_id: str) -> tuple[int, dict[str, Any]]
     """A job's view, and the number that names exactly this view."""
     found = find(desk, job_id)
     points = desk.services.metrics.last([job_id]).get(job_id, {})
-    view = views.job_view(found.job, points, found.reason)
+    (view,) = _stepped(desk, [views.job_view(found.job, points, found.reason)])
     return zlib.crc32(json.dumps(view, sort_keys=True).encode()) or 1, view

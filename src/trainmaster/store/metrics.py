@@ -167,14 +167,17 @@ class SqlMetricStore(Thinner):
         return found
 
     @_surviving
-    def heartbeats(self, job: str) -> list[HeartbeatRow]:
-        """See the port. By node index; the fence says which attempt is the current one."""
-        current = select(_fence.c.attempt).where(_fence.c.job == job).scalar_subquery()
+    def heartbeats(self, *jobs: str) -> list[HeartbeatRow]:
+        """See the port. By job and node index; the fence says which attempt is the current one."""
         columns = (_heartbeat.c.key, _heartbeat.c.time_s, _heartbeat.c.step, _heartbeat.c.memory_bytes, _heartbeat.c.cpu_s)
-        query = select(*columns, _heartbeat.c.at_s).where(_heartbeat.c.job == job, _heartbeat.c.attempt == current)
+        current = (_fence.c.job == _heartbeat.c.job) & (_fence.c.attempt == _heartbeat.c.attempt)
+        query = select(*columns, _heartbeat.c.at_s).join(_fence, current)
+        rows: list[HeartbeatRow] = []
         with self._database.reading() as connection:
-            rows = [HeartbeatRow(*row) for row in connection.execute(query)]
-        return sorted(rows, key=lambda row: AgentKey.parse(row.key).node_index)
+            for part in _parts(jobs):
+                rows += [HeartbeatRow(*row) for row in connection.execute(query.where(_heartbeat.c.job.in_(part)))]
+        keys = {row.key: AgentKey.parse(row.key) for row in rows}
+        return sorted(rows, key=lambda row: (keys[row.key].job, keys[row.key].node_index))
 
     def _series_ids(self, connection: Connection, keys: set[SeriesKey]) -> dict[SeriesKey, int]:
         ids = {key: self._ids[key] for key in keys if key in self._ids}

@@ -69,8 +69,11 @@ class MetricStoreContract:
         metrics.write([], [beat(f"digits-1.2/n{n}") for n in (10, 2, 0)])
         metrics.write([], [beat("digits-1.2/n2", 5.0), beat("digits-1.2/n0", 0.5)])  # the second one comes late
         assert metrics.heartbeats("digits-1") == [beat("digits-1.2/n0"), beat("digits-1.2/n2", 5.0), beat("digits-1.2/n10")]
+        metrics.write([], [beat("other-1.1/n0")])
+        both = [beat("digits-1.2/n0"), beat("digits-1.2/n2", 5.0), beat("digits-1.2/n10"), beat("other-1.1/n0")]
+        assert metrics.heartbeats("other-1", "digits-1") == both
         metrics.raise_fence("digits-1", 3)
-        assert metrics.heartbeats("digits-1") == metrics.heartbeats("other-1") == []
+        assert metrics.heartbeats("digits-1") == metrics.heartbeats("none-1") == metrics.heartbeats() == []
 
     def test_the_latest_is_what_came_last_whatever_the_dates_say(self, metrics: MetricStore) -> None:
         """R19: the clock was set back; neither the last value nor the heartbeat stands still."""
