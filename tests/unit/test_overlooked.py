@@ -156,6 +156,7 @@ def test_what_looks_like_a_checkpoint(tmp_path: Path) -> None:
         ".cache/a.pkl": pickle.dumps([1]),
         "half-3.pt": zipped()[:-30],
         "7": zipped(),
+        "ckpt\n-1.pt": zipped(),
     }.items():
         write(work / name, data)
     (work / "link.pkl").symlink_to("model.pkl")
@@ -165,6 +166,14 @@ def test_what_looks_like_a_checkpoint(tmp_path: Path) -> None:
     for path in work.rglob("*"):
         os.utime(path, (1000, 1000), follow_symlinks=False)
     assert found(orders, since_s=1001) == []
+
+
+def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) -> None:
+    names = ["data.npz", "checkpoints/last.pt", "checkpoints/config.json"]
+    for age, name in enumerate(reversed(names)):
+        path = write(tmp_path / "work" / name, "{}" if name.endswith("json") else zipped())
+        os.utime(path, (2000 - age, 2000 - age))
+    assert found(launch(tmp_path)) == ["checkpoints/last.pt", "checkpoints/config.json", "data.npz"]
 
 
 @pytest.mark.parametrize(

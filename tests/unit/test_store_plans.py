@@ -103,7 +103,7 @@ def test_the_inbox(tmp_path: Path, ask: Callable[[SqlInbox], object]) -> None:
         lambda metrics: metrics.write([point(1, 1.0), point(None, 1.0)], []),
         lambda metrics: metrics.series("digits-1", "loss", 10),
         lambda metrics: metrics.last(["digits-1", "other-1"]),
-        lambda metrics: metrics.heartbeats("digits-1"),
+        lambda metrics: metrics.heartbeats("digits-1", "other-1"),
     ],
 )
 def test_metrics(tmp_path: Path, ask: Callable[[SqlMetricStore], object]) -> None:

@@ -31,6 +31,7 @@ _ENTRIES_MAX = 10_000  # and of all
 _DEEPEST = 8
 _TIME_MAX_S = 1.0
 _KINDS_MAX = 50  # patterns of which files are opened
+_FILES_MAX = 20  # of one pattern, the newest
 _TRIES = 3  # files of one pattern: the newest may be half written
 _NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files told, characters of one, characters of a pattern
 
@@ -50,18 +51,16 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
         families.setdefault(pattern_of(path), []).append((modified_ns, path))
     newest_first = sorted(((sorted(files, reverse=True), pattern) for pattern, files in families.items()), reverse=True)
     own = [] if launch["checkpoint_path"] else [Glob(pattern, work) for pattern in launch["artifacts"]]
-    likely: dict[str, list[str]] = {}
-    others: dict[str, list[str]] = {}
+    ranked: list[tuple[bool, bool, str, list[str]]] = []
     for files, pattern in newest_first[:_KINDS_MAX]:
-        names = [path for _, path in files if not any(glob.owns(path) for glob in own)]
+        names = [path for _, path in files[:_FILES_MAX] if not any(glob.owns(path) for glob in own)]
         found = _format(work, names, until_s)
         if found is None or len(pattern) > _PATTERN_MAX or not Glob(pattern, work).owns(names[0]):
             continue
-        if _WORD.search(pattern):
-            likely[pattern] = names
-        elif found != "json" and not (ended_well and len(names) == 1):
-            others[pattern] = names
-    return {**likely, **others}
+        named, anything = _WORD.search(pattern) is not None, found == "json"
+        if named or not (anything or (ended_well and len(names) == 1)):
+            ranked.append((not named, anything, pattern, names))
+    return {pattern: names for _, _, pattern, names in sorted(ranked, key=lambda each: each[:2])}
 
 
 def _format(work: str, names: list[str], until_s: float) -> Optional[str]:
@@ -92,7 +91,7 @@ def _new_files(work: str, since_ns: int, until_s: float) -> Iterator[tuple[str, 
                 if time.monotonic() > until_s:
                     return
                 name, path = entry.name, os.path.join(directory, entry.name)
-                if name.startswith(".") or name.endswith(TEMPORARY) or name in _SKIPPED or printable(name) != name:
+                if name.startswith(".") or name.endswith(TEMPORARY) or name in _SKIPPED or not name.isprintable():
                     continue
                 try:
                     status, deeper = entry.stat(follow_symlinks=False), entry.is_dir(follow_symlinks=False)
