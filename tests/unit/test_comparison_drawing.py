@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trainmaster.cli.compare import differences
 from trainmaster.cli.comparison_page import html
+from trainmaster.model.credentials import numbered
 
 IDS = ["digits-1", "digits-2"]
 PATTERN = r"step (?P<step>\d+) loss (?P<loss>[\d.]+)|accuracy=(?P<accuracy>[\d.]+)"
@@ -70,6 +71,56 @@ def test_values_are_cut_to_the_terminal_and_names_are_not() -> None:
         ("spec", "checkpoint.resume_arguments", ["--resume {path} --strict"] * 7), ids=[f"digits-{n}" for n in range(7)]
     )
     assert differences(many, 80)[3] == "  checkpoint.resume_arguments" + "  --resume…ict" * 7
+
+
+COMMAND = "python train.py configs/base.yaml --data /scratch/shared/imagenet/train --epochs 20 --amp"
+LINES = [f"{COMMAND} --lr 0.1 model.depth=12", f"{COMMAND.replace('base', 'large')} --lr -0.2 --compile model.depth=24"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_of_long_commands_the_arguments_that_differ_are_shown_one_a_line(wrapped: bool) -> None:
+    lines = [f"bash -c '{line}'" for line in LINES] if wrapped else LINES
+    compared = found(("spec", "command", list(lines)), ("spec", "roles.eval.command", [COMMAND, COMMAND + " --steps 5"]))
+    assert differences(compared, 80) == [
+        "", "Spec",
+        "                              digits-1           digits-2",
+        "  command argument 2          configs/base.yaml  configs/large.yaml",
+        "  command --lr                0.1                -0.2",
+        "  command model.depth         12                 24",
+        "  command --compile           -                  given",
+        "  roles.eval.command --steps  -                  5",
+    ]  # fmt: skip
+    page = html(compared)
+    assert "<td>command --lr</td><td>0.1</td><td>-0.2</td>" in page
+    assert "imagenet" not in page
+
+
+def test_a_command_that_is_short_or_one_runs_alone_stays_whole() -> None:
+    short = found(("spec", "command", ["python a.py", "python b.py"]))
+    assert differences(short, 80)[3] == "  command  python a.py  python b.py"
+    lone = found(("spec", "command", [LINES[0], None]))
+    assert LINES[0] in html(lone)
+
+
+def test_long_arguments_are_shown_from_where_they_differ() -> None:
+    values = [f"python train.py --out /scratch/{'project/' * 20}{end}" for end in ("first/run", "second/run")]
+    told = differences(found(("spec", "command", values)), 80)
+    assert told[3] == "  command --out  …project/first/run  …project/second/run"
+
+
+def test_arguments_in_another_order_and_quotes_that_do_not_end_are_told() -> None:
+    again = found(("spec", "command", [f"{COMMAND} --lr 0.1 --seed 2", f"{COMMAND} --seed 2 --lr 0.1"]))
+    assert differences(again, 80)[3].startswith("  command, ordered or written otherwise  ")
+    assert max(map(len, differences(again, 80))) <= 80
+    odd = found(("spec", "command", [f"{COMMAND} --note 'a", f"{COMMAND} --note 'b"]))
+    assert differences(odd, 80)[3] == "  command --note  'a        'b"
+
+
+def test_commands_that_differ_in_what_is_hidden_say_so() -> None:
+    lines = [numbered(f"{COMMAND} --token (hidden) --lr 1", number) for number in (1, 2)]
+    told = differences(found(("spec", "command", list(lines))), 80)
+    assert told[3] == "  command, what is hidden  (hidden) 1  (hidden) 2"
+    assert len(told) == 4
 
 
 def axis(page: str, anchor: str) -> list[str]:

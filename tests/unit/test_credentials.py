@@ -117,7 +117,15 @@ def test_a_comparison_says_that_hidden_values_differ_and_not_what_they_are() -> 
     fields = {(one.section, one.field): one.values for one in found.fields}
     assert fields["variables", "SERVICE"] == [f"{HIDDEN} 1", f"{HIDDEN} 2", f"{HIDDEN} 1"]
     assert fields["params", "api_key"] == [f"{HIDDEN} 1", f"{HIDDEN} 2", f"{HIDDEN} 1"]
-    assert ("spec", "command") in fields
+    assert [line.rpartition("  # ")[2] for line in fields["spec", "command"]] == ["hidden: 1", "hidden: 2", "hidden: 1"]
+    assert len({line.rpartition("  # ")[0] for line in fields["spec", "command"]}) == 1
+
+
+def test_commands_that_differ_in_what_is_shown_are_not_numbered() -> None:
+    """A number behind a line would be read as an argument of it."""
+    runs = [Run(replace(builders.job(), spec=JobSpec(f"a --token {SECRET} --lr {lr}"))) for lr in (1, 2)]
+    lines = [one.values for one in compare(runs).fields if one.field == "command"]
+    assert lines == [[f"a --token {HIDDEN} --lr 1", f"a --token {HIDDEN} --lr 2"]]
 
 
 def test_a_signed_query_is_not_kept_with_the_version_of_the_data() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from trainmaster.cli import curve, words
+from trainmaster.cli.arguments import LONG, by_argument, from_difference
 from trainmaster.cli.output import Output
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.errors import OperationError
@@ -86,15 +87,16 @@ def head(found: Mapping[str, Any]) -> list[str]:
 def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]:
     """Section by section a table with a column for each run, fitted to `width`; None cuts only very long values."""
     ids = [job["id"] for job in found["jobs"]]
+    most = LONG if width is None else min(LONG, max(_LEAST, width // (len(ids) + 1)))
     lines: list[str] = []
     for section, title in SECTIONS.items():
-        rows = [one for one in found["differences"] if one["section"] == section]
+        rows = by_argument([one for one in found["differences"] if one["section"] == section], most)
         if not rows:
             continue
         lone = [one for one in rows if section in _NAMED and not one["equal"] and _is_lone(one["values"])]
         rows = [one for one in rows if one not in lone]
         lines += ["", title]
-        cells = [[one["field"] + (" (equal)" if one["equal"] else ""), *map(shown, one["values"])] for one in rows[:_ROWS]]
+        cells = [_cells(one, most) for one in rows[:_ROWS]]
         lines += _columns(["", *ids], cells, width) if cells else []
         if len(rows) > _ROWS:
             lines.append(f"  … and {len(rows) - _ROWS} more: --json has all")
@@ -106,6 +108,12 @@ def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]
         who = "any of them" if len(lacking) == len(ids) else ", ".join(lacking)
         lines.append(f"Not compared: {SECTIONS[section].lower()}, of which nothing is recorded for {who}")
     return lines
+
+
+def _cells(row: Mapping[str, Any], most: int) -> list[str]:
+    values = [shown(value) for value in row["values"]]
+    name = row["field"] + (" (equal)" if row["equal"] else "")
+    return [name, *(from_difference(values, most) if row["section"] == "spec" else values)]
 
 
 def _is_lone(values: Sequence[Any]) -> bool:

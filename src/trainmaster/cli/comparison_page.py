@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from trainmaster.cli import words
+from trainmaster.cli.arguments import by_argument
 from trainmaster.cli.compare import SECTIONS, shown
 from trainmaster.cli.figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, key, page, table
 
@@ -76,8 +77,7 @@ def _differences(found: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
     for section, title in SECTIONS.items():
         rows = [
             [(one["field"], ""), *((shown(value), "equal" if one["equal"] else "") for value in one["values"])]
-            for one in found["differences"]
-            if one["section"] == section
+            for one in by_argument([one for one in found["differences"] if one["section"] == section])
         ]
         if rows:
             parts.append(f"<h2>{title}</h2>{table(('', *ids), rows)}")

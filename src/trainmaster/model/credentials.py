@@ -13,6 +13,7 @@ from typing import Any
 from trainmaster.model.spec import JobSpec, Origin
 
 HIDDEN = "(hidden)"
+_HIDDEN_NUMBER = "  # hidden: "
 
 _ALWAYS = frozenset(
     (
@@ -104,6 +105,17 @@ def line(command: str) -> str:
 def _shown_assignment(found: re.Match[str]) -> str:
     name, gap, value = found.groups()
     return f"{name}{gap}{HIDDEN}" if is_credential(name, value.strip("\"'")) else found[0]
+
+
+def numbered(shown: str, number: int) -> str:
+    """A text among others that differ only in what is hidden: `number` says which of these it is."""
+    return f"{shown} {number}" if shown == HIDDEN else f"{shown}{_HIDDEN_NUMBER}{number}"
+
+
+def unnumbered(shown: str) -> tuple[str, str | None]:
+    """The text that `numbered` was given, and the number; None where it has none."""
+    head, mark, number = shown.rpartition(_HIDDEN_NUMBER)
+    return (head, number) if mark and HIDDEN in head and number.isdecimal() else (shown, None)
 
 
 def command(given: str | Sequence[str]) -> str | tuple[str, ...]:

@@ -73,11 +73,15 @@ def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
 def _shown(section: str, name: str, values: Values) -> Values:
     """The values without credentials; of those that differ in nothing else it is shown that they do."""
     told: Values = [_shown_value(section, name, value) for value in values]
-    changed = [one for one, shown in zip(values, told, strict=True) if shown != one]
-    numbers = {one: number for number, one in enumerate(dict.fromkeys(changed), 1)}
-    if len(numbers) < 2:
-        return told
-    return [f"{shown} {numbers[one]}" if shown != one else one for one, shown in zip(values, told, strict=True)]
+    alike: dict[str, dict[str, int]] = {}  # shown text -> what it stands for, numbered
+    for one, shown in zip(values, told, strict=True):
+        if shown != one:
+            numbers = alike.setdefault(shown, {})
+            numbers.setdefault(one, len(numbers) + 1)
+    return [
+        credentials.numbered(shown, alike[shown][one]) if shown != one and len(alike[shown]) > 1 else shown
+        for one, shown in zip(values, told, strict=True)
+    ]
 
 
 def _shown_value(section: str, name: str, value: Any) -> Any:
