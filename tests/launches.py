@@ -18,6 +18,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "node_index": 0,
         "nodes": 1,
         "ranks": 1,
+        "distributed": True,
         "command": ["true"],
         "shell": False,
         "environment": {},

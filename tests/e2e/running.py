@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from trainmaster.home import Home
 from trainmaster.wire.processes import start_ticks
 
 ENDED = ("succeeded", "failed", "cancelled")
+_RANK = re.compile(rb"TRAINMASTER_SDK=.*/rank(\d+)\.sdk\Z")  # only a gang has RANK
 
 
 @dataclass(frozen=True)
@@ -142,9 +144,9 @@ def ranks_of(tm: Tm, job: str) -> dict[int, int]:
             continue
         mine = f"TRAINMASTER_JOB={job}".encode() in variables and any(value.startswith(ours) for value in variables)
         if mine and start_ticks(int(entry)) is not None:
-            rank = next((int(value[5:]) for value in variables if value.startswith(b"RANK=")), None)
+            rank = next((found[1] for found in map(_RANK.match, variables) if found), None)
             if rank is not None:
-                found.setdefault(rank, int(entry))
+                found.setdefault(int(rank), int(entry))
     return found
 
 

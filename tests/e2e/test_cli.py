@@ -26,7 +26,7 @@ done = max((json.loads(path.read_text())["step"] for path in out.glob("ck-*.json
 for step in range(done + 1, 21):
     print(f"step {step}/20 loss {1 / step:.4f}", flush=True)
     time.sleep(float(os.environ.get("PACE", "0.02")))
-    if step % 5 == 0 and os.environ["RANK"] == "0":
+    if step % 5 == 0 and os.environ.get("RANK", "0") == "0":
         (out / "tmp").write_text(json.dumps({"step": step}))
         (out / "tmp").rename(out / f"ck-{step}.json")
     if step == 12 and done == 0 and "die" in sys.argv:

@@ -30,7 +30,7 @@ def test_torch_and_scikit_learn_on_digits_differ_in_what_they_are(tmp_path: Path
             assert tm.ended(job, 200.0)["state"] == "succeeded", tm.ok("logs", job)
         found = tm.json("compare", one, other)
         assert {(row["section"], row["field"]) for row in found["differences"]} == {
-            ("spec", "name"), ("spec", "resources.ranks"), ("spec", "resources.cpus"), ("spec", "checkpoint.path"),
+            ("spec", "name"), ("spec", "resources.ranks"), ("spec", "resources.ranks_given"), ("spec", "resources.cpus"), ("spec", "checkpoint.path"),
             ("spec", "metrics.pattern"), ("spec", "artifacts"), ("tags", "task"),
             ("files", "train.py"), ("files", "train.yaml"), ("submitted", "directory"),
         }  # fmt: skip

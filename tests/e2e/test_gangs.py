@@ -37,12 +37,22 @@ else:
 """
 
 
+PUBLIC = """
+import os
+if int(os.environ.get("RANK", -1)) != -1:
+    print("one of", os.environ["WORLD_SIZE"], "at", os.environ["MASTER_ADDR"])
+else:
+    print("alone", sorted(os.environ.keys() & {"LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}))
+"""  # nanoGPT and others find out in this way whether torchrun started them
+
+
 @pytest.fixture(scope="module")
 def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
     """A server with two virtual nodes of four stand-in GPUs each."""
     with server(tmp_path_factory.mktemp("gangs"), "--nodes", "2", "--gpus-per-node", "4") as tm:
         tm.file("tell.py", TELL)
         tm.file("meet.py", MEET)
+        tm.file("public.py", PUBLIC)
         yield tm
 
 
@@ -69,6 +79,13 @@ def test_every_rank_sees_what_torchrun_would_set(tm: Tm) -> None:
     assert {(one["TRAINMASTER_JOB"], one["TRAINMASTER_PARAMS"]) for one in seen} == {(job, '{"lr": 0.1}')}
     assert len({one["MASTER_PORT"] for one in seen}) == 1
     assert [device["devices"] for device in shown["attempts"]] == [[[0, 1], [0, 1]]]
+
+
+def test_a_public_script_is_distributed_only_where_somebody_asks_for_it(tm: Tm) -> None:
+    program = ("--cpus", "0.5", "--", "python", "public.py")
+    jobs = tm.submit("--gpus", "1", *program), tm.submit("--gpus", "1", "--ranks", "1", *program)
+    assert [tm.ended(job)["state"] for job in jobs] == ["succeeded", "succeeded"]
+    assert [tm.ok("logs", job) for job in jobs] == ["alone []\n", "one of 1 at 127.0.0.1\n"]
 
 
 def test_two_gangs_at_once_meet_apart(tm: Tm) -> None:

@@ -85,7 +85,7 @@ def kill_a_rank(home: Path, job: str, rng: random.Random) -> bool:
         except OSError:
             continue
         mine = any(v.startswith(f"TRAINMASTER_SDK={home}{os.sep}".encode()) for v in environment)
-        if mine and f"TRAINMASTER_JOB={job}".encode() in environment and any(v.startswith(b"RANK=") for v in environment):
+        if mine and f"TRAINMASTER_JOB={job}".encode() in environment:
             pids.append(int(entry.name))
     if not pids:
         return False

@@ -15,7 +15,7 @@ from launches import launch
 from trainmaster.agent import exit_record, meeting, pack, quick, ranks
 from trainmaster.agent.restore import Restored
 from trainmaster.agent.spool import Outbox
-from trainmaster.wire.launch import Launch
+from trainmaster.wire.launch import Launch, RoleLaunch
 
 PUT_BACK = Restored("0001-00001", 7, [], "out/my model.pt", None)
 VARIABLE = "$TRAINMASTER_RESUME_ARGUMENTS"
@@ -44,7 +44,27 @@ def environment(orders: Launch, number: int) -> dict[str, str]:
     return ranks._of_rank(shared, orders, ranks.Rank(number, "/a"))
 
 
-def test_the_environment_is_as_torchrun_sets_it(tmp_path: Path) -> None:
+def test_a_plain_program_is_not_told_that_it_is_distributed(tmp_path: Path) -> None:
+    """Public scripts take RANK for "torchrun started me". What the person set stays; a role is told no more."""
+    role: RoleLaunch = {"name": "judge", "command": ["true"], "shell": False, "devices": None}
+    orders = launch(tmp_path, distributed=False, environment={"PATH": "/bin", "RANK": "7"}, devices=[3], roles=[role])
+    shared = {
+        "PATH": "/bin", "RANK": "7", "CUDA_VISIBLE_DEVICES": "3", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "1",
+        "TRAINMASTER_KEY": "digits-1.1/n0", "TRAINMASTER_CHECKPOINT_DIR": "/a/checkpoints", "TRAINMASTER_PARAMS": "{}",
+    }  # fmt: skip
+    own = {"TORCHELASTIC_ERROR_FILE": "/a/rank0.error.json", "TRAINMASTER_SDK": "/a/rank0.sdk"}
+    assert environment(orders, 0) == {**shared, **own}
+    beside = ranks._children(orders, "/a", None, ("10.0.0.1", 12345))[1]
+    assert not {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"} & beside.environment.keys()
+
+
+def test_a_launch_of_an_earlier_version_has_what_it_had(tmp_path: Path) -> None:
+    orders = launch(tmp_path)
+    del orders["distributed"]  # type: ignore[misc]
+    assert environment(orders, 0)["RANK"] == "0"
+
+
+def test_the_environment_of_a_gang_is_as_torchrun_sets_it(tmp_path: Path) -> None:
     orders = launch(
         tmp_path, ranks=2, nodes=3, node_index=1, key="digits-1.4/n1", attempt=4, devices=[4, 6], params={"lr": 0.1},
         environment={"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0"},

@@ -48,6 +48,7 @@ def test_a_whole_launch() -> None:
         "node_index": 1,
         "nodes": 2,
         "ranks": 2,
+        "distributed": True,
         "command": ["bash", "-o", "pipefail", "-c", "torchrun train.py | tee out.txt"],
         "shell": True,
         "environment": {

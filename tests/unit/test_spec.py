@@ -23,6 +23,7 @@ from trainmaster.model.spec import (
     Role,
     counts,
 )
+from trainmaster.spec.changes import changed
 from trainmaster.spec.document import from_mapping, load_bytes, workdir_path
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.naming import default_name
@@ -85,7 +86,8 @@ def test_everything_at_once() -> None:
 
 
 def test_the_least() -> None:
-    assert load_bytes(b"command: python train.py", "f") == JobSpec(command="python train.py", name="train", experiment="train")
+    least = JobSpec(command="python train.py", name="train", experiment="train", resources=Resources(ranks_given=False))
+    assert load_bytes(b"command: python train.py", "f") == least
 
 
 def test_numbers_among_arguments_keep_their_text() -> None:
@@ -96,16 +98,62 @@ def test_numbers_among_arguments_keep_their_text() -> None:
 def test_short_forms() -> None:
     spec = load_bytes(b"command: x\ncheckpoint: out/*.pt\nrestarts: 0\nresources: {gpus: 2}", "f")
     assert (spec.checkpoint, spec.restarts) == (CheckpointSpec("out/*.pt"), Restarts(0, 20))
-    assert spec.resources == Resources(gpus=2, ranks=2)
+    assert spec.resources == Resources(gpus=2, ranks=2, ranks_given=False)
+
+
+@pytest.mark.parametrize(
+    ("resources", "distributed"),
+    [
+        ({}, False),
+        ({"gpus": 1}, False),
+        ({"gpus": 0.5}, False),
+        ({"gpus": ["h100:1", "a100:1"]}, False),
+        ({"ranks": 1}, True),
+        ({"gpus": 1, "ranks": 1}, True),
+        ({"gpus": ["h100:1", "a100:1"], "ranks": 1}, True),
+        ({"ranks": 2}, True),
+        ({"gpus": 2}, True),
+        ({"gpus": ["h100:1", "a100:2"]}, True),
+        ({"nodes": 2}, True),
+    ],
+)
+def test_who_asks_for_a_gang(resources: dict[str, object], distributed: bool) -> None:
+    """More than one node or GPU, or `ranks` written; so it stays when the spec is told back and read again."""
+    spec = from_mapping({"command": "x", "resources": resources})
+    again = from_mapping(to_mapping(spec))
+    assert (spec.resources.distributed, again) == (distributed, spec)
+
+
+def test_nodes_that_it_may_take_make_a_gang() -> None:
+    assert from_mapping({"command": "x", "elastic": {"nodes_max": 2}}).resources.distributed
+
+
+@pytest.mark.parametrize(
+    ("resources", "change", "ranks", "distributed"),
+    [
+        ({}, {"cpus": 2}, 1, False),
+        ({}, {"gpus": 1}, 1, False),
+        ({"gpus": 2}, {"gpus": 1}, 1, False),
+        ({"ranks": 1}, {"cpus": 2}, 1, True),
+        ({"ranks": 1}, {"gpus": 1}, 1, True),
+        ({"gpus": 2, "ranks": 2}, {"gpus": 1}, 1, True),
+        ({"gpus": 2, "ranks": 2}, {"gpus": 4}, 4, True),
+        ({"gpus": 4, "ranks": 2}, {"gpus": 1}, 2, True),
+    ],
+)
+def test_ranks_once_written_are_not_forgotten(resources: dict[str, object], change: dict[str, object], ranks: int, distributed: bool) -> None:
+    """Where there was one for each GPU they follow the new number; a gang of one remains a gang."""
+    spec = changed(from_mapping({"command": "x", "resources": resources}), {"resources": change})
+    assert (spec.resources.ranks, spec.resources.distributed) == (ranks, distributed)
 
 
 @pytest.mark.parametrize(
     ("written", "meant", "told"),
     [
-        ("0.25", Resources(gpu_share=0.25), 0.25),
-        ("0.3333", Resources(gpu_share=0.333), 0.333),  # thousandths
-        ("h100:0.5", Resources(gpu_share=0.5, gpu_kind="h100"), "h100:0.5"),
-        ("H100:.5", Resources(gpu_share=0.5, gpu_kind="h100"), "h100:0.5"),
+        ("0.25", Resources(gpu_share=0.25, ranks_given=False), 0.25),
+        ("0.3333", Resources(gpu_share=0.333, ranks_given=False), 0.333),  # thousandths
+        ("h100:0.5", Resources(gpu_share=0.5, gpu_kind="h100", ranks_given=False), "h100:0.5"),
+        ("H100:.5", Resources(gpu_share=0.5, gpu_kind="h100", ranks_given=False), "h100:0.5"),
     ],
 )
 def test_a_part_of_a_gpu(written: str, meant: Resources, told: object) -> None:

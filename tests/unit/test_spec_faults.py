@@ -106,7 +106,10 @@ TABLE = {
         [("checkpoint.resume_arguments", 2, 32, "--resume {path}")],
     ),
     "restarts negative": (C + "restarts: -1\n", [("restarts.program", 2, 11, "0")]),
-    "a variable of ours": (C + "environment: {variables: {RANK: 1}}\n", [("environment.variables.RANK", 2, 27, None)]),
+    "a variable of ours": (C + "environment: {variables: {TRAINMASTER_JOB: 1}}\n", [("environment.variables.TRAINMASTER_JOB", 2, 27, None)]),
+    "a variable of a gang's ranks": (
+        C + "resources: {ranks: 1}\nenvironment: {variables: {RANK: 1}}\n", [("environment.variables.RANK", 3, 33, None)],
+    ),
     "a variable's name": (C + "environment: {variables: {a-b: 1}}\n", [("environment.variables.a-b", 2, 27, "a_b")]),
     "a variable that is true": (
         C + "environment: {variables: {A: yes, B: true}}\n",

@@ -36,6 +36,11 @@ def test_other_versions_fields() -> None:
     assert load(JobSpec, '{"command": ["a", "b"], "of_the_future": 1}') == JobSpec(("a", "b"))
 
 
+def test_a_job_of_an_earlier_log_keeps_its_ranks_environment() -> None:
+    """Whether its spec said `ranks` was not recorded: a program that needs RANK must find it after an update, too."""
+    assert load(JobSpec, '{"command": "x", "resources": {"ranks": 1}}').resources.distributed
+
+
 @pytest.mark.parametrize(("kind", "text"), [("Waited", "null"), ("Waited", "{}"), ("Waited", "{"), ("Guessed", "{}")])
 def test_what_is_no_event(kind: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -1,4 +1,4 @@
-"""What runs on a node: its ranks, with the environment torchrun gives, and the roles beside them; all are started, or none."""
+"""What runs on a node: its ranks, in a gang with torchrun's environment, and roles beside them; all are started, or none."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def _children(launch: Launch, directory: str, restored: Optional[Restored], meet
 
 def _environment(launch: Launch, directory: str, meeting: tuple[str, int]) -> dict[str, str]:
     """What ranks and roles have in common."""
+    world = str(launch["nodes"] * launch["ranks"])
+    gang = {"MASTER_ADDR": meeting[0], "MASTER_PORT": str(meeting[1]), "WORLD_SIZE": world}
     return {
         **launch["environment"],
-        "MASTER_ADDR": meeting[0],
-        "MASTER_PORT": str(meeting[1]),
-        "WORLD_SIZE": str(launch["nodes"] * launch["ranks"]),
+        **(gang if _distributed(launch) else {}),
         names.ENV_JOB: launch["job"],
         names.ENV_ATTEMPT: str(launch["attempt"]),
         names.ENV_KEY: launch["key"],
@@ -119,14 +119,17 @@ def _environment(launch: Launch, directory: str, meeting: tuple[str, int]) -> di
 
 
 def _of_rank(shared: dict[str, str], launch: Launch, rank: Rank) -> dict[str, str]:
-    """As torchrun sets it."""
+    """In a gang as torchrun sets it. In any other job public scripts would take `RANK` for the word that they are in one."""
     count = launch["ranks"]
-    environment = {
-        **shared,
+    gang = {
         "RANK": str(rank.number),
         "LOCAL_RANK": str(rank.number - launch["node_index"] * count),
         "LOCAL_WORLD_SIZE": str(count),
         "GROUP_RANK": str(launch["node_index"]),
+    }
+    environment = {
+        **shared,
+        **(gang if _distributed(launch) else {}),
         "TORCHELASTIC_ERROR_FILE": rank.error_path,
         names.ENV_SDK: rank.sdk_path,
     }
@@ -134,6 +137,10 @@ def _of_rank(shared: dict[str, str], launch: Launch, rank: Rank) -> dict[str, st
     if count > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
+
+
+def _distributed(launch: Launch) -> bool:
+    return launch.get("distributed", True)
 
 
 def _show_devices(environment: dict[str, str], devices: Optional[list[int]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from trainmaster.client.submission import Draft, Options, existing
 from trainmaster.errors import UsageError
 from trainmaster.model.spec import JobSpec
-from trainmaster.spec.changes import merged
+from trainmaster.spec.changes import remade
 from trainmaster.spec.document import from_mapping, load_file
 from trainmaster.spec.faults import nearest
 from trainmaster.spec.mapping import to_mapping
@@ -27,10 +27,7 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
         mapping = to_mapping(spec)
         if "function" in options:
             mapping.pop("command", None)  # what the file runs gives way to it
-        more = from_options(options, mapping.get("command"), os.environ)
-        if "gpus" in options and spec.resources.ranks_follow:
-            mapping["resources"].pop("ranks", None)  # one rank per GPU: it follows the new number
-        spec = from_mapping(merged(mapping, more))
+        spec = remade(spec, mapping, from_options(options, mapping.get("command"), os.environ))
         if "workdir" in options:
             base = Path()  # said on the command line: relative to where that is
     return Draft(to_mapping(spec), existing(base / Path(spec.workdir).expanduser()), in_place, hold, named)

@@ -44,6 +44,7 @@ class Resources:
     gpu_share: float = field(default=0.0, hash=False)  # of a single GPU, which others may have parts of too; then `gpus` is 0
     choices: tuple[GpuChoice, ...] = field(default=(), hash=False)  # any of these; the fields above are as in the first
     nodes_max: int = field(default=0, hash=False)  # it takes so many while nobody waits for them; 0: no more than `nodes`
+    ranks_given: bool = field(default=True, hash=False)  # `ranks` is in the spec; of earlier logs nobody knows: True
 
     def chosen(self, index: int) -> "Resources":
         """What an attempt holds that was given the choice of that number; without any, the same."""
@@ -57,6 +58,12 @@ class Resources:
     def ranks_follow(self) -> bool:
         """Whether it has one rank for each GPU, which then need not be said."""
         return all(one.ranks == (one.gpus or 1) for one in self.choices or (self,))
+
+    @property
+    def distributed(self) -> bool:
+        """Whether it asks for a gang: `ranks` given, be it 1, or more than one rank or node in any of its ways."""
+        several = any(one.ranks > 1 for one in self.choices or (self,))
+        return self.ranks_given or several or max(self.nodes, self.nodes_max) > 1
 
     @property
     def devices(self) -> int:

@@ -1,6 +1,7 @@
 """A spec with some of it said anew."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainmaster.errors import UsageError
@@ -15,15 +16,26 @@ def changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
     if not changes:
         return spec
     mapping = to_mapping(spec)
-    resources = changes.get("resources")
-    if spec.resources.ranks_follow and isinstance(resources, Mapping) and "gpus" in resources:
-        mapping["resources"].pop("ranks", None)  # one rank per GPU: it follows the new number
     for one, other in (("command", "python"), ("python", "command")):
         if one in changes:
             mapping.pop(other, None)
     if "name" in changes and "experiment" not in changes and spec.experiment == spec.name:
         mapping.pop("experiment", None)  # it followed the name
-    return from_mapping(merged(mapping, changes))
+    return remade(spec, mapping, changes)
+
+
+def remade(spec: JobSpec, mapping: dict[str, Any], changes: Mapping[str, Any]) -> JobSpec:
+    """What `mapping`, made of `spec`, says with `changes`; the mapping is used up. Raises: SpecError.
+
+    One rank per GPU stays so with another number of GPUs, and who said `ranks` still asks for a gang.
+    """
+    resources = changes.get("resources")
+    if spec.resources.ranks_follow and isinstance(resources, Mapping) and "gpus" in resources:
+        mapping["resources"].pop("ranks", None)
+    made = from_mapping(merged(mapping, changes))
+    if not spec.resources.ranks_given:
+        return made
+    return replace(made, resources=replace(made.resources, ranks_given=True))
 
 
 def only_known_params(spec: JobSpec, changes: Mapping[str, Any], job: str) -> None:

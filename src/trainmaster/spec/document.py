@@ -29,6 +29,7 @@ from trainmaster.model.spec import (
 )
 from trainmaster.scheduling.domains import wider
 from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_error
+from trainmaster.spec.field_types import GANG_VARIABLES
 from trainmaster.spec.fields import ElasticFields, JobFields, PlacementFields, ResourcesFields, RoleFields, RoleResourcesFields
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.naming import default_name
@@ -148,6 +149,7 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
         known = known or kind
     found += _parts_of_gpus(fields)
     found += _places(fields.placement, len(fields.resources.gpus) > 1 and fields.placement.choose == Choose.COST)
+    found += _variables_of_ranks(fields)
     variables: dict[str, str] = {}
     for name in fields.data:
         variable = data_variable(name)
@@ -156,6 +158,16 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
             found.append((("data", name), Fault(dotted(("data", name)), message, "a name of its own", name)))
         variables[variable] = name
     return found
+
+
+def _variables_of_ranks(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
+    """Variables of which each rank of a gang gets a value of its own; in any other job they are the person's."""
+    if not _asked(fields).distributed:
+        return []
+    given = fields.environment.variables.keys() & GANG_VARIABLES
+    paths: list[FieldPath] = [("environment", "variables", name) for name in sorted(given)]
+    message = "is set by Trainmaster for each rank of a job with 'ranks', several nodes or several GPUs"
+    return [(path, Fault(dotted(path), message, "a variable that is the program's own", str(path[-1]))) for path in paths]
 
 
 def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
@@ -250,7 +262,7 @@ def _command_as_written(mapping: dict[str, Any], path: FieldPath, where: Positio
 
 def _complete(fields: JobFields) -> JobSpec:
     name = fields.name or default_name(fields.command if fields.python is None else fields.python.rpartition(":")[2])
-    resources, checkpoint, environment = fields.resources, fields.checkpoint, fields.environment
+    checkpoint, environment = fields.checkpoint, fields.environment
     return JobSpec(
         command=fields.command,
         name=name,
@@ -258,7 +270,7 @@ def _complete(fields: JobFields) -> JobSpec:
         experiment=fields.experiment or name,
         priority=fields.priority,
         workdir=fields.workdir,
-        resources=_grown(_resources(resources), fields.elastic),
+        resources=_asked(fields),
         time_limit_s=fields.time_limit,
         start_limit_s=START_LIMIT_S if fields.start_limit is None else fields.start_limit,
         checkpoint=CheckpointSpec(checkpoint.path, checkpoint.keep, checkpoint.resume_arguments, checkpoint.interval),
@@ -298,7 +310,12 @@ def _resources(fields: RoleResourcesFields) -> Resources:
     return Resources(
         nodes, first.gpus, several[0][1], fields.cpus, fields.memory, first.ranks, fields.disk or 0, fields.network or 0.0,
         counts(fields.accelerators), counts(fields.custom), first.gpu_share, tuple(choices) if len(choices) > 1 else (),
+        ranks_given=ranks is not None,
     )  # fmt: skip
+
+
+def _asked(fields: JobFields) -> Resources:
+    return _grown(_resources(fields.resources), fields.elastic)
 
 
 def _grown(resources: Resources, fields: ElasticFields) -> Resources:

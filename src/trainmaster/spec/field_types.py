@@ -11,10 +11,10 @@ from trainmaster.spec import quantities, sources, values
 
 STRATEGIES = tuple(map(str, Strategy))
 CHOOSE = tuple(map(str, Choose))
-_OURS = frozenset(
+GANG_VARIABLES = frozenset(
     (
         "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
-        "ROLE_RANK", "ROLE_WORLD_SIZE", "CUDA_VISIBLE_DEVICES",
+        "ROLE_RANK", "ROLE_WORLD_SIZE",
     )
 )  # fmt: skip
 _OUR_PREFIXES = ("TRAINMASTER_", "TORCHELASTIC_")
@@ -48,7 +48,7 @@ def _variable(name: str) -> str:
     if _VARIABLE.match(name) is None:
         near = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("0123456789")
         raise values.refusal("a variable's name: letters, digits and '_'", name, near or None)
-    if name in _OURS or name.startswith(_OUR_PREFIXES):
+    if name == "CUDA_VISIBLE_DEVICES" or name.startswith(_OUR_PREFIXES):
         raise values.refusal(
             "a variable that is the program's own", name, message=f"{name} is set by Trainmaster for each rank"
         )

@@ -118,7 +118,12 @@ class ResourcesFields(RoleResourcesFields):
         examples=[2, "h100:8", 0.25, ["h100:4", "a100:8"]],
     )
     nodes: Nodes = Field(default=1, description="Number of nodes.", examples=[2])
-    ranks: Ranks = Field(default=None, description="Training processes per node; default: its GPUs, else 1.", examples=[8])
+    ranks: Ranks = Field(
+        default=None,
+        description="Training processes per node; default: its GPUs, else 1. Where it is given, be it 1, or where there are "
+        "several nodes or GPUs, they find torchrun's variables (`RANK`, `WORLD_SIZE`).",
+        examples=[8],
+    )
 
 
 class RoleFields(_Section):

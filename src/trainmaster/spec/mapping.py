@@ -91,8 +91,9 @@ def _gpus(one: Resources | GpuChoice) -> float | str:
 
 
 def _ranks(resources: Resources) -> int | None:
-    """None where they are as many as whatever GPUs it is given."""
-    return None if resources.choices and resources.ranks_follow else resources.ranks
+    """None where nobody said how many, or where they are as many as whatever GPUs it is given."""
+    several = len({one.ranks for one in resources.choices}) > 1
+    return resources.ranks if resources.ranks_given and not several else None
 
 
 def size_text(size_bytes: int) -> str:

@@ -60,6 +60,7 @@ class Launch(TypedDict):
     node_index: int
     nodes: int  # of the gang
     ranks: int  # on this node
+    distributed: bool  # the spec asks for a gang: set torchrun's variables, as all launches of earlier versions do
     command: List[str]  # argv; a shell line is already ["bash", "-o", "pipefail", "-c", line]
     shell: bool  # exit 128+n of the command counts as signal n; resume arguments are appended to the line
     environment: Dict[str, str]  # of every rank, before torchrun's and our own variables

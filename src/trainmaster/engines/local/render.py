@@ -42,6 +42,7 @@ def launch(submission: Submission, site: Site, made: Made = _NO_CGROUPS) -> Laun
         node_index=key.node_index,
         nodes=len(attempt.allocation.shares),
         ranks=spec.resources.ranks,
+        distributed=job.spec.resources.distributed,
         command=command(spec, job.origin),
         shell=isinstance(spec.command, str),
         environment=environment(job, site, real=bool(share.devices) and site.real_devices),
