@@ -74,6 +74,7 @@ class SimulatedEngine:
     def submit(self, submission: Submission) -> None:
         """Raises: SimulatedCrash where the faults say that control dies in it, OperationError where they refuse it."""
         self._advance()
+        self.truth.asked.add(submission.key)
         refused = self._rng.random() < self.faults.refused
         if refused and self._rng.random() < 0.5:
             raise OperationError("the spawner does not answer", "look at its log")

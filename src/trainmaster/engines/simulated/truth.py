@@ -19,6 +19,7 @@ class Truth:
     rng: random.Random
     steps: dict[str, int | None] = field(default_factory=dict)  # by full name
     firsts: dict[tuple[str, int], tuple[AgentKey, End]] = field(default_factory=dict)  # by attempt, the first bad end
+    asked: set[AgentKey] = field(default_factory=set)  # agents that the engine was told to start, whatever came of it
     _damaged: dict[tuple[str, int], bool] = field(default_factory=dict)
 
     def damaged(self, name: str, node_index: int, share: float) -> bool:

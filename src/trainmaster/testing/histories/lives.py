@@ -7,6 +7,7 @@
   only where nothing from outside came first.
 - What is told to stop has ended soon; what ran on a node that a person declares lost, sooner.
 - Nothing runs beyond its time limit, a gang runs from one checkpoint, and one on record has all its parts.
+- Nothing is stopped for a start that took too long and was never asked for.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from trainmaster.engines.simulated.truth import Truth, full_name
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model import events as ev
 from trainmaster.model.checkpoints import Checkpoint
-from trainmaster.model.job import Attempt, Cause, Job, State
+from trainmaster.model.job import Attempt, Cause, Job, State, StopFor
 from trainmaster.ports.store import Recorded
 
 _STOPPED_S = 200.0  # grace, a partition, a late record, a dead control
@@ -40,6 +41,8 @@ def life_problems(log: Iterable[Recorded], truth: Truth) -> list[str]:
         match recorded.event:
             case ev.Placed(resume=resume):
                 found += _resume(before, resume)
+            case ev.StopOrdered(stop_for=StopFor.START):
+                found += _begun(job, truth)
             case ev.NodeStarted(bad=bad):
                 found += _believed(job, bad)
             case ev.NodeEnded(node_index=index, outcome=outcome):
@@ -67,6 +70,13 @@ def _believed(job: Job, bad: tuple[str, ...]) -> Iterable[str]:
     for one in job.checkpoints:
         if one.good and one.id in bad:
             yield f"{job.id} calls {one.id} good, which a node has just found damaged"
+
+
+def _begun(job: Job, truth: Truth) -> Iterable[str]:
+    """What took too long to start had been told to start."""
+    keys = [job.attempt.key(job.id, index) for index in range(len(job.attempt.nodes))] if job.attempt is not None else []
+    for key in set(keys) - truth.asked:
+        yield f"{key} was stopped as it did not start, and the engine was never asked to start it"
 
 
 def _soon(before: Job, index: int, now_s: float) -> Iterable[str]:
