@@ -17,7 +17,7 @@ import serving
 from trainmaster.client.api import Client
 from trainmaster.home import Home
 from trainmaster.ports.store import MetricPoint
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.points import SqlMetricStore
 
 RUNS = 20
 POINTS, QUICK_POINTS = 100_000, 300

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import common
 
-from trainmaster.agent.parse import LINE_MAX, Parser
-from trainmaster.agent.patterns import compiled
+from trainmaster.agent.metrics.parse import LINE_MAX, Parser
+from trainmaster.agent.metrics.patterns import compiled
 
 GOAL_S = 0.001
 FORMER_MAX_S = 1.0

@@ -20,8 +20,8 @@ from trainmaster import daemons
 from trainmaster.client.api import Client
 from trainmaster.home import Home
 from trainmaster.ports.store import MetricPoint
-from trainmaster.store.feed import SqlFeed
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.feed import SqlFeed
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.mirror import MirrorFile
 
 RATE, GROUPS_PER_S, SERIES = 200, 10, 10

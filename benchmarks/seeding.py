@@ -22,7 +22,7 @@ from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewEvent
 from trainmaster.recovery.verdict import judge
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
 
 BATCH = 1000  # jobs of one transaction

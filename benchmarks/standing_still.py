@@ -26,7 +26,7 @@ from trainmaster.control.world import World
 from trainmaster.home import Home
 from trainmaster.lifecycle.effects import DeleteCheckpoint
 from trainmaster.locks import holder, inode
-from trainmaster.server.storage import ServerRecords
+from trainmaster.server.storage.storage import ServerRecords
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 

@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 import common
 
 from trainmaster.client.api import Client
-from trainmaster.client.code import gather
+from trainmaster.client.code_copy.gather import gather
 from trainmaster.client.submission import draft_command, send
 from trainmaster.wire.code import digest
 

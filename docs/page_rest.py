@@ -9,9 +9,9 @@ from page import HEADER, flowing, table
 
 from trainmaster import compose
 from trainmaster.home import Home
-from trainmaster.server.app import create_app
-from trainmaster.server.limits import in_words
-from trainmaster.server.services import Services
+from trainmaster.server.process.app import create_app
+from trainmaster.server.runtime.limits import in_words
+from trainmaster.server.runtime.services import Services
 
 _INTRODUCTION = """# REST
 

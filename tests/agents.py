@@ -13,7 +13,7 @@ from typing import Any
 from launches import launch
 from waiting import deadline
 
-from trainmaster.agent.environment import Surroundings
+from trainmaster.agent.environment.detect import Surroundings
 from trainmaster.wire.processes import start_ticks
 
 

@@ -25,12 +25,13 @@ from hostile_agent import AgentRequests
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from trainmaster.agent import formats, kinds
-from trainmaster.agent.globs import Glob
-from trainmaster.agent.parse import Parser
-from trainmaster.agent.patterns import PatternError, compiled
+from trainmaster.agent.artifacts import kinds
+from trainmaster.agent.checkpoints import formats
+from trainmaster.agent.files.globs import Glob
+from trainmaster.agent.metrics.parse import Parser
+from trainmaster.agent.metrics.patterns import PatternError, compiled
 from trainmaster.errors import TrainmasterError
-from trainmaster.server.ranklogs import Cursor
+from trainmaster.server.streams.rank_logs import Cursor
 
 ANSWER_MAX_S = 20.0  # of the largest legal body; others take milliseconds
 HELD_MAX_S = 1.0  # in which /healthz has to answer, whatever goes on

@@ -7,8 +7,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddic
 
 from hostile import ARCHIVES, BROKEN, NUMBERS, TEXTS, Asked, anything
 
-from trainmaster.server.auth import credential
-from trainmaster.server.door import KEY_HEADER
+from trainmaster.server.http.entrance import KEY_HEADER
+from trainmaster.server.runtime.credentials import credential
 from trainmaster.wire import messages
 
 _DONE = ("begin", "sign", "commit", "keep", "abort", "get", "code")

@@ -55,7 +55,7 @@ from trainmaster.scheduling.share import Account, Member
 from trainmaster.store.checking import Found, check_files
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
 from trainmaster.store.mirror import MirrorFile
 from trainmaster.store.replay import Enter, replay, verify_chain

@@ -13,7 +13,7 @@ from trainmaster.compose import guard_home, hold_alone, server_id
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.ports.tracker import Tracker
-from trainmaster.store.feed import SqlFeed
+from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.migrate import migrate_files
 from trainmaster.store.mirror import ChangeLog, MirrorFile
 from trainmaster.tracking.artifacts import ArtifactCopier

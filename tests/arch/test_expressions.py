@@ -21,10 +21,10 @@ STEP_MAX_S, GROWTH_MAX = 0.002, 8.0  # what is quicker is not looked at; from 1,
 PUMPS = (" ", "\t", "\n", "0", "a", "A", "_", ".", "-", "/", "'", '"', "[", "]", "(", ",", ":", "=", "@", "e", "a.", "0.", "a ", " #", "é", "a-", "a=")
 
 MADE_OF: dict[str, dict[str, Any]] = {  # examples of what expressions are made of as they are used
-    "installed.py": {"name": "version"},
+    "installed_packages.py": {"name": "version"},
     "configuration.py": {"key": ("projects", "vision", "limit"), "part": "x"},
     "scalars.py": {"pattern": r"0x[0-9a-fA-F]+\Z"},  # module constants, one after the other
-    "wildcards.py": {"piece": ["a", "[^/]", "[a-c]"]},
+    "glob_names.py": {"piece": ["a", "[^/]", "[a-c]"]},
 }
 
 

@@ -29,7 +29,7 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
         "trainmaster.configuration", "trainmaster.presence", "trainmaster.anew",
     ),
 }
-LINEAR = ("agent/patterns.py", "re2")  # the one exception: only for a job with a pattern (docs/decisions/0012-hostile-text.md)
+LINEAR = ("agent/metrics/patterns.py", "re2")  # the one exception: only for a job with a pattern (docs/decisions/0012-hostile-text.md)
 ADAPTERS = {  # sdk/NAME.py is imported only by who uses that framework: it may import it, and the frameworks below it
     "accelerate": ("accelerate",),
     "dcp": ("torch",),
@@ -86,7 +86,7 @@ def test_rooms_of_the_standard_library_alone(room: str) -> None:
 
 
 def test_the_linear_engine_is_imported_only_when_a_pattern_is_compiled() -> None:
-    """No module of ours imports RE2 as it is loaded, and no other than `agent/patterns.py` at all."""
+    """No module of ours imports RE2 as it is loaded, and no other than `agent/metrics/patterns.py` at all."""
     texts = {path: text for path in files("") if "re2" in (text := path.read_text())}
     found = {(str(path.relative_to(SOURCE)), name) for path, text in texts.items() for _, name in imported(ast.parse(text))
              if name.split(".")[0] == LINEAR[1]}  # fmt: skip

@@ -23,15 +23,15 @@ from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import NewEvent
-from trainmaster.server.app import create_app
-from trainmaster.server.auth import credential
-from trainmaster.server.connections import config_of
-from trainmaster.server.runtime import Runtime
-from trainmaster.server.services import Services
+from trainmaster.server.process.app import create_app
+from trainmaster.server.process.connections import config_of
+from trainmaster.server.runtime.credentials import credential
+from trainmaster.server.runtime.runtime import Runtime
+from trainmaster.server.runtime.services import Services
 from trainmaster.store.engine import Database
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.tokens import SqlTokens
 
 SECRET = b"s" * 32

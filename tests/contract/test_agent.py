@@ -13,8 +13,8 @@ import pytest
 from agents import Agent, agent, gone
 from waiting import deadline
 
-from trainmaster.agent.starting import Start
-from trainmaster.agent.wake import Wake
+from trainmaster.agent.launch.start import Start
+from trainmaster.agent.processes.wakeup import Wake
 from trainmaster.wire.processes import own_identity, start_ticks
 
 IGNORES_TERM = "trap '' TERM; echo ready; while true; do sleep 0.1; done"

@@ -22,7 +22,7 @@ from trainmaster.model.commands import CancelJob, SetNodeState
 from trainmaster.model.job import Action, Cause, Failure, Ledger, Outcome, RankEnd, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, Origin
-from trainmaster.server import jobs
+from trainmaster.server.jobs import job_reads
 from trainmaster.wire.code import digest
 
 ALLOCATION = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
@@ -168,7 +168,7 @@ def test_pages_and_filters_hold_waiting_and_recorded_jobs_alike(api: Api) -> Non
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
 def test_all_jobs_come_however_many_pages_they_are(api: Api, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(jobs, "_PAGE", 2)
+    monkeypatch.setattr(job_reads, "_PAGE", 2)
     ids = [api.submit() for _ in range(count)]
     if count > 2:
         api.take_up()

@@ -14,7 +14,7 @@ from api_server import SECRET, Api, serving
 from sqlalchemy import Engine, event
 from waiting import deadline
 
-from trainmaster.agent.pointfile import PointFile
+from trainmaster.agent.transport.point_file import PointFile
 from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
 from trainmaster.model import events as ev
 from trainmaster.model.commands import AgentReport
@@ -22,9 +22,10 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Job, Outcome, State, StopFor, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import HeartbeatRow, MetricPoint
-from trainmaster.server import jobs, runtime
-from trainmaster.server.auth import credential
-from trainmaster.server.orders import orders, over, superseded, version
+from trainmaster.server.agents.orders import orders, over, superseded, version
+from trainmaster.server.jobs import job_reads
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.credentials import credential
 from trainmaster.testing.builders import job as a_job
 from trainmaster.testing.builders import placed
 
@@ -96,8 +97,8 @@ def test_no_value_of_a_point_is_lost_where_a_large_sync_is_written_in_parts(
 
 def test_an_answer_with_all_metrics_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """15,000 metrics took 30 s, and each may have 2,000 points."""
-    monkeypatch.setattr(jobs, "NAMES_MAX", 3)
-    monkeypatch.setattr(jobs, "_POINTS_MAX", 30)
+    monkeypatch.setattr(job_reads, "NAMES_MAX", 3)
+    monkeypatch.setattr(job_reads, "_POINTS_MAX", 30)
     api.sync(KEY, points=[{"rank": 0, "step": n, "values": {"a": 1.0, "b": 1.0, "c": 1.0}, "age_s": 0.0} for n in range(100)])
     assert [len(one) for one in api.get("/jobs/train-1/metrics")["series"].values()] == [10, 10, 10]
     assert len(api.get("/jobs/train-1/metrics", name="a")["series"]["a"]) == 30

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from api_server import Api, serving
 
-from trainmaster.server.lookup import Found, find_each
+from trainmaster.server.views.lookup import Found, find_each
 
 NUMBERS = ("10" * 12, "9223372036854775807", "9223372036854775808", "-9223372036854775809", "1e400", "nan", "")
 TEXTS = ("\0", "é" * 300, "x" * 5000, "../..", "9" * 30, "=cmd()")

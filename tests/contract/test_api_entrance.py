@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import deadline
 
-from trainmaster.server import limits, pieces
-from trainmaster.server.room import Room
+from trainmaster.server.http import json_pieces
+from trainmaster.server.runtime import limits
+from trainmaster.server.runtime.body_memory import Room
 
 KEY = "train-1.1/n0"
 AGENTS = [("POST", "/agent/sync"), ("POST", "/agent/store"), ("PUT", "/agent/blob"), ("POST", "/agent/exec/output")]
@@ -185,14 +186,14 @@ def in_pieces(text: str, size: int) -> Any:
     """The value of a text that comes `size` bytes at a time."""
     data = text.encode()
     parts = [data[at : at + size] for at in range(0, len(data), size)]
-    return pieces.decode(parts, "strict", json.JSONDecoder(), lambda part: part)
+    return json_pieces.decode(parts, "strict", json.JSONDecoder(), lambda part: part)
 
 
 @given(VALUES, st.booleans(), WINDOWS, st.integers(1, 70))
 def test_decoding_in_pieces_is_decoding(value: Any, ascii_only: bool, window: tuple[int, int], size: int) -> None:
     """S2: taken apart or not, the same text is the same value, surrogate pairs included, wherever its parts are cut."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=1)
-    with patch.multiple(pieces, _WINDOW_MIN=window[0], _WINDOW_MAX=window[1], _READ_MIN=1, _DEPTH_MAX=1000):
+    with patch.multiple(json_pieces, _WINDOW_MIN=window[0], _WINDOW_MAX=window[1], _READ_MIN=1, _DEPTH_MAX=1000):
         assert in_pieces(text, size) == value
 
 
@@ -206,6 +207,6 @@ def test_no_text_is_json_in_pieces_alone(text: str, size: int) -> None:
         except ValueError as error:
             return str(error).partition(": ")[2]
 
-    with patch.multiple(pieces, _WINDOW_MIN=2, _WINDOW_MAX=48, _READ_MIN=1):
+    with patch.multiple(json_pieces, _WINDOW_MIN=2, _WINDOW_MAX=48, _READ_MIN=1):
         found = tried(lambda: in_pieces(text, size))
     assert found == tried(lambda: json.loads(text))

@@ -16,8 +16,9 @@ from trainmaster.model.commands import CancelJob, RecordCommand
 from trainmaster.model.job import Action, Outcome, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import NewEvent
-from trainmaster.server import exec, execs
-from trainmaster.server.auth import credential
+from trainmaster.server.agents import exec
+from trainmaster.server.runtime import exec_sessions
+from trainmaster.server.runtime.credentials import credential
 from trainmaster.store.engine import Database
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0), NodeShare("node1", "127.0.0.1", 1.0)))
@@ -86,7 +87,7 @@ def test_output_comes_in_order_and_once_then_how_it_ended(running: Api) -> None:
 
 def test_output_that_nobody_reads_is_not_taken(running: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec, "_HOLD_MAX_S", 0.1)
-    id, block = begin(running), text(b"x" * execs.BUFFER_MAX_BYTES)
+    id, block = begin(running), text(b"x" * exec_sessions.BUFFER_MAX_BYTES)
     assert agent(running, "output", id=id, n=1, chunks=[[1, block]], over=None).json() == {"taken": True}
     assert agent(running, "output", id=id, n=2, chunks=[[1, block]], over=None).json() == {"taken": False}
     cursor = running.get(f"/jobs/train-1/exec/{id}")["cursor"]

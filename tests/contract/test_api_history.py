@@ -11,7 +11,7 @@ from trainmaster.model import events as ev
 from trainmaster.model.job import Outcome, RankEnd
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.recovery.verdict import judge
-from trainmaster.server import history
+from trainmaster.server.cluster import history_export
 from trainmaster.simulator.formats import load
 
 SHARE = Allocation((NodeShare(NODE.name, NODE.address, 1.0),))
@@ -34,7 +34,7 @@ def attempt(api: Api, id: str, number: int, how: RankEnd) -> None:
 
 
 def test_the_history_has_every_job_and_every_attempt(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_PAGE", 2)
+    monkeypatch.setattr(history_export, "_PAGE", 2)
     ids = [api.submit(f"python train.py --secret {n}", project="vision", resources={"cpus": 2}) for n in range(5)]
     api.take_up()
     for id in ids[:3]:

@@ -18,8 +18,8 @@ from waiting import deadline
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare
-from trainmaster.server import limits
-from trainmaster.server.serving import share_the_interpreter
+from trainmaster.server.process.serving import share_the_interpreter
+from trainmaster.server.runtime import limits
 
 HELD_MAX_S = 0.05  # of our own processor time
 AWAY_MAX_S = 0.25  # of any time: a loaded machine holds a thread up by itself

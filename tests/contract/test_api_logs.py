@@ -14,17 +14,17 @@ import pytest
 from api_server import Api, serving
 from waiting import deadline
 
-from trainmaster.agent.output import RankOutput
-from trainmaster.agent.progress import Progress
-from trainmaster.agent.ranks import Rank
-from trainmaster.agent.spool import Outbox
+from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.rank import Rank
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.model import events as ev
 from trainmaster.model.job import Action, Outcome, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
-from trainmaster.server import ranklogs
-from trainmaster.server.ranklogs import Chunk, Cursor
+from trainmaster.server.streams import rank_logs
+from trainmaster.server.streams.rank_logs import Chunk, Cursor
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
 DONE = Verdict(Action.FINISH, State.SUCCEEDED, "done")
@@ -154,13 +154,13 @@ def test_a_job_that_control_has_not_taken_up_has_no_logs_yet(api: Api) -> None:
 def test_a_cut_log_goes_on_at_the_notice(tmp_path: Path) -> None:
     home = Home(tmp_path)
     path = write(home, 1, 0, b"a" * 5000 + b"\n")
-    files, cursor = ranklogs.rank_files(home, "train-1", 0), Cursor()
-    assert len(ranklogs.read_new(files, cursor, None)[0].text) == 5001
+    files, cursor = rank_logs.rank_files(home, "train-1", 0), Cursor()
+    assert len(rank_logs.read_new(files, cursor, None)[0].text) == 5001
     notice = b"\n[trainmaster: this log reached its limit of 4096 bytes; 3977 bytes in all were dropped here, after the first 1024]\n"
     path.write_bytes(b"a" * 1024 + notice + b"new\n")
-    assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, None, notice.decode() + "new\n")]
+    assert rank_logs.read_new(files, cursor, None) == [Chunk(1, 0, None, notice.decode() + "new\n")]
     path.write_bytes(b"begun anew\n")
-    assert ranklogs.read_new(files, cursor, None) == [Chunk(1, 0, None, "begun anew\n")]
+    assert rank_logs.read_new(files, cursor, None) == [Chunk(1, 0, None, "begun anew\n")]
 
 
 def test_a_log_that_was_cut_and_has_grown_since_loses_nothing_silently(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_log_that_was_cut_and_has_grown_since_loses_nothing_silently(tmp_path:
     log = RankOutput(Rank(0, str(write(Home(tmp_path), 1, 0, b"").parent)), None, 40_000, Progress(Outbox("", "")))
     path, files = (
         tmp_path / "attempts" / "train-1" / "1" / "n0" / "rank0.log",
-        ranklogs.rank_files(Home(tmp_path), "train-1", 0),
+        rank_logs.rank_files(Home(tmp_path), "train-1", 0),
     )
 
     def printed(first: int, count: int) -> None:
@@ -178,15 +178,15 @@ def test_a_log_that_was_cut_and_has_grown_since_loses_nothing_silently(tmp_path:
 
     cursor = Cursor()
     printed(0, 1000)
-    assert len(ranklogs.read_new(files, cursor, None)[0].text.splitlines()) == 1000
+    assert len(rank_logs.read_new(files, cursor, None)[0].text.splitlines()) == 1000
     cursor = Cursor.decode(cursor.encode())
     printed(1000, 2000)
     printed(3000, 2000)  # cut by now, and longer than it was
     assert path.stat().st_size > cursor.offsets["1/0/0"]
-    lines = ranklogs.read_new(files, cursor, None)[0].text.splitlines()
+    lines = rank_logs.read_new(files, cursor, None)[0].text.splitlines()
     assert "this log reached its limit" in lines[1]
     assert (lines[-1], lines[2:]) == ("line 00004999", [f"line {number:08}" for number in range(5000 - len(lines[2:]), 5000)])
-    assert ranklogs.at_end(files, cursor)
+    assert rank_logs.at_end(files, cursor)
     older = zlib.compress(json.dumps([0, {"1/0/0": 7}]).encode())
     assert Cursor.decode(base64.urlsafe_b64encode(older).decode()) == Cursor(0, {"1/0/0": 7})
 
@@ -195,9 +195,9 @@ def test_past_attempts_are_looked_at_no_more(tmp_path: Path) -> None:
     home, cursor = Home(tmp_path), Cursor()
     for attempt in (1, 2, 3):
         write(home, attempt, 0, b"x\n")
-    files = ranklogs.rank_files(home, "train-1", 0)
-    ranklogs.read_new(files, cursor, 3)
-    ranklogs.pass_over(files, cursor, 3)
+    files = rank_logs.rank_files(home, "train-1", 0)
+    rank_logs.read_new(files, cursor, 3)
+    rank_logs.pass_over(files, cursor, 3)
     assert cursor == Cursor(3, {"3/0/0": 2}, {"3/0/0": zlib.crc32(b"x\n")})
     assert Cursor.decode(cursor.encode()) == cursor
 

@@ -10,7 +10,9 @@ from api_server import serving
 from waiting import deadline
 
 from trainmaster import daemons, troubles
-from trainmaster.server import app, foreseeing, idle, looping, runtime
+from trainmaster.server.jobs import forecast_records
+from trainmaster.server.process import app, idle_stop
+from trainmaster.server.runtime import background, runtime
 
 
 def test_a_loop_goes_on_after_an_error_and_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,8 +33,8 @@ def test_a_loop_goes_on_after_an_error_and_tells_of_it(monkeypatch: pytest.Monke
 
     troubles.own.forget()
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    asyncio.run(looping.supervised("trying", work))
-    assert pauses == [0.0, 1.0, looping.FIRST_S, 2 * looping.FIRST_S, 1.0]
+    asyncio.run(background.supervised("trying", work))
+    assert pauses == [0.0, 1.0, background.FIRST_S, 2 * background.FIRST_S, 1.0]
     assert told == [[], [], ["trying failed"], ["trying failed"], []]
     assert not results
 
@@ -52,10 +54,10 @@ def test_every_loop_of_a_server_survives_an_error(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(app, "_TAKE_UP_S", 0.02)
     monkeypatch.setattr(app, "_TRIM_S", 0.02)
-    monkeypatch.setattr(foreseeing, "BEAT_S", 0.02)
-    monkeypatch.setattr(looping, "FIRST_S", 0.02)
+    monkeypatch.setattr(forecast_records, "BEAT_S", 0.02)
+    monkeypatch.setattr(background, "FIRST_S", 0.02)
     monkeypatch.setattr(runtime, "take_up", failing("take_up", runtime.take_up))
-    monkeypatch.setattr(foreseeing, "foreseen", failing("forecast", foreseeing.foreseen))
+    monkeypatch.setattr(forecast_records, "foreseen", failing("forecast", forecast_records.foreseen))
     with serving(tmp_path / "home") as api:
         trim = failing("trim", api.services.inbox.trim)
         monkeypatch.setattr(api.services.inbox, "trim", trim)
@@ -69,11 +71,11 @@ def test_a_job_that_was_accepted_on_the_way_out_brings_the_server_back(tmp_path:
     monkeypatch.setattr(daemons, "stop", lambda home: done.append("stop"))
     monkeypatch.setattr(daemons, "start", lambda home: done.append("start"))
     with serving(tmp_path / "home") as api:
-        idle.leave(api.home)
+        idle_stop.leave(api.home)
         assert done == ["stop"]
         api.submit()
-        idle.leave(api.home)
+        idle_stop.leave(api.home)
         assert done == ["stop", "stop", "start"]
         api.take_up()
-        idle.leave(api.home)
+        idle_stop.leave(api.home)
         assert done[3:] == ["stop"]

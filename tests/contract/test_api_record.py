@@ -16,7 +16,7 @@ from trainmaster.model.commands import TakeNote
 from trainmaster.model.job import Action, Outcome, RankEnd, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import MetricPoint, NewEvent
-from trainmaster.server import artifacts, compare
+from trainmaster.server.record import artifacts, comparison
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.code import Tree, canonical, digest
 
@@ -210,7 +210,7 @@ def test_notes_are_seen_at_once_and_the_same_once_control_took_them_up(api: Api)
 
 def test_files_made_to_be_compared_for_hours(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """`difflib` takes over a minute for two files of 200 KB of lines that often come again, and a request may ask for many."""
-    monkeypatch.setattr(compare, "_STEPS_MAX", 50_000)
+    monkeypatch.setattr(comparison, "_STEPS_MAX", 50_000)
     slow = [b"".join(b"%d\n" % (n * n * seed % 15_013 % 150) for n in range(2_000)) for seed in (7, 11)]
     one, two = (with_code(api, stored_code(api, a=text, b=b"%d" % at), seed=at) for at, text in enumerate(slow))
     found = compared(api, one, two, patch=1)["patches"]

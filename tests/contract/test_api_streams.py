@@ -20,8 +20,8 @@ from trainmaster.home import Home
 from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare, NodeState
 from trainmaster.ports.store import NewEvent
-from trainmaster.server.idle import looking
-from trainmaster.server.looping import supervised
+from trainmaster.server.process.idle_stop import looking
+from trainmaster.server.runtime.background import supervised
 from trainmaster.store.events import ChainRow, chain_hash
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))

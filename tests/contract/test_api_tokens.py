@@ -18,9 +18,9 @@ from trainmaster.home import account_name
 from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.scheduling.nouns import kind
-from trainmaster.server import permissions
-from trainmaster.server.app import create_app
-from trainmaster.server.permissions import LEAST, Need
+from trainmaster.server.http import permissions
+from trainmaster.server.http.permissions import LEAST, Need
+from trainmaster.server.process.app import create_app
 
 
 @pytest.fixture(scope="module")

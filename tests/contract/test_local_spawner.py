@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from local_world import LocalWorld, with_spawner
 
-from trainmaster.agent.tree import children
+from trainmaster.agent.processes.process_tree import children
 from trainmaster.engines.local import spawner, starting
 from trainmaster.errors import OperationError
 from trainmaster.home import Home

@@ -21,11 +21,11 @@ from trainmaster.model.events import Waited
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import MetricPoint, NewEvent, NewRow
 from trainmaster.reserve import Reserve
-from trainmaster.store import thinning
 from trainmaster.store.events import SqlEventStore
-from trainmaster.store.feed import SqlFeed
 from trainmaster.store.inbox import SqlInbox
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics import thinning
+from trainmaster.store.metrics.feed import SqlFeed
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.replay import verify_chain
 from trainmaster.testing.ledger_contract import LedgerContract
 from trainmaster.testing.metric_store_contract import MetricStoreContract

@@ -14,8 +14,8 @@ from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import JobQuery, MetricPoint
 from trainmaster.ports.tracker import Cursor, Mirrored, Run, RunStatus, TrackerUnreachableError
-from trainmaster.store.feed import SqlFeed
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.feed import SqlFeed
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.mirror import MirrorFile, SqlMirrorState
 from trainmaster.testing import builders
 from trainmaster.testing.tracker_contract import MemoryTracker, Rows, TrackerContract

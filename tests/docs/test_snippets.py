@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from snippets import DOCUMENTS, ROOT, Snippet, snippets
 
-from trainmaster.spec.cluster import is_cluster
-from trainmaster.spec.cluster import load_bytes as load_cluster
+from trainmaster.spec.cluster.document import is_cluster
+from trainmaster.spec.cluster.document import load_bytes as load_cluster
 from trainmaster.spec.document import load_bytes
 
 ALL = [snippet for document in DOCUMENTS for snippet in snippets(document)]

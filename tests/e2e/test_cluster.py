@@ -13,8 +13,8 @@ from trainmaster import presence
 from trainmaster.client.api import Client
 from trainmaster.home import account_name
 from trainmaster.model.cluster import Cluster
-from trainmaster.server.views import WAITING
-from trainmaster.spec.cluster import from_mapping, load_bytes
+from trainmaster.server.views.resources import WAITING
+from trainmaster.spec.cluster.document import from_mapping, load_bytes
 
 ME = account_name()
 RULES = f"""

@@ -16,9 +16,9 @@ import pytest
 from effort import cases
 from launches import launch, manifest, resume_point
 
-from trainmaster.agent import collect
-from trainmaster.agent.collect import Collector
-from trainmaster.agent.restore import restore
+from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.agent.checkpoints.restore import restore
 from trainmaster.wire.launch import ResumePoint
 
 SCRIPTS = Path(__file__).parents[3] / "shared" / "scripts"

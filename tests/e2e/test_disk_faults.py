@@ -15,10 +15,10 @@ ERRORS = {
     **dict.fromkeys(("lstat", "scandir", "listdir", "read", "readlink"), ("EIO",)),
 }  # fmt: skip
 FEW = (  # file, call, error
-    ("agent/putback.py", "open", "EIO"),
-    ("agent/stage.py", "open", "EMFILE"),
-    ("agent/stage.py", "fsync", "ENOSPC"),
-    ("agent/exit_record.py", "pwrite", "short"),
+    ("agent/checkpoints/restore_files.py", "open", "EIO"),
+    ("agent/files/stage.py", "open", "EMFILE"),
+    ("agent/files/stage.py", "fsync", "ENOSPC"),
+    ("agent/supervise/exit_record.py", "pwrite", "short"),
     ("engines/local/starting.py", "open", "ENOSPC"),
     ("engines/local/attempts.py", "open", "EIO"),
 )

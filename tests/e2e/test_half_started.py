@@ -16,7 +16,7 @@ from trainmaster import compose, configuration, daemons, presence
 from trainmaster.engines.local.starting import start_spawner
 from trainmaster.errors import OperationError, UsageError
 from trainmaster.home import Home
-from trainmaster.server.listening import bind_tcp
+from trainmaster.server.process.sockets import bind_tcp
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from running import Tm, agent_of, attempts, gone, kill, ranks_of, server
 from waiting import deadline
 
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.points import SqlMetricStore
 
 TRAIN = """
 import json, os, pathlib, sys, time

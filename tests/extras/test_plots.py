@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
-from trainmaster.cli import simulation_plots
 from trainmaster.cli.app import run as tm
+from trainmaster.cli.simulate import report_plots
 
 LINES = "".join(f"{n} {n * 10} 5 {100 + n} {1 + n % 4} -1 -1 2 300 -1 1 7 {n % 2} 3 1 1 -1 -1\n" for n in range(1, 60))
 
 
 def test_a_report_has_a_picture_of_every_chart(tmp_path: Path) -> None:
-    assert simulation_plots.available()
+    assert report_plots.available()
     (tmp_path / "small.swf").write_text("; MaxProcs: 4\n" + LINES)
     report = tmp_path / "report"
     assert tm(["simulate", str(tmp_path / "small.swf"), "--compare", "fifo,srtf,fair-share", "--eta", "30", "--report", str(report)]) == 0

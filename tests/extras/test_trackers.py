@@ -27,8 +27,8 @@ from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import MetricPoint
 from trainmaster.ports.tracker import RunTroubledError, Tracker, TrackerUnreachableError
-from trainmaster.store.feed import SqlFeed
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.feed import SqlFeed
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.mirror import MirrorFile
 from trainmaster.testing import builders
 from trainmaster.testing.tracker_contract import Rows, TrackerContract, points, some_run

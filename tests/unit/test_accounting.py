@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from trainmaster.errors import UsageError
 from trainmaster.model.ledger import US_PER_HOUR, Charge, Payer, Rate
-from trainmaster.server import accounting
-from trainmaster.server.accounting import BY, Calendar, Line, Period, tally
+from trainmaster.server.cluster import accounting
+from trainmaster.server.cluster.accounting import BY, Calendar, Line, Period, tally
 
 HOUR_MS = 3_600_000
 UTC = Calendar(UTC)

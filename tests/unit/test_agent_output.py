@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.agent.output import LINE_MAX, Lines, RankOutput
-from trainmaster.agent.progress import Progress
-from trainmaster.agent.ranks import Rank
-from trainmaster.agent.spool import Outbox
+from trainmaster.agent.metrics.output import LINE_MAX, Lines, RankOutput
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.rank import Rank
+from trainmaster.agent.transport.outbox import Outbox
 
 
 def output(root: Path, log_max_bytes: int = 1 << 30) -> tuple[RankOutput, Outbox, Progress]:
@@ -231,7 +231,7 @@ def test_a_program_may_truncate_its_own_log(tmp_path: Path) -> None:
 
 def test_output_that_cannot_be_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S1: an error of the log took the SDK's file with it at the end, and stood in the agent's log alone."""
-    monkeypatch.setattr("trainmaster.agent.output._AGAIN_S", 0.0)
+    monkeypatch.setattr("trainmaster.agent.metrics.output._AGAIN_S", 0.0)
     reader, outbox, _ = output(tmp_path)
     append(tmp_path, b"step 1: loss 0.5\n")
     append(tmp_path, b'{"t": "m", "step": 1, "values": {"acc": 0.25}}\n', "rank0.sdk")

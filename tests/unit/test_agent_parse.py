@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from trainmaster.agent.parse import Parser, sdk_point
-from trainmaster.agent.patterns import compiled
+from trainmaster.agent.metrics.parse import Parser
+from trainmaster.agent.metrics.patterns import compiled
+from trainmaster.agent.transport.point_values import sdk_point
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launches import launch
 
-from trainmaster.agent import exit_record, meeting, pack, quick, ranks
-from trainmaster.agent.restore import Restored
-from trainmaster.agent.spool import Outbox
+from trainmaster.agent import pack
+from trainmaster.agent.checkpoints.restore import Restored
+from trainmaster.agent.files import fast_json
+from trainmaster.agent.launch import ranks
+from trainmaster.agent.supervise import exit_record
+from trainmaster.agent.transport import master_port
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.wire.launch import Launch, RoleLaunch
 
 PUT_BACK = Restored("0001-00001", 7, [], "out/my model.pt", None)
@@ -93,13 +97,13 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_reading_json_quickly_is_reading_json(value: object) -> None:
-    assert quick.loads(f" {json.dumps(value)}\n") == value
+    assert fast_json.loads(f" {json.dumps(value)}\n") == value
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a" 1}', "[1] 2", "nul"])
 def test_broken_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="char"):
-        quick.loads(text)
+        fast_json.loads(text)
 
 
 def test_reports_stay_until_acknowledged(tmp_path: Path) -> None:
@@ -178,13 +182,13 @@ def test_the_shortened_record_fits_the_reserved_place() -> None:
 
 
 def test_a_claimed_port_is_nobody_elses() -> None:
-    claims = [meeting.claim() for _ in range(20)]
+    claims = [master_port.claim() for _ in range(20)]
     try:
-        low, high = meeting._range()
+        low, high = master_port._range()
         assert len({claim.port for claim in claims}) == 20
         assert all(low <= claim.port < high for claim in claims)
         with pytest.raises(BlockingIOError):
-            meeting._lock(meeting.CLAIMS % os.getuid(), claims[0].port)
+            master_port._lock(master_port.CLAIMS % os.getuid(), claims[0].port)
     finally:
         for claim in claims:
             claim.release()

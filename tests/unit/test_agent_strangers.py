@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from contract_server import Answer, serving
 
-from trainmaster.agent import sync
-from trainmaster.agent.remote import Away, Remote, Stale
-from trainmaster.agent.spool import Outbox
-from trainmaster.agent.sync import Sync
-from trainmaster.agent.wake import Wake
+from trainmaster.agent.processes.wakeup import Wake
+from trainmaster.agent.transport import sync
+from trainmaster.agent.transport.outbox import Outbox
+from trainmaster.agent.transport.remote_store import Away, Remote, Stale
+from trainmaster.agent.transport.sync import Sync
 
 STALE = {"error": {"code": "stale_attempt", "message": "a later attempt is live"}}
 STRANGERS: dict[str, Answer] = {

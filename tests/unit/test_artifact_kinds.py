@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.agent.kinds import is_pickle, kind_of
+from trainmaster.agent.artifacts.kinds import is_pickle, kind_of
 
 WEIGHTS = {"layer": [0.5, 1.5], "name": "digits"}
 _HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()

@@ -25,7 +25,7 @@ from trainmaster.ports.engine import Phase
 from trainmaster.ports.store import MetricPoint
 from trainmaster.store.checking import check_files
 from trainmaster.store.events import SqlEventStore
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import verify_chain
 from trainmaster.wire.names import AGENT, ENV_SDK

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from trainmaster.cli.stream import rank_count
+from trainmaster.cli.render.log_stream import rank_count
 from trainmaster.errors import SpecError
 from trainmaster.model.cluster import Cluster, Pool, Project, Quota
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from contract_server import serving
 
+from trainmaster.cli.admin.server import exposure
 from trainmaster.cli.app import tm
-from trainmaster.cli.server import exposure
 from trainmaster.cli.session import Session
 from trainmaster.client.api import Client
 from trainmaster.client.connection import BY_CODE, Call, Connection, Patience, refusal

@@ -11,7 +11,7 @@ from contract_answers import DETAIL, JOB, TABLE, route
 from contract_server import serving
 
 from trainmaster.cli.app import ALIASES, COMMANDS, run
-from trainmaster.cli.why import sentence
+from trainmaster.cli.inspect.why import sentence
 from trainmaster.client.api import STATES
 from trainmaster.model.job import State
 

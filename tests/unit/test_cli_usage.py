@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from contract_server import Answer, Asked, ContractServer, serving
 
-from trainmaster.cli import times
 from trainmaster.cli.app import run
 from trainmaster.cli.app import run as tm
+from trainmaster.cli.render import times
 from trainmaster.errors import UsageError
 
 NOW_S = datetime(2026, 11, 22, 12, 30).timestamp()

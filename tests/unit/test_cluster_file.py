@@ -11,13 +11,13 @@ from test_spec_mutations import MUTATIONS, Mutation
 
 from trainmaster.errors import SpecError
 from trainmaster.model.cluster import CLASSES, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Window, Work
-from trainmaster.spec.cluster import from_mapping, is_cluster, load_bytes
-from trainmaster.spec.cluster_fields import ClusterFields
-from trainmaster.spec.cluster_mapping import differences, to_mapping, to_yaml
+from trainmaster.spec.cluster.cluster_mapping import differences, to_mapping, to_yaml
+from trainmaster.spec.cluster.document import from_mapping, is_cluster, load_bytes
+from trainmaster.spec.cluster.fields import ClusterFields
+from trainmaster.spec.cluster.summary import told
 from trainmaster.spec.document import RULES
 from trainmaster.spec.document import load_bytes as load_spec
-from trainmaster.spec.fields import JobFields
-from trainmaster.spec.told import told
+from trainmaster.spec.fields.job_fields import JobFields
 from trainmaster.store.codec import dump, load
 
 RIGHT = """# a whole cluster

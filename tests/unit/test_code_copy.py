@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.agent.layout import lay_out
+from trainmaster.agent.launch.work_directory import lay_out
 from trainmaster.blobs.code import check_tree, store_tree, store_zip, tree_name
 from trainmaster.blobs.fs import FsBlobs
-from trainmaster.client.code import Gathered, Limits, gather, pack_zip
-from trainmaster.client.digests import Digests
-from trainmaster.client.listing import git_state
+from trainmaster.client.code_copy.digests import Digests
+from trainmaster.client.code_copy.gather import Gathered, Limits, gather, pack_zip
+from trainmaster.client.code_copy.listing import git_state
 from trainmaster.client.origin import origin
 from trainmaster.errors import OperationError, TooLargeError
 from trainmaster.model.spec import Origin

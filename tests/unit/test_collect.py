@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from launches import launch, manifest, tree, write
 
-from trainmaster.agent import collect
-from trainmaster.agent.collect import Collector
+from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.wire.launch import Launch
 
 QUIET_S = 0.03
@@ -308,7 +308,7 @@ import sys, pickle, os
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from launches import launch, tree
 from pathlib import Path
-from trainmaster.agent.collect import Collector
+from trainmaster.agent.checkpoints.collect import Collector
 root = Path({str(tmp_path)!r})
 orders = launch(root, checkpoint_path="c_*.pkl", in_place=True, checkpoint_store=str(root / "small" / "store"))
 (root / "work").mkdir()

@@ -22,8 +22,8 @@ from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.job import Job, NodeRun, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
-from trainmaster.server.gate import Gate
-from trainmaster.server.provenance import diff_blob, environment_blob
+from trainmaster.server.record.provenance import diff_blob, environment_blob
+from trainmaster.server.runtime.blob_gate import Gate
 from trainmaster.testing.store_contract import some_attempt, some_job
 
 TestInterleavings = Interleavings.TestCase

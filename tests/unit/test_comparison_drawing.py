@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli.compare import differences
-from trainmaster.cli.comparison_page import html
+from trainmaster.cli.inspect.compare import differences
+from trainmaster.cli.inspect.comparison_page import html
 from trainmaster.model.credentials import numbered
 
 IDS = ["digits-1", "digits-2"]

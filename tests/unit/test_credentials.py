@@ -11,10 +11,10 @@ from trainmaster.model.credentials import HIDDEN, is_credential, line, shown, te
 from trainmaster.model.job import Job
 from trainmaster.model.spec import DataVersion, Environment, JobSpec, Origin, Role
 from trainmaster.ports.store import Recorded
-from trainmaster.server import views
-from trainmaster.server.data import data_versions
-from trainmaster.server.differences import Run, compare
-from trainmaster.server.sentences import event_view
+from trainmaster.server.jobs.data_versions import data_versions
+from trainmaster.server.record.differences import Run, compare
+from trainmaster.server.views import resources
+from trainmaster.server.views.event_text import event_view
 from trainmaster.testing import builders
 from trainmaster.tracking.runs import run_of
 
@@ -98,7 +98,7 @@ def test_a_secret_is_in_no_view_of_a_job() -> None:
     job = job_with_secrets(SECRET)
     assert SECRET in str(job.spec)
     told = [
-        views.job_view(job, {}, ""), views.job_detail(job, [], {}, "", []), run_of(job, "server"),
+        resources.job_view(job, {}, ""), resources.job_detail(job, [], {}, "", []), run_of(job, "server"),
         event_view(Recorded(1, 1.0, job.id, None, ev.Submitted(1, job.spec, job.origin, job.code, 1.0), "")),
         event_view(Recorded(1, 1.0, job.id, 1, ev.CommandRun(1, "ann", f"curl --token {SECRET}", 0), "")),
         event_view(Recorded(1, 1.0, job.id, 1, ev.RunDataLogged(1, 0, {"token": SECRET}, {}), "")),

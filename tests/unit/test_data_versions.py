@@ -10,7 +10,7 @@ from trainmaster.client import data
 from trainmaster.client.data import versions
 from trainmaster.errors import UsageError
 from trainmaster.model.spec import DataVersion, JobSpec
-from trainmaster.server.data import data_versions
+from trainmaster.server.jobs.data_versions import data_versions
 
 
 @pytest.fixture(autouse=True)

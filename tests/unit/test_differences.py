@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from trainmaster.model.nodes import Device, Node
 from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode, Role
-from trainmaster.server.differences import Difference, Run, compare, flattened
-from trainmaster.server.standing import Standing, mode_of, primary_of
+from trainmaster.server.record.differences import Difference, Run, compare, flattened
+from trainmaster.server.record.ranking import Standing, mode_of, primary_of
 from trainmaster.testing.builders import job, placed
 from trainmaster.wire.code import Tree
 from trainmaster.wire.environment import EnvironmentRecord

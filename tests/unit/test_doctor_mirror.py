@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainmaster.cli.doctor import tracker_line
+from trainmaster.cli.admin.doctor import tracker_line
 
 WELL = {"trouble": "", "since_s": None, "points": 0, "seconds": 0.0, "runs": {}}
 FAILS = {"digits-3": "http://h answers 500, an error of its own"}

@@ -22,7 +22,7 @@ from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
-from trainmaster.server.outlook import History, calibrated, waits_view
+from trainmaster.server.jobs.forecasting import History, calibrated, waits_view
 from trainmaster.testing.builders import job as some_job
 
 seeds = st.integers(0, 2**32 - 1)

@@ -16,7 +16,8 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmaster.agent import formats, kinds
+from trainmaster.agent.artifacts import kinds
+from trainmaster.agent.checkpoints import formats
 
 
 def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED, comment: bytes = b"") -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.agent import function
+from trainmaster.agent.launch import function
 from trainmaster.recovery.classify import raised
 
 MODULE = """

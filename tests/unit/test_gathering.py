@@ -12,15 +12,16 @@ import pytest
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent import collect, gathering
-from trainmaster.agent.collect import Collector
-from trainmaster.agent.gathering import Gathering
-from trainmaster.agent.output import RankOutput
-from trainmaster.agent.progress import Progress
-from trainmaster.agent.ranks import Rank
-from trainmaster.agent.spool import Outbox
-from trainmaster.agent.starting import Start
-from trainmaster.agent.wake import Wake
+from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.agent.launch.start import Start
+from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.rank import Rank
+from trainmaster.agent.processes.wakeup import Wake
+from trainmaster.agent.supervise import storing
+from trainmaster.agent.supervise.storing import Gathering
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.wire.processes import boot_id, start_ticks
 
 
@@ -29,7 +30,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits that law needs, shorter: the rules are the same."""
     monkeypatch.setattr(collect, "QUIET_S", 0.02)
     monkeypatch.setattr(collect, "_FRESH_NS", 0)
-    monkeypatch.setattr(gathering, "_SCAN_S", 0.03)
+    monkeypatch.setattr(storing, "_SCAN_S", 0.03)
 
 
 def begun(root: Path, pid: int, pattern: str, **orders: Any) -> tuple[Gathering, Progress]:

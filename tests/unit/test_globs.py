@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.agent.globs import Glob
+from trainmaster.agent.files.globs import Glob
 
 WILD = r"[*?\[]|\{step\}"
 

@@ -8,11 +8,11 @@ import pytest
 from contract_answers import DETAIL
 from contract_server import serving
 
-from trainmaster.cli import compare, show
 from trainmaster.cli.app import run
-from trainmaster.cli.output import Output
-from trainmaster.cli.stream import LogPrinter, tame
-from trainmaster.cli.usage import _cell
+from trainmaster.cli.inspect import compare, show
+from trainmaster.cli.inspect.usage import _cell
+from trainmaster.cli.render.log_stream import LogPrinter, tame
+from trainmaster.cli.render.output import Output
 
 HOSTILE = {
     "\x1b]0;title\x07x": r"^[]0;title\x07x",

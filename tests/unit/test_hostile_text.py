@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launches import launch
 
-from trainmaster.agent import parse, patterns
-from trainmaster.agent.output import RankOutput
-from trainmaster.agent.parse import Parser
-from trainmaster.agent.patterns import GROUPS_MAX, TEXT_MAX, PatternError, compiled
-from trainmaster.agent.progress import Progress
-from trainmaster.agent.ranks import Rank
-from trainmaster.agent.spool import Outbox
+from trainmaster.agent.metrics import parse, patterns
+from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.parse import Parser
+from trainmaster.agent.metrics.patterns import GROUPS_MAX, TEXT_MAX, PatternError, compiled
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.rank import Rank
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.errors import SpecError
 from trainmaster.spec.document import from_mapping
 from trainmaster.wire.names import METRIC_NAME_MAX
@@ -185,7 +185,7 @@ def test_a_slow_pattern_delays_metrics_and_not_the_agent(tmp_path: Path) -> None
 
 def test_what_was_not_searched_at_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3: the end does not wait for a slow pattern, and the job says so."""
-    monkeypatch.setattr("trainmaster.agent.output._FINISH_S", 0.1)
+    monkeypatch.setattr("trainmaster.agent.metrics.output._FINISH_S", 0.1)
     output, outbox = reader(tmp_path, Slow(), b"line\n" * 4000)
     output.finish()
     assert "not searched for metrics" in outbox.warned["output"]["text"]
@@ -210,7 +210,7 @@ def test_a_pattern_of_an_older_version_is_off_with_a_word(tmp_path: Path) -> Non
 def test_the_engine_is_found_without_site_packages() -> None:
     """S3: an agent started by exec runs with -I -S; the launch says where RE2 lies."""
     root, place = Path(patterns.__file__).parents[2], Path(re2.__file__).parents[1]
-    code = (f"import sys; sys.path.append({os.fspath(root)!r}); from trainmaster.agent.patterns import compiled; before = list(sys.path); "
+    code = (f"import sys; sys.path.append({os.fspath(root)!r}); from trainmaster.agent.metrics.patterns import compiled; before = list(sys.path); "
             f"print(compiled('(?P<x>a+)', {os.fspath(place)!r}).search('baa').group('x'), before == sys.path)")  # fmt: skip
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["aa", "True"]
@@ -242,7 +242,7 @@ def test_a_request_of_points_stays_within_what_the_server_reads(tmp_path: Path) 
 
 def test_an_sdk_line_without_an_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S1: it was held in memory for ever, and read again with each chunk."""
-    monkeypatch.setattr("trainmaster.agent.output._SDK_LINE_MAX", 100_000)
+    monkeypatch.setattr("trainmaster.agent.metrics.output._SDK_LINE_MAX", 100_000)
     output, outbox = reader(tmp_path, None, b"")
     with (tmp_path / "rank0.sdk").open("ab") as file:
         file.write(b'{"t": "m", "step": 1, "values": {"loss": 1' + b"1" * 500_000 + b"}}\n" + b'{"t": "m", "step": 2, "values": {"loss": 2}}\n')

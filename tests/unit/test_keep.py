@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from launches import launch, tree, write
 
-from trainmaster.agent import keep
-from trainmaster.agent.keep import complain, keep_artifacts, keep_one
+from trainmaster.agent.artifacts import keep
+from trainmaster.agent.artifacts.keep import complain, keep_artifacts, keep_one
 from trainmaster.wire.launch import Launch
 
 

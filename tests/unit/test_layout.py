@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from launches import launch, tree, write
 
-from trainmaster.agent.globs import Glob
-from trainmaster.agent.layout import lay_out
+from trainmaster.agent.files.globs import Glob
+from trainmaster.agent.launch.work_directory import lay_out
 from trainmaster.wire.launch import Launch
 
 

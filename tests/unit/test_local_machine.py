@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.agent.quick import read_json
+from trainmaster.agent.files.fast_json import read_json
 from trainmaster.configuration import NodeSettings
 from trainmaster.engines.local import inventory, leftovers
 from trainmaster.engines.local.attempts import Attempts, Identity, Tombstone

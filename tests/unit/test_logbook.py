@@ -8,7 +8,7 @@ from trainmaster.model.events import Noted
 from trainmaster.model.job import Action, Cause, Failure, Job, Ledger, State, Verdict
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import Note
-from trainmaster.server.logbook import LINKS_MAX, best_entries, job_entries, mentioned, note_entry, storable_text
+from trainmaster.server.record.logbook import LINKS_MAX, best_entries, job_entries, mentioned, note_entry, storable_text
 from trainmaster.testing.builders import attempt, job
 
 KILLED = Failure(Cause.KILLED, "rank 0 was killed by signal 9", rank=0, signal=9)

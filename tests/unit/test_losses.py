@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.agent import points, spool, sync
-from trainmaster.agent.spool import Outbox
+from trainmaster.agent.transport import outbox, points, sync
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.control import observe
 from trainmaster.control.world import Batch, World
 from trainmaster.engines.local import exits
@@ -22,9 +22,9 @@ from trainmaster.model.commands import AgentReport
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import State
 from trainmaster.ports.store import NewRow
-from trainmaster.server import limits, told, unsent
+from trainmaster.server.runtime import agent_reports, limits, unsent_points
 from trainmaster.store.inbox import SqlInbox
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.testing import builders
 
 DIGEST = "d" * 64
@@ -41,7 +41,7 @@ class Server:
         self.open()
         self.names = (f"x-{number}" for number in itertools.count(1))
         self.world = World()
-        self.words = told.Words()
+        self.words = agent_reports.Words()
         self.cursor = 0
 
     def open(self) -> None:
@@ -52,7 +52,7 @@ class Server:
         """As the api does."""
         request = json.loads(body)
         key = AgentKey.parse(request["key"])
-        news = told.read(request, key, 1000.0)
+        news = agent_reports.read(request, key, 1000.0)
         rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), 1.0) for report in news.reports]
         self.inbox.accept([*rows, *self.words.of(news, 1.0)])
         self.metrics.write(news.points, news.heartbeats)
@@ -185,7 +185,7 @@ def test_whatever_the_network_does_all_is_told_once_and_in_order(server: Server,
     for late in agent.wire.late * 2:
         server.take(late)
     server.control()
-    unsent.take_up(server.home, server.metrics, key.job)
+    unsent_points.take_up(server.home, server.metrics, key.job)
     recorded = [event.report for event in server.events if isinstance(event, ev.CheckpointStaged)]
     assert recorded == agent.durable
     losses = [value for _, value in server.metrics.series(key.job, "loss", 10_000)]
@@ -206,7 +206,7 @@ def test_a_day_of_reports_is_told_in_requests_of_bounded_size(server: Server, mo
     agent.outbox.point(0, 3000, {f"{number}-{'long' * 50}": 1.0 for number in range(10_000)})
     agent.do("keep")
     assert agent.sync.finish()
-    assert max(agent.wire.sizes) < 1.5 * (spool.BATCH_BYTES + points.BATCH_BYTES) < limits.body_max_bytes("POST", "/agent/sync") / 2
+    assert max(agent.wire.sizes) < 1.5 * (outbox.BATCH_BYTES + points.BATCH_BYTES) < limits.body_max_bytes("POST", "/agent/sync") / 2
     assert len(agent.wire.sizes) < 40
     assert len(server.metrics.series(agent.key.job, "loss", 10_000)) == 3000
     assert len(server.metrics.last([agent.key.job])[agent.key.job]) == 10_001
@@ -257,11 +257,11 @@ def test_a_server_that_refuses_everything_makes_nobody_give_up(server: Server) -
 
 
 def test_an_agent_whose_faults_go_on_is_warned_of_now_and_then() -> None:
-    words, key = told.Words(), AgentKey("x-1", 1, 0)
+    words, key = agent_reports.Words(), AgentKey("x-1", 1, 0)
 
     def faulty(second: int) -> int:
         point = {"n": second, "step": second, "values": {"loss": "low"}, "age_s": 0}
-        return len(words.of(told.read({"points": [point]}, key, 1000.0), float(second)))
+        return len(words.of(agent_reports.read({"points": [point]}, key, 1000.0), float(second)))
 
     assert [second for second in range(1, 1800, 10) if faulty(second)] == [1, 601, 1201]
 

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from launches import launch, write
 
-from trainmaster.agent import main, putback, spawn, venvs
-from trainmaster.agent.spawn import LaunchError, MachineError
-from trainmaster.agent.starting import Start
-from trainmaster.agent.wake import Wake
+from trainmaster.agent import main
+from trainmaster.agent.checkpoints import restore_files
+from trainmaster.agent.launch import venvs
+from trainmaster.agent.launch.start import Start
+from trainmaster.agent.processes import spawn
+from trainmaster.agent.processes.spawn import LaunchError, MachineError
+from trainmaster.agent.processes.wakeup import Wake
 from trainmaster.control.reports import event_of
 from trainmaster.engines.local import exits
 from trainmaster.model.events import NodeEnded
@@ -67,7 +70,7 @@ def test_a_missing_program_is_the_programs(tmp_path: Path) -> None:
 def test_a_store_that_is_away_is_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R3: the store's file system is unmounted while a job restarts."""
     point = {"id": "0001-1", "step": 1, "approximate": False, "root": str(tmp_path / "away" / "0001-1"), "digests": {"n0": "0" * 64}}
-    monkeypatch.setattr(putback, "PAUSES_S", (0.001,))
+    monkeypatch.setattr(restore_files, "PAUSES_S", (0.001,))
     start = made(tmp_path, resume=[point], attempt=2)
     assert (start.error, start.machine_error) == (
         None,
@@ -106,10 +109,10 @@ def test_no_end_without_a_reserved_record(tmp_path: Path, monkeypatch: pytest.Mo
 
     write(tmp_path / "launch.json", '{"key": "digits-1.1/n0", "contained": []}')
     monkeypatch.setattr(os, "posix_fallocate", full)
-    monkeypatch.setattr("trainmaster.agent.attempt.Attempt", Ended)
+    monkeypatch.setattr("trainmaster.agent.supervise.loop.Attempt", Ended)
     monkeypatch.setattr(Wake, "install", lambda self: None)
     monkeypatch.setattr(os, "setsid", lambda: None)
-    monkeypatch.setattr("trainmaster.agent.kernel.adopt_orphans", lambda: True)
+    monkeypatch.setattr("trainmaster.agent.processes.libc.adopt_orphans", lambda: True)
     main._live(str(tmp_path))
     assert [start.machine_error is not None and "No space left" in start.machine_error for start in begun] == [True]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.agent.mlflow_run import Fault, Runs
+from trainmaster.agent.mlflow.run_api import Fault, Runs
 
 ID = "f" * 32
 

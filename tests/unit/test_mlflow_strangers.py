@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from waiting import deadline
 
-from trainmaster.agent import mlflow_http, mlflow_run
+from trainmaster.agent.mlflow import http_server, run_api
 
 TOKEN = {"Authorization": "Bearer secret"}
 PATH = "/api/2.0/mlflow/runs/get"
@@ -29,7 +29,7 @@ class Runs:
 def door(runs: Any, place: Path) -> Iterator[int]:
     """Its port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-    server = mlflow_http.Server(listener.detach(), runs, "secret", str(place))
+    server = http_server.Server(listener.detach(), runs, "secret", str(place))
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server.socket.getsockname()[1]
     server.shutdown()
@@ -67,14 +67,14 @@ def test_idle_connections_of_others_keep_no_call_out(port: int) -> None:
         idle = [many.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(200)]
         later = many.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)))
         assert call(later, TOKEN) == 200
-        deadline(lambda: sum(map(is_open, idle)) <= mlflow_http._STRANGERS_MAX, "the oldest to be closed")
+        deadline(lambda: sum(map(is_open, idle)) <= http_server._STRANGERS_MAX, "the oldest to be closed")
         assert call(own, TOKEN) == 200, "one that has shown the token is no stranger"
         assert is_open(idle[-1])
 
 
 def test_a_stranger_has_a_short_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """S8: one that never sends its head is closed soon; the job's own may rest."""
-    monkeypatch.setattr(mlflow_http.Handler, "timeout", 0.1)
+    monkeypatch.setattr(http_server.Handler, "timeout", 0.1)
     own = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     with contextlib.closing(own), socket.create_connection(("127.0.0.1", port)) as idle:
         assert call(own, TOKEN) == 200
@@ -90,7 +90,7 @@ def test_what_is_no_call_of_mlflow_is_answered(tmp_path: Path) -> None:
     """The script heard nothing but a connection that broke, and tried again for minutes, as MLflow's client does."""
     whole = {"id": "f" * 32, "experiment_id": "7", "experiment": "e", "name": "n", "params": {}, "tags": {}}
     bodies = ("[]", "null", '{"metrics": 7}', '{"metrics": [null]}', '{"params": [1]}', '{"tags": {"a": 1}}', '{"tags": [{}]}')
-    with door(mlflow_run.Runs(whole, 0, deque()), tmp_path) as port:  # type: ignore[arg-type]
+    with door(run_api.Runs(whole, 0, deque()), tmp_path) as port:  # type: ignore[arg-type]
         for body in bodies:
             whole_body = body.replace("{", '{"run_id": "' + "f" * 32 + '", ', 1) if body.startswith("{") else body
             with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:

@@ -21,7 +21,7 @@ from trainmaster.scheduling.standing import ordered, terms
 from trainmaster.scheduling.task import Owner, Task, kind_of
 from trainmaster.scheduling.words import summed
 from trainmaster.simulator.trace import gpu_nodes
-from trainmaster.spec.told import told
+from trainmaster.spec.cluster.summary import told
 
 NOW_S = 30 * DAY_S
 POLICY = POLICIES["multifactor"]

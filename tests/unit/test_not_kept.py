@@ -7,20 +7,21 @@ import pytest
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent import gathering as gathering_module
-from trainmaster.agent import keep, remote
-from trainmaster.agent.gathering import Gathering
-from trainmaster.agent.progress import Progress
-from trainmaster.agent.spool import Outbox
-from trainmaster.agent.starting import Start
-from trainmaster.agent.wake import Wake
+from trainmaster.agent.artifacts import keep
+from trainmaster.agent.launch.start import Start
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.wakeup import Wake
+from trainmaster.agent.supervise import storing as gathering_module
+from trainmaster.agent.supervise.storing import Gathering
+from trainmaster.agent.transport import remote_store
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.control.reports import event_of
 from trainmaster.engines.local import exits
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model.events import NotKept
 from trainmaster.model.ids import AgentKey
-from trainmaster.server.sentences import sentence
-from trainmaster.server.views import job_detail
+from trainmaster.server.views.event_text import sentence
+from trainmaster.server.views.resources import job_detail
 from trainmaster.store.codec import dump, load_event
 from trainmaster.testing import builders
 
@@ -85,9 +86,9 @@ def test_an_artifact_that_cannot_be_kept_is_a_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (remote.Denied("the store refused it"), "the store refused it"),
-        (remote.Away("nobody answered"), "nobody answered"),
-        (remote.Stale("late"), ""),
+        (remote_store.Denied("the store refused it"), "the store refused it"),
+        (remote_store.Away("nobody answered"), "nobody answered"),
+        (remote_store.Stale("late"), ""),
     ],
 )
 def test_what_the_server_refuses_is_a_result(
@@ -96,7 +97,7 @@ def test_what_the_server_refuses_is_a_result(
     def ask(self: object, what: str, **fields: object) -> None:
         raise error
 
-    monkeypatch.setattr(remote.Remote, "ask", ask)
+    monkeypatch.setattr(remote_store.Remote, "ask", ask)
     write(tmp_path / "work" / "plot.png", "picture")
     it = gathering(tmp_path, artifacts=["*.png"], remote=True)
     it.finish()
@@ -107,9 +108,9 @@ def test_what_the_server_refuses_is_a_result(
 
 def test_a_store_that_is_away_for_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R6: an upload is tried for an hour; a person should know before, and when it has succeeded."""
-    monkeypatch.setattr(remote, "TELL_AFTER_S", 0.0)
-    monkeypatch.setattr(remote, "_BACKOFF_S", 0.001)
-    away, told = remote.Remote(launch(tmp_path)), list[str]()
+    monkeypatch.setattr(remote_store, "TELL_AFTER_S", 0.0)
+    monkeypatch.setattr(remote_store, "_BACKOFF_S", 0.001)
+    away, told = remote_store.Remote(launch(tmp_path)), list[str]()
     away.waiting = told.append
     answers: list[Any] = [ConnectionRefusedError(111, "refused"), TimeoutError("late"), "ok"]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from launches import launch
 
-from trainmaster.agent.orders import Orders
-from trainmaster.agent.spool import Outbox
-from trainmaster.agent.starting import Start
-from trainmaster.agent.sync import Sync
-from trainmaster.agent.wake import Wake
+from trainmaster.agent.launch.start import Start
+from trainmaster.agent.processes.wakeup import Wake
+from trainmaster.agent.supervise.orders import Orders
+from trainmaster.agent.transport.outbox import Outbox
+from trainmaster.agent.transport.sync import Sync
 from trainmaster.wire import names
 
 

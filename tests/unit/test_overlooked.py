@@ -13,15 +13,15 @@ import pytest
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent import overlooked
-from trainmaster.agent.collect import Collector
-from trainmaster.agent.gathering import Gathering
-from trainmaster.agent.overlooked import lookalikes, pattern_of
-from trainmaster.agent.progress import Progress
-from trainmaster.agent.ranks import Rank
-from trainmaster.agent.spool import Outbox
-from trainmaster.agent.starting import Start
-from trainmaster.agent.wake import Wake
+from trainmaster.agent.checkpoints import overlooked
+from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.agent.checkpoints.overlooked import lookalikes, pattern_of
+from trainmaster.agent.launch.start import Start
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.rank import Rank
+from trainmaster.agent.processes.wakeup import Wake
+from trainmaster.agent.supervise.storing import Gathering
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.wire.launch import Launch
 
 NOTHING = "nothing matches the checkpoint pattern 'out/*': no checkpoint is in the store"

@@ -12,11 +12,12 @@ from agents import agent as begun
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent import collect, peers
-from trainmaster.agent.collect import Collector
-from trainmaster.agent.peers import Peers
-from trainmaster.agent.ranks import Rank
-from trainmaster.agent.tree import open_for_writing
+from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.agent.processes.process_tree import open_for_writing
+from trainmaster.agent.processes.rank import Rank
+from trainmaster.agent.supervise import peers
+from trainmaster.agent.supervise.peers import Peers
 from trainmaster.wire.processes import boot_id, start_ticks
 
 MAPS = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainmaster.cli.queue import row
+from trainmaster.cli.inspect.queue import row
 from trainmaster.model.nodes import Allocation, Node, NodeShare
 from trainmaster.model.spec import PlacementSpec, Resources, Strategy
 from trainmaster.scheduling import nouns, words

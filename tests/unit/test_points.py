@@ -12,13 +12,13 @@ import pytest
 from effort import examples
 
 from trainmaster import troubles
-from trainmaster.agent import pointfile, points
-from trainmaster.agent.points import Points
-from trainmaster.agent.spool import Outbox
+from trainmaster.agent.transport import point_file, points
+from trainmaster.agent.transport.outbox import Outbox
+from trainmaster.agent.transport.points import Points
 from trainmaster.home import Home
 from trainmaster.ports.store import MetricPoint
-from trainmaster.server.unsent import take_up
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.server.runtime.unsent_points import take_up
+from trainmaster.store.metrics.points import SqlMetricStore
 
 
 def steps_of(taken: list[tuple]) -> list[int]:  # type: ignore[type-arg]
@@ -26,7 +26,7 @@ def steps_of(taken: list[tuple]) -> list[int]:  # type: ignore[type-arg]
 
 
 def left_steps(path: Path) -> list[int]:
-    return [point.step for point in pointfile.left(str(path), str(path.parent))]
+    return [point.step for point in point_file.left(str(path), str(path.parent))]
 
 
 def test_what_waits_is_in_the_file_until_it_was_sent(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_point_keeps_its_time(tmp_path: Path) -> None:
     waiting = Points(str(tmp_path / "points.jsonl"))
     waiting.put(3, None, {"loss": 1.5, "nan": float("nan")})
     waiting.keep({})
-    (left,) = pointfile.left(str(tmp_path / "points.jsonl"), str(tmp_path))
+    (left,) = point_file.left(str(tmp_path / "points.jsonl"), str(tmp_path))
     assert left.at_s is not None
     assert (abs(left.time_s - time.time()) < 5.0, abs(left.at_s - time.monotonic()) < 5.0) == (True, True)
     assert (left.n, left.rank, left.step, left.values["loss"], left.values["nan"] != left.values["nan"]) == (
@@ -65,11 +65,11 @@ def test_any_number_waits_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.
     """Whatever comes in, is sent or comes back in whatever order: each arrives once, in order."""
     monkeypatch.setattr(points, "MEMORY_MAX", 50)
     monkeypatch.setattr(points, "BATCH_MAX", 20)
-    monkeypatch.setattr(pointfile, "_LINE_POINTS", 10)
-    monkeypatch.setattr(pointfile, "_REWRITTEN_BYTES", 2000)
+    monkeypatch.setattr(point_file, "_LINE_POINTS", 10)
+    monkeypatch.setattr(point_file, "_REWRITTEN_BYTES", 2000)
     for seed in range(examples(8, 60)):
         chance = random.Random(seed)
-        monkeypatch.setattr(pointfile, "_CHUNK", chance.choice((60, 200, 500, 700, 2000)))  # about a line, or less, or more
+        monkeypatch.setattr(point_file, "_CHUNK", chance.choice((60, 200, 500, 700, 2000)))  # about a line, or less, or more
         waiting = Points(str(tmp_path / f"{seed}.jsonl"))
         put, arrived = 0, []
         for _ in range(300):
@@ -116,18 +116,18 @@ def test_a_full_disk_costs_only_what_memory_cannot_hold(tmp_path: Path, monkeypa
 
 def test_what_a_full_disk_cut_off_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(points, "MEMORY_MAX", 5)
-    monkeypatch.setattr(pointfile, "_LINE_POINTS", 2)
+    monkeypatch.setattr(point_file, "_LINE_POINTS", 2)
     waiting = Points(str(tmp_path / "points.jsonl"))
     for step in range(10):
         waiting.put(0, step, {})
     waiting.keep({})
-    whole = pointfile._write_all
+    whole = point_file._write_all
 
     def cut_off(file: int, data: bytes) -> None:
         os.write(file, data[: data.index(b"\n") + 5])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(pointfile, "_write_all", cut_off)
+    monkeypatch.setattr(point_file, "_write_all", cut_off)
     for step in range(10, 14):
         waiting.put(0, step, {})
     waiting.keep({})
@@ -136,7 +136,7 @@ def test_what_a_full_disk_cut_off_is_not_read(tmp_path: Path, monkeypatch: pytes
         found += steps_of(waiting.take())
         waiting.sent()
     assert (found, waiting.dropped) == (list(range(10)), 4)
-    monkeypatch.setattr(pointfile, "_write_all", whole)
+    monkeypatch.setattr(point_file, "_write_all", whole)
     waiting.put(0, 14, {})
     waiting.keep({})
     assert steps_of(waiting.take()) == [14]
@@ -144,7 +144,7 @@ def test_what_a_full_disk_cut_off_is_not_read(tmp_path: Path, monkeypatch: pytes
 
 def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(points, "MEMORY_MAX", 10)
-    monkeypatch.setattr(pointfile, "FILE_MAX_BYTES", 4000)
+    monkeypatch.setattr(point_file, "FILE_MAX_BYTES", 4000)
     waiting = Points(str(tmp_path / "points.jsonl"))
     for step in range(200):
         waiting.put(0, step, {"loss": 1.0})
@@ -168,7 +168,7 @@ def test_what_a_killed_agent_had_not_read_is_read_for_it(tmp_path: Path) -> None
     waiting.put(1, 1, {"loss": 1.0})
     waiting.keep({"rank1.sdk": len(sdk(1)), "role-eval-b.sdk": 0})
     found = [
-        (left.n, left.rank, left.step, left.values) for left in pointfile.left(str(tmp_path / "points.jsonl"), str(tmp_path))
+        (left.n, left.rank, left.step, left.values) for left in point_file.left(str(tmp_path / "points.jsonl"), str(tmp_path))
     ]
     assert found == [(1, 1, 1, {"loss": 1.0}), (2, 1, 2, {"loss": 2.0}), (3, 0, 7, {"eval-b/loss": 7.0})]
     (tmp_path / "exit.json").touch()  # one that ended by itself had read it all
@@ -217,14 +217,14 @@ def test_what_no_agent_writes_is_put_aside(tmp_path: Path) -> None:
 def test_what_cannot_be_read_now_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = Left(tmp_path)
     path, other = world.agent("a-1.1/n0", 1), world.agent("b-1.1/n0", 2)
-    left = pointfile.left
+    left = point_file.left
 
-    def broken(name: str, directory: str) -> list[pointfile.Left]:
+    def broken(name: str, directory: str) -> list[point_file.Left]:
         if name == str(path):
             raise OSError(errno.EIO, "Input/output error")
         return left(name, directory)
 
-    monkeypatch.setattr(pointfile, "left", broken)
+    monkeypatch.setattr(point_file, "left", broken)
     assert (take_up(world.home, world.metrics), path.exists(), other.exists()) == (1, True, False)
     assert [(one.topic, "a-1.1/n0" in one.text) for one in troubles.own.said()] == [("metrics", True)]
     monkeypatch.undo()

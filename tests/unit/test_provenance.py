@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from launches import launch, write
 
-from trainmaster.agent import environment, installed, machine
-from trainmaster.agent.environment import Surroundings
-from trainmaster.agent.spool import Outbox
-from trainmaster.cli import words
-from trainmaster.cli.provenance import draw, lineage
-from trainmaster.client import git
+from trainmaster.agent.environment import detect, installed_packages, machine
+from trainmaster.agent.environment.detect import Surroundings
+from trainmaster.agent.transport.outbox import Outbox
+from trainmaster.cli.render import human
+from trainmaster.cli.render.provenance import draw, lineage
+from trainmaster.client.code_copy import git
 from trainmaster.client.settings import default_tags
 from trainmaster.errors import UsageError
 from trainmaster.wire.remotes import without_credentials
@@ -73,9 +73,9 @@ def test_the_remote_of_a_work_tree_is_its_repository_s(tmp_path: Path) -> None:
 
 
 def test_the_packages_are_those_that_the_interpreter_itself_names() -> None:
-    found = installed.Installation(sys.executable, {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"})
+    found = installed_packages.Installation(sys.executable, {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"})
     packages, editable = found.packages()
-    real = {installed._SEPARATORS.sub("-", one.metadata["Name"]).lower(): one.version for one in distributions()}
+    real = {installed_packages._SEPARATORS.sub("-", one.metadata["Name"]).lower(): one.version for one in distributions()}
     assert {name: packages.get(name) for name in real} == real
     assert "trainmaster" in editable or packages["trainmaster"]
     assert found.version() == platform.python_version()
@@ -93,10 +93,10 @@ def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
         "venv/bin/python3.9 -m train": str(python),
         "make train": str(tmp_path / "bin" / "python"),
     }
-    shell = {line: installed.interpreter(["bash", "-c", line], True, variables, str(tmp_path)) for line in lines}
+    shell = {line: installed_packages.interpreter(["bash", "-c", line], True, variables, str(tmp_path)) for line in lines}
     assert shell == lines
-    assert installed.interpreter([str(script), "train.py"], False, variables, "/") == str(python)
-    assert installed.interpreter(["true"], False, {"PATH": ""}, "/") is None
+    assert installed_packages.interpreter([str(script), "train.py"], False, variables, "/") == str(python)
+    assert installed_packages.interpreter(["true"], False, {"PATH": ""}, "/") is None
 
 
 def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +172,8 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
         "environments": {"e" * 64: record},
     }  # fmt: skip
     lines = draw(found)
-    assert f"  git diff     dddddddddddd, {words.size(2_000_000)}, of which the beginning is kept; print it: --diff" in lines
+    assert f"  git diff     dddddddddddd, {human.size(2_000_000)}, of which the beginning is kept; print it: --diff" in lines
     assert "  data         train: s3://x (its version is not known)" in lines
     assert "    a==1  (in place: its code may have changed since)" in lines
     assert lines[-1] == "  environment  not recorded: it had not begun, or its agent was killed"
-    assert environment.wire.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert detect.wire.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

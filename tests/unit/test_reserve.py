@@ -11,7 +11,7 @@ from trainmaster.control.workers import Inline
 from trainmaster.errors import DiskFullError
 from trainmaster.home import Home
 from trainmaster.reserve import SLICE_BYTES, Reserve, Room, persistently
-from trainmaster.server.ingest import GroupWriter
+from trainmaster.server.runtime.group_commit import GroupWriter
 from trainmaster.troubles import Register
 
 FULL = DiskFullError("no space left")

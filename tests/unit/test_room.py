@@ -23,9 +23,9 @@ from trainmaster.model.events import BytesGivenUp, BytesRemoved
 from trainmaster.model.job import Job, State
 from trainmaster.model.room import OF_ENDED, Kept
 from trainmaster.ports.store import MetricPoint
-from trainmaster.server import disk, retention
-from trainmaster.server.retention import DAY_S, Retention
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.server.storage import disk_usage, retention
+from trainmaster.server.storage.retention import DAY_S, Retention
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.testing.store_contract import some_attempt, some_job
 from trainmaster.wire import disks
 
@@ -126,12 +126,12 @@ def test_everything_in_the_home_is_counted_once(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 5000)
-    found = disk.use(home)
+    found = disk_usage.use(home)
     assert set(found.kinds) == {"work", "set aside", "logs", "checkpoints", "code", "metrics.db", "cache", "other"}
     assert sum(size.files for size in found.kinds.values()) == sum(len(files) for _, _, files in os.walk(tmp_path))
     (first, kinds), _ = found.largest()
     assert (first, set(kinds)) == ("train-1", {"work", "set aside", "logs", "checkpoints"})
-    assert disk.of_job(home, "train-1") == kinds
+    assert disk_usage.of_job(home, "train-1") == kinds
     assert found.free_bytes > 0
 
 

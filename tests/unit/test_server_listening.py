@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.errors import OperationError
-from trainmaster.server.listening import prepare_directory
+from trainmaster.server.process.sockets import prepare_directory
 
 OTHER_USER = 54321
 

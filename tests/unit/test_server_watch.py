@@ -12,7 +12,7 @@ import pytest
 
 from trainmaster import daemons
 from trainmaster.home import Home
-from trainmaster.server.watch import _sleep_while_alive, rest_s
+from trainmaster.server.process.watchdog import _sleep_while_alive, rest_s
 from trainmaster.wire.processes import boot_id, start_ticks
 
 

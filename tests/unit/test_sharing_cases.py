@@ -10,7 +10,7 @@ from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Choices, Owner, Past, Run, Task, kind_of
-from trainmaster.server.sentences import sentence
+from trainmaster.server.views.event_text import sentence
 from trainmaster.simulator.trace import gpu_nodes
 
 NOW_S = 10_000.0

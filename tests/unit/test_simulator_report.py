@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli import simulation_plots, simulation_report
 from trainmaster.cli.app import run as tm
-from trainmaster.cli.figure import Powers
-from trainmaster.cli.simulation_page import bar_label, html, keyed, scales
-from trainmaster.cli.what_if import differences
+from trainmaster.cli.render.html_figure import Powers
+from trainmaster.cli.simulate import report, report_plots
+from trainmaster.cli.simulate.differences import differences
+from trainmaster.cli.simulate.report_page import bar_label, html, keyed, scales
 from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster, Project, Quota
 from trainmaster.scheduling.policy import POLICIES
@@ -140,7 +140,7 @@ class Checked(HTMLParser):
 
 def page(*results: Result, of: Trace) -> str:
     cases = [Case(one.label, of, POLICIES[one.measures.policy], Settings()) for one in results]
-    return html(simulation_report.story(cases, results, ["waits <fall>"]))
+    return html(report.story(cases, results, ["waits <fall>"]))
 
 
 def test_the_page_is_whole_and_fetches_nothing() -> None:
@@ -200,7 +200,7 @@ def test_a_report_of_ours_is_replaced_and_nothing_else_is(here: Path, capsys: py
 def test_without_matplotlib_the_page_is_there_and_a_word_on_the_pictures(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(simulation_plots, "available", lambda: False)
+    monkeypatch.setattr(report_plots, "available", lambda: False)
     assert tm(["simulate", "small.swf"]) == 0
     assert [path.name for path in (here / "simulation-small").iterdir()] == ["index.html"]
     assert "for PNG files too: pip install 'trainmaster[plots]'" in capsys.readouterr().err

@@ -24,14 +24,14 @@ from trainmaster.model.spec import (
     counts,
 )
 from trainmaster.spec.changes import changed
+from trainmaster.spec.default_names import default_name
 from trainmaster.spec.document import from_mapping, load_bytes, workdir_path
+from trainmaster.spec.fields.values import duration_s, size_bytes
 from trainmaster.spec.mapping import to_mapping
-from trainmaster.spec.naming import default_name
-from trainmaster.spec.scalars import scalar
 from trainmaster.spec.schema import schema
 from trainmaster.spec.shorthand import from_options
-from trainmaster.spec.values import duration_s, size_bytes
-from trainmaster.spec.yaml12 import parse
+from trainmaster.spec.yaml.reader import parse
+from trainmaster.spec.yaml.scalars import scalar
 
 FULL = r"""
 name: digits-ddp

@@ -7,7 +7,7 @@ import pytest
 
 from trainmaster.errors import SpecError
 from trainmaster.spec.document import load_bytes
-from trainmaster.spec.fields import RESERVED
+from trainmaster.spec.fields.job_fields import RESERVED
 
 C = "command: python train.py\n"  # line 1 of most
 P = "python: pkg.train:main\n"

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from trainmaster.agent.output import RankOutput
-from trainmaster.agent.progress import Progress
-from trainmaster.agent.ranks import Rank
-from trainmaster.agent.spool import Outbox
-from trainmaster.agent.standstill import TOLD_S, Standstill
+from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.rank import Rank
+from trainmaster.agent.supervise.inactivity import TOLD_S, Standstill
+from trainmaster.agent.transport.outbox import Outbox
 
 
 def test_ranks_that_stand_still_are_told_until_they_go_on(tmp_path: Path) -> None:

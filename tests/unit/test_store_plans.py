@@ -12,7 +12,7 @@ from trainmaster.ports.store import ChargeQuery, JobQuery
 from trainmaster.store.engine import Database
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
-from trainmaster.store.metrics import SqlMetricStore
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.testing.metric_store_contract import point
 from trainmaster.testing.store_contract import submission
 

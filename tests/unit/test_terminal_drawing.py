@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli import curve, table, timeline, words
+from trainmaster.cli.render import curve, human, table, timeline
 
 
 def attempt(number: int, state: str, placed_s: float, **more: object) -> dict[str, object]:
@@ -159,23 +159,23 @@ def test_wide_characters_count_as_two_columns() -> None:
 
 def test_times_as_a_person_says_them() -> None:
     spans = [0, 0.44, 9.99, 12, 200, 7500, 90000 * 4, 2.04]
-    assert [words.duration(span) for span in spans] == [
+    assert [human.duration(span) for span in spans] == [
         "less than 0.1 s", "0.4 s", "9.9 s", "12 s", "3 min 20 s", "2 h 5 min", "4 d 4 h", "2 s",
     ]  # fmt: skip
-    assert [words.ago(then, 1000.0) for then in (None, 1000.5, 999.5, 955.0, 100.0)] == [
+    assert [human.ago(then, 1000.0) for then in (None, 1000.5, 999.5, 955.0, 100.0)] == [
         "-", "just now", "just now", "45 s ago", "15 min ago",
     ]  # fmt: skip
 
 
 def test_numbers_as_a_person_reads_them() -> None:
     values = [None, 3.0, 0.023456, 12345.678, math.nan, math.inf]
-    assert [words.number(value) for value in values] == ["-", "3", "0.02346", "1.235e+04", "nan", "inf"]
-    assert [words.memory_of(part, 2**34) for part in (2**34, 3 * 2**32)] == ["16 of 16 GiB", "12 of 16 GiB"]
-    assert [words.size(count) for count in (0, 999, 34_000, 1_234_567_890)] == ["0 B", "999 B", "34 kB", "1.23 GB"]
+    assert [human.number(value) for value in values] == ["-", "3", "0.02346", "1.235e+04", "nan", "inf"]
+    assert [human.memory_of(part, 2**34) for part in (2**34, 3 * 2**32)] == ["16 of 16 GiB", "12 of 16 GiB"]
+    assert [human.size(count) for count in (0, 999, 34_000, 1_234_567_890)] == ["0 B", "999 B", "34 kB", "1.23 GB"]
 
 
 def test_what_a_program_printed_cannot_take_over_the_terminal() -> None:
-    assert words.printable("loss\t\x1b[31m1\x07 学é\n") == "loss\t\\x1b[31m1\\x07 学é\n"
+    assert human.printable("loss\t\x1b[31m1\x07 学é\n") == "loss\t\\x1b[31m1\\x07 学é\n"
 
 
 def test_from_where_an_attempt_resumed() -> None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli.follow import ended_line, summary, waiting_line
-from trainmaster.cli.output import Output
-from trainmaster.cli.progress import Meter, chosen, line, total_steps, values_of
-from trainmaster.cli.stream import LogPrinter
+from trainmaster.cli.jobs.follow import ended_line, summary, waiting_line
+from trainmaster.cli.render.log_stream import LogPrinter
+from trainmaster.cli.render.output import Output
+from trainmaster.cli.render.progress import Meter, chosen, line, total_steps, values_of
 
 
 def running(**more: Any) -> dict[str, Any]:

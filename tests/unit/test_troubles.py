@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster import troubles
-from trainmaster.cli import trouble
+from trainmaster.cli.inspect import server_troubles
 from trainmaster.home import Home
 from trainmaster.troubles import Register, Trouble
 
@@ -84,8 +84,8 @@ def test_it_is_bounded(tmp_path: Path) -> None:
 
 def test_one_line_says_it() -> None:
     found = [{"text": "the disk of /h is full", "since_s": 1000.0}, {"text": "the clock jumped", "since_s": 2000.0}]
-    said = trouble.line(found[:1], 1100.0)
+    said = server_troubles.line(found[:1], 1100.0)
     assert said.startswith("server: the disk of /h is full (since ")
     assert len(said.split("since ")[1]) == len("12:03)")
-    assert trouble.line(found, 1e9).endswith("); 1 more: tm doctor")
-    assert "1970-01-01" in trouble.line(found, 1e9)
+    assert server_troubles.line(found, 1e9).endswith("); 1 more: tm doctor")
+    assert "1970-01-01" in server_troubles.line(found, 1e9)

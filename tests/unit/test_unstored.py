@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from launches import launch, resume_point, tree, write
 
-from trainmaster.agent import collect, sdkparts, stage, unstored
-from trainmaster.agent.collect import Collector
-from trainmaster.agent.globs import Glob
-from trainmaster.agent.restore import Restored, restore
-from trainmaster.agent.sdkparts import SdkParts
-from trainmaster.agent.unstored import Unstored
+from trainmaster.agent.checkpoints import collect, sdk_parts, unstored
+from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.agent.checkpoints.restore import Restored, restore
+from trainmaster.agent.checkpoints.sdk_parts import SdkParts
+from trainmaster.agent.checkpoints.unstored import Unstored
+from trainmaster.agent.files import stage
+from trainmaster.agent.files.globs import Glob
 from trainmaster.wire import disks
 from trainmaster.wire.launch import Launch
 
@@ -25,7 +26,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits that law needs, shorter: the rules are the same."""
     monkeypatch.setattr(collect, "QUIET_S", 0.0)
     monkeypatch.setattr(collect, "_FRESH_NS", 0)
-    monkeypatch.setattr(sdkparts, "PAUSES_S", (0.001, 0.001))
+    monkeypatch.setattr(sdk_parts, "PAUSES_S", (0.001, 0.001))
 
 
 def failing(number: int, when: Callable[[str], bool] = lambda name: True) -> Any:

@@ -18,12 +18,12 @@ import pytest
 from launches import launch
 from waiting import deadline
 
-from trainmaster.agent import sending
-from trainmaster.agent.globs import signature
-from trainmaster.agent.stage import Check, Content, Raced, Source, stage
-from trainmaster.agent.upload import Uploader
+from trainmaster.agent.files.globs import signature
+from trainmaster.agent.files.stage import Check, Content, Raced, Source, stage
+from trainmaster.agent.transport import multipart
+from trainmaster.agent.transport.upload import Uploader
 from trainmaster.blobs import transfers
-from trainmaster.server import bodies
+from trainmaster.server.http import bodies
 
 MIB = 1024 * 1024
 PART = 8 * MIB
@@ -187,7 +187,7 @@ def test_a_large_file_is_on_its_way_before_it_is_digested_and_committed_after(tm
     assert far.committed == ["checkpoints/digits-1/0001-s1/n0"]
     assert node.told == [("staged", fields)]
     assert far.names == {"u0": WEIGHTS}  # sent once
-    assert 1 < far.most <= sending._AT_ONCE
+    assert 1 < far.most <= multipart._AT_ONCE
 
 
 def test_what_was_not_staged_after_all_is_given_back(tmp_path: Path, far: Far) -> None:

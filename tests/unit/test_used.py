@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainmaster.cli.used import line
+from trainmaster.cli.render.system_usage import line
 
 
 def told(**values: float | None) -> dict[str, Any]:

@@ -15,8 +15,8 @@ import pytest
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent import venvs, venvuse
-from trainmaster.agent.spawn import LaunchError
+from trainmaster.agent.launch import venv_use, venvs
+from trainmaster.agent.processes.spawn import LaunchError
 from trainmaster.wire.launch import Launch
 
 PYTHON = """#!/bin/sh
@@ -176,7 +176,7 @@ def test_one_whose_maker_was_killed_is_made_anew_once_nothing_of_it_runs(tmp_pat
         if time.monotonic() > time_is_up:
             raise Stopped
 
-    lock = venvuse.locked(path, shared=False)
+    lock = venv_use.locked(path, shared=False)
     if lock is None:  # its pip still runs, and holds the lock
         with pytest.raises(Stopped):
             provide(orders, check)

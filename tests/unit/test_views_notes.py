@@ -11,7 +11,7 @@ from trainmaster.model.job import Attempt, Cause, Failure, NodePhase, NodeRun, O
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.ports.store import InboxRow
-from trainmaster.server.views import advice, notes, pending_job, starting_text
+from trainmaster.server.views.resources import advice, notes, pending_job, starting_text
 from trainmaster.testing.builders import job
 
 DOES_NOT_LOAD = (

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.agent.spool import Outbox
-from trainmaster.cli import words
+from trainmaster.agent.transport.outbox import Outbox
+from trainmaster.cli.render import human
 from trainmaster.control.reports import event_of
 from trainmaster.engines.local import exits
 from trainmaster.lifecycle.machine import TransitionError, apply
 from trainmaster.model.events import Warned
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Trouble
-from trainmaster.server.sentences import sentence
-from trainmaster.server.views import job_detail
+from trainmaster.server.views.event_text import sentence
+from trainmaster.server.views.resources import job_detail
 from trainmaster.store.codec import dump, load_event
 from trainmaster.testing import builders
 
@@ -45,7 +45,7 @@ def test_a_later_word_of_a_topic_replaces_the_earlier_and_an_empty_one_takes_it_
     assert job.attempt is not None
     assert job.attempt.nodes[0].reports == 3
     views = job_detail(job, [], {}, "", [])["troubles"]
-    assert [words.trouble(view) for view in views] == ["attempt 1: b", "attempt 1: c"]
+    assert [human.trouble(view) for view in views] == ["attempt 1: b", "attempt 1: c"]
     job, _ = apply(job, job.id, Warned(1, 0, "checkpoint", "", 4), 9.0)
     assert [trouble.topic for trouble in job.troubles] == ["start"]
 

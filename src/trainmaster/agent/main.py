@@ -7,16 +7,21 @@ import os
 import time
 from contextlib import suppress
 
-from trainmaster.agent import exit_record, kernel
-from trainmaster.agent.quick import loads, read_json
-from trainmaster.agent.starting import Start
-from trainmaster.agent.wake import Wake
+from trainmaster.agent.files.fast_json import loads, read_json
+from trainmaster.agent.launch.start import Start
+from trainmaster.agent.processes import libc
+from trainmaster.agent.processes.wakeup import Wake
+from trainmaster.agent.supervise import exit_record
 from trainmaster.wire import names
 from trainmaster.wire.processes import own_identity
 
 _LATER = (
-    "attempt collect execio execs environment formats found gang gathering globs installed keep machine orders outcome output "
-    "parse points progress putback renames sdkparts spool stage standstill stopping sync system usage wholeness"
+    "artifacts.keep checkpoints.candidate_files checkpoints.collect checkpoints.completeness checkpoints.formats "
+    "checkpoints.rename_events checkpoints.restore_files checkpoints.sdk_parts environment.detect "
+    "environment.installed_packages environment.machine files.globs files.stage launch.rendezvous metrics.output "
+    "metrics.parse metrics.progress metrics.system_metrics metrics.usage supervise.exec_commands supervise.exec_streams "
+    "supervise.inactivity supervise.loop supervise.orders supervise.outcome supervise.stopping supervise.storing "
+    "transport.outbox transport.points transport.sync"
 )
 
 
@@ -56,7 +61,7 @@ def _live(directory: str) -> None:
     wake.install()
     launch = read_json(os.path.join(directory, names.LAUNCH))
     _identify(directory, launch["key"], launch.get("home", ""))
-    kernel.adopt_orphans()
+    libc.adopt_orphans()
     start = Start(directory, launch, wake)
     try:
         exit_record.allocate(directory)
@@ -64,7 +69,7 @@ def _live(directory: str) -> None:
         start.machine_error = f"could not reserve the record of its end in {directory}: {error}; free some disk space there"
     else:
         start.make()
-    from trainmaster.agent.attempt import Attempt  # noqa: PLC0415 - the ranks run by now; it brings all the rest
+    from trainmaster.agent.supervise.loop import Attempt  # noqa: PLC0415 - the ranks run by now; it brings all the rest
 
     Attempt(start).run()
     start.release()

@@ -45,12 +45,20 @@ def _bytes(package: str) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive, tempfile.TemporaryDirectory() as scratch:
         _add(archive, scratch, "__main__.py", _MAIN.encode())
         _add(archive, scratch, "trainmaster/__init__.py", _INIT.encode())
-        for room in _ROOMS:
-            for name in sorted(os.listdir(os.path.join(package, room))):
-                if name.endswith(".py") and name != os.path.basename(__file__):
-                    with open(os.path.join(package, room, name), "rb") as file:
-                        _add(archive, scratch, f"trainmaster/{room}/{name}", file.read())
+        for path in _modules(package):
+            with open(os.path.join(package, path), "rb") as file:
+                _add(archive, scratch, f"trainmaster/{path}", file.read())
     return buffer.getvalue()
+
+
+def _modules(package: str) -> list[str]:
+    """The modules of the file, relative to `package`, in one order everywhere."""
+    found: list[str] = []
+    for room in _ROOMS:
+        for folder, _, names in os.walk(os.path.join(package, room)):
+            found += [os.path.relpath(os.path.join(folder, name), package) for name in names if name.endswith(".py")]
+    own = os.path.relpath(os.path.abspath(__file__), package)
+    return sorted(path for path in found if path != own)
 
 
 def _add(archive: zipfile.ZipFile, scratch: str, name: str, source: bytes) -> None:

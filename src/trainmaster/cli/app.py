@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainmaster import __version__
-from trainmaster.cli.output import tell
+from trainmaster.cli.render.output import tell
 from trainmaster.cli.session import JOB, Session, json_option, no_such_option, server_option
 from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
 
@@ -20,46 +20,46 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
-    "init": ("trainmaster.cli.init:init", "Begin with files that run as they stand."),
-    "run": ("trainmaster.cli.run:run", "Submit a job and follow it to its end."),
-    "submit": ("trainmaster.cli.submit:submit", "Submit a job and print its id."),
-    "plan": ("trainmaster.cli.plan:plan", "What would happen, before anything is submitted."),
-    "render": ("trainmaster.cli.plan:render", "Print exactly what an engine would be given."),
-    "wait": ("trainmaster.cli.wait:wait", "Wait until jobs have ended."),
-    "ps": ("trainmaster.cli.ps:ps", "List jobs, newest first."),
-    "top": ("trainmaster.cli.top:top", "Nodes and jobs, live."),
-    "show": ("trainmaster.cli.show:show", "Everything about one job: attempts, metric, checkpoints, failure."),
-    "why": ("trainmaster.cli.why:why", "Why a job waits, what would let it start, and when it will."),
-    "queue": ("trainmaster.cli.queue:queue", "All that wait, in order, and when they will start."),
-    "logs": ("trainmaster.cli.logs:logs", "What a job printed, all attempts."),
-    "artifacts": ("trainmaster.cli.artifacts:artifacts", "List what a job has kept."),
-    "get": ("trainmaster.cli.artifacts:get", "Fetch a job's artifacts: one, those that match, or all."),
-    "compare": ("trainmaster.cli.compare:compare", "What differs between jobs, their metrics and curves."),
-    "note": ("trainmaster.cli.note:note", "Write into the logbook, or read it."),
-    "exec": ("trainmaster.cli.exec:execute", "Run a command beside a live job, where it runs."),
-    "cancel": ("trainmaster.cli.cancel:cancel", "End jobs."),
-    "requeue": ("trainmaster.cli.again:requeue", "Run an ended job once more."),
-    "reproduce": ("trainmaster.cli.again:reproduce", "Run a job once more to see whether the same comes out."),
-    "hold": ("trainmaster.cli.change:hold", "Keep waiting jobs from starting."),
-    "release": ("trainmaster.cli.change:release", "Let held jobs go on."),
-    "nodes": ("trainmaster.cli.nodes:nodes", "The machines: list, drain, resume, declare lost."),
-    "usage": ("trainmaster.cli.usage:usage", "GPU-hours and cost, by project, member, day."),
-    "apply": ("trainmaster.cli.cluster:apply", "Lay down the rules of the cluster: pools, projects, quotas, classes."),
-    "policy": ("trainmaster.cli.cluster:policy", "The rules of the cluster in plain language."),
-    "simulate": ("trainmaster.cli.simulations:simulations", "A cluster trace through the production decisions."),
-    "export": ("trainmaster.cli.export:export", "The history of all jobs, for tm simulate."),
-    "up": ("trainmaster.cli.server:up", "Start this machine's server, or revive what died of it."),
-    "down": ("trainmaster.cli.server:down", "Stop this machine's server; jobs run on."),
-    "token": ("trainmaster.cli.token:token", "Who may talk to the server: give out tokens, list and revoke them."),
-    "rm": ("trainmaster.cli.remove:rm", "Remove the bytes of ended jobs; their record stays."),
-    "prune": ("trainmaster.cli.remove:prune", "Remove the bytes of jobs that ended long ago."),
-    "storage": ("trainmaster.cli.storage:storage", "What takes room on the disk, and removing what nothing needs."),
-    "backup": ("trainmaster.cli.backup:backup", "Copy this machine's server, while it runs."),
-    "restore": ("trainmaster.cli.backup:restore", "Make this machine's server of a backup."),
-    "doctor": ("trainmaster.cli.doctor:doctor", "Check that everything is as it should be."),
-    "config": ("trainmaster.cli.config:config", "What holds for jobs submitted from here, and who says so."),
-    "completion": ("trainmaster.cli.completion:completion", "Print what makes your shell complete."),
-    "schema": ("trainmaster.cli.schema:schema", "Print the JSON Schema of a spec file, or of cluster.yaml."),
+    "init": ("trainmaster.cli.admin.init:init", "Begin with files that run as they stand."),
+    "run": ("trainmaster.cli.jobs.run:run", "Submit a job and follow it to its end."),
+    "submit": ("trainmaster.cli.jobs.submit:submit", "Submit a job and print its id."),
+    "plan": ("trainmaster.cli.jobs.plan:plan", "What would happen, before anything is submitted."),
+    "render": ("trainmaster.cli.jobs.plan:render", "Print exactly what an engine would be given."),
+    "wait": ("trainmaster.cli.jobs.wait:wait", "Wait until jobs have ended."),
+    "ps": ("trainmaster.cli.inspect.ps:ps", "List jobs, newest first."),
+    "top": ("trainmaster.cli.inspect.top:top", "Nodes and jobs, live."),
+    "show": ("trainmaster.cli.inspect.show:show", "Everything about one job: attempts, metric, checkpoints, failure."),
+    "why": ("trainmaster.cli.inspect.why:why", "Why a job waits, what would let it start, and when it will."),
+    "queue": ("trainmaster.cli.inspect.queue:queue", "All that wait, in order, and when they will start."),
+    "logs": ("trainmaster.cli.inspect.logs:logs", "What a job printed, all attempts."),
+    "artifacts": ("trainmaster.cli.inspect.artifacts:artifacts", "List what a job has kept."),
+    "get": ("trainmaster.cli.inspect.artifacts:get", "Fetch a job's artifacts: one, those that match, or all."),
+    "compare": ("trainmaster.cli.inspect.compare:compare", "What differs between jobs, their metrics and curves."),
+    "note": ("trainmaster.cli.inspect.note:note", "Write into the logbook, or read it."),
+    "exec": ("trainmaster.cli.jobs.exec:execute", "Run a command beside a live job, where it runs."),
+    "cancel": ("trainmaster.cli.jobs.cancel:cancel", "End jobs."),
+    "requeue": ("trainmaster.cli.jobs.resubmit:requeue", "Run an ended job once more."),
+    "reproduce": ("trainmaster.cli.jobs.resubmit:reproduce", "Run a job once more to see whether the same comes out."),
+    "hold": ("trainmaster.cli.jobs.hold:hold", "Keep waiting jobs from starting."),
+    "release": ("trainmaster.cli.jobs.hold:release", "Let held jobs go on."),
+    "nodes": ("trainmaster.cli.inspect.nodes:nodes", "The machines: list, drain, resume, declare lost."),
+    "usage": ("trainmaster.cli.inspect.usage:usage", "GPU-hours and cost, by project, member, day."),
+    "apply": ("trainmaster.cli.admin.cluster:apply", "Lay down the rules of the cluster: pools, projects, quotas, classes."),
+    "policy": ("trainmaster.cli.admin.cluster:policy", "The rules of the cluster in plain language."),
+    "simulate": ("trainmaster.cli.simulate.group:simulations", "A cluster trace through the production decisions."),
+    "export": ("trainmaster.cli.inspect.export:export", "The history of all jobs, for tm simulate."),
+    "up": ("trainmaster.cli.admin.server:up", "Start this machine's server, or revive what died of it."),
+    "down": ("trainmaster.cli.admin.server:down", "Stop this machine's server; jobs run on."),
+    "token": ("trainmaster.cli.admin.token:token", "Who may talk to the server: give out tokens, list and revoke them."),
+    "rm": ("trainmaster.cli.jobs.remove:rm", "Remove the bytes of ended jobs; their record stays."),
+    "prune": ("trainmaster.cli.jobs.remove:prune", "Remove the bytes of jobs that ended long ago."),
+    "storage": ("trainmaster.cli.admin.storage:storage", "What takes room on the disk, and removing what nothing needs."),
+    "backup": ("trainmaster.cli.admin.backup:backup", "Copy this machine's server, while it runs."),
+    "restore": ("trainmaster.cli.admin.backup:restore", "Make this machine's server of a backup."),
+    "doctor": ("trainmaster.cli.admin.doctor:doctor", "Check that everything is as it should be."),
+    "config": ("trainmaster.cli.admin.config:config", "What holds for jobs submitted from here, and who says so."),
+    "completion": ("trainmaster.cli.admin.completion:completion", "Print what makes your shell complete."),
+    "schema": ("trainmaster.cli.admin.schema:schema", "Print the JSON Schema of a spec file, or of cluster.yaml."),
 }
 ALIASES = {  # habits of other systems; not listed in the help
     "sbatch": ("submit", ()),
@@ -175,7 +175,7 @@ def run(arguments: list[str]) -> int:
     except MISREAD as error:
         if session.asked is None or os.environ.get("TRAINMASTER_DEBUG"):
             raise  # no server had a part in it, or a developer wants the traceback
-        from trainmaster.cli.misread import misread  # noqa: PLC0415  # seldom
+        from trainmaster.cli.unreadable import misread  # noqa: PLC0415  # seldom
 
         return tell_error(misread(session.asked, error), as_json)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from trainmaster.cli.output import Output
+from trainmaster.cli.render.output import Output
 from trainmaster.client.api import Client
 from trainmaster.errors import UsageError
 
@@ -54,7 +54,7 @@ class _Named(click.types.StringParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         """Those that begin so."""
-        found: list[CompletionItem] = getattr(import_module("trainmaster.cli.completion"), self._what)(ctx, incomplete)
+        found: list[CompletionItem] = getattr(import_module("trainmaster.cli.admin.completion"), self._what)(ctx, incomplete)
         return found
 
 

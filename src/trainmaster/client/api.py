@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from trainmaster.client import embedded
 from trainmaster.client.connection import RESTART_S, Call, Connection, Patience, Sink
+from trainmaster.client.disk_room import Room
 from trainmaster.client.filters import JobFilter, LogFilter, QueueFilter
-from trainmaster.client.room import Room
 from trainmaster.client.settings import Target, configured
 from trainmaster.errors import NotKnownError, UnreachableError, UsageError, WaitTimeoutError
 from trainmaster.home import Home

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainmaster.client.digests import Digests
+from trainmaster.client.code_copy.digests import Digests
 from trainmaster.errors import UsageError
 from trainmaster.wire.names import is_url
 

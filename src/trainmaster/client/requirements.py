@@ -4,7 +4,7 @@ import posixpath
 from pathlib import Path, PurePosixPath
 
 from trainmaster.spec.faults import Fault, nearest, spec_error
-from trainmaster.spec.yaml12 import parse
+from trainmaster.spec.yaml.reader import parse
 
 FIELD = ("environment", "requirements")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from trainmaster.client.api import Client, Row, follow, new_key, server_known
-from trainmaster.client.code import Gathered, gather, pack_zip
-from trainmaster.client.git import Differ, Patch, recorded
-from trainmaster.client.listing import git_state
+from trainmaster.client.code_copy.gather import Gathered, gather, pack_zip
+from trainmaster.client.code_copy.git import Differ, Patch, recorded
+from trainmaster.client.code_copy.listing import git_state
 from trainmaster.client.origin import origin
 from trainmaster.client.settings import DEFAULT_PROJECT, code_include, default_project, default_tags
 from trainmaster.errors import ChangedError, ConflictError, OperationError, UsageError

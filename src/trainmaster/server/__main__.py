@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     os.umask(0o077)
     gc.disable()  # until all is loaded (`startup.settle`): an eighth of the start
 
-    from trainmaster.server.process import run  # noqa: PLC0415  after the fork: it takes a third of a second
+    from trainmaster.server.process.processes import run  # noqa: PLC0415  after the fork: it takes a third of a second
 
     return run(arguments[0], arguments[1], pipe)
 

@@ -13,8 +13,8 @@ from trainmaster.scheduling.space import Site
 from trainmaster.simulator.lines import WHOLE_MAX
 from trainmaster.simulator.trace import gpu_nodes, named, processors
 from trainmaster.spec.faults import Fault, describe, nearest, spec_error
-from trainmaster.spec.values import size_bytes
-from trainmaster.spec.yaml12 import Document, Positions, dotted, parse
+from trainmaster.spec.fields.values import size_bytes
+from trainmaster.spec.yaml.reader import Document, Positions, dotted, parse
 
 ANY = "gpu"  # the kind of a GPU of which nobody says the kind
 BARE = "cpu"  # nodes without GPUs, in `--add` and `--remove`

@@ -28,16 +28,23 @@ from trainmaster.model.spec import (
     counts,
 )
 from trainmaster.scheduling.domains import wider
+from trainmaster.spec.default_names import default_name
+from trainmaster.spec.environment_passing import passed_on
 from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_error
-from trainmaster.spec.field_types import GANG_VARIABLES
-from trainmaster.spec.fields import ElasticFields, JobFields, PlacementFields, ResourcesFields, RoleFields, RoleResourcesFields
+from trainmaster.spec.fields.field_types import GANG_VARIABLES
+from trainmaster.spec.fields.job_fields import (
+    ElasticFields,
+    JobFields,
+    PlacementFields,
+    ResourcesFields,
+    RoleFields,
+    RoleResourcesFields,
+)
 from trainmaster.spec.mapping import to_mapping
-from trainmaster.spec.naming import default_name
-from trainmaster.spec.passing import passed_on
-from trainmaster.spec.placing import at, fault_of, unspeakable
-from trainmaster.spec.unknown import unknown
-from trainmaster.spec.yaml12 import SIZE_MAX_BYTES, Document, Positions, dotted, parse
-from trainmaster.spec.yaml12 import Path as FieldPath
+from trainmaster.spec.unknown_fields import unknown
+from trainmaster.spec.yaml.fault_places import at, fault_of, unspeakable
+from trainmaster.spec.yaml.reader import SIZE_MAX_BYTES, Document, Positions, dotted, parse
+from trainmaster.spec.yaml.reader import Path as FieldPath
 from trainmaster.wire.names import data_variable
 
 RULES = frozenset(("pools", "projects", "classes", "fair_share", "multifactor", "preemption", "currency"))  # of a cluster.yaml

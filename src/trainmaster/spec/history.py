@@ -18,7 +18,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Attempt, Cause, Job, Ledger, State
 from trainmaster.model.nodes import Device, Node, NodeState
 from trainmaster.model.spec import JobSpec
-from trainmaster.spec import cluster, cluster_mapping
+from trainmaster.spec.cluster import cluster_mapping, document
 from trainmaster.spec.document import from_mapping
 from trainmaster.spec.mapping import to_mapping
 
@@ -134,7 +134,7 @@ def head(line: str) -> tuple[list[Node], Cluster]:
     if found.get("version") != VERSION:
         raise ValueError(f"version {found.get('version')!r} of the form; this is version {VERSION}")
     try:
-        rules = cluster.from_mapping(found.get("cluster", {}))
+        rules = document.from_mapping(found.get("cluster", {}))
     except SpecError as error:
         raise ValueError(f"cluster: {error.message}") from None
     return [_node(entry) for entry in _list(found, "nodes")], rules

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trainmaster.model.spec import START_LIMIT_S, Choose, GpuChoice, JobSpec, PlacementSpec, Resources, Role
-from trainmaster.spec.quantities import rate_text
+from trainmaster.spec.fields.quantities import rate_text
 
 _SIZE_UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("B", 1))
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainmaster.spec.fields import RESERVED, SECTIONS, JobFields
+from trainmaster.spec.fields.job_fields import RESERVED, SECTIONS, JobFields
 
 
 def schema() -> dict[str, Any]:
@@ -28,7 +28,7 @@ def schema() -> dict[str, Any]:
 
 def cluster_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of `cluster.yaml`."""
-    from trainmaster.spec.cluster_fields import ClusterFields  # noqa: PLC0415  # a job's schema does without
+    from trainmaster.spec.cluster.fields import ClusterFields  # noqa: PLC0415  # a job's schema does without
 
     result = ClusterFields.model_json_schema()
     return result | {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Trainmaster cluster"}

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.errors import UsageError
+from trainmaster.spec.environment_passing import lacking, names_of
 from trainmaster.spec.faults import nearest
-from trainmaster.spec.passing import lacking, names_of
-from trainmaster.spec.scalars import scalar
+from trainmaster.spec.yaml.scalars import scalar
 
 _PLACES: dict[str, tuple[str, ...]] = {  # option → field
     **{name: (name,) for name in ("name", "project", "experiment", "priority", "workdir", "time_limit")},

@@ -2,7 +2,7 @@
 
 Python imports this by its name at start when its directory is on PYTHONPATH. $DISK_FAULTS is a directory of the test:
 
-- `sites`: each place that made a call is appended once by each process: `agent/stage.py:132:open`.
+- `sites`: each place that made a call is appended once by each process: `agent/files/stage.py:132:open`.
 - `active`: the fault, as JSON: {"site": ..., "error": "EIO" | "short", "seconds": 1.5}. From the first call at that place on
   every call there fails for so long, in every process; then the disk is well again.
 - `hit`: is there once the fault was met.

@@ -1,25 +1,36 @@
-"""What this machine has: its own node, or the virtual nodes a person declared."""
+"""What this machine has: its own node, or the virtual nodes a person declared, with what `server.toml` declares of each."""
 
 import contextlib
 import os
 import re
+import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pynvml  # type: ignore[import-untyped]
+from pydantic_core import PydanticCustomError
 
-from trainmaster.engines.local import declared
+from trainmaster.configuration import NodeSettings
 from trainmaster.engines.local.settings import LocalSettings
+from trainmaster.errors import UsageError
 from trainmaster.model.nodes import Device, Node
+from trainmaster.model.spec import Counts, counts
+from trainmaster.spec.fields.quantities import amount, bandwidth_bps, count, counted_name
+from trainmaster.spec.fields.quantities import kind as accelerator
+from trainmaster.spec.fields.values import size_bytes
 from trainmaster.wire import processes
 
 _ENGINE = "local"
 _LOOPBACK = "127.0.0.1"
+_GIB = 2**30
 _CGROUP = Path("/sys/fs/cgroup")
 _DROPPED = {"nvidia", "tesla", "geforce", "quadro", "graphics", "device", "generation", "laptop", "gpu"}
 _CUT = re.compile(r"(\d+(gb|mb)|sxm\d*|pcie|nvl|hbm\d*\w*)\Z")
+
+T = TypeVar("T")
 
 
 def nodes(settings: LocalSettings, root: Path) -> list[Node]:
@@ -30,21 +41,50 @@ def nodes(settings: LocalSettings, root: Path) -> list[Node]:
     host, boot = socket.gethostname(), processes.boot_id()
     cpus, memory = float(len(os.sched_getaffinity(0))), memory_bytes()
     if not settings.virtual:
-        counted = declared.counted(settings.declared, root, 1)
+        counted = _counted(settings.declared, root, 1)
         return [Node(host, _ENGINE, host, _LOOPBACK, cpus, memory, real_devices(), boot_id=boot, counted=counted)]
-    count = settings.nodes or 1
+    number = settings.nodes or 1
     kinds, each_has = settings.gpu_kind.split(","), range(settings.gpus_per_node or 0)
-    devices = [tuple(Device(number, kind, stand_in=True) for number in each_has) for kind in kinds]
-    counted = declared.counted(settings.declared, root, count)
+    devices = [tuple(Device(index, kind, stand_in=True) for index in each_has) for kind in kinds]
+    counted = _counted(settings.declared, root, number)
     # Processors are declared for each node, a fiction; memory is shared out, since running out of it is none.
     each = settings.cpus_per_node if settings.cpus_per_node is not None else cpus
     return [
         Node(
-            f"node{index}", _ENGINE, host, _LOOPBACK, each, memory // count, devices[index % len(kinds)],
+            f"node{index}", _ENGINE, host, _LOOPBACK, each, memory // number, devices[index % len(kinds)],
             virtual=True, boot_id=boot, counted=counted,
         )
-        for index in range(count)
+        for index in range(number)
     ]  # fmt: skip
+
+
+def _counted(settings: NodeSettings, root: Path, nodes: int) -> Counts:
+    """What is counted of each of `nodes` nodes that share this machine.
+
+    Disk is what the file system of `root` has free when the server starts, in whole GiB, shared out among the nodes; what
+    is declared holds for each node. Raises: UsageError naming the setting that means nothing.
+    """
+    if settings.disk is None:
+        disk_bytes = shutil.disk_usage(root).free // nodes // _GIB * _GIB
+    else:
+        disk_bytes = _declared("disk", size_bytes, settings.disk)
+    amounts: dict[str, float] = {"disk_bytes": disk_bytes}
+    if settings.network is not None:
+        amounts["network_bps"] = _declared("network", bandwidth_bps, settings.network)
+    for name, number in settings.accelerators.items():
+        where = f"accelerators.{name}"
+        amounts[f"accelerators.{_declared(where, accelerator, name)}"] = _declared(where, count, number) if number else 0
+    for name, much in settings.custom.items():
+        where = f"custom.{name}"
+        amounts[f"custom.{_declared(where, counted_name, name)}"] = _declared(where, amount, much) if much else 0
+    return counts(amounts)
+
+
+def _declared(setting: str, read: Callable[[str], T] | Callable[[object], T], value: object) -> T:
+    try:
+        return read(value)  # type: ignore[arg-type]  # names are text: the file's reader saw to it
+    except PydanticCustomError as error:
+        raise UsageError(f"server.toml: [nodes] {setting}: {error.message()}", "correct it, then: tm up") from None
 
 
 def memory_bytes() -> int:

@@ -18,7 +18,7 @@ from trainmaster.wire.runs import experiment_id, run_id
 
 _NO_CGROUPS = Made()
 BLANK = "(not shown)"
-_RUNNER = os.path.join(os.path.dirname(agent.__file__), "function.py")  # by its path: the job's Python need not know us
+_RUNNER = os.path.join(os.path.dirname(agent.__file__), "launch", "function.py")  # by path: the job's Python need not know us
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 

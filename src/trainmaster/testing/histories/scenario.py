@@ -32,8 +32,8 @@ from trainmaster.scheduling.order import priority_then_fifo
 from trainmaster.scheduling.places import pack
 from trainmaster.scheduling.policy import Policy, at_once, chosen, one_reservation
 from trainmaster.scheduling.preempt import overtaking
-from trainmaster.server.services import Services
-from trainmaster.server.storage import ServerRecords
+from trainmaster.server.runtime.services import Services
+from trainmaster.server.storage.storage import ServerRecords
 from trainmaster.store.migrate import migrate
 from trainmaster.testing.histories.clocks import Clocks, Wall
 from trainmaster.testing.histories.laws import (

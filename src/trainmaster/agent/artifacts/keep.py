@@ -1,0 +1,152 @@
+"""Artifacts: copied to the store under their digest, durably, so that the same bytes are there once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import time
+
+TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+    from trainmaster.agent.files.globs import Glob
+    from trainmaster.wire.launch import Launch
+
+_TRIES = 3  # while the file changes under the copy
+_BATCH, _BATCH_S = 100, 1.0  # files, and seconds, after which what was kept is told
+
+
+def complain(name: str, why: str) -> None:
+    """A word on stderr about an artifact that could not be kept."""
+    sys.stderr.write(f"artifact {name} could not be kept: {why}\n")
+
+
+def keep_artifacts(
+    launch: Launch, missed: Callable[[str, str], None] = complain, expected: bool = False
+) -> Iterator[Tuple[List[Dict[str, Any]], int, int]]:
+    """Keep what the artifact globs match, files of matching directories included; yields what is durable, batch by batch.
+
+    Each is (fields of `wire.messages.Kept`, files looked at so far, files in all).
+
+    A symbolic link that leads out of the work directory is skipped. `missed` is told of a file that cannot be kept, and of
+    a glob without a match where they are `expected`: not of a gang, whose other nodes may have it.
+    """
+    if not launch["artifacts"]:
+        return
+    from trainmaster.agent.files.globs import Glob  # noqa: PLC0415  # only for a job that has artifacts
+
+    names: Dict[str, None] = {}
+    for pattern in launch["artifacts"]:
+        try:
+            found = _files(Glob(pattern, launch["work"]))
+        except OSError as error:
+            missed(pattern, f"what matches it could not be listed: {error}")
+            continue
+        names.update(dict.fromkeys(found))
+        if expected and not found and launch["nodes"] == 1:
+            missed(pattern, "nothing matches it, now that every rank has ended")
+    batch: List[Dict[str, Any]] = []
+    began_s = time.monotonic()
+    for done, name in enumerate(sorted(names), 1):
+        one = _keep(launch, os.path.join(launch["work"], name), name, None, missed)
+        batch += [one] if one is not None else []
+        if done == len(names) or len(batch) == _BATCH or time.monotonic() > began_s + _BATCH_S:
+            yield _durable(launch, batch, missed), done, len(names)
+            batch, began_s = [], time.monotonic()
+
+
+def _files(glob: Glob) -> List[str]:
+    from trainmaster.agent.checkpoints.candidate_files import leads_out  # noqa: PLC0415  # as above
+    from trainmaster.agent.files.globs import files_below  # noqa: PLC0415  # as above
+
+    names: List[str] = []
+    for match in glob.expand():
+        place = os.path.join(glob.root, match)
+        below = files_below(glob.root, match)[0] if stat.S_ISDIR(_mode(place)) and not os.path.islink(place) else [match]
+        for name in below:
+            inside = os.path.join(glob.root, name)
+            if not glob.absolute and stat.S_ISREG(_mode(inside)) and not leads_out(glob.root, inside):
+                names.append(name)
+    return names
+
+
+def _mode(path: str) -> int:
+    """What lies there, links followed; 0: nothing. Raises: OSError where that cannot be told, which is no answer."""
+    try:
+        return os.stat(path).st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return 0
+        raise
+
+
+def keep_one(
+    launch: Launch, path: str, name: str, said: Optional[str] = None, missed: Callable[[str, str], None] = complain
+) -> Optional[Dict[str, Any]]:
+    """Keep one file as `name`, of the kind that the program `said`.
+
+    None, and `missed` is told its name and why, if it is no file, keeps changing, or the disk is full.
+    """
+    one = _keep(launch, path, name, said, missed)
+    return next(iter(_durable(launch, [one], missed)), None) if one is not None else None
+
+
+def _durable(launch: Launch, kept: List[Dict[str, Any]], missed: Callable[[str, str], None]) -> List[Dict[str, Any]]:
+    """Make the names of what was kept durable, all at once: for each file alone it would take as long as its copy."""
+    from trainmaster.agent.files.stage import sync_directory  # noqa: PLC0415  # hashing: only here
+
+    try:
+        if kept:
+            sync_directory(launch["artifact_store"])
+    except OSError as error:
+        for one in kept:
+            missed(one["path"], str(error))
+        return []
+    return kept
+
+
+def _keep(
+    launch: Launch, path: str, name: str, said: Optional[str], missed: Callable[[str, str], None]
+) -> Optional[Dict[str, Any]]:
+    """As `keep_one`, but that its name in the store is not durable yet."""
+    from trainmaster.agent.artifacts.kinds import kind_of  # noqa: PLC0415  # only for a job that has artifacts
+    from trainmaster.agent.files.stage import Raced, copy_durably, make_directories  # noqa: PLC0415  # as above
+    from trainmaster.wire.names import is_artifact_name, printable  # noqa: PLC0415
+
+    if not is_artifact_name(name):
+        missed(printable(name), "a name must be a path that stays inside: without '..', and not empty")
+        return None
+    store = launch["artifact_store"]
+    part = os.path.join(store, f".{os.getpid()}.part")
+    try:
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"no such file: {path}")
+        make_directories(store)
+        for left in reversed(range(_TRIES)):
+            _discard(part)
+            try:
+                digest, status = copy_durably(path, part)
+                break
+            except Raced:
+                if not left:
+                    raise
+        target = os.path.join(store, digest)
+        if not os.path.exists(target):
+            os.rename(part, target)
+        kind = kind_of(target, name, said, launch.get("pickle_models", False))
+    except (OSError, Raced) as error:
+        missed(printable(name), str(error) if isinstance(error, OSError) else "it keeps changing")
+        return None
+    finally:
+        _discard(part)
+    if kind == "pickle":
+        sys.stderr.write(f"artifact {name} is a pickle: kept as a file, not as a model\n")
+    return {"path": printable(name), "digest": digest, "bytes": status.st_size, "artifact_kind": kind}
+
+
+def _discard(path: str) -> None:
+    if os.path.lexists(path):
+        os.unlink(path)

@@ -1,0 +1,161 @@
+"""New files that look like checkpoints and that nobody collects: told to a person, with the pattern that would.
+
+A look is bounded in files, bytes and time, however large the work directory is, so it may miss some. What it finds only looks
+so: by both ends of the file (`formats`), and nothing is done but to tell it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+import time
+from itertools import islice
+
+from trainmaster.agent.checkpoints.formats import plausible
+from trainmaster.agent.files.globs import TEMPORARY, Glob
+from trainmaster.agent.metrics.progress import LONG_S
+from trainmaster.wire.names import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, Optional
+
+    from trainmaster.agent.metrics.progress import Progress
+    from trainmaster.wire.launch import Launch
+
+_BEFORE_S = 1.0  # by which a file may be older than what is read of the first step
+_DIRECTORY_MAX = 2_000  # entries looked at of one directory
+_ENTRIES_MAX = 10_000  # and of all
+_DEEPEST = 8
+_TIME_MAX_S = 1.0
+_KINDS_MAX = 50  # patterns of which files are opened
+_FILES_MAX = 20  # of one pattern, the newest
+_TRIES = 3  # files of one pattern: the newest may be half written
+_NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files told, characters of one, characters of a pattern
+
+_SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
+_DIGITS = re.compile(r"\d+")
+_WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
+_STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
+
+def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, list[str]]:
+    """Files written at `since_s` (seconds since the epoch) or later that look like checkpoints, the newest first.
+
+    By the pattern that matches them, the likeliest first. `ended_well`: one alone may then be the program's result.
+    """
+    until_s, work = time.monotonic() + _TIME_MAX_S, launch["work"]
+    families: dict[str, list[tuple[int, str]]] = {}
+    for path, modified_ns in _new_files(work, int(since_s * 1e9), until_s):
+        families.setdefault(pattern_of(path), []).append((modified_ns, path))
+    newest_first = sorted(((sorted(files, reverse=True), pattern) for pattern, files in families.items()), reverse=True)
+    own = [] if launch["checkpoint_path"] else [Glob(pattern, work) for pattern in launch["artifacts"]]
+    ranked: list[tuple[bool, bool, str, list[str]]] = []
+    for files, pattern in newest_first[:_KINDS_MAX]:
+        names = [path for _, path in files[:_FILES_MAX] if not any(glob.owns(path) for glob in own)]
+        found = _format(work, names, until_s)
+        if found is None or len(pattern) > _PATTERN_MAX or not Glob(pattern, work).owns(names[0]):
+            continue
+        named, anything = _WORD.search(pattern) is not None, found == "json"
+        if named or not (anything or (ended_well and len(names) == 1)):
+            ranked.append((not named, anything, pattern, names))
+    return {pattern: names for _, _, pattern, names in sorted(ranked, key=lambda each: each[:2])}
+
+
+def _format(work: str, names: list[str], until_s: float) -> Optional[str]:
+    """The format that one of the first of them looks to have; JSON, which is anything, only where there is no other."""
+    found = None
+    for name in names[:_TRIES]:
+        if time.monotonic() > until_s:
+            break
+        try:
+            found = plausible(os.path.join(work, name), moving=False) or found
+        except OSError:
+            continue  # gone, or not to be read: nothing is known of it
+        if found not in (None, "json"):
+            break
+    return found
+
+
+def _new_files(work: str, since_ns: int, until_s: float) -> Iterator[tuple[str, int]]:
+    """Paths below `work`, relative to it, and when they were last written, in ns; level by level, changed directories first."""
+    left, level = _ENTRIES_MAX, [""]
+    for _ in range(_DEEPEST):
+        further: list[tuple[int, str]] = []
+        for directory in level:
+            if left <= 0:
+                return
+            for entry in _entries(os.path.join(work, directory), min(_DIRECTORY_MAX, left)):
+                left -= 1
+                if time.monotonic() > until_s:
+                    return
+                name, path = entry.name, os.path.join(directory, entry.name)
+                if name.startswith(".") or name.endswith(TEMPORARY) or name in _SKIPPED or not name.isprintable():
+                    continue
+                try:
+                    status, deeper = entry.stat(follow_symlinks=False), entry.is_dir(follow_symlinks=False)
+                except OSError:
+                    continue  # gone
+                if deeper:
+                    further.append((status.st_mtime_ns, path))
+                elif stat.S_ISREG(status.st_mode) and status.st_size and status.st_mtime_ns >= since_ns:
+                    yield path, status.st_mtime_ns
+        level = [path for _, path in sorted(further, reverse=True)]
+
+
+def _entries(directory: str, most: int) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(islice(entries, most))
+    except OSError:
+        return []  # gone, or not to be read: it is only not told of
+
+
+def pattern_of(path: str) -> str:
+    """What would match it and those of other steps: the directory of a step, else the file with `*` for its numbers."""
+    parts = [re.sub(r"[][*?{}]", "?", part) for part in path.split("/")]
+    for index, part in enumerate(parts[:-1]):
+        if _STEPPED.search(part):
+            return "/".join([*parts[:index], _DIGITS.sub("*", part)])
+    stem, dot = os.path.splitext(parts[-1])
+    return "/".join([*parts[:-1], _DIGITS.sub("*", stem) + dot])
+
+
+class Overlooked:
+    """What one agent tells of such files. `began_s`: when its ranks were started, in seconds since the epoch."""
+
+    def __init__(self, launch: Launch, progress: Progress, began_s: float) -> None:
+        self._launch, self._progress, self._began_s = launch, progress, began_s
+        self._text = ""
+        self._pattern = ""  # that it advises
+
+    def look(self, collected: bool, ended: Optional[bool]) -> Optional[str]:
+        """What is to be told now, "" to take back what was told; None: nothing new.
+
+        `collected`: its checkpoints are known, by its pattern or the SDK. `ended`: whether it ended well; None while it runs.
+        """
+        text = "" if collected else self._words(ended)
+        if text == self._text:
+            return None
+        self._text = text
+        return text
+
+    def _words(self, ended: Optional[bool]) -> str:
+        found = lookalikes(self._launch, max(self._began_s, self._progress.first_s - _BEFORE_S), ended is True)
+        if self._pattern in found:
+            return self._text  # once, however many follow
+        self._pattern = next(iter(found), "")
+        named = ", ".join(_short(name) for name in found.get(self._pattern, ())[:_NAMED_MAX])
+        line, wanted = f"--checkpoint {shlex.quote(self._pattern)}", self._launch["checkpoint_path"]
+        if not wanted:
+            return f"these look like checkpoints: {named}; with {line} a restart would go on from them" if found else ""
+        nothing = f"nothing matches the checkpoint pattern {_short(printable(wanted))!r}: no checkpoint is in the store"
+        if found:
+            return f"{nothing}; these new files look like checkpoints: {named}; for them write {line}"
+        long = self._progress.stepping_s >= LONG_S
+        return nothing if ended or (ended is False and long) else ""  # while it runs, its first may be still to come
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME_MAX else f"{name[:20]}…{name[-_NAME_MAX + 21 :]}"

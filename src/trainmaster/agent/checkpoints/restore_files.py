@@ -1,0 +1,365 @@
+"""The work of `restore`: verify, copy beside, move aside, rename into place; in this order, so that a crash at any
+instant leaves nothing half done that a second try would take for whole.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from trainmaster.agent.checkpoints.candidate_files import leads_out
+from trainmaster.agent.files.globs import Glob, files_below, links_below, topmost
+from trainmaster.agent.files.stage import CHUNK_BYTES, has_holes, put
+from trainmaster.wire import disks
+from trainmaster.wire.launch import Launch, ResumePoint
+from trainmaster.wire.messages import FileEntry, Manifest
+from trainmaster.wire.names import MANIFEST, stored_name
+
+_TEMPORARY = ".trainmaster-part"  # ends the name of what is not verified yet
+PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # between the tries to read a checkpoint
+
+
+class Chosen(NamedTuple):
+    """The checkpoint put back; the fields of `restore.Restored`."""
+
+    id: str
+    step: Optional[int]
+    path: str
+    resume_dir: str
+
+
+class Unread(OSError):
+    """`checkpoint` could not be read. That says nothing about it: the store or this machine may be in trouble."""
+
+    def __init__(self, point: ResumePoint, error: OSError) -> None:
+        super().__init__(error.errno, str(error))
+        step = "" if point["step"] is None else f" of step {point['step']}"
+        self.checkpoint = point["id"]
+        self._text = f"checkpoint {point['id']}{step} could not be read: {error}"
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class InTheWay(OSError):
+    """Something else is where a directory must be. What becomes of it is for a person to say; the text says what to do."""
+
+    advised = True
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(error.errno, str(error))
+        linked = os.path.islink(path)
+        what = "is a link that leads to no directory" if linked else "is no directory, and one must be there"
+        todo = "mount what it leads to, or move the link away" if linked else "move it away"
+        self._text = f"{path} {what}: {todo}, and the next try goes on"
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class _Corrupt(Exception):
+    """The digest of what the store holds is not the one on record: proof."""
+
+
+class _Part(NamedTuple):
+    """One candidate on this node."""
+
+    point: ResumePoint
+    place: str  # its directory in the store
+    manifest: Manifest
+
+    @property
+    def roots(self) -> List[str]:
+        """What matched: directories at the top, and files in none of them."""
+        return topmost([*self.manifest["directories"], *(file["path"] for file in self.manifest["files"])])
+
+
+def put_back(launch: Launch, bad: List[str], tell: Callable[[str], None]) -> Optional[Chosen]:
+    """Put back the first candidate that verifies, and return it; `bad` gets the ids of those proven corrupt.
+
+    `tell` gets a sentence while a candidate cannot be read. Raises: Unread for the first one that stays so; InTheWay, OSError.
+    """
+    for index, point in enumerate(launch["resume"]):
+        try:
+            return _patiently(launch, index, tell)
+        except _Corrupt:
+            bad.append(point["id"])
+    if not bad:
+        _set_aside(launch, set())
+    return None
+
+
+def _patiently(launch: Launch, index: int, tell: Callable[[str], None]) -> Chosen:
+    """Raises: _Corrupt when it was read twice and wrong both times; Unread, OSError when all tries have failed."""
+    pauses, wrong, told = list(PAUSES_S), False, ""
+    while True:
+        try:
+            return _put_fetched(launch, index, wrong) if launch.get("remote") else _put(launch, index)
+        except _Corrupt:
+            if wrong:
+                raise
+            wrong = True  # a bit may have flipped on the way, or in a copy in the cache
+        except OSError as error:
+            if not pauses or error.errno is None:  # without a number: `remote_store` has had patience of its own
+                raise
+            if told != str(error):
+                told = str(error)
+                tell(f"tries again to put its checkpoint back: {told}")
+            time.sleep(pauses.pop(0))
+
+
+def _put(launch: Launch, index: int) -> Chosen:
+    """Raises: _Corrupt, OSError."""
+    part = _open(launch, launch["resume"][index])
+    if part.manifest["kind"] != "sdk":
+        return _in_place(launch, part, launch["resume"][index + 1 :])
+    chosen = _as_directory(launch, part)
+    _set_aside(launch, _kept(launch, launch["resume"][index:]))
+    return chosen
+
+
+def _put_fetched(launch: Launch, index: int, anew: bool) -> Chosen:
+    """The same from a store that is no directory. Raises: _Corrupt, OSError."""
+    from trainmaster.agent.transport import download  # noqa: PLC0415  # HTTP: only for such a store
+
+    point = launch["resume"][index]
+    with download.pinned(launch, point):
+        try:
+            download.part(launch, point, anew)
+        except download.Wrong as error:
+            raise _Corrupt(str(error)) from error
+        except OSError as error:
+            raise Unread(point, error) from error
+        return _put(launch, index)
+
+
+def _open(launch: Launch, point: ResumePoint) -> _Part:
+    """This node's part of a checkpoint, or node 0's, its manifest verified. Raises: _Corrupt, Unread."""
+    name = f"n{launch['node_index']}"
+    name = name if name in point["digests"] else "n0"
+    place = os.path.join(point["root"], name)
+    try:
+        with open(os.path.join(place, MANIFEST), "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise Unread(point, error) from error
+    if hashlib.sha256(data).hexdigest() != point["digests"].get(name):
+        raise _Corrupt(place)
+    manifest: Manifest = json.loads(data.decode("utf-8", "surrogateescape"))  # a file's name may hold any bytes
+    return _Part(point, place, manifest)
+
+
+def _as_directory(launch: Launch, part: _Part) -> Chosen:
+    """An SDK checkpoint: a verified copy of its own, outside the work directory."""
+    target = _beside(launch, "resume", part.point["id"])
+    temporary = target + _TEMPORARY
+    for old in (target, temporary):
+        disks.discard(old)  # ours: a copy made for an earlier start
+    _fill(part, {file["path"]: os.path.join(temporary, file["path"]) for file in part.manifest["files"]})
+    for directory in ["", *part.manifest["directories"]]:
+        os.makedirs(os.path.join(temporary, directory), exist_ok=True)
+    for path, said in part.manifest.get("links", {}).items():
+        os.symlink(said, os.path.join(temporary, path))
+    os.rename(temporary, target)
+    return Chosen(part.point["id"], part.manifest["step"], target, target)
+
+
+def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
+    """A collected checkpoint: where it was. What is there and equal stays; the rest is copied beside first."""
+    work = launch["work"]
+    entries = {root: _entries(part.manifest, root) for root in part.roots}
+    wanted = [root for root in part.roots if not _equal(work, root, part.manifest)]
+    temporary = {root: _temporary(os.path.join(work, root)) for root in wanted}
+    try:
+        _fill(part, {file["path"]: temporary[root] + file["path"][len(root) :] for root in wanted for file in entries[root]})
+    except BaseException:
+        for path in temporary.values():
+            _remove(path)
+        raise
+    for root in wanted:
+        for directory in part.manifest["directories"]:
+            if (directory + "/").startswith(root + "/"):
+                os.makedirs(temporary[root] + directory[len(root) :], exist_ok=True)
+        for path, said in _links(part.manifest, root):
+            os.symlink(said, temporary[root] + path[len(root) :])
+    for root in [root for root in wanted if _equal(work, root, part.manifest)]:
+        wanted.remove(root)  # meanwhile another node of the gang, in the same directory, has put it back
+        _remove(temporary[root])
+    _set_aside(launch, _kept(launch, behind, set(part.roots) - set(wanted)))
+    for root in wanted:
+        target = os.path.join(work, root)
+        if os.path.lexists(target):  # outside the glob as it is now
+            _move(launch, root)
+        os.rename(temporary[root], target)
+    return Chosen(part.point["id"], part.manifest["step"], *_place(work, part.roots))
+
+
+def keep_in_place(launch: Launch, roots: List[str]) -> Tuple[str, str]:
+    """What is whole there stays, and all that the store does not hold goes aside; where it is, as `Chosen` has it."""
+    if not launch["in_place"]:
+        _set_aside(launch, _kept(launch, launch["resume"], set(roots)))
+    return _place(launch["work"], roots)
+
+
+def _place(work: str, roots: List[str]) -> Tuple[str, str]:
+    """What `{path}` becomes, and the directory."""
+    single = os.path.join(work, roots[0]) if len(roots) == 1 else os.path.join(work, os.path.commonpath(roots))
+    if len(roots) > 1 and not os.path.isdir(single):
+        single = os.path.dirname(single)
+    resume_dir = single if os.path.isdir(single) else os.path.dirname(single)
+    shown = os.path.relpath(single, work) if not leads_out(work, single) else single
+    return shown, resume_dir
+
+
+def _entries(manifest: Manifest, root: str) -> List[FileEntry]:
+    return [file for file in manifest["files"] if file["path"] == root or file["path"].startswith(root + "/")]
+
+
+def _links(manifest: Manifest, root: str) -> List[Tuple[str, str]]:
+    return sorted((path, said) for path, said in manifest.get("links", {}).items() if path.startswith(root + "/"))
+
+
+def _temporary(target: str) -> str:
+    """A hidden name beside the target, on the same file system, and no one else's."""
+    try:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+        there = os.path.dirname(target)
+        while not os.path.lexists(there):
+            there = os.path.dirname(there)
+        if os.path.isdir(there):
+            raise
+        raise InTheWay(there, error) from error
+    path = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}{_TEMPORARY}")
+    _remove(path)
+    return path
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        disks.discard(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def _fill(part: _Part, targets: Dict[str, str]) -> None:
+    """Copy the files named to their targets, each verified on the way. Raises: _Corrupt, Unread, OSError."""
+    for file in part.manifest["files"]:
+        target = targets.get(file["path"])
+        if target is None:
+            continue
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        digest = hashlib.sha256()
+        with open(target, "wb", buffering=0) as writing:
+            try:
+                reading = open(os.path.join(part.place, stored_name(file["path"])), "rb", buffering=0)  # noqa: SIM115
+            except OSError as error:
+                raise Unread(part.point, error) from error
+            with reading:
+                sparse = has_holes(reading.fileno())
+                while True:
+                    try:
+                        data = reading.read(CHUNK_BYTES)
+                    except OSError as error:
+                        raise Unread(part.point, error) from error
+                    if not data:
+                        break
+                    digest.update(data)
+                    put(writing.fileno(), data, sparse)
+                if sparse:
+                    writing.truncate(file["bytes"])
+            os.fchmod(writing.fileno(), file["mode"])
+        if digest.hexdigest() != file["sha256"]:
+            raise _Corrupt(file["path"])
+
+
+def _equal(work: str, root: str, manifest: Manifest) -> bool:
+    """Whether what is in place is, byte for byte, what the manifest lists, and nothing more."""
+    place, files = os.path.join(work, root), _entries(manifest, root)
+    if os.path.islink(place) or not (os.path.isfile(place) or os.path.isdir(place)):
+        return False  # not there, or a pipe or the like, which nobody must open
+    try:
+        names, directories = files_below(work, root) if os.path.isdir(place) else ([root], [])
+        links = links_below(work, directories)
+    except OSError:
+        return False  # not known to be: it is put back beside, and what is there is kept aside
+    if sorted(names) != sorted(file["path"] for file in files):
+        return False
+    if "links" in manifest and links != _links(manifest, root):
+        return False
+    return all(_same(os.path.join(work, file["path"]), file) for file in files)
+
+
+def _same(path: str, file: FileEntry) -> bool:
+    try:
+        with open(path, "rb", buffering=0) as reading:
+            if os.fstat(reading.fileno()).st_size != file["bytes"]:
+                return False
+            digest = hashlib.sha256()
+            while True:
+                data = reading.read(CHUNK_BYTES)
+                if not data:
+                    return digest.hexdigest() == file["sha256"]
+                digest.update(data)
+    except OSError:
+        return False
+
+
+def _kept(launch: Launch, points: List[ResumePoint], roots: Optional[Set[str]] = None) -> Set[str]:
+    """Roots in place that may stay: `roots`, and those equal to what one of `points` holds."""
+    kept = set(roots or ())
+    for point in points:
+        try:
+            part = _open(launch, point)
+        except (_Corrupt, OSError):
+            continue  # not needed now; it is judged when its turn comes
+        if part.manifest["kind"] != "sdk":
+            for root in set(part.roots) - kept:
+                if _equal(launch["work"], root, part.manifest):
+                    kept.add(root)
+    return kept
+
+
+def _set_aside(launch: Launch, kept: Set[str]) -> None:
+    """Move away every match but those `kept` and the links that lead to them."""
+    if not launch["checkpoint_path"]:
+        return
+    work = launch["work"]
+    real = {os.path.realpath(os.path.join(work, root)) for root in kept}
+    for match in topmost(Glob(launch["checkpoint_path"], work).expand()):
+        place = os.path.join(work, match)
+        if match in kept or os.path.realpath(place) in real or any(root.startswith(match + "/") for root in kept):
+            continue
+        _move(launch, match)
+
+
+def _move(launch: Launch, path: str) -> None:
+    place = os.path.join(launch["work"], path)
+    target = _beside(launch, "aside", str(launch["attempt"]), stored_name(path))
+    free, count = target, 0
+    while os.path.lexists(free):
+        count += 1
+        free = f"{target}~{count}"
+    try:
+        os.rename(place, free)
+    except FileNotFoundError:
+        return  # another node of the gang, in the same directory, was quicker
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.move(place, free)
+
+
+def _beside(launch: Launch, kind: str, *names: str) -> str:
+    """A path below `<work>.<kind>/`, its directory made; in the work directory where nothing can be made beside it."""
+    for root in (f"{launch['work']}.{kind}", os.path.join(launch["work"], ".trainmaster", kind)):
+        path = os.path.join(root, *names)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        except PermissionError:
+            continue
+        return path
+    raise PermissionError(f"nothing can be set aside beside or in {launch['work']}")

@@ -1,0 +1,114 @@
+"""What this agent's ranks run in, found out after they started and off their way.
+
+The record of an interpreter and a machine is made once and kept in a directory that all agents of a node share, beside a
+note of what it was made from; whoever finds that unchanged reads the note, and costs its job nothing more. Of agents that
+find none at the same time one looks and the others wait for it, each on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import threading
+import zlib
+
+from trainmaster.agent.environment import installed_packages, machine
+from trainmaster.agent.files.fast_json import read_json
+from trainmaster.wire import environment as wire
+from trainmaster.wire.processes import boot_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from trainmaster.agent.transport.outbox import Outbox
+    from trainmaster.wire.environment import EnvironmentRecord
+    from trainmaster.wire.launch import Launch
+
+_END_S = 2.0  # how long the end of a short job waits for its environment's record
+
+
+class Surroundings:
+    """One attempt's environment on this node: `digest` names its record as soon as it is known."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._store = launch["environment_store"]
+        command, variables = launch["command"], launch["environment"]
+        python = installed_packages.interpreter(command, launch["shell"], variables, launch["work"])
+        self._installation = installed_packages.Installation(python, variables) if python is not None else None
+        seen = self._installation.fingerprint() if self._installation is not None else []
+        self._made_from = [boot_id(), os.uname().release, seen]
+        name = f"{self._installation.python if self._installation is not None else ''}\0{variables.get('PYTHONPATH', '')}"
+        self._note = os.path.join(self._store, f"{zlib.crc32(os.fsencode(name)):08x}.json")
+        self.digest: Optional[str] = self._noted()
+        self._thread: Optional[threading.Thread] = None
+
+    def learn(self, outbox: Outbox) -> None:
+        """Find out, on a thread, what nobody has noted yet, and report it."""
+        if self.digest is None:
+            self._thread = threading.Thread(target=self._learn, args=(outbox,), name="environment", daemon=True)
+            self._thread.start()
+
+    def finish(self) -> None:
+        """Let the thread come to its end, if it does soon."""
+        if self._thread is not None:
+            self._thread.join(_END_S)
+
+    def record(self) -> str:
+        """Look, and note what was found, unless another agent does so first; the record's name. Raises: OSError."""
+        os.makedirs(self._store, mode=0o700, exist_ok=True)
+        with open(os.path.join(self._store, "lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.digest = self._noted() or self._look()
+        return self.digest
+
+    def _learn(self, outbox: Outbox) -> None:
+        try:
+            self.record()
+        except OSError as error:  # a full disk: the run goes on without its record
+            sys.stderr.write(f"the environment was not recorded: {error}\n")
+            return
+        outbox.report("environment", environment=self.digest)
+
+    def _noted(self) -> Optional[str]:
+        """The record's name, where one was made of all this as it is now."""
+        try:
+            note = read_json(self._note)
+            return str(note["digest"]) if note["made_from"] == self._made_from else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _look(self) -> str:
+        """Make the record and note it. Raises: OSError."""
+        import json  # noqa: PLC0415 - the agent has it by now; who only reads the note does without
+
+        data = wire.encoded(self._record())
+        name = wire.digest(data)
+        _write(os.path.join(self._store, f"{name}.json"), data)
+        _write(self._note, json.dumps({"digest": name, "made_from": self._made_from}).encode())
+        return name
+
+    def _record(self) -> EnvironmentRecord:
+        found = self._installation
+        if found is None:
+            return {"python": None, "packages": {}, "editable": [], "torch": None, "machine": machine.describe()}
+        packages, editable = found.packages()
+        python: wire.Interpreter = {"path": found.python, "version": found.version()}
+        return {
+            "python": python,
+            "packages": packages,
+            "editable": editable,
+            "torch": found.torch(packages),
+            "machine": machine.describe(),
+        }
+
+
+def _write(path: str, data: bytes) -> None:
+    """Whole or not at all."""
+    part = f"{path}.{os.getpid()}.part"
+    with open(part, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(part, path)

@@ -1,0 +1,254 @@
+"""Path globs as a spec writes them: `*`, `?` and `[…]` within a name, `**` over directories, `{step}` for digits.
+
+Rules: names that begin with a dot are matched only by a pattern that does; a wildcard never leads through a symbolic
+link to a directory (a literal name does), so that what is linked into a work directory is not taken for the job's own;
+`**` leads no deeper than DEEPEST directories, and a directory that is deeper is refused as a whole.
+"""
+
+import errno
+import os
+import re
+from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
+
+from trainmaster.agent.files.glob_names import STEP, Component, is_wild
+
+# How programs name a file that is not finished yet; a pattern that ends so itself means them.
+TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".incomplete", "~")
+
+_NUMBER = r"\d+(?:\.\d+)?"
+DEEPEST = 500  # directories inside each other; a program may nest more than any call here survives
+# 2026-11-23, 2026-11-23_14-05-00, 20261123-140500: they say when, not how far. Eight digits alone may be a step.
+_DATE = re.compile(
+    r"(?<!\d)(?:19|20)\d\d(?:([-_.])(?:0\d|1[0-2])\1(?:[0-2]\d|3[01])|(?:0\d|1[0-2])(?:[0-2]\d|3[01])(?=[-_T]?\d{4}))"
+    r"(?:[-_T]?(?:[01]\d|2[0-3])[-_.h]?[0-5]\d(?:[-_.m]?[0-5]\d)?)?(?!\d)"
+)
+_STEP_MAX = 10**15  # beyond it nothing counts steps
+
+Signature = Tuple[int, int, int, int]  # device, inode, bytes, time of modification in ns
+
+
+class Glob:
+    """One pattern, relative to `root` (an absolute one inside `root` becomes relative; one outside stays absolute)."""
+
+    def __init__(self, pattern: str, root: str) -> None:
+        pattern = os.path.normpath(pattern)
+        if os.path.isabs(pattern) and (pattern + "/").startswith(os.path.normpath(root) + "/"):
+            pattern = os.path.relpath(pattern, root)
+        self.root = root
+        self.absolute = os.path.isabs(pattern)
+        parts: List[str] = []
+        for part in pattern.split("/"):
+            if part not in ("", ".") and not (part == "**" and parts[-1:] == ["**"]):
+                parts.append(part)
+        self._names = [Component(part) for part in parts]
+        self._deep = "**" in parts
+        self._several_steps = pattern.count(STEP) > 1
+        self.has_step = STEP in pattern
+        # Where {step} is the only wildcard, a step has one match; otherwise several may belong together.
+        self.one_per_step = not is_wild(pattern.replace(STEP, ""))
+        self._leaf_is_temporary = bool(parts) and parts[-1].endswith(TEMPORARY)
+        self._anything = not re.search(r"[^\W_]", re.sub(r"\[[^]\[]*\]", "", pattern.replace(STEP, "")))
+
+    @property
+    def prefix(self) -> str:
+        """The deepest directory, absolute, that every match lies in."""
+        names: List[str] = []
+        for name in self._names[:-1]:
+            if name.wild:
+                break
+            names.append(name.text)
+        return os.path.join("/" if self.absolute else self.root, *names)
+
+    def owns(self, path: str) -> bool:
+        """Whether `path` matches or lies in what matches. A pattern with no letter or digit in it (`**`) owns nothing."""
+        if self._anything:
+            return False
+        parts, names = self._parts(path), self._names
+        if parts is None:
+            return False
+        if self._several_steps:
+            return any(self._step(path) is not None for path in _prefixes(path))
+        if not self._deep:
+            return len(parts) >= len(names) and all(map(Component.matches, names, parts))
+        return any(len(names) in reached for reached in _reach(names, parts))
+
+    def leads_through(self, path: str) -> bool:
+        """Whether `path`, a directory, may hold a match: it is on the way of a pattern that begins with a literal name."""
+        if self._anything or self.absolute or not self._names or self._names[0].wild:
+            return False
+        for index, part in enumerate(path.split("/")):
+            if index >= len(self._names) - 1:
+                return False  # as deep as a match: `owns` has decided
+            if self._names[index].text == "**":
+                return True
+            if not self._names[index].matches(part):
+                return False
+        return True
+
+    def expand(self) -> List[str]:
+        """All matches, sorted, relative to the root (absolute for an absolute pattern); unfinished ones included."""
+        found: Dict[str, None] = {}
+        top = "/" if self.absolute else ""
+        todo, seen = [(top or self.root, top, 0)], set()
+        while todo:
+            directory, shown, index = todo.pop()
+            if (shown, index) not in seen and index < len(self._names):
+                seen.add((shown, index))
+                todo += self._below(directory, shown, index, found)
+        if self._several_steps:
+            return sorted(path for path in found if self._step(path) is not None)
+        return sorted(found)
+
+    def _below(self, directory: str, shown: str, index: int, found: Dict[str, None]) -> List[Tuple[str, str, int]]:
+        """Matches of the last component go into `found`; returned is where to go on: directory, as shown, component."""
+        name, last = self._names[index], index == len(self._names) - 1
+        if not name.wild:
+            path = os.path.join(directory, name.text)
+            if last and os.path.lexists(path):
+                found[os.path.join(shown, name.text)] = None
+            return [(path, os.path.join(shown, name.text), index + 1)] if not last and os.path.isdir(path) else []
+        deep = name.text == "**"
+        further = [(directory, shown, index + 1)] if deep and not last else []
+        for entry in _entries(directory):
+            if not name.matches(entry.name):
+                continue
+            if last:
+                found[os.path.join(shown, entry.name)] = None
+            deeper = shown.count("/") < DEEPEST and (not last or deep)
+            if deeper and entry.is_dir(follow_symlinks=False):
+                further.append((entry.path, os.path.join(shown, entry.name), index if deep else index + 1))
+        return further
+
+    def unfinished(self, path: str) -> bool:
+        """Whether a match bears the name of a file still being written (`ckpt.pt.tmp`)."""
+        return not self._leaf_is_temporary and path.endswith(TEMPORARY)
+
+    def step(self, path: str) -> Optional[int]:
+        """The step a match names: `{step}`, else the last whole number in the part that a wildcard covers, dates apart."""
+        if self.has_step:
+            return _bounded(self._step(path))
+        for part, name in zip(reversed(path.split("/")), reversed(self._names)):  # noqa: B905  # `strict` came after 3.9
+            if name.wild:
+                stem = _DATE.sub("-", os.path.splitext(part)[0])
+                whole = [number for number in re.findall(_NUMBER, stem) if "." not in number]
+                return _bounded(whole[-1]) if whole else None
+        return None
+
+    def _parts(self, path: str) -> Optional[List[str]]:
+        """The path's components; None where it is absolute and the pattern is not, or the other way round."""
+        if path.startswith("/") != self.absolute:
+            return None
+        return path[self.absolute :].split("/")
+
+    def _step(self, path: str) -> Optional[str]:
+        """The digits that `{step}` stands for in a match, the same wherever it is written; None where `path` is no match."""
+        parts = self._parts(path)
+        at = next((index for index, name in enumerate(self._names) if name.steps), -1)
+        if parts is None or at < 0:
+            return None
+        reached = _reach(self._names[: at + 1], parts)
+        for count in range(len(parts) - 1, -1, -1):
+            if at not in reached[count]:
+                continue
+            digits = self._names[at].step(parts[count])
+            if digits is not None:
+                rest = [name.given(digits) if name.steps else name for name in self._names[at + 1 :]]
+                if len(rest) in _reach(rest, parts[count + 1 :])[-1]:
+                    return digits
+        return None
+
+
+def signature(status: os.stat_result) -> Signature:
+    """What tells two states of a file apart."""
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def topmost(paths: Iterable[str]) -> List[str]:
+    """Sorted, without those that lie in another."""
+    kept: List[str] = []
+    for path in sorted(paths, key=lambda path: path.split("/")):
+        if not kept or not path.startswith(kept[-1] + "/"):
+            kept.append(path)
+    return kept
+
+
+def files_below(root: str, path: str) -> Tuple[List[str], List[str]]:
+    """Regular files (a link to one counts) and directories of the directory `path`, itself included; relative to `root`.
+
+    Raises: OSError for a directory that cannot be read: without what is in it the rest would look like the whole.
+    """
+    files: List[str] = []
+    directories = [path]
+    for place in directories:  # grows as it is walked
+        if place.count("/") > path.count("/") + DEEPEST:
+            raise OSError(errno.ENAMETOOLONG, f"it is nested more than {DEEPEST} directories deep", path)
+        with os.scandir(os.path.join(root, place)) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
+        for entry in entries:
+            shown = os.path.join(place, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(shown)
+            elif entry.is_file():
+                files.append(shown)
+    return files, directories
+
+
+def links_below(root: str, directories: Iterable[str]) -> List[Tuple[str, str]]:
+    """Symbolic links in these directories that lead to no regular file, with what they say. Raises: OSError."""
+    links: List[Tuple[str, str]] = []
+    for place in directories:
+        with os.scandir(os.path.join(root, place)) as scanned:
+            links += [(os.path.join(place, entry.name), os.readlink(entry.path)) for entry in scanned if _is_bare(entry)]
+    return sorted(links)
+
+
+def _is_bare(entry: "os.DirEntry[str]") -> bool:
+    return entry.is_symlink() and not entry.is_file()
+
+
+# Gone, not ours, or what no path can name: nothing matches there.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+def _entries(directory: str) -> Iterator["os.DirEntry[str]"]:
+    try:
+        with os.scandir(directory) as entries:
+            yield from list(entries)
+    except OSError as error:
+        if error.errno not in _NOTHING:
+            raise
+
+
+def _reach(names: List[Component], parts: List[str]) -> List[Set[int]]:
+    """After each number of parts, none at first: how many of `names` they can be the matches of. O(names × parts)."""
+    reached = [_skipping(names, {0})]
+    for part in parts:
+        further: Set[int] = set()
+        for index in reached[-1]:
+            if index == len(names):
+                continue
+            if names[index].text == "**" and part:
+                further.update((index, index + 1) if index == len(names) - 1 else (index,))
+            elif names[index].matches(part):
+                further.add(index + 1)
+        reached.append(_skipping(names, further))
+    return reached
+
+
+def _skipping(names: List[Component], reached: Set[int]) -> Set[int]:
+    """With what is reached by taking a `**` that is not the last for no directory at all."""
+    more = {index + 1 for index in reached if index < len(names) - 1 and names[index].text == "**"}
+    return reached | more
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """The directories that `path` lies in, and itself."""
+    at = path.find("/", 1)
+    while at > 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+    yield path
+
+
+def _bounded(digits: Optional[str]) -> Optional[int]:
+    return int(digits) if digits is not None and len(digits) <= 18 and int(digits) < _STEP_MAX else None

@@ -1,0 +1,185 @@
+"""What runs on a node: its ranks, in a gang with torchrun's environment, and roles beside them; all are started, or none."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from trainmaster.agent.processes import spawn
+from trainmaster.agent.processes.rank import ROLE_RANK, Rank
+from trainmaster.agent.processes.spawn import LaunchError, MachineError
+from trainmaster.agent.processes.wakeup import Stopped
+from trainmaster.wire import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+    from trainmaster.agent.checkpoints.restore import Restored
+    from trainmaster.wire.launch import Launch
+
+_SHELL_VARIABLE = ("$" + names.ENV_RESUME_ARGUMENTS, "${" + names.ENV_RESUME_ARGUMENTS + "}")
+
+
+class Plan:
+    """What the ranks of this node are started with. `first`: variables of rank 0 alone."""
+
+    def __init__(self, launch: Launch, directory: str, restored: Optional[Restored], meeting: tuple[str, int]) -> None:
+        self.launch = launch
+        self.directory = directory
+        self.restored = restored
+        self.meeting = meeting
+        self.first: dict[str, str] = {}
+
+
+def start_all(plan: Plan, wait_for: Callable[[str], None]) -> list[Rank]:
+    """Start every rank of this node and the roles of node 0, or nothing. Returns once all have become their program.
+
+    `wait_for` is called with the label of a child that has not become its program yet; it may raise wake.Stopped.
+
+    Raises: LaunchError; MachineError where the machine could not; wake.Stopped.
+    """
+    launch, directory = plan.launch, plan.directory
+    children: list[Rank] = []
+    waiting: list[tuple[Rank, int]] = []
+    failure: Optional[LaunchError] = None
+    try:
+        os.makedirs(launch["work"], exist_ok=True)
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        highest = spawn.highest_descriptor()
+        for child in _children(launch, directory, plan.restored, plan.meeting):
+            if child.number == 0:
+                child.environment.update(plan.first)
+            os.close(os.open(child.sdk_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            log = os.open(child.log_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            waiting.append((child, spawn.start(child, launch, (null, log, log), highest)))
+            os.close(log)
+            children.append(child)
+        os.close(null)
+    except OSError as error:
+        failure = MachineError(f"could not start a rank: {error}; free what is exhausted (disk, processes, memory)")
+    for child, pipe in waiting:
+        try:
+            told = spawn.answer(pipe, partial(wait_for, child.label))
+        except Stopped:
+            spawn.undo(children, launch)
+            raise
+        if told and failure is None:
+            text = ("" if child.role is None else f"{child.label}: ") + spawn.explain(told, child, launch)
+            failure = MachineError(text) if spawn.by_machine(told) else LaunchError(text)
+    if failure is not None:
+        spawn.undo(children, launch)
+        raise failure
+    return children
+
+
+def _children(launch: Launch, directory: str, restored: Optional[Restored], meeting: tuple[str, int]) -> list[Rank]:
+    """Who is to be started, complete."""
+    resume = _resume_text(launch, restored)
+    shared = _environment(launch, directory, meeting)
+    shared[names.ENV_RESUME_ARGUMENTS] = resume
+    if restored is not None and restored.resume_dir:
+        shared[names.ENV_RESUME_DIR] = restored.resume_dir
+    if restored is not None and restored.step is not None:
+        shared[names.ENV_RESUME_STEP] = str(restored.step)
+    argv = _command(launch, resume)
+    children = []
+    for local in range(launch["ranks"]):
+        rank = Rank(launch["node_index"] * launch["ranks"] + local, directory)
+        rank.argv, rank.shell = argv, launch["shell"]
+        rank.environment = _of_rank(shared, launch, rank)
+        children.append(rank)
+    for one in launch["roles"]:
+        role = Rank(ROLE_RANK, directory, one["name"])
+        role.argv, role.shell = one["command"], one["shell"]
+        role.environment = {**shared, names.ENV_ROLE: one["name"], names.ENV_SDK: role.sdk_path}
+        _show_devices(role.environment, one["devices"])
+        children.append(role)
+    return children
+
+
+def _environment(launch: Launch, directory: str, meeting: tuple[str, int]) -> dict[str, str]:
+    """What ranks and roles have in common."""
+    world = str(launch["nodes"] * launch["ranks"])
+    gang = {"MASTER_ADDR": meeting[0], "MASTER_PORT": str(meeting[1]), "WORLD_SIZE": world}
+    return {
+        **launch["environment"],
+        **(gang if _distributed(launch) else {}),
+        names.ENV_JOB: launch["job"],
+        names.ENV_ATTEMPT: str(launch["attempt"]),
+        names.ENV_KEY: launch["key"],
+        names.ENV_CHECKPOINT_DIR: checkpoint_directory(directory),
+        names.ENV_PARAMS: _params(launch["params"]),
+    }
+
+
+def _of_rank(shared: dict[str, str], launch: Launch, rank: Rank) -> dict[str, str]:
+    """In a gang as torchrun sets it. In any other job public scripts would take `RANK` for the word that they are in one."""
+    count = launch["ranks"]
+    gang = {
+        "RANK": str(rank.number),
+        "LOCAL_RANK": str(rank.number - launch["node_index"] * count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "GROUP_RANK": str(launch["node_index"]),
+    }
+    environment = {
+        **shared,
+        **(gang if _distributed(launch) else {}),
+        "TORCHELASTIC_ERROR_FILE": rank.error_path,
+        names.ENV_SDK: rank.sdk_path,
+    }
+    _show_devices(environment, launch["devices"])
+    if count > 1:
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+def _distributed(launch: Launch) -> bool:
+    return launch.get("distributed", True)
+
+
+def _show_devices(environment: dict[str, str], devices: Optional[list[int]]) -> None:
+    if devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(device) for device in devices)
+
+
+def checkpoint_directory(directory: str) -> str:
+    """Where `sdk.checkpoint` stages: beside the attempt's files, so on the file system of the home."""
+    return os.path.join(directory, "checkpoints")
+
+
+def _params(params: dict[str, object]) -> str:
+    if not params:
+        return "{}"
+    import json  # noqa: PLC0415 - start-up time
+
+    return json.dumps(params)
+
+
+def _resume_text(launch: Launch, restored: Optional[Restored]) -> str:
+    """The resume arguments with the path put in, as text for a shell; empty where nothing was put back."""
+    if restored is None or restored.id is None or not launch["resume_arguments"]:
+        return ""
+    if "{path}" not in launch["resume_arguments"]:
+        return launch["resume_arguments"]
+    import shlex  # noqa: PLC0415 - start-up time
+
+    return launch["resume_arguments"].replace("{path}", shlex.quote(restored.path or ""))
+
+
+def _command(launch: Launch, resume: str) -> list[str]:
+    """The argv with the resume arguments where they belong."""
+    command = launch["command"]
+    if launch["shell"]:
+        if not resume or any(variable in command[-1] for variable in _SHELL_VARIABLE):
+            return command
+        return [*command[:-1], f"{command[-1].rstrip()} {resume}"]
+    placed = [word for word in command if word in _SHELL_VARIABLE]
+    if not resume:
+        return [word for word in command if word not in _SHELL_VARIABLE] if placed else command
+    import shlex  # noqa: PLC0415 - start-up time
+
+    extra = shlex.split(resume)
+    if not placed:
+        return [*command, *extra]
+    return [part for word in command for part in (extra if word in _SHELL_VARIABLE else [word])]

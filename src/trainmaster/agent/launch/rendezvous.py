@@ -1,0 +1,38 @@
+"""A gang's other nodes: they start when the server tells them where node 0 waits."""
+
+from __future__ import annotations
+
+import os
+
+from trainmaster.agent.processes.wakeup import Stopped
+from trainmaster.wire import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from trainmaster.agent.processes.wakeup import Wake
+    from trainmaster.agent.transport.sync import Sync
+
+_LOOK_S = 0.5
+
+
+def wait_for_meeting(sync: Sync, wake: Wake, directory: str) -> tuple[str, int]:
+    """(address, port) of node 0. However long it takes: the server ends it, or comes back. `directory`: the attempt's.
+
+    Raises: wake.Stopped, ValueError where there is no server to ask.
+    """
+    if not sync.enabled:
+        raise ValueError("a gang's nodes meet through the server, and none is given")
+    sync.start_poller()
+    while True:
+        place = None
+        while sync.orders:
+            order = sync.orders.popleft()
+            if order.get("order") == "stop":
+                raise Stopped
+            if order.get("order") == "rendezvous":
+                place = (str(order["address"]), int(order["port"]))
+        if os.path.exists(os.path.join(directory, names.STOP)):
+            raise Stopped
+        if place is not None:
+            return place
+        wake.wait(_LOOK_S)

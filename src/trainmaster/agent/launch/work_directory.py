@@ -1,0 +1,177 @@
+"""The work directory of a job on a node: the code copy laid out there, once, and kept across attempts.
+
+It is built beside its place and renamed into it; the marker `<work>.layout` is written last. A directory without its
+marker was left by a crash and is moved aside, never trusted and never deleted. What the job itself will write (what the
+checkpoint path or an artifact glob matches or lies in) is neither linked nor copied: it starts empty and is the job's own.
+Objects are checked by their size alone: they were verified when they were stored.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from trainmaster.agent.files.fast_json import read, read_json
+
+TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Set
+
+    from trainmaster.agent.files.globs import Glob
+    from trainmaster.wire.launch import CodeLayout, Launch
+
+_SMALL_BYTES = 65536  # up to here one read and one write beat a copy inside the kernel
+
+
+def lay_out(launch: Launch) -> None:
+    """Make `launch["work"]` ready: nothing in place, nothing if already laid out (and not `fresh`), else anew.
+
+    Raises: OSError (disk full, an object missing or of the wrong size), ValueError (a tree that is none).
+    """
+    work, code = launch["work"], launch["code"]
+    if launch["in_place"]:
+        return
+    marker = f"{work}.layout"
+    if laid_out(launch):
+        return
+    if code is None and not launch["fresh"]:
+        os.makedirs(work, exist_ok=True)
+        return
+    part = f"{work}.laying-out"
+    for path in (part, work, marker):
+        _move_away(path, launch)
+    os.makedirs(part)
+    if code is not None:
+        _fill(part, code, launch)
+    os.rename(part, work)
+    written = f"{marker}.part"
+    _move_away(written, launch)  # one that was broken off, or a pipe, for whose reader it would wait
+    with open(written, "w") as file:
+        file.write(_digest(launch))
+    os.rename(written, marker)
+
+
+def laid_out(launch: Launch) -> bool:
+    """Whether an earlier attempt on this node left the work directory as it should be."""
+    work = launch["work"]
+    return not launch["fresh"] and _read(f"{work}.layout") == _digest(launch) and os.path.isdir(work)
+
+
+def _digest(launch: Launch) -> str:
+    code = launch["code"]
+    return os.path.splitext(os.path.basename(code["tree"]))[0] if code else ""
+
+
+def _read(path: str) -> str:
+    try:
+        return read(path).decode(errors="replace")
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EINVAL):
+            raise
+        return "\n"  # no digest is this
+
+
+def _move_away(path: str, launch: Launch) -> None:
+    """Move what is at `path` to a free name below `<work>.aside/`; what still runs in it goes on undisturbed."""
+    if not os.path.lexists(path):
+        return
+    if os.path.isdir(path) and not os.listdir(path):
+        os.rmdir(path)
+        return
+    aside = f"{launch['work']}.aside"
+    os.makedirs(aside, exist_ok=True)
+    count = 0
+    while True:
+        free = os.path.join(aside, f"{launch['attempt']}-{count}{path[len(launch['work']) :] or '.work'}")
+        if not os.path.lexists(free):
+            os.rename(path, free)
+            return
+        count += 1
+
+
+def _fill(part: str, code: CodeLayout, launch: Launch) -> None:
+    entries = read_json(code["tree"])["entries"]
+    globs = _own(launch)
+    made: Set[str] = set()
+    umask = os.umask(0o022)
+    os.umask(umask)
+    for entry in entries:
+        path, kind = entry["path"], entry["type"]
+        if globs and any(glob.owns(path) for glob in globs):
+            while path and any(glob.owns(path) for glob in globs):
+                path = os.path.dirname(path)
+            _directory(part, path, made)
+            continue
+        if globs and kind != "file" and any(glob.leads_through(path) for glob in globs):
+            _directory(part, path, made)
+            continue
+        _directory(part, os.path.dirname(path), made)
+        target = f"{part}/{path}"
+        if kind == "file":
+            _copy(f"{code['objects']}/{entry['sha256'][:2]}/{entry['sha256'][2:]}", target, entry, umask)
+        elif kind == "symlink":
+            os.symlink(entry["target"], target)
+        elif kind == "link":
+            os.symlink(os.path.join(code["source"], path), target)
+        else:
+            raise ValueError(f"the tree {code['tree']} has an entry of unknown type {kind!r}: {path}")
+
+
+def _own(launch: Launch) -> List[Glob]:
+    patterns = [pattern for pattern in [launch["checkpoint_path"], *launch["artifacts"]] if pattern]
+    if not patterns:
+        return []
+    from trainmaster.agent.files.globs import Glob  # noqa: PLC0415  # compiled only for a job that names something its own
+
+    return [Glob(pattern, launch["work"]) for pattern in patterns]
+
+
+def _directory(root: str, path: str, made: Set[str]) -> None:
+    """Make a directory and its ancestors below `root`; refuses a path that leads out of it."""
+    if path in made:
+        return
+    if os.path.isabs(path) or ".." in path.split("/"):
+        raise ValueError(f"a path of the code copy leads out of it: {path}")
+    os.makedirs(f"{root}/{path}" if path else root, exist_ok=True)
+    made.add(path)
+
+
+def _copy(source: str, target: str, entry: Dict[str, Any], umask: int) -> None:
+    size, mode = entry["bytes"], entry["mode"]
+    reading = os.open(source, os.O_RDONLY)
+    try:
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            copied = _copy_bytes(reading, writing, size)
+            if mode & umask:
+                os.fchmod(writing, mode)
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+    if copied != size:
+        raise OSError(f"the stored object of {entry['path']} has {copied} bytes, {size} were expected: {source}")
+
+
+def _copy_bytes(reading: int, writing: int, size: int) -> int:
+    """Copy all there is, `size` bytes expected; shares the blocks where the file system can (reflink)."""
+    copied = 0
+    if size > _SMALL_BYTES and hasattr(os, "copy_file_range"):
+        try:
+            while True:
+                count = os.copy_file_range(reading, writing, 1 << 30)
+                copied += count
+                if count == 0:
+                    break
+        except OSError:
+            if copied:
+                raise  # it works here, so this is a real failure: a full disk
+    chunk = 1 << 20 if size > _SMALL_BYTES else size + 1
+    while True:
+        data = os.read(reading, chunk)
+        copied += len(data)
+        ended = len(data) < chunk  # of a file, a short read is its end
+        while data:
+            data = data[os.write(writing, data) :]
+        if ended:
+            return copied

@@ -1,0 +1,375 @@
+"""Reading what a rank writes: its log and its SDK file, each tailed with bounded work per turn, whatever is in them.
+
+Lines are searched for metrics until a turn's time is over; the rest waits in memory for the next turn, and nothing more is
+read before. So a pattern that is slow on each line delays metrics, and neither heartbeats nor limits nor a cancel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import deque
+
+from trainmaster.agent.metrics.parse import JSON_MAX, Parser, is_long_json
+from trainmaster.agent.processes import libc
+from trainmaster.agent.transport.point_values import sdk_point
+from trainmaster.wire.names import LAST_LINES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from trainmaster.agent.metrics.patterns import Search
+    from trainmaster.agent.metrics.progress import Progress, RoleProgress
+    from trainmaster.agent.processes.rank import Rank
+
+LINE_MAX = JSON_MAX  # bytes; a longer line is taken in pieces
+_SHOWN_MAX = 1000  # bytes of a line among the last ones
+_CHUNK = 32768  # some 30 ms of searching at worst with our own parser
+_SDK_LINE_MAX = 4 * 1024 * 1024  # bytes; a longer one is no message of the SDK
+_BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which reading skips ahead
+_BEHIND_KEPT = 256 * 1024
+_SEARCH_S = 0.05  # of searching in one turn beyond its share of time: a chunk, unless a pattern is slow
+_FINISH_S = 1.0  # for what is unread when the rank has ended; then only its last bytes are
+_TRIES, _AGAIN_S = 4, 0.5  # to read the end
+_LOG_KEPT = 1024 * 1024  # of a log's beginning when it is cut
+_END_KEPT = 256 * 1024  # and of its end
+_CATCH_UP = 16  # chunks that are written while the end is read
+_LAST_SEARCHED = 10  # lines, whatever time it takes: they say how far it came
+_PUNCH = 16 * 1024 * 1024
+
+
+class Lines:
+    """A byte stream as lines, and the last of them. A carriage return ends a line that the next one overwrites."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._overwritten: Optional[bytes] = None
+        self._last: deque[bytes] = deque(maxlen=LAST_LINES)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes."""
+        data = self._rest + data
+        if b"\r" in data or self._overwritten is not None:
+            lines = self._with_returns(data)
+        else:
+            lines = data.split(b"\n")
+            self._rest = lines.pop()
+            self._last.extend(line[:_SHOWN_MAX] for line in lines[-LAST_LINES:])
+        while len(self._rest) > LINE_MAX:
+            piece, self._rest = self._rest[:LINE_MAX], self._rest[LINE_MAX:]
+            lines.append(piece)
+        return lines
+
+    def _with_returns(self, data: bytes) -> list[bytes]:
+        lines = []
+        self._rest = b""
+        for piece in data.splitlines(keepends=True):
+            line = piece.rstrip(b"\r\n")
+            if piece[-1:] == b"\n":
+                # "text\r\n" may come in two pieces: the empty one then ends the line it follows.
+                shown = line if line or self._overwritten is None else self._overwritten
+                self._last.append(shown[:_SHOWN_MAX])
+                self._overwritten = None
+            elif piece[-1:] == b"\r":
+                self._overwritten = line or self._overwritten
+            else:
+                self._rest = piece
+                continue
+            lines.append(line)
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """The end of the stream: what was left without an end of line."""
+        rest, self._rest = self._rest, b""
+        shown = rest or self._overwritten
+        if shown:
+            self._last.append(shown[:_SHOWN_MAX])
+        self._overwritten = None
+        return [rest] if rest else []
+
+    def last(self) -> list[str]:
+        """The last lines as text."""
+        return [line.decode(errors="replace") for line in self._last]
+
+
+class Tail:
+    """A growing file, read from where the last reading ended; cutting its beginning loses nothing that was read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.offset = 0
+        self.skipped_bytes = 0
+        self.truncated = False  # by somebody else
+
+    def waiting(self) -> int:
+        """Bytes not read yet."""
+        size = os.fstat(self.descriptor).st_size
+        if size < self.offset:
+            self.offset, self.truncated = 0, True
+        return size - self.offset
+
+    def read(self) -> bytes:
+        """At most one chunk."""
+        data = os.pread(self.descriptor, _CHUNK, self.offset)
+        self.offset += len(data)
+        return data
+
+    def skip(self, keep: int) -> None:
+        """Give up all that is unread but the last `keep` bytes."""
+        behind = self.waiting()
+        if behind > keep:
+            self.offset += behind - keep
+            self.skipped_bytes += behind - keep
+
+    @property
+    def lost(self) -> str:
+        """How its name stopped to lead to it: "deleted", "replaced", or "" while it does. Raises: OSError."""
+        try:
+            there = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return "deleted"
+        return "" if os.path.samestat(there, os.fstat(self.descriptor)) else "replaced"
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+
+class RankOutput:
+    """One rank's log and SDK file: points go to `progress`, other SDK messages to `messages`."""
+
+    def __init__(self, rank: Rank, pattern: Optional[Search], log_max_bytes: int, progress: Progress | RoleProgress) -> None:
+        self.rank = rank
+        self._log = Tail(rank.log_path)
+        self._sdk = Tail(rank.sdk_path)
+        self._lines = Lines()
+        self._unsearched: deque[bytes] = deque()  # lines that were read
+        self._sdk_rest = b""
+        self._parser = Parser(pattern)
+        self._parses = True
+        self._pattern_given = pattern is not None
+        self._log_max_bytes = max(log_max_bytes, 4096)
+        self._punched = 0
+        self.dropped_bytes = 0
+        self.messages: list[dict[str, Any]] = []
+        self._progress = progress
+        self.trouble = ""  # why something could not be read at the last look; the next one reads it again
+        self._said: set[str] = set()
+
+    def turn(self, until_s: float) -> bool:
+        """Read what there is until the monotonic clock says `until_s`; whether there was anything."""
+        found, self.trouble = False, ""
+        for part in (self._turn_log, self._turn_sdk):
+            try:
+                found = part(until_s) or found
+            except OSError as error:
+                self.trouble = f"{self.rank.label}: its output cannot be read: {error}"
+        return found
+
+    def _turn_log(self, until_s: float) -> bool:
+        found = bool(self._unsearched)
+        while self._search(until_s + _SEARCH_S) and self._log.waiting():
+            found = True
+            self._take(self._lines.feed(self._read(self._log)))
+            if time.monotonic() > until_s:
+                break
+        if self._log.waiting() > _BEHIND_MAX:
+            self._skip()
+        self._tell_truncated()
+        self._cut()
+        return found
+
+    def finish(self) -> None:
+        """Read the rest, after the rank and all its kin have ended; what cannot be read is tried again for a moment."""
+        self.trouble = ""
+        for part in (self._finish_log, self._finish_sdk):
+            for left in reversed(range(_TRIES)):
+                try:
+                    part()
+                    break
+                except OSError as error:
+                    if left:
+                        time.sleep(_AGAIN_S)
+                    else:
+                        self.trouble = f"{self.rank.label}: the end of its output cannot be read: {error}"
+        self._log.close()
+        self._sdk.close()
+
+    def _finish_log(self) -> None:
+        until_s = time.monotonic() + _FINISH_S
+        while self._log.waiting():
+            if self._log.waiting() > (_BEHIND_MAX if time.monotonic() < until_s else _BEHIND_KEPT):
+                self._skip()
+            self._take(self._lines.feed(self._read(self._log)))
+            self._search(until_s)
+        self._take(self._lines.finish())
+        self._search(time.monotonic() + _FINISH_S)
+        self._tell_truncated()
+        self._cut()
+        unsearched = self._log.skipped_bytes + sum(map(len, self._unsearched))
+        while len(self._unsearched) > _LAST_SEARCHED:
+            self._unsearched.popleft()
+        while self._unsearched:
+            self._search(0.0)
+        if unsearched:
+            self._progress.warn(
+                "output",
+                f"{self.rank.label}: {unsearched} bytes of output were not searched for metrics: it was written faster than "
+                "it can be searched; print less, or report metrics through the SDK",
+            )
+
+    def _finish_sdk(self) -> None:
+        while self._turn_sdk(time.monotonic() + 60.0):
+            pass
+
+    def tells_itself(self) -> None:
+        """The program hands over its metrics by other ways than its output, which is then for people alone."""
+        self._parses = self._pattern_given
+
+    def sdk_read(self) -> tuple[str, int]:
+        """The SDK file's name, and the bytes of it that were taken: whole lines."""
+        return os.path.basename(self.rank.sdk_path), self._sdk.offset - len(self._sdk_rest)
+
+    @property
+    def heard(self) -> tuple[int, int]:
+        """Another value whenever something new was read."""
+        return self._log.offset + self.dropped_bytes, self._sdk.offset
+
+    def last_lines(self) -> list[str]:
+        """The last lines it printed."""
+        return self._lines.last()
+
+    def _read(self, tail: Tail) -> bytes:
+        """One chunk. What it says was written by the file's modification time, looked at after it."""
+        data = tail.read()
+        self._progress.written_s = os.fstat(tail.descriptor).st_mtime
+        return data
+
+    def _take(self, lines: list[bytes]) -> None:
+        self._unsearched.extend(filter(None, lines))
+
+    def _search(self, until_s: float) -> bool:
+        """Search what was read, one line at least; whether all of it was in time."""
+        if not self._parses:
+            self._unsearched.clear()
+        while self._unsearched:
+            line = self._unsearched.popleft()
+            found = self._parser.parse(line)
+            if found is not None:
+                self._progress.printed(self.rank.number, *found)
+            if not self._pattern_given and is_long_json(line):
+                self._tell_long(found is not None)
+            if time.monotonic() > until_s:
+                break
+        return not self._unsearched
+
+    def _skip(self) -> None:
+        """Go on near the end. A line of which a part is given up is not searched: half of "step 100" says "step 10"."""
+        self._lines.finish()
+        self._log.skip(_BEHIND_KEPT)
+        self._take(self._lines.feed(self._read(self._log))[1:])
+
+    def _cut(self) -> None:
+        """Hold the log at its limit: beginning and end stay, the middle is given up, and that is said.
+
+        What is written at this very moment may be lost with the middle, or stand before the notice.
+        """
+        size = os.fstat(self._log.descriptor).st_size
+        if size <= self._log_max_bytes:
+            return
+        kept, waited = min(_LOG_KEPT, self._log_max_bytes // 4), self._log.waiting()
+        end, grown = self._end(size, min(_END_KEPT, self._log_max_bytes // 4))
+        size, unread = size + grown, waited + grown
+        os.ftruncate(self._log.descriptor, kept)
+        self.dropped_bytes += size - kept - len(end)
+        notice = (f"\n[trainmaster: this log reached its limit of {self._log_max_bytes} bytes; "
+                  f"{self.dropped_bytes} bytes in all were dropped here, after the first {kept}]\n").encode()  # fmt: skip
+        before = b""
+        self._log.offset = kept
+        with contextlib.suppress(OSError):  # the disk is full to the last byte: the cut itself matters more
+            written = os.write(self._log.descriptor, notice + end)
+            self._log.offset = os.lseek(self._log.descriptor, 0, os.SEEK_CUR)
+            before = os.pread(self._log.descriptor, self._log.offset - written - kept, kept)  # written since, and younger
+        if unread > len(end):
+            self._lines.finish()  # half a line, as in `_skip`
+            self._log.skipped_bytes += unread - len(end)
+        self._take(self._lines.feed(end[len(end) - min(unread, len(end)) :] + before))
+        excess = sum(map(len, self._unsearched)) - 2 * _END_KEPT
+        while excess > 0:
+            excess -= len(self._unsearched[0])
+            self._log.skipped_bytes += len(self._unsearched.popleft())
+
+    def _say(self, topic: str, text: str) -> None:
+        """Tell it once, whatever the other ranks tell of the topic."""
+        if text not in self._said:
+            self._said.add(text)
+            self._progress.warn(topic, f"{self.rank.label}: {text}")
+
+    def _tell_long(self, taken: bool) -> None:
+        """Of a JSON object longer than what is looked at the first entries are taken; that is said once, whatever is in it."""
+        what = "only the metrics in its first" if taken else "no metrics, as none or no step is in its first"
+        advice = "print it in several lines, each with its step, or report metrics through the SDK"
+        self._say("long lines", f"of a JSON line {what} {JSON_MAX} bytes were taken: {advice}")
+
+    def _tell_truncated(self) -> None:
+        """A program that opens `/dev/stderr` anew opens its log, and may empty it: nobody else would know why it is short."""
+        for tail, what in ((self._log, "log"), (self._sdk, "file of the SDK's messages")):
+            if tail.lost:
+                told = "while it ran, and what is written to it is not seen by others: leave the attempt's directory alone"
+                self._say(f"lost {what}", f"the {what} was {tail.lost} {told}")
+        if self._log.truncated:
+            self._log.truncated = False
+            self._progress.warn(
+                "log",
+                f"{self.rank.label}: the program emptied its own log, and what it had printed is lost: write >&2 "
+                "in place of > /dev/stderr (>&1 of > /dev/stdout), tee -a in place of tee",
+            )
+
+    def _end(self, size: int, count: int) -> tuple[bytes, int]:
+        """(the log's last `count` bytes, from a line's beginning where there is one; by how much it has grown meanwhile)."""
+        end, grown = os.pread(self._log.descriptor, count, size - count), 0
+        for _ in range(_CATCH_UP):
+            more = os.pread(self._log.descriptor, _CHUNK, size + grown)
+            if not more:
+                break
+            end, grown = (end + more)[-count:], grown + len(more)
+        return end[end.find(b"\n") + 1 :], grown
+
+    def _turn_sdk(self, until_s: float) -> bool:
+        if self._sdk.offset - self._punched > _PUNCH and libc.punch_hole(self._sdk.descriptor, self._sdk.offset):
+            self._punched = self._sdk.offset  # what earlier turns read is in the file of `points` by now
+        found = False
+        while self._sdk.waiting():
+            found = True
+            lines = (self._sdk_rest + self._read(self._sdk)).split(b"\n")
+            self._sdk_rest = lines.pop()
+            if len(self._sdk_rest) > _SDK_LINE_MAX:
+                self._sdk_rest = b"\0"  # what is left of it is no message either
+                self._say("sdk", f"a message of over {_SDK_LINE_MAX} bytes was passed over: tell less at once")
+            for line in lines:
+                self._sdk_line(line)
+            self._progress.read(dict((self.sdk_read(),)))
+            if time.monotonic() > until_s:
+                break
+        return found
+
+    def _sdk_line(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            return  # torn by a crash of its writer
+        if not isinstance(message, dict):
+            return
+        if message.get("t") == "m":
+            self.tells_itself()
+            step, values = sdk_point(message)
+            if step is None and message.get("step") is not None:
+                words = f"metrics told at step {str(message['step'])[:40]} are recorded without one: no step is so far"
+                self._progress.warn("sdk", f"{self.rank.label}: {words}")
+            self._progress.reported(self.rank.number, step, values)
+        else:
+            self.messages.append(message)

@@ -1,0 +1,111 @@
+"""What the node's ranks use, as metric series `system/…`: sampled on a thread of its own, sent with the other points.
+
+The points carry no step: time is their axis, and a restarted attempt goes on where the one before ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from trainmaster.agent.metrics.usage import io_of_process
+from trainmaster.wire import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from trainmaster.agent.metrics.usage import Devices, Usage
+    from trainmaster.agent.transport.outbox import Outbox
+
+FIRST_S = 5.0  # after the ranks' start
+EVERY_S = 10.0
+
+
+class System:
+    """One agent's sampler. `rank`: the node's first, whose series these are."""
+
+    def __init__(self, outbox: Outbox, usage: Usage, devices: Devices, rank: int) -> None:
+        self._outbox = outbox
+        self._usage = usage
+        self._devices = devices
+        self._rank = rank
+        self._thread: Optional[threading.Thread] = None
+        self._before = (time.monotonic(), 0.0, _Traffic())
+        self._ended = threading.Event()
+        self.pids: list[int] = []  # of the ranks' trees, as last seen; set by the loop
+
+    def start(self) -> None:
+        """Sample from now on, if not yet."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="system", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """The ranks are gone."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            values = self._sample()
+            if not self._ended.is_set():
+                self._outbox.point(self._rank, None, values)
+            self._ended.wait(EVERY_S)
+
+    def _sample(self) -> dict[str, float]:
+        """Rates over the time since the sample before, at the first since the ranks' start."""
+        now_s, cpu_s, traffic = time.monotonic(), self._usage.cpu_s, _Traffic.now(self.pids)
+        then_s, cpu_before_s, before = self._before
+        self._before = (now_s, cpu_s, traffic)
+        took_s = max(now_s - then_s, 1e-3)
+        values = {
+            "cpu_percent": round(100.0 * max(0.0, cpu_s - cpu_before_s) / took_s, 2),
+            "memory_bytes": float(self._usage.memory_bytes),
+            **traffic.since(before, took_s),
+        }
+        for device in self._devices.read():
+            values.update(_device(device))
+        return {names.SYSTEM + name: value for name, value in values.items()}
+
+
+class _Traffic:
+    """Bytes so far: what the ranks read and wrote on disks, and what the whole node received and sent."""
+
+    NAMES = ("disk_read", "disk_written", "network_received", "network_sent")
+
+    def __init__(self, counts: tuple[int, ...] = ()) -> None:
+        self._counts = counts
+
+    @classmethod
+    def now(cls, pids: list[int]) -> _Traffic:
+        """Counted at this moment."""
+        disk = [io_of_process(pid) for pid in pids]
+        return cls((sum(read for read, _ in disk), sum(written for _, written in disk), *_network()))
+
+    def since(self, before: _Traffic, took_s: float) -> dict[str, float]:
+        """Bytes a second; a count that went back, since a process is gone, gives 0. Nothing of the first sample."""
+        pairs = zip(self.NAMES, self._counts, before._counts)  # noqa: B905 - Python 3.9
+        return {f"{name}_bytes_per_s": round(max(0, now - then) / took_s, 1) for name, now, then in pairs}
+
+
+def _network() -> tuple[int, int]:
+    """(received, sent) of every interface but loopback, in bytes."""
+    received = sent = 0
+    try:
+        with open("/proc/net/dev", "rb") as file:
+            lines = file.readlines()[2:]
+    except OSError:
+        return 0, 0
+    for line in lines:
+        name, _, counts = line.partition(b":")
+        fields = counts.split()
+        if name.strip() != b"lo" and len(fields) >= 9:
+            received += int(fields[0])
+            sent += int(fields[8])
+    return received, sent
+
+
+def _device(device: dict[str, Any]) -> dict[str, float]:
+    """One accelerator's values, where it tells them."""
+    told = {"percent": "utilization_percent", "memory_bytes": "memory_used_bytes", "celsius": "temperature_celsius"}
+    return {f"gpu{device['index']}_{name}": float(device[key]) for name, key in told.items() if key in device}

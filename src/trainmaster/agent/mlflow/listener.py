@@ -1,0 +1,111 @@
+"""The address at which a script's own `mlflow` finds the job's run: taken before the ranks start, answered when they call.
+
+Nothing here costs a job that never calls: the socket is bound, and what answers it (`http_server`) is imported by the
+first connection.
+"""
+
+from __future__ import annotations
+
+import _socket  # not `socket`: its import costs as much as the rest of the start
+import os
+import time
+from collections import deque
+
+from trainmaster.agent.transport.master_port import LOOPBACK
+from trainmaster.wire import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
+    from trainmaster.agent.metrics.progress import Progress
+    from trainmaster.agent.transport.outbox import Outbox
+    from trainmaster.wire.launch import RunIdentity
+
+_BACKLOG = 64
+_FIRST_TELL_S = 0.2  # parameters come in bursts: one report of a burst
+_TELL_EVERY_S = 5.0  # a tag that changes with every step makes no event of every step
+_ARTIFACTS = "mlflow"  # below the attempt's directory
+_NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would win over our token
+
+
+class Door:
+    """One attempt's, open to the end of its agent. `told` is what the script said, in order, for the loop to pass on."""
+
+    def __init__(self, identity: RunIdentity) -> None:
+        self._identity = identity
+        self._directory = ""
+        self._token = os.urandom(24).hex()
+        self._socket = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        self._socket.bind((LOOPBACK, 0))
+        self._socket.listen(_BACKLOG)
+        self._port = int(self._socket.getsockname()[1])
+        self._base = 0
+        self._opened = False
+        self._tell_s: Optional[float] = None
+        self._params: dict[str, str] = {}
+        self._tags: dict[str, Optional[str]] = {}
+        self.told: deque[tuple[Any, ...]] = deque()
+        self.reports: list[dict[str, Any]] = []
+
+    def variables(self, environment: dict[str, str]) -> dict[str, str]:
+        """What rank 0's environment gets; what it must not keep is the empty text."""
+        ours = {
+            names.ENV_TRACKER: f"http://{LOOPBACK}:{self._port}",
+            "MLFLOW_TRACKING_TOKEN": self._token,
+            "MLFLOW_RUN_ID": self._identity["id"],
+            "MLFLOW_EXPERIMENT_ID": self._identity["experiment_id"],
+            **dict.fromkeys((variable for variable in _NEVER_SHOWN if variable in environment), ""),
+        }
+        quiet = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        return {**ours, **{variable: value for variable, value in quiet.items() if variable not in environment}}
+
+    def open(self, directory: str, resumed_step: Optional[int]) -> None:
+        """Answer from now on. `resumed_step`: of the checkpoint put back."""
+        if self._opened:
+            return
+        import threading  # noqa: PLC0415 - the ranks run by now
+
+        self._opened = True
+        self._directory = directory
+        self._base = resumed_step or 0
+        threading.Thread(target=self._wait, name="door", daemon=True).start()
+
+    def _wait(self) -> None:
+        """Until the first call; then serve."""
+        import select  # noqa: PLC0415 - likewise
+
+        select.select([self._socket], [], [])
+        from trainmaster.agent.mlflow.http_server import Server  # noqa: PLC0415 - an HTTP server, for scripts that use one
+        from trainmaster.agent.mlflow.run_api import Runs  # noqa: PLC0415 - likewise
+
+        runs = Runs(self._identity, self._base, self.told)
+        Server(self._socket.detach(), runs, self._token, os.path.join(self._directory, _ARTIFACTS)).serve_forever()
+
+    def pass_on(self, progress: Progress, keep: Callable[[int, dict[str, str]], None], outbox: Outbox) -> bool:
+        """Hand on what the script said; whether there was a metric. `keep` gets artifacts, as rank 0 names them to the SDK.
+
+        `finish` tells what still waits.
+        """
+        measured = False
+        while self.told:
+            kind, *what = self.told.popleft()
+            if kind == "point":
+                measured = True
+                progress.logged(*what)
+            elif kind == "artifact":
+                keep(0, {"t": "a", "path": what[0], "name": what[1]})
+            else:
+                (self._params if kind == "param" else self._tags)[what[0]] = what[1]
+                if self._tell_s is None:
+                    self._tell_s = time.monotonic() + _FIRST_TELL_S
+        if self._tell_s is not None and time.monotonic() >= self._tell_s and (self._params or self._tags):
+            self.finish(outbox)
+            self._tell_s = time.monotonic() + _TELL_EVERY_S
+        return measured
+
+    def finish(self, outbox: Outbox) -> None:
+        """Report the parameters and tags not reported yet."""
+        if self._params or self._tags:
+            self.reports.append(outbox.report("run", params=self._params, tags=self._tags))
+            self._params, self._tags = {}, {}

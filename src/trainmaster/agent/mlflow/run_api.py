@@ -1,0 +1,335 @@
+"""The part of MLflow's REST interface that its client uses for one run, answered from memory. No I/O, no clock.
+
+The run that the job has is the first one a script asks for. Whatever others it makes (nested ones, a second
+`start_run()`) are recorded in it too, below their name: `fold-1/accuracy`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+
+from trainmaster.agent.mlflow.logged_models import Models
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections import deque
+    from typing import Any, Callable
+
+    from trainmaster.wire.launch import RunIdentity
+
+    Body = dict[str, Any]
+    Answer = tuple[int, Body]
+
+_RUNS_MAX = 1000
+_PARAMS_MAX, _TAGS_MAX = 2000, 1000
+_VALUE_MAX = 8000  # characters of a parameter or tag, as MLflow has it
+_NAME_MAX = 250
+_STEP_MAX = 2**63 - 1
+_DATA_TAG = "mlflow.data.context"
+_PARENT_TAG, _NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as protobuf's JSON has them
+
+
+class Fault(Exception):
+    """A request that is answered with an error, in MLflow's form."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.answer: Answer = (status, {"error_code": code, "message": message})
+
+
+def invalid(message: str) -> Fault:
+    """What the caller did wrong."""
+    return Fault(400, "INVALID_PARAMETER_VALUE", message)
+
+
+class Run:
+    """One run as the script sees it. `prefix` stands before its names in the job's record."""
+
+    def __init__(self, run_id: str, name: str, prefix: str) -> None:
+        self.id = run_id
+        self.name = name
+        self.prefix = prefix
+        self.status = "RUNNING"
+        self.started_ms = 0
+        self.ended_ms = 0
+        self.params: dict[str, str] = {}
+        self.earlier: dict[str, str] = {}  # of the spec, and of attempts before this one
+        self.tags: dict[str, str] = {}
+        self.latest: dict[str, tuple[int, int, float]] = {}  # step, timestamp, value
+        self.step = 0  # the highest said
+        self.stepless: dict[str, int] = {}  # values logged at step 0, which is what no step looks like
+
+
+class Runs:
+    """The job's run and what a script made beside it. Thread-safe; what is new goes to `told`."""
+
+    def __init__(self, identity: RunIdentity, base_step: int, told: deque[tuple[Any, ...]]) -> None:
+        self._identity = identity
+        self._base_step = base_step
+        self._told = told
+        self._lock = threading.Lock()
+        self._main = Run(identity["id"], identity["name"], "")
+        self._main.earlier = dict(identity["params"])
+        self._main.tags = {_NAME_TAG: identity["name"], **identity["tags"]}
+        self._runs = {self._main.id: self._main}
+        self._taken = False  # the script has asked for its run
+        self._models = Models(identity["experiment_id"])
+        self._answers: dict[tuple[str, str], Callable[[Body, int], Body]] = {
+            ("GET", "runs/get"): self._get,
+            ("POST", "runs/create"): self._create,
+            ("POST", "runs/update"): self._update,
+            ("POST", "runs/search"): self._search,
+            ("POST", "runs/log-metric"): self._log_metric,
+            ("POST", "runs/log-parameter"): self._log_parameter,
+            ("POST", "runs/log-batch"): self._log_batch,
+            ("POST", "runs/set-tag"): self._set_tag,
+            ("POST", "runs/delete-tag"): self._delete_tag,
+            ("POST", "runs/log-model"): lambda body, now_ms: {},
+            ("POST", "runs/log-inputs"): self._log_inputs,
+            ("POST", "runs/outputs"): lambda body, now_ms: {},
+            ("GET", "experiments/get"): self._experiment,
+            ("GET", "experiments/get-by-name"): self._experiment,
+            ("POST", "experiments/create"): lambda body, now_ms: {"experiment_id": identity["experiment_id"]},
+            ("POST", "experiments/search"): self._experiments,
+            ("POST", "experiments/set-experiment-tag"): lambda body, now_ms: {},
+        }
+
+    def answer(self, method: str, name: str, body: Body, now_ms: int) -> Answer:
+        """(status, JSON) of a request; `name` is what follows `/mlflow/` in its path, `now_ms` since the epoch."""
+        try:
+            with self._lock:
+                if name == "logged-models" or name.startswith("logged-models/"):
+                    return 200, self._models.answer(method, name, body, now_ms)
+                found = self._answers.get((method, name))
+                if found is None:
+                    raise Fault(501, "NOT_IMPLEMENTED", _not_here(method, name))
+                return 200, found(body, now_ms)
+        except Fault as fault:
+            return fault.answer
+        except KeyError as missing:
+            return invalid(f"{name}: {missing} is missing or not known").answer
+
+    def artifact_name(self, path: str) -> str:
+        """The name under which a file is kept that is uploaded to `path`, as `_view` and the models give paths out.
+
+        Raises: Fault for a path that is none of theirs.
+        """
+        parts = path.split("/")
+        if len(parts) >= 4 and parts[1] == "models" and parts[3] == "artifacts" and self._models.has(parts[2]):
+            return "/".join([self._models.place(parts[2]), *parts[4:]])
+        if len(parts) >= 3 and parts[2] == "artifacts" and parts[1] in self._runs:
+            return "/".join([*filter(None, [self._runs[parts[1]].prefix.rstrip("/")]), *parts[3:]])
+        raise invalid(f"{path} lies in no run of this job")
+
+    def uploaded(self, place: str, name: str) -> None:
+        """A file lies at `place`, whole, to be kept as `name`."""
+        self._told.append(("artifact", place, name))
+
+    def _run(self, body: Body) -> Run:
+        wanted = body.get("run_id") or body.get("run_uuid")
+        run = self._runs.get(str(wanted))
+        if run is None:
+            words = f"no run {wanted} here: this job has the run {self._main.id} and those its script made"
+            raise Fault(404, "RESOURCE_DOES_NOT_EXIST", words)
+        self._taken = self._taken or run is self._main
+        return run
+
+    def _get(self, body: Body, now_ms: int) -> Body:
+        return {"run": _view(self._run(body), self._identity["experiment_id"])}
+
+    def _create(self, body: Body, now_ms: int) -> Body:
+        tags = {str(tag["key"]): str(tag["value"]) for tag in body.get("tags") or []}
+        name = str(body.get("run_name") or tags.get(_NAME_TAG) or "")
+        if not self._taken and _PARENT_TAG not in tags:
+            self._taken = True
+            run = self._main
+        else:
+            if len(self._runs) > _RUNS_MAX:
+                raise invalid(f"a job holds {_RUNS_MAX} nested runs at most: make them jobs of their own")
+            run = self._further(name)
+        run.started_ms = int(body.get("start_time") or now_ms)
+        self._tags(run, {tag: value for tag, value in tags.items() if tag not in (_NAME_TAG, _PARENT_TAG)})
+        run.tags.update({tag: value for tag, value in tags.items() if tag == _PARENT_TAG})
+        return {"run": _view(run, self._identity["experiment_id"])}
+
+    def _further(self, name: str) -> Run:
+        """A run beside the job's own, under a name that no other has."""
+        number = len(self._runs)
+        base = name.replace("/", "-").strip() or f"run-{number + 1}"
+        prefixes = {run.prefix for run in self._runs.values()}
+        prefix, again = f"{base}/", 1
+        while prefix in prefixes:
+            again += 1
+            prefix = f"{base}-{again}/"
+        run = Run(hashlib.sha256(f"{self._main.id}/{number}".encode()).hexdigest()[:32], name or base, prefix)
+        run.tags[_NAME_TAG] = run.name
+        run.earlier = {key[len(prefix) :]: value for key, value in self._main.earlier.items() if key.startswith(prefix)}
+        self._runs[run.id] = run
+        return run
+
+    def _update(self, body: Body, now_ms: int) -> Body:
+        """The script's word on its run's status is for itself: the job ends when its processes do."""
+        run = self._run(body)
+        run.status = str(body.get("status") or run.status)
+        if run.status != "RUNNING":
+            run.ended_ms = int(body.get("end_time") or now_ms)
+        if body.get("run_name") and body["run_name"] != run.name:
+            run.name = str(body["run_name"])
+            self._tags(run, {_NAME_TAG: run.name})
+        return {"run_info": _view(run, self._identity["experiment_id"])["info"]}
+
+    def _search(self, body: Body, now_ms: int) -> Body:
+        return {"runs": [_view(run, self._identity["experiment_id"]) for run in self._runs.values()]}
+
+    def _log_metric(self, body: Body, now_ms: int) -> Body:
+        self._metrics(self._run(body), [body])
+        return {}
+
+    def _log_parameter(self, body: Body, now_ms: int) -> Body:
+        self._params(self._run(body), [body])
+        return {}
+
+    def _log_batch(self, body: Body, now_ms: int) -> Body:
+        run = self._run(body)
+        metrics = [_metric(metric) for metric in body.get("metrics") or []]  # all are sound, or nothing is recorded
+        self._params(run, body.get("params") or [])
+        self._tags(run, {str(tag["key"]): str(tag["value"]) for tag in body.get("tags") or []})
+        if metrics:
+            self._metrics(run, body["metrics"])
+        return {}
+
+    def _log_inputs(self, body: Body, now_ms: int) -> Body:
+        """Data sets become tags: which data it was is worth keeping."""
+        run, tags = self._run(body), {}
+        for given in body.get("datasets") or []:
+            data = given.get("dataset") or {}
+            contexts = [tag["value"] for tag in given.get("tags") or [] if tag.get("key") == _DATA_TAG]
+            tags[f"dataset.{contexts[0] if contexts else 'data'}"] = f"{data.get('name', '')} {data.get('digest', '')}".strip()
+        self._tags(run, tags)
+        return {}
+
+    def _set_tag(self, body: Body, now_ms: int) -> Body:
+        self._tags(self._run(body), {str(body["key"]): str(body["value"])})
+        return {}
+
+    def _delete_tag(self, body: Body, now_ms: int) -> Body:
+        run, name = self._run(body), str(body["key"])
+        if run.tags.pop(name, None) is None:
+            raise Fault(404, "RESOURCE_DOES_NOT_EXIST", f"no tag {name!r} in run {run.id}")
+        self._told.append(("tag", run.prefix + name, None))
+        return {}
+
+    def _experiment(self, body: Body, now_ms: int) -> Body:
+        """Whatever the script calls it, its run lies in the job's experiment."""
+        number = self._identity["experiment_id"]
+        name = str(body.get("experiment_name") or self._identity["experiment"])
+        return {"experiment": {
+            "experiment_id": number, "name": name, "lifecycle_stage": "active",
+            "artifact_location": f"mlflow-artifacts:/{number}",
+        }}  # fmt: skip
+
+    def _experiments(self, body: Body, now_ms: int) -> Body:
+        return {"experiments": [self._experiment(body, now_ms)["experiment"]]}
+
+    def _metrics(self, run: Run, given: list[Body]) -> None:
+        steps: dict[int, dict[str, float]] = {}
+        for metric in given:
+            name, value, step = _metric(metric)
+            if step == 0:  # none was said, perhaps: then the values of a name count up, from where a resumed job goes on
+                said = run.stepless.get(name, 0)
+                run.stepless[name] = said + 1
+                step = said + (max(self._base_step, run.step) if said == 0 and self._base_step else self._base_step)
+            elif step > run.step:
+                run.step = step
+            steps.setdefault(step, {})[run.prefix + name] = value
+            before = run.latest.get(name)
+            if before is None or step >= before[0]:
+                run.latest[name] = (step, int(metric.get("timestamp") or 0), value)
+        for step, values in steps.items():
+            self._told.append(("point", step, values, run is self._main))
+
+    def _params(self, run: Run, given: list[Body]) -> None:
+        """As in MLflow a parameter has one value. A resumed script that says another keeps the first, and goes on."""
+        new: dict[str, str] = {}
+        for param in given:
+            name, value = _text(param, "key", _NAME_MAX), _text(param, "value", _VALUE_MAX)
+            known = run.params.get(name, new.get(name))
+            if known is not None and known != value:
+                raise invalid(f"Changing param values is not allowed. Param with key={name!r} was already logged with "
+                              f"value={known!r}; attempted to log {value!r}")  # fmt: skip
+            if known is None:
+                new[name] = value
+        if len(run.params) + len(new) > _PARAMS_MAX:
+            raise invalid(f"a run holds {_PARAMS_MAX} params at most: log the rest as a file (mlflow.log_dict)")
+        run.params.update(new)
+        self._told.extend(("param", run.prefix + name, value) for name, value in new.items() if name not in run.earlier)
+
+    def _tags(self, run: Run, tags: dict[str, str]) -> None:
+        if run is not self._main:
+            tags = {name: value for name, value in tags.items() if not name.startswith("mlflow.")}  # of the job, not of it
+        for name, value in tags.items():
+            if len(name) > _NAME_MAX or len(value) > _VALUE_MAX:
+                raise invalid(f"tag {name[:40]!r} is longer than {_NAME_MAX} characters, or its value than {_VALUE_MAX}")
+        if len({*run.tags, *tags}) > _TAGS_MAX:
+            raise invalid(f"a run holds {_TAGS_MAX} tags at most: log the rest as a file (mlflow.log_dict)")
+        changed = {name: value for name, value in tags.items() if run.tags.get(name) != value}
+        run.tags.update(changed)
+        self._told.extend(("tag", run.prefix + name, value) for name, value in changed.items())
+
+
+def _view(run: Run, experiment: str) -> Body:
+    info = {
+        "run_id": run.id, "run_uuid": run.id, "run_name": run.name, "experiment_id": experiment, "user_id": "",
+        "status": run.status, "start_time": run.started_ms, "lifecycle_stage": "active",
+        "artifact_uri": f"mlflow-artifacts:/{experiment}/{run.id}/artifacts",
+    }  # fmt: skip
+    if run.ended_ms:
+        info["end_time"] = run.ended_ms
+    metrics = [
+        {"key": name, "value": _out(value), "timestamp": time_ms, "step": step}
+        for name, (step, time_ms, value) in run.latest.items()
+    ]
+    params = [{"key": name, "value": value} for name, value in {**run.params, **run.earlier}.items()]
+    tags = [{"key": name, "value": value} for name, value in run.tags.items()]
+    return {"info": info, "data": {"metrics": metrics, "params": params, "tags": tags}, "inputs": {}, "outputs": {}}
+
+
+def _metric(body: Body) -> tuple[str, float, int]:
+    """(name, value, step). Raises: Fault."""
+    name, value, step = _text(body, "key", _NAME_MAX), body.get("value"), body.get("step", 0)
+    if isinstance(value, str):
+        value = _WORDS.get(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise invalid(f"metric {name!r}: its value is no number")
+    try:
+        number = int(step or 0)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"metric {name!r}: step {step!r} is no whole number") from error
+    if abs(number) > _STEP_MAX:
+        raise invalid(f"metric {name!r}: step {step!r} is beyond 64 bits")
+    try:
+        return name, float(value), number
+    except OverflowError as error:
+        raise invalid(f"metric {name!r}: its value is too large a number") from error
+
+
+def _text(body: Body, field: str, longest: int) -> str:
+    value = body.get(field)
+    if not isinstance(value, str) or len(value) > longest or (field == "key" and not value):
+        raise invalid(f"{field} must be a text of at most {longest} characters")
+    return value
+
+
+def _out(value: float) -> Any:
+    return value if math.isfinite(value) else next(word for word, number in _WORDS.items() if str(number) == str(value))
+
+
+def _not_here(method: str, name: str) -> str:
+    if name.startswith(("registered-models", "model-versions")):
+        return ("a job's own run has no model registry: name one with MLFLOW_REGISTRY_URI, or register the model from the "
+                "tracker after the job has ended")  # fmt: skip
+    return (f"{method} {name} is not answered within a job: Trainmaster records this run itself. Set MLFLOW_TRACKING_URI "
+            "in the spec's environment.variables to write to a server of your own instead")  # fmt: skip

@@ -1,0 +1,210 @@
+"""Commands that somebody runs beside the ranks, inside the attempt: `tm exec`.
+
+They are started by the loop, as children of this agent with the environment and work directory of a rank, so they end with
+the attempt at the latest. Their output goes to the server from a thread each (`exec_streams`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+
+from trainmaster.agent.processes import spawn
+from trainmaster.agent.processes.process_tree import descendants, send
+from trainmaster.agent.supervise.exec_streams import Channel
+from trainmaster.wire import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, Optional
+
+    from trainmaster.agent.launch.start import Start
+    from trainmaster.agent.processes.rank import Rank
+else:
+    import _signal as signal  # as everywhere in the agent
+
+_GRACE_S = 2.0  # TERM to KILL of one that is to end
+_FAREWELL_S = 3.0  # for the last words of all, when the attempt is over
+_NO_PY_SPY = (
+    "py-spy is neither on the job's PATH nor beside the server: install it in either, `pip install py-spy`, "
+    "or look at the process yourself: tm exec JOB -- ..."
+)
+
+
+class Exec:
+    """One command: `child` while and after it ran, None where it never did."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.child: Optional[spawn.Child] = None
+        self.kill_s: Optional[float] = None  # when KILL comes
+        self.stopping = False
+
+
+class Execs:
+    """All commands of this attempt on this node, by their ids: an order that comes again starts nothing again."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._launch = start.launch
+        self._known: dict[str, Exec] = {}
+
+    @property
+    def children(self) -> list[spawn.Child]:
+        """Those that run, for whoever waits for processes."""
+        return [one.child for one in self._known.values() if one.child is not None and one.child.running]
+
+    def take(self, order: dict[str, Any]) -> None:
+        """Start what is new, end what is to end."""
+        id = str(order["id"])
+        if id not in self._known:
+            self._known[id] = Exec(Channel(self._launch, id, self._start.wake))
+            if not order.get("stop"):
+                self._begin(self._known[id], order)
+        if order.get("stop"):
+            self._end(self._known[id])
+
+    def step(self, now_s: float) -> None:
+        """Tell the threads who has ended; end whom nobody listens to, and kill who would not end."""
+        for one in self._known.values():
+            child = one.child
+            if child is None:
+                continue
+            if not child.running:
+                one.channel.over(child.exit_code, child.signal, child.stopped_by_us and not one.stopping)
+            elif one.channel.abandoned and not one.stopping:
+                self._end(one)
+            elif one.kill_s is not None and now_s >= one.kill_s:
+                one.kill_s = now_s + _GRACE_S
+                self._signal(child.pid, signal.SIGKILL)
+
+    @property
+    def due_s(self) -> Optional[float]:
+        """When `step` has something to do next."""
+        due = [one.kill_s for one in self._known.values() if one.kill_s is not None and one.child and one.child.running]
+        return min(due) if due else None
+
+    def finish(self) -> None:
+        """Nothing runs any more: see their last words off."""
+        self.step(time.monotonic())
+        until_s = time.monotonic() + _FAREWELL_S
+        for one in self._known.values():
+            one.channel.join(until_s - time.monotonic())
+
+    def _begin(self, one: Exec, order: dict[str, Any]) -> None:
+        rank = self._meant(order)
+        if rank is None:
+            one.channel.failed("no such rank or role runs on this node")
+            return
+        if not any(one.running for one in self._start.ranks):
+            one.channel.failed("every rank of this node has ended")
+            return
+        environment = {**rank.environment, names.ENV_SDK: os.path.join(self._start.directory, "exec.sdk")}
+        environment.pop("TORCHELASTIC_ERROR_FILE", None)  # what it reports is no rank's
+        try:
+            argv = self._stacks(order, environment) if order.get("stacks") else [str(word) for word in order["command"]]
+        except LookupError as error:
+            one.channel.failed(str(error.args[0]))
+            return
+        child = spawn.Child(argv, environment)
+        try:
+            told = self._spawn(one, child, bool(order.get("stdin")))
+        except OSError as error:
+            told = f"start {error.errno or 0} {error.strerror}"
+        if told:
+            child.running = False
+            one.channel.failed(spawn.explain(told, child, self._launch))
+            return
+        one.child = child
+        one.channel.start()
+
+    def _spawn(self, one: Exec, child: spawn.Child, with_input: bool) -> str:
+        """Start it on pipes; what went wrong, empty when it runs. Raises: OSError."""
+        given: list[int] = []  # the command's ends
+        kept: list[int] = []  # ours
+        try:
+            if with_input:
+                reader, writer = os.pipe()
+                given.append(reader)
+                kept.append(writer)
+            else:
+                given.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            for _ in range(2):
+                reader, writer = os.pipe()
+                given.append(writer)
+                kept.append(reader)
+            told = spawn.answer(spawn.start(child, self._launch, (given[0], given[1], given[2]), spawn.highest_descriptor()))
+        except OSError:
+            for descriptor in kept:
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in given:
+                os.close(descriptor)
+        if told:
+            os.waitpid(child.pid, 0)
+            for descriptor in kept:
+                os.close(descriptor)
+            return told
+        one.channel.attach(kept[-2], kept[-1], kept[0] if with_input else None)
+        return ""
+
+    def _meant(self, order: dict[str, Any]) -> Optional[Rank]:
+        """The rank or role whose environment it gets: the first rank unless the order says which."""
+        role, number = order.get("role"), order.get("rank")
+        everyone = [*self._start.ranks, *self._start.roles]
+        if role is not None:
+            return next((one for one in everyone if one.role == role), None)
+        if number is not None:
+            return next((one for one in everyone if one.role is None and one.number == number), None)
+        return everyone[0] if everyone else None
+
+    def _end(self, one: Exec) -> None:
+        """TERM to all of it, KILL later."""
+        if one.child is None or not one.child.running or one.stopping:
+            return
+        one.stopping = True
+        one.child.stopped_by_us = True
+        one.kill_s = time.monotonic() + _GRACE_S
+        self._signal(one.child.pid, signal.SIGTERM)
+
+    def _signal(self, head: int, number: int) -> None:
+        below = {head, *descendants(head)}
+        for pid in descendants(os.getpid()):
+            if pid in below or _session(pid) == head:
+                send(pid, number)
+
+    def _stacks(self, order: dict[str, Any], environment: dict[str, str]) -> list[str]:
+        """A line that dumps the Python stacks of the ranks. Raises: LookupError, in words."""
+        own, servers = shutil.which("py-spy", path=environment.get("PATH", "")), order.get("py_spy")
+        program = own or (servers if servers and os.access(str(servers), os.X_OK) else None)
+        if program is None:
+            raise LookupError(_NO_PY_SPY)
+        wanted = (order.get("rank"), order.get("role"))
+        lines = ["code=0"]
+        for one in [*self._start.ranks, *self._start.roles]:
+            if one.running and (wanted == (None, None) or wanted == (one.number if one.role is None else None, one.role)):
+                for pid in [one.pid, *descendants(one.pid)]:
+                    if _is_python(pid):
+                        lines.append(f"echo {shlex.quote(f'== {one.label}, process {pid} ==')}")
+                        lines.append(f"{shlex.quote(str(program))} dump --pid {pid} || code=1")
+        if len(lines) == 1:
+            raise LookupError("no Python process runs here: there are no stacks to show")
+        return ["sh", "-c", "\n".join([*lines, "exit $code"])]
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(("python", "pypy"))
+    except OSError:
+        return False

@@ -1,0 +1,161 @@
+"""The streams of one `tm exec`, between its pipes and the server: a thread for output, one for input where it has any.
+
+The server takes output only as fast as somebody reads it, so a command that prints much waits in its `write`, as it would
+in a pipeline. A server that forgot the command (it was started again), or is away for long, has it ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import select
+import threading
+import time
+
+from trainmaster.agent.transport.sync import Client, Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from trainmaster.agent.processes.wakeup import Wake
+    from trainmaster.wire.launch import Launch
+
+_OUTPUT_PATH = "/agent/exec/output"
+_INPUT_PATH = "/agent/exec/input"
+_CHUNK = 131072
+_LOOK_MS = 100
+_LINGER_S = 1.0  # for output of what it left behind in the background
+_BEAT_S = 5.0  # between two signs of life of a silent command
+_HOLD_S = 20.0
+_AWAY_S = 20.0  # without a server, then it is ended
+_PAUSE_S = 0.2
+
+
+class Channel:
+    """One command's streams. `abandoned`: nobody listens any more, it is to be ended."""
+
+    def __init__(self, launch: Launch, id: str, wake: Wake) -> None:
+        self._launch = launch
+        self._id = id
+        self._wake = wake
+        self._outputs: dict[int, int] = {}  # descriptor -> 1 standard output, 2 standard error
+        self._input: Optional[int] = None
+        self._over: Optional[dict[str, Any]] = None
+        self._threads: list[threading.Thread] = []
+        self._sent = 0
+        self.abandoned = False
+
+    def attach(self, output: int, error: int, given: Optional[int]) -> None:
+        """Our ends of its pipes."""
+        self._outputs = {output: 1, error: 2}
+        self._input = given
+
+    def start(self) -> None:
+        """Move bytes from now on."""
+        self._spawn("exec-output", self._send)
+        if self._input is not None:
+            self._spawn("exec-input", self._receive)
+
+    def over(self, exit_code: Optional[int], signal_number: Optional[int], with_attempt: bool) -> None:
+        """It has ended; `with_attempt`: because the attempt did."""
+        if self._over is None:
+            self._over = {"exit_code": exit_code, "signal": signal_number, "error": None, "with_attempt": with_attempt}
+
+    def failed(self, why: str) -> None:
+        """It could not be started."""
+        self._over = {"exit_code": None, "signal": None, "error": why, "with_attempt": False}
+        self._spawn("exec-output", self._send)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until everything was told, or not any longer."""
+        if self._threads:
+            self._threads[0].join(max(0.0, timeout_s))
+
+    def _spawn(self, name: str, target: Any) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _send(self) -> None:
+        client = Client(self._launch, _OUTPUT_PATH)
+        poll = select.poll()
+        for descriptor in self._outputs:
+            poll.register(descriptor, select.POLLIN)
+        told_s, over_s = time.monotonic(), None
+        try:
+            while not self.abandoned:
+                ready = poll.poll(_LOOK_MS) if self._outputs else []
+                chunks = self._read(poll, [descriptor for descriptor, _ in ready])
+                now_s = time.monotonic()
+                if self._over is not None:
+                    over_s = now_s if over_s is None or chunks else over_s
+                    if not self._outputs or now_s - over_s >= _LINGER_S:
+                        self._tell(client, chunks, self._over)
+                        return
+                if chunks or now_s - told_s >= _BEAT_S:
+                    self._tell(client, chunks, None)
+                    told_s = now_s
+                if not self._outputs and self._over is None:
+                    time.sleep(_LOOK_MS / 1000)
+        finally:
+            for descriptor in self._outputs:
+                os.close(descriptor)
+            self._wake.set()
+
+    def _read(self, poll: select.poll, ready: list[int]) -> list[list[Any]]:
+        chunks: list[list[Any]] = []
+        for descriptor in ready:
+            data = os.read(descriptor, _CHUNK)
+            if data:
+                chunks.append([self._outputs[descriptor], base64.b64encode(data).decode()])
+            else:
+                poll.unregister(descriptor)
+                os.close(descriptor)
+                del self._outputs[descriptor]
+        return chunks
+
+    def _tell(self, client: Client, chunks: list[list[Any]], over: Optional[dict[str, Any]]) -> None:
+        """Until it is taken, or nobody is there to take it."""
+        body = {"key": self._launch["key"], "id": self._id, "n": self._sent + 1, "chunks": chunks, "over": over}
+        answer = self._ask(client, body)
+        while answer is not None and not answer.get("taken"):
+            answer = self._ask(client, body)
+        self._sent += 1
+
+    def _receive(self) -> None:
+        client, offset, descriptor = Client(self._launch, _INPUT_PATH), 0, self._input
+        assert descriptor is not None
+        try:
+            while self._over is None and not self.abandoned:
+                answer = self._ask(client, {"key": self._launch["key"], "id": self._id, "offset": offset, "wait_s": _HOLD_S})
+                data = base64.b64decode(answer["data"]) if answer is not None else b""
+                offset += len(data)
+                while data:
+                    data = data[os.write(descriptor, data) :]
+                if answer is None or answer["ended"]:
+                    return
+        except BrokenPipeError:
+            return  # it reads no more
+        finally:
+            os.close(descriptor)
+
+    def _ask(self, client: Client, body: dict[str, Any]) -> Optional[dict[str, Any]]:
+        """One exchange, again while the server is away for a moment; None when nobody listens any more."""
+        until_s = time.monotonic() + _AWAY_S
+        while not self.abandoned:
+            try:
+                answer = client.post(body, _HOLD_S + 10.0)
+                if answer.get("stale"):
+                    break
+                return answer
+            except Refused:
+                break
+            except (OSError, http.client.HTTPException, ValueError):
+                if time.monotonic() >= until_s:
+                    break
+                time.sleep(_PAUSE_S)
+        self.abandoned = True
+        self._wake.set()
+        return None

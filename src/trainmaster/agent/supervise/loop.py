@@ -1,0 +1,393 @@
+"""The loop that watches a node's ranks: one thread, woken by signals, threads and timers; it alone decides.
+
+Rules: a rank's end by a signal ends the others at once, a failing exit after a second in which another's signal may
+explain it. Nothing of the ranks' trees outlives the attempt. The record of the end is durable before anything is told.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from trainmaster.agent.environment.detect import Surroundings
+from trainmaster.agent.metrics import patterns, usage
+from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.progress import Progress, RoleProgress
+from trainmaster.agent.metrics.system_metrics import FIRST_S, System
+from trainmaster.agent.processes import process_tree, spawn
+from trainmaster.agent.supervise import exit_record, outcome, peers
+from trainmaster.agent.supervise.inactivity import Standstill
+from trainmaster.agent.supervise.leftovers import Remains, described
+from trainmaster.agent.supervise.orders import Orders
+from trainmaster.agent.supervise.stopping import Stopping
+from trainmaster.agent.supervise.storing import Gathering
+from trainmaster.wire import names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from trainmaster.agent.launch.start import Start
+    from trainmaster.agent.supervise.exec_commands import Execs
+
+TELL_S = 0.02  # a job that ends sooner tells its start and its end in one request
+POLL_S = 0.3  # and one that ends by then never asks for orders
+_OUTPUT_MIN_S, _OUTPUT_MAX_S = 0.05, 0.25  # between two readings
+_OUTPUT_SHARE_S = 0.01  # of one reading, for each rank
+_SAMPLE_S, _SAMPLE_NEAR_S = 0.5, 0.1  # between two looks at the tree; the shorter one near the memory limit
+_SAMPLE_COST = 50  # a look that takes t seconds is followed by 50 t of rest
+_EXPLAINED_S = 1.0  # how long a failing exit waits for another rank's signal
+_KIN_GRACE_S = 2.0  # TERM to KILL for the others of a broken gang, and for what ranks leave behind
+_LINGER_S = 0.2  # in which what ranks leave behind may end by itself, unless it may still be saving
+_SAVERS_TOLD_S = 2.0  # after which it is told that they are waited for
+_SAVERS = "every rank has ended"
+_COMMIT_MIN_S = 2.0  # for the last checkpoint, however short the grace was
+_COMMIT_MAX_S = 3600.0
+
+
+class Attempt:
+    """One agent's part of an attempt, from its ranks' start to its last word."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._launch = start.launch
+        self._wake = start.wake
+        self._ranks = start.ranks
+        self._roles = start.roles
+        self._sync = start.talk()
+        self._outbox = self._sync.outbox
+        self._sync.heartbeat = self._heartbeat
+        self._progress = Progress(self._outbox)
+        pattern, log_max_bytes = patterns.of_launch(self._launch, self._outbox), self._launch["log_max_bytes"]
+        self._outputs = [RankOutput(rank, pattern, log_max_bytes, self._progress) for rank in self._ranks]
+        for role in self._roles:
+            self._outputs.append(RankOutput(role, pattern, log_max_bytes, RoleProgress(self._outbox, role.role or "")))
+        self._usage = usage.Usage(None if self._launch["cgroup"] else self._launch["memory_bytes"])
+        self._devices = usage.Devices(self._launch["devices"])
+        self._gathering = Gathering(start, self._progress)
+        self._recorder = process_tree.Recorder(os.path.join(start.directory, names.TREE))
+        self._orders = Orders(start, self._sync)
+        self._door = start.door
+        first = self._ranks[0].number if self._ranks else 0
+        self._system = System(self._outbox, self._usage, self._devices, first)
+        self._standstill = Standstill(self._outbox, self._outputs, lambda: usage.busy(self._devices.read()))
+        self._surroundings = Surroundings(self._launch) if self._ranks else None
+        self._stopping = Stopping(self._launch.get("contained", ()))
+        self._execs: Optional[Execs] = None  # what people run beside the ranks; made for the first
+        self._end = outcome.End()
+        self._left_s: Optional[float] = None  # when the last rank ended
+        self._remains: Optional[Remains] = None  # and what they left behind
+        self._lingers_s = 0.0  # when to look at that again
+        self._swept = False
+        now_s = time.monotonic()
+        self._output_every_s = _OUTPUT_MIN_S
+        self._output_due_s = now_s + TELL_S
+        self._sample_due_s = now_s + TELL_S
+
+    def run(self) -> None:
+        """Watch to the end, record it, tell it."""
+        self._first_words()
+        if self._ranks:
+            self._watch()
+            if self._orders.removed:
+                return  # nobody will look for a record of it, and one by that name would be another's
+            self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
+            self._last_read()
+            self._outlast()
+            if self._execs is not None:
+                self._execs.finish()
+            self._commit()
+            self._end.run = self._door.reports if self._door is not None else []
+        if self._surroundings is not None:
+            self._surroundings.finish()
+            self._end.environment = self._surroundings.digest
+        self._end.peak_memory_bytes = self._usage.peak_bytes
+        self._end.warned = list(self._outbox.warned.values())
+        ended = outcome.ended(self._start, self._end, self._outputs, self._progress)
+        try:
+            exit_record.write(self._start.directory, {**ended, "home": self._launch.get("home", "")})
+        except OSError as error:  # then the server's record is the only one
+            sys.stderr.write(f"the record of the end could not be written: {error}\n")
+        told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
+        self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": [], "not_kept": [], "warned": []})
+        self._sync.finish()
+        self._outbox.points.finish()
+
+    def _first_words(self) -> None:
+        if not self._ranks:
+            return
+        if self._launch["nodes"] > 1:
+            peers.record(self._start.directory, self._ranks)
+        if self._launch["nodes"] > 1 and self._launch["node_index"] == 0 and self._start.meeting is not None:
+            address, port = self._start.meeting
+            self._outbox.report("rendezvous", address=address, port=port)
+            self._sync.start_sender()
+        restored = self._start.restored
+        self._outbox.report(
+            "started",
+            restored=restored.id if restored else None,
+            step=restored.step if restored else None,
+            bad=list(restored.bad) if restored else [],
+            environment=self._surroundings.digest if self._surroundings else None,
+        )
+        anew = self._launch["attempt"] > 1 and self._launch["node_index"] == 0 and not self._launch["in_place"]
+        if anew and self._launch["checkpoint_path"] and (restored is None or restored.id is None):
+            self._outbox.warn("restart", "no checkpoint of it is in the store: it starts from the beginning")
+        if restored and restored.bad:
+            corrupt = f"corrupt in the store, so passed over: {', '.join(restored.bad)} (a digest differs)"
+            self._outbox.warn("restore", f"{corrupt}; checkpoint {restored.id} was put back")
+        if self._surroundings is not None:
+            self._surroundings.learn(self._outbox)
+        if spawn.escaped(self._ranks, self._launch):
+            self._outbox.warn("containment", "its ranks could not enter their cgroup: what they leave behind may outlive them")
+
+    def _watch(self) -> None:
+        """Until nothing of the ranks' trees is left."""
+        while spawn.reap([*self._ranks, *self._roles, *self._commands], self._start.began_s):
+            now_s = time.monotonic()
+            self._obey(now_s)
+            self._execute(now_s)
+            self._judge(now_s)
+            self._stopping.step(now_s)
+            self._read(now_s)
+            self._sample(now_s)
+            self._tell(now_s)
+            self._results()
+            self._gathering.watch(now_s)
+            self._wake.wait(max(0.0, self._due_s(now_s) - time.monotonic()))
+
+    @property
+    def _commands(self) -> list[spawn.Child]:
+        return self._execs.children if self._execs is not None else []
+
+    def _execute(self, now_s: float) -> None:
+        """What somebody wants run beside the ranks."""
+        if self._orders.commands and self._execs is None:
+            from trainmaster.agent.supervise.exec_commands import Execs  # noqa: PLC0415 - most jobs are never looked into
+
+            self._execs = Execs(self._start)
+        if self._execs is not None:
+            while self._orders.commands:
+                self._execs.take(self._orders.commands.pop(0))
+            self._execs.step(now_s)
+
+    def _due_s(self, now_s: float) -> float:
+        """When the loop has something to do next, if nothing wakes it before."""
+        due = [self._output_due_s, self._sample_due_s, self._orders.due_s]
+        if self._stopping.due_s is not None:
+            due.append(self._stopping.due_s)
+        if self._execs is not None and self._execs.due_s is not None:
+            due.append(self._execs.due_s)
+        if self._left_s is not None and not self._swept:
+            due.append(self._lingers_s)
+        failed_s = self._failed_s()
+        if failed_s is not None and not self._stopping.active:
+            due.append(failed_s + _EXPLAINED_S)
+        return min(due)
+
+    def _obey(self, now_s: float) -> None:
+        """What others want of us."""
+        grace_s = self._orders.take(now_s)
+        if grace_s is not None:
+            self._stop(now_s, grace_s)
+        if self._orders.removed:
+            self._gathering.give_up()
+
+    def _stop(self, now_s: float, grace_s: float) -> None:
+        """End the ranks and roles and all beside them; those that run are ended by us."""
+        for rank in [*self._ranks, *self._roles, *self._commands]:
+            rank.stopped_by_us = rank.stopped_by_us or rank.running
+        self._stopping.begin(now_s, grace_s)
+
+    def _failed_s(self) -> Optional[float]:
+        """When the first rank or role failed by itself; None while none has."""
+        failed = [rank.ended_after_s for rank in [*self._ranks, *self._roles] if rank.failed]
+        return self._start.began_s + min(failed) if failed else None
+
+    def _judge(self, now_s: float) -> None:
+        """What the ends of some ranks mean for the others, and for what they left behind."""
+        if any(rank.running for rank in self._ranks):
+            failed_s = self._failed_s()
+            if failed_s is None or self._stopping.active:
+                return
+            by_signal = any(rank.failed and rank.signal is not None for rank in [*self._ranks, *self._roles])
+            if by_signal or now_s >= failed_s + _EXPLAINED_S:
+                self._stop(now_s, _KIN_GRACE_S)
+            return
+        if self._left_s is None:
+            self._left_s, self._lingers_s = now_s, now_s + _LINGER_S
+            self._remains = Remains(self._launch, self._ranks, [*self._roles, *self._commands])
+            for role in [*self._roles, *self._commands]:  # however they end now, it is because the ranks are over
+                role.stopped_by_us = role.stopped_by_us or role.running
+        if not self._swept and now_s >= self._lingers_s and not self._waits_for_savers(now_s):
+            self._swept = True
+            if self._stopping.active:
+                self._stopping.terminate()  # born since; the grace goes on for those that still save
+            else:
+                self._stopping.begin(now_s, self._launch["grace_s"] if self._roles_run else _KIN_GRACE_S)
+        elif self._swept and self._roles and not self._roles_run:
+            self._stopping.begin(now_s, _KIN_GRACE_S)
+            self._roles = []  # their part is over
+
+    def _waits_for_savers(self, now_s: float) -> bool:
+        """Whether what well-ended ranks left may still be saving; what is ended instead is told."""
+        assert self._left_s is not None
+        assert self._remains is not None
+        if not self._well or self._stopping.active:
+            return False
+        saving, grace_s = self._remains.saving(), self._launch["grace_s"]
+        if saving and now_s < self._left_s + grace_s:
+            if now_s > self._left_s + _SAVERS_TOLD_S:
+                self._outbox.warn("processes", f"{_SAVERS}; waits for {described(saving)} for {grace_s:g} s at most")
+            self._lingers_s = now_s + _LINGER_S
+            return True
+        left = self._remains.left()
+        self._outbox.warn("processes", f"still ran when every rank had ended, and was ended: {described(left)}" if left else "")
+        return False
+
+    @property
+    def _well(self) -> bool:
+        return all(rank.exit_code == 0 and not rank.stopped_by_us for rank in self._ranks)
+
+    @property
+    def _roles_run(self) -> bool:
+        return any(role.running for role in self._roles)
+
+    def _read(self, now_s: float) -> None:
+        """What the ranks wrote."""
+        if now_s < self._output_due_s:
+            return
+        self._logged()
+        found = False
+        for output in self._outputs:
+            found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
+        self._tell_unread()
+        self._outbox.keep(dict(output.sdk_read() for output in self._outputs))
+        self._messages()
+        self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
+        self._output_due_s = time.monotonic() + self._output_every_s
+
+    def _last_read(self) -> None:
+        self._system.end()
+        self._logged()
+        for output in self._outputs:
+            output.finish()
+        self._tell_unread()
+        self._outbox.keep(dict(output.sdk_read() for output in self._outputs))
+        self._messages()
+        if self._door is not None:
+            self._door.finish(self._outbox)
+
+    def _tell_unread(self) -> None:
+        """The training goes on with output that cannot be read; its metrics and steps are then not known, and that is told."""
+        self._outbox.warn("unread output", next((output.trouble for output in self._outputs if output.trouble), ""))
+
+    def _messages(self) -> None:
+        for output in self._outputs:
+            for message in output.messages:
+                if output.rank.role is None or message.get("t") == "a":  # checkpoints are the ranks' own
+                    self._gathering.message(output.rank.number, message)
+            output.messages.clear()
+
+    def _logged(self) -> None:
+        """What the script logged through a tracker's own calls; its numbers are worth more than what it prints of them."""
+        if self._door is not None and self._door.pass_on(self._progress, self._gathering.message, self._outbox):
+            for output in self._outputs:
+                if output.rank.number == 0:
+                    output.tells_itself()
+
+    def _sample(self, now_s: float) -> None:
+        """Who is in the trees and what they use."""
+        if now_s < self._sample_due_s:
+            return
+        heads = process_tree.children(os.getpid())
+        trees = [[head, *process_tree.descendants(head)] for head in heads]
+        self._system.pids = [pid for pids in trees for pid in pids]
+        self._recorder.note(self._system.pids)
+        sizes = {heads[index]: size for index, size in enumerate(self._usage.sample(trees))}
+        for rank in [*self._ranks, *self._roles]:
+            rank.peak_memory_bytes = max(rank.peak_memory_bytes, sizes.get(rank.pid, 0) if rank.running else 0)
+        self._standstill.look(now_s, self._usage.cpu_s)
+        if self._usage.over and not self._end.over_memory:
+            self._end.over_memory = True
+            self._stop(now_s, 0.0)
+        took_s = time.monotonic() - now_s
+        self._sample_due_s = now_s + max(_SAMPLE_NEAR_S if self._usage.near else _SAMPLE_S, _SAMPLE_COST * took_s)
+
+    def _tell(self, now_s: float) -> None:
+        """Begin to talk with the server, if this is no job of a moment."""
+        alive_s = now_s - (self._start.ranks_began_s or now_s)
+        if alive_s >= TELL_S:
+            self._sync.start_sender()
+            if self._door is not None:
+                self._door.open(self._start.directory, self._start.restored.step if self._start.restored else None)
+        if alive_s >= POLL_S:
+            self._sync.start_poller()
+        if alive_s >= FIRST_S:
+            self._system.start()
+
+    def _results(self) -> None:
+        """What the gathering has brought into the store."""
+        while self._gathering.results:
+            kind, fields = self._gathering.results.popleft()
+            if kind == "warned":
+                if fields["topic"] in self._outbox.warned:
+                    self._outbox.warn(**fields)
+                else:  # even if it only takes back what an attempt before told
+                    self._outbox.warned[fields["topic"]] = self._outbox.report(kind, **fields)
+                continue
+            many = [fields]
+            while self._gathering.results and self._gathering.results[0][0] == kind:
+                many.append(self._gathering.results.popleft()[1])
+            ends = {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}
+            ends[kind] += self._outbox.reports(kind, many)
+
+    def _outlast(self) -> None:
+        """Stay for what other nodes of the gang still write into the directory they share: node 0 alone looks at it."""
+        while self._well and not self._orders.stopped and self._gathering.stays:
+            now_s = time.monotonic()
+            grace_s = self._orders.take(now_s)
+            if grace_s is not None:
+                self._stopping.begin(now_s, grace_s)
+            self._execute(now_s)  # to refuse it
+            self._tell(now_s)
+            self._gathering.watch(now_s)
+            self._results()
+            self._wake.wait(min(self._orders.due_s - now_s, _OUTPUT_MAX_S))
+
+    def _commit(self) -> None:
+        """Look for checkpoints once more and keep the artifacts; given up at the end of a grace."""
+        began_s = time.monotonic()
+        told = self._outbox.warned.get("processes")
+        if told is not None and told["text"].startswith(_SAVERS):
+            self._outbox.warn("processes", "")  # they have ended by themselves
+            told = None
+        self._gathering.finish(self._well, quiet=told is None or not told["text"])
+        while not self._gathering.idle:
+            now_s = time.monotonic()
+            grace_s = self._orders.take(now_s)
+            if grace_s is not None:
+                self._stopping.begin(now_s, grace_s)
+            until_s = began_s + _COMMIT_MAX_S
+            if self._orders.stopped and self._stopping.deadline_s is not None:
+                until_s = max(self._stopping.deadline_s, began_s + _COMMIT_MIN_S)
+            if now_s >= until_s:
+                words = "what was not in the store by then of checkpoints and artifacts was given up"
+                self._outbox.warn("last commits", f"the time to store them after the ranks' end is over: {words}")
+                break
+            self._tell(now_s)
+            self._results()
+            self._wake.wait(min(until_s, self._orders.due_s) - now_s)
+        self._results()
+
+    def _heartbeat(self, with_devices: bool) -> dict[str, Any]:
+        """How this part is doing; called from the threads that talk."""
+        return {
+            "at_s": round(time.monotonic(), 3),
+            "running_s": round(time.monotonic() - (self._start.ranks_began_s or self._start.began_s), 3),
+            "step": self._progress.last_step,
+            "memory_bytes": self._usage.memory_bytes,
+            "cpu_s": round(self._usage.cpu_s, 3),
+            "gpu": self._devices.read() if with_devices else [],
+        }

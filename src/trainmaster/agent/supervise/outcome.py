@@ -1,0 +1,113 @@
+"""How it ended, as the record says it (`wire.messages.Ended`)."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from trainmaster.agent.files.fast_json import read_json
+from trainmaster.agent.metrics import usage
+from trainmaster.wire import cgroups
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from trainmaster.agent.launch.start import Start
+    from trainmaster.agent.metrics.output import RankOutput
+    from trainmaster.agent.metrics.progress import Progress
+    from trainmaster.agent.processes.rank import Rank
+
+_IN_USE = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
+_ERROR_MAX = 4000
+
+
+class End:
+    """What the loop gathers for the record."""
+
+    def __init__(self) -> None:
+        self.over_memory = False
+        self.ran_s = 0.0
+        self.staged: list[dict[str, Any]] = []
+        self.kept: list[dict[str, Any]] = []
+        self.not_kept: list[dict[str, Any]] = []
+        self.warned: list[dict[str, Any]] = []
+        self.run: list[dict[str, Any]] = []
+        self.peak_memory_bytes = 0
+        self.environment: Optional[str] = None
+
+
+def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress) -> dict[str, Any]:
+    """The whole record."""
+    launch, restored = start.launch, start.restored
+    limited = bool(launch["cgroup"] and start.ranks)
+    everyone = [(output.rank, _rank(output.rank, output.last_lines())) for output in outputs]
+    reports = [report for rank, report in everyone if rank.role is None]
+    peak_bytes = max([end.peak_memory_bytes, *(rank.peak_memory_bytes for rank in start.ranks)])
+    if launch["cgroup"]:
+        peak_bytes = usage.cgroup_peak_bytes(launch["cgroup"]) or peak_bytes
+    return {
+        "kind": "ended",
+        "n": 0,
+        "ranks": reports,
+        "roles": [{**report, "role": rank.role} for rank, report in everyone if rank.role is not None],
+        "launch_error": start.error,
+        "machine_error": start.machine_error,
+        "launch_lines": start.error_lines,
+        "over_memory": end.over_memory or (limited and cgroups.killed_for_memory(launch["cgroup"] or "")),
+        "memory_limit_bytes": launch["memory_bytes"],
+        "peak_memory_bytes": peak_bytes,
+        "port_in_use": progress.first_step is None and any(_in_use(report) for report in reports),
+        "last_step": progress.last_step,
+        "first_step": progress.first_step,
+        "ran_s": round(end.ran_s, 6),
+        "staged": end.staged,
+        "kept": end.kept,
+        "run": end.run,
+        "not_kept": end.not_kept,
+        "warned": end.warned,
+        "restored": restored.id if restored else None,
+        "restored_step": restored.step if restored else None,
+        "bad": list(restored.bad) if restored else [],
+        "doubted": list(restored.doubted) if restored else [],
+        "environment": end.environment,
+        "killed_for_memory": bool(start.ranks) and any(map(cgroups.killed_for_memory, launch.get("contained", ()))),
+        "failed_ago_s": _failed_ago_s(start),
+    }
+
+
+def _failed_ago_s(start: Start) -> float:
+    """How long ago the first rank or role failed by itself; 0 where none did."""
+    failed = [rank.ended_after_s for rank in [*start.ranks, *start.roles] if rank.failed]
+    return round(time.monotonic() - start.began_s - min(failed), 6) if failed else 0.0
+
+
+def _rank(rank: Rank, last_lines: list[str]) -> dict[str, Any]:
+    return {
+        "rank": rank.number,
+        "exit_code": rank.exit_code,
+        "signal": rank.signal,
+        "stopped_by_us": rank.stopped_by_us,
+        "ended_after_s": round(rank.ended_after_s, 6),
+        "last_lines": last_lines,
+        "error": _torch_error(rank.error_path) if rank.error_path else None,
+        "peak_memory_bytes": rank.peak_memory_bytes,
+        "cpu_s": round(rank.cpu_s, 6),
+    }
+
+
+def _in_use(report: dict[str, Any]) -> bool:
+    failed = report["exit_code"] != 0
+    return failed and any(_IN_USE.search(text) for text in [*report["last_lines"], report["error"] or ""])
+
+
+def _torch_error(path: str) -> Optional[str]:
+    """The message of the file that torch's `record` decorator writes."""
+    try:
+        value = read_json(path)
+    except (OSError, ValueError):
+        return None
+    message = value.get("message") if isinstance(value, dict) else None
+    if isinstance(message, dict):
+        message = message.get("message")
+    return str(message)[:_ERROR_MAX] if message else None

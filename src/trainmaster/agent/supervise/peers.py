@@ -1,0 +1,95 @@
+"""The other agents of a gang that run on this machine: whether they still do, and what their ranks have open for writing."""
+
+from __future__ import annotations
+
+import os
+
+from trainmaster.agent.files.fast_json import read_json
+from trainmaster.agent.processes.process_tree import descendants, open_for_writing
+from trainmaster.wire import names
+from trainmaster.wire.processes import same_process, start_ticks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from trainmaster.agent.processes.rank import Rank
+    from trainmaster.wire.launch import Launch
+
+
+class Peers:
+    """Of node 0, where its gang writes into one directory: it alone looks at that. Any other agent has none."""
+
+    def __init__(self, directory: str, launch: Launch) -> None:
+        shared = launch["in_place"] or os.path.isabs(launch["checkpoint_path"] or "")
+        others = range(1, launch["nodes"]) if shared and launch["node_index"] == 0 else ()
+        gang = os.path.dirname(directory)
+        self._directories = [os.path.join(gang, f"n{index}") for index in others]
+
+    def open(self) -> tuple[set[tuple[int, int]], bool]:
+        """((device, inode) of what they have open for writing, whether that is all of it).
+
+        It is not where one runs on another machine, or where a rank is dead: what a dead one had open looks closed. Whose
+        ranks have all ended well has closed everything.
+        """
+        found: set[tuple[int, int]] = set()
+        complete = True
+        for directory in self._directories:
+            if _ended_well(directory):
+                continue
+            try:
+                found |= _open(directory)
+            except (OSError, ValueError, KeyError, TypeError):
+                complete = False
+        return found, complete
+
+    @property
+    def run(self) -> bool:
+        """Whether one is on this machine that has not recorded its end, and is not proven dead."""
+        return any(map(_runs, self._directories))
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether every one of them has recorded that all its ranks ended well."""
+        return all(map(_ended_well, self._directories))
+
+
+def record(directory: str, ranks: list[Rank]) -> None:
+    """Say which processes are the ranks here. Whoever does not find it knows less, and waits longer."""
+    lines = "".join(f"{rank.pid} {start_ticks(rank.pid)}\n" for rank in ranks)
+    path = os.path.join(directory, names.RANKS)
+    try:
+        with open(f"{path}.part", "w") as file:
+            file.write(lines)
+        os.rename(f"{path}.part", path)
+    except OSError:
+        return
+
+
+def _open(directory: str) -> set[tuple[int, int]]:
+    """What one agent's ranks have open. Raises: OSError or ValueError where not all of it is known, KeyError, TypeError."""
+    agent = read_json(os.path.join(directory, names.AGENT))
+    with open(os.path.join(directory, names.RANKS)) as file:
+        ranks = [line.split() for line in file]
+    found = open_for_writing(descendants(int(agent["pid"])))
+    # After the look: what a rank that died meanwhile had open would be missing in it.
+    alive = all(start_ticks(int(pid)) == int(ticks) for pid, ticks in ranks)
+    if not alive or not same_process(int(agent["pid"]), int(agent["start_ticks"]), str(agent["boot_id"])):
+        raise ValueError(f"not every rank of {directory} runs here")
+    return found
+
+
+def _runs(directory: str) -> bool:
+    if not os.path.exists(os.path.join(directory, names.LAUNCH)) or os.path.exists(os.path.join(directory, names.EXIT)):
+        return False
+    try:
+        agent = read_json(os.path.join(directory, names.AGENT))
+        return same_process(int(agent["pid"]), int(agent["start_ticks"]), str(agent["boot_id"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return True  # about to begin, or nobody can say now: the server ends what waits in vain
+
+
+def _ended_well(directory: str) -> bool:
+    try:
+        ranks = read_json(os.path.join(directory, names.EXIT))["ranks"]
+        return bool(ranks) and all(rank["exit_code"] == 0 and not rank["stopped_by_us"] for rank in ranks)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

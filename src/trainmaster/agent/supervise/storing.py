@@ -1,0 +1,257 @@
+"""The thread that moves bytes: checkpoints and artifacts into the store, while the loop goes on watching."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+
+from trainmaster.agent.artifacts import keep
+from trainmaster.agent.metrics.progress import LONG_S
+from trainmaster.agent.processes.process_tree import descendants, open_for_writing
+from trainmaster.agent.supervise.peers import Peers
+from trainmaster.wire.names import printable
+from trainmaster.wire.processes import start_ticks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from trainmaster.agent.checkpoints.collect import Collector
+    from trainmaster.agent.checkpoints.overlooked import Overlooked
+    from trainmaster.agent.launch.start import Start
+    from trainmaster.agent.metrics.progress import Progress
+    from trainmaster.agent.transport.upload import Uploader
+
+_SCAN_S = 0.5
+_SCAN_MAX_S = 15.0
+_TELL_EVERY_S = 10.0  # how many artifacts are kept so far
+_SHARE = 5  # a scan that takes t seconds is followed by 5 t of rest
+
+
+class Gathering:
+    """Work goes in by the methods, results come out of `results`: ("staged" | "kept" | "not_kept" | "warned", fields)."""
+
+    def __init__(self, start: Start, progress: Progress) -> None:
+        self._launch = start.launch
+        self._restored = start.restored
+        self._collector = self._telling(start.collector) if start.collector is not None else None
+        self._wake = start.wake
+        self._ranks = start.ranks
+        self._progress = progress
+        self._peers = Peers(start.directory, start.launch)
+        self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+        self._busy = 0
+        self._said = ""
+        self._told_elsewhere = False
+        self._overlooked: Optional[Overlooked] = None
+        self._look_due_s = 0.0
+        self._began_s = time.time() - (time.monotonic() - (start.ranks_began_s or start.began_s))
+        self._next_scan_s = time.monotonic() + _SCAN_S
+        self.results: deque[tuple[str, dict[str, Any]]] = deque()
+        self._uploader: Optional[Uploader] = None
+        self._given_up = False
+
+    def watch(self, now_s: float) -> None:
+        """Look for checkpoints when it is time for it again; while the ranks write."""
+        if self._collector is not None and self._busy == 0 and now_s >= self._next_scan_s and self._writing:
+            self._put("scan")
+        if self._launch["node_index"] == 0 and self._progress.stepping_s >= LONG_S and now_s >= self._look_due_s:
+            self._look_due_s = now_s + LONG_S
+            self._put("overlooked", None)
+
+    def message(self, rank: int, message: dict[str, Any]) -> None:
+        """Take an SDK message: a checkpoint or an artifact."""
+        if message.get("t") == "c" and isinstance(message.get("directory"), str):
+            self._put("checkpoint", rank, message)
+        elif message.get("t") == "a" and isinstance(message.get("path"), str):
+            self._put("artifact", message)
+
+    def finish(self, well: bool = True, quiet: bool = True) -> None:
+        """Look once more, after every rank's end, and keep the artifacts. `quiet`: nothing that they left had to be ended."""
+        if self._collector is not None:
+            self._put("last", well and quiet)
+        if self._launch["node_index"] == 0 and (self._launch["checkpoint_path"] or self._progress.last_step is not None):
+            self._put("overlooked", well)
+        if self._launch["artifacts"]:
+            self._put("artifacts", well)
+
+    def give_up(self) -> None:
+        """Look for nothing any more, and take nothing: the places are no longer this attempt's."""
+        self._given_up = True
+
+    @property
+    def stays(self) -> bool:
+        """Whether others of the gang may still write into the directory that is looked at here."""
+        return self._collector is not None and bool(self._launch["checkpoint_path"]) and self._peers.run
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._busy == 0 and (self._uploader is None or self._uploader.idle)
+
+    @property
+    def _writing(self) -> bool:
+        """Whether a rank of the gang runs, and every other one here too or has ended well: it has finished what it wrote."""
+        ranks = self._ranks
+        if not all(rank.running or rank.ended_well for rank in ranks):
+            return False
+        return any(rank.running for rank in ranks) or self._peers.run
+
+    def _put(self, *work: Any) -> None:
+        if self._given_up:
+            return
+        self._busy += 1
+        self._work.put(work)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="gathering", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            began_s = time.monotonic()
+            try:
+                self._do(*work)
+                if self._said and work[0] in ("scan", "last"):
+                    self._complain("")
+            except (OSError, ValueError) as error:
+                self._complain(f"could not look for checkpoints or artifacts ({work[0]}): {error}")
+            except Exception:  # noqa: BLE001 - the thread's last resort: dead, it would never collect a checkpoint again
+                words = f"could not look for checkpoints or artifacts ({work[0]}): see agent.log of this attempt"
+                self._complain(words, traceback.format_exc())
+            if self._uploader is not None:
+                self._uploader.staging_ended()
+            now_s = time.monotonic()
+            self._next_scan_s = now_s + min(max(_SCAN_S, _SHARE * (now_s - began_s)), _SCAN_MAX_S)
+            self._busy -= 1
+            self._wake.set()
+
+    def _complain(self, words: str, details: str = "") -> None:
+        """Tell it once, not at every look; "": it is over."""
+        if words != self._said:
+            sys.stderr.write(f"{details or words}\n" if words else "")
+            self.results.append(("warned", {"topic": "gathering", "text": printable(words)}))
+        self._said = words
+
+    def _do(self, what: str, *work: Any) -> None:
+        if what == "scan":
+            assert self._collector is not None
+            open_files = open_for_writing(descendants(os.getpid()))
+            elsewhere, complete = self._peers.open()
+            # Learned of a dead writer it would say that what it left is closed, so finished.
+            if self._writing and all(not rank.running or start_ticks(rank.pid) is not None for rank in self._ranks):
+                self._staged(self._collector.scan(self._progress.step_at, True, open_files | elsewhere, complete))
+            self._tell_elsewhere()
+        elif what == "last":
+            assert self._collector is not None
+            self._collector.finished = work[0] and self._peers.ended_well
+            self._staged(self._collector.scan(self._progress.step_at, False, *self._peers.open()))
+            self._collector.tell_unfinished()
+            self._tell_elsewhere()
+        elif what == "overlooked":
+            self._tell_overlooked(work[0])
+        elif what == "checkpoint":
+            rank, message = work
+            step = message.get("step")
+            self._staged(
+                self._own_collector().sdk_checkpoint(rank, step, message["directory"], str(message.get("ranks") or "one"))
+            )
+        elif what == "artifact":
+            path, said = work[0]["path"], work[0].get("kind")
+            name = str(work[0].get("name") or path)
+            kept = keep.keep_one(self._launch, path, name, said if isinstance(said, str) else None, self._missed)
+            self._kept([kept] if kept is not None else [])
+        else:
+            self._keep_all(work[0])
+
+    def _keep_all(self, expected: bool) -> None:
+        """The artifacts; when there are many of them, say from time to time how far it is."""
+        told_s, told = time.monotonic(), False
+        for batch, done, count in keep.keep_artifacts(self._launch, self._missed, expected):
+            self._kept(batch)
+            self._wake.set()
+            if done < count and time.monotonic() > told_s + _TELL_EVERY_S:
+                told_s, told = time.monotonic(), True
+                self.results.append(("warned", {"topic": "artifacts", "text": f"keeps its artifacts: {done} of {count}"}))
+        if told:
+            self.results.append(("warned", {"topic": "artifacts", "text": ""}))
+
+    def _tell_elsewhere(self) -> None:
+        """Say, once, that what this node's ranks write into a directory of their own is no part of a checkpoint."""
+        found = self._collector.written_elsewhere() if self._collector is not None and not self._told_elsewhere else None
+        if found is not None:
+            self._told_elsewhere = True
+            kept = f"its ranks wrote {printable(found)} into the work directory of node {self._launch['node_index']} alone"
+            advice = "sdk.checkpoint(ranks=\"all\") keeps a part of each node, --in-place lets all write into one directory"
+            words = f"{kept}; only what node 0 has is kept of a checkpoint: {advice}"
+            self.results.append(("warned", {"topic": f"checkpoints of n{self._launch['node_index']}", "text": words}))
+
+    def _tell_overlooked(self, ended: Optional[bool]) -> None:
+        """Say that it saves where nobody looks; `ended`: whether it ended well, None while it runs."""
+        if self._overlooked is None:
+            from trainmaster.agent.checkpoints.overlooked import Overlooked  # noqa: PLC0415 - most jobs end sooner, or name the right place
+
+            self._overlooked = Overlooked(self._launch, self._progress, self._began_s)
+        collected = self._collector is not None and self._collector.collected
+        text = self._overlooked.look(collected, ended)
+        if text is not None:
+            self.results.append(("warned", {"topic": "checkpoint pattern", "text": text}))
+
+    def _own_collector(self) -> Collector:
+        """Made when a program without `checkpoint.path` uses the SDK."""
+        if self._collector is None:
+            from trainmaster.agent.checkpoints.collect import Collector  # noqa: PLC0415 - most jobs without a path never need it
+
+            self._collector = self._telling(Collector(self._launch))
+        if self._launch.get("remote"):
+            self._collector.ahead = self._far().ahead
+        return self._collector
+
+    def _telling(self, collector: Collector) -> Collector:
+        """Let it tell what is not in the store, and where a restart would begin."""
+        if self._restored is not None and self._restored.id is not None:
+            step = self._restored.step
+            collector.unstored.begins = f"with {self._restored.id}" if step is None else f"at step {step}"
+        collector.unstored.tell = lambda text: self.results.append(("warned", {"topic": "checkpoint", "text": text}))
+        collector.unstored.lost = lambda name, why: self.results.append(
+            ("not_kept", {"what": "checkpoint", "name": name, "why": why})
+        )
+        return collector
+
+    def _staged(self, parts: list[dict[str, Any]]) -> None:
+        for part in parts:
+            self._bring("staged", part)
+
+    def _kept(self, artifacts: list[dict[str, Any]]) -> None:
+        for artifact in artifacts:
+            self._bring("kept", artifact)
+
+    def _missed(self, name: str, why: str) -> None:
+        keep.complain(name, why)
+        self.results.append(("not_kept", {"what": "artifact", "name": name, "why": why}))
+
+    def _bring(self, kind: str, fields: dict[str, Any]) -> None:
+        """What is staged in a directory that is the store is a result; in a cache it has a way to go."""
+        if not self._launch.get("remote"):
+            self.results.append((kind, fields))
+            return
+        self._far().put(kind, fields)
+
+    def _far(self) -> Uploader:
+        if self._uploader is None:
+            from trainmaster.agent.transport.upload import Uploader  # noqa: PLC0415 - HTTP: only for a store that is no directory
+
+            self._uploader = Uploader(self._launch, self._brought)
+        return self._uploader
+
+    def _brought(self, kind: str, fields: dict[str, Any]) -> None:
+        """Called by the uploader's thread: with what is in the store or given up; with nothing since it has become idle."""
+        if kind:
+            self.results.append((kind, fields))
+        self._wake.set()

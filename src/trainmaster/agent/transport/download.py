@@ -1,0 +1,138 @@
+"""Bringing what a start needs from a store that is no directory here into this node's cache, verified on the way."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from trainmaster.agent.transport.remote_store import Remote
+from trainmaster.wire import disks
+from trainmaster.wire.names import MANIFEST, blob_name, part_lock, part_stored, stored_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterator, List, Optional
+
+    from trainmaster.wire.launch import Launch, ResumePoint
+
+_AT_ONCE = 4
+_BATCH = 64
+_PATIENCE_S = 900.0  # for a store that is away, before a start is given up
+_MANIFEST_MAX = 1 << 28
+
+
+class Wrong(Exception):
+    """What the store holds is not what its digests say."""
+
+
+def code(launch: Launch) -> None:
+    """Have the code copy in the cache; the server brings what is not. Raises: OSError."""
+    Remote(launch, _PATIENCE_S).ask("code")
+
+
+@contextmanager
+def pinned(launch: Launch, point: ResumePoint) -> Iterator[None]:
+    """While a part of the cache is read, its bound leaves it alone."""
+    place = _place(launch, point)
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    with open(part_lock(place), "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
+def part(launch: Launch, point: ResumePoint, anew: bool) -> None:
+    """Have this node's part of a checkpoint in the cache; `anew`: what is there has been found wrong.
+
+    Raises: Wrong where a digest differs, OSError for a store that is away, refuses, or says that something is missing.
+    """
+    place = _place(launch, point)
+    wanted = point["digests"].get(os.path.basename(place))
+    if not anew and _there(place, wanted):
+        os.utime(os.path.join(place, MANIFEST))  # used now: the cache's bound takes it last
+        return
+    temporary = f"{place}.{os.getpid()}.fetching"
+    for old in (temporary, place):
+        disks.discard(old)
+    os.makedirs(temporary)
+    try:
+        _bring(launch, place, wanted, temporary)
+        with open(part_stored(place), "w"):
+            pass  # the cache may give it up again
+        os.rename(temporary, place)
+    except OSError as error:
+        if error.errno is not None and os.path.isdir(place):
+            return  # another agent of this node has brought it meanwhile
+        raise
+    finally:
+        disks.discard(temporary)
+
+
+def _place(launch: Launch, point: ResumePoint) -> str:
+    name = f"n{launch['node_index']}"
+    return os.path.join(point["root"], name if name in point["digests"] else "n0")
+
+
+def _there(place: str, wanted: Optional[str]) -> bool:
+    try:
+        with open(os.path.join(place, MANIFEST), "rb") as file:
+            return hashlib.sha256(file.read(_MANIFEST_MAX)).hexdigest() == wanted
+    except OSError:
+        return False
+
+
+def _bring(launch: Launch, place: str, wanted: Optional[str], temporary: str) -> None:
+    remote = Remote(launch, _PATIENCE_S)
+    identifier = os.path.dirname(place)
+    job = os.path.basename(os.path.dirname(identifier))
+    prefix = f"checkpoints/{job}/{os.path.basename(identifier)}/{os.path.basename(place)}"
+    target = os.path.join(temporary, MANIFEST)
+    if _file(remote, f"{prefix}/{MANIFEST}", target, _addresses(remote, [f"{prefix}/{MANIFEST}"])) != wanted:
+        raise Wrong(f"{prefix}/{MANIFEST} is not what was committed")
+    with open(target, "rb") as manifest:
+        files: List[Dict[str, Any]] = json.loads(manifest.read().decode("utf-8", "surrogateescape"))["files"]
+    with ThreadPoolExecutor(_AT_ONCE, "fetch") as pool:
+        for at in range(0, len(files), _BATCH):
+            some = files[at : at + _BATCH]
+            names = [f"{prefix}/{blob_name(file['path'])}" for file in some]
+            places = {name: os.path.join(temporary, stored_name(file["path"])) for name, file in zip(names, some)}  # noqa: B905
+            addresses = _addresses(remote, names)
+            bringing = [pool.submit(_file, remote, name, places[name], addresses) for name in names]
+            for index, file in enumerate(some):
+                if bringing[index].result() != file["sha256"]:
+                    raise Wrong(f"{prefix}: {file['path']} is not what was committed")
+
+
+def _addresses(remote: Remote, names: List[str]) -> Dict[str, Optional[str]]:
+    urls: Dict[str, Optional[str]] = remote.ask("get", names=names)["urls"]
+    return urls
+
+
+def _file(remote: Remote, name: str, target: str, addresses: Dict[str, Optional[str]]) -> str:
+    """Bring one blob; the SHA-256 of what came."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    first = [addresses[name]]
+
+    def address() -> Optional[str]:
+        return first.pop() if first else _addresses(remote, [name])[name]
+
+    with open(target, "wb", buffering=0) as file:
+        digest = [hashlib.sha256()]
+
+        def begin() -> Callable[[bytes], None]:
+            file.seek(0)
+            file.truncate()
+            digest[0] = hashlib.sha256()
+
+            def take(data: bytes) -> None:
+                digest[0].update(data)
+                while data:
+                    data = data[file.write(data) :]
+
+            return take
+
+        remote.get(address, name, begin)
+    return digest[0].hexdigest()

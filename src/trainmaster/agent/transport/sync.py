@@ -1,0 +1,323 @@
+"""Talking to the server: a sender for what happened, a poller that waits for orders. The server may be away for hours.
+
+Nothing here decides: orders are handed to the loop as they come, and a call that fails is made again later.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections import deque
+from urllib.parse import urlsplit
+
+from trainmaster.agent.transport.points import BATCH_MAX
+from trainmaster.wire.answers import Answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
+    from trainmaster.agent.processes.wakeup import Wake
+    from trainmaster.agent.transport.outbox import Outbox
+    from trainmaster.agent.transport.point_file import Point
+    from trainmaster.wire.launch import Launch
+
+_POLL_S = 20.0
+_POST_TIMEOUT_S = 5.0
+_BACKOFF_MIN_S, _BACKOFF_MAX_S = 0.1, 2.0
+_GAP_MIN_S, _GAP_MAX_S = 0.05, 0.25  # between two requests that carry points only
+_BRISK_S = 5.0  # for how long the shorter gap holds: whoever watches a start wants to see it
+_HEARTBEAT_S = 5.0
+_UNREACHABLE_S = 2.0  # an agent waits so long for a server that is away, and
+_FINISH_S = 10.0  # so long for one that is slow, before it ends
+_PATH = "/agent/sync"
+_SAID_MAX = 200  # characters of what the server said
+_ANSWER_MAX = 64 << 20  # bytes of an answer; the largest of ours are a few of them
+_NOT_TAKEN = (400, 413, 422)  # the server read what was sent, and it is the content that it does not take
+
+
+class Refused(Exception):
+    """The server answered, with something other than 200; `said` is what it said."""
+
+    def __init__(self, status: int, said: str = "") -> None:
+        super().__init__(f"the server answered {status}{': ' if said else ''}{said}")
+        self.status = status
+
+
+class Sync:
+    """One agent's conversation with its server."""
+
+    def __init__(self, launch: Launch, outbox: Outbox, wake: Wake) -> None:
+        self._launch = launch
+        self.outbox = outbox
+        self._wake = wake
+        self._began_s = time.monotonic()
+        self._post_lock = threading.Lock()
+        self._sender_client = Client(launch)
+        self._version = 0
+        self._closing = threading.Event()
+        self._heartbeat_s = -_HEARTBEAT_S
+        self._most = BATCH_MAX  # reports and points of the next request
+        self._threads: set[str] = set()
+        self.orders: deque[dict[str, Any]] = deque()  # for the loop to take
+        self.stale = False
+        self.heartbeat: Optional[Callable[[bool], dict[str, Any]]] = None  # True: with the devices
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a server to talk to at all."""
+        return bool(self._launch["server_socket"] or self._launch["server_url"])
+
+    def start_sender(self) -> None:
+        """Send from now on, as things come."""
+        self._start("sender", self._send)
+
+    def start_poller(self) -> None:
+        """Wait for orders from now on."""
+        self._start("poller", self._poll)
+
+    def _start(self, name: str, target: Callable[[], None]) -> None:
+        if self.enabled and name not in self._threads:
+            self._threads.add(name)
+            threading.Thread(target=target, name=name, daemon=True).start()
+
+    def flush(self, timeout_s: float = _POST_TIMEOUT_S) -> bool:
+        """Send what waits, in one request; False when the server could not be reached or takes nothing at all.
+
+        A server that refuses the content gets half as much the next time, until it is known what alone is refused.
+        """
+        if not self._post_lock.acquire(timeout=timeout_s):
+            return False
+        try:
+            reports, points = self.outbox.batch(self._most)
+            now = time.monotonic()
+            ending = self._closing.is_set()  # the record of the end says more than a heartbeat
+            due = now - self._heartbeat_s >= _HEARTBEAT_S and self.heartbeat is not None and not ending
+            request = self._request(reports, 0.0, self.heartbeat(False) if due and self.heartbeat else None)
+            request["points"] = [_point(point, now) for point in points]
+            try:
+                response = _heard(self._sender_client.post(request, timeout_s))
+            except Refused as refusal:
+                self.outbox.put_back()
+                self.outbox.spool()
+                return refusal.status in _NOT_TAKEN and self._send_less(len(reports) + len(points), refusal, timeout_s)
+            except (OSError, http.client.HTTPException, ValueError):
+                self.outbox.put_back()
+                self.outbox.spool()
+                return False
+            self.outbox.points.sent()
+            self._most = min(2 * self._most, BATCH_MAX)
+            if due:
+                self._heartbeat_s = now
+            self._take(response)
+            return True
+        finally:
+            self._post_lock.release()
+
+    def _send_less(self, sent: int, refusal: Refused, timeout_s: float) -> bool:
+        """The content was refused. What is refused alone, though a request without it is taken, is given up with a word."""
+        if sent > 1:
+            self._most = max(1, min(sent, self._most) // 2)
+            return True
+        if sent == 0:
+            return False
+        try:
+            self._sender_client.post(self._request([], 0.0, None), timeout_s)
+        except (OSError, http.client.HTTPException, ValueError, Refused):
+            return False  # it is not what was sent
+        self.outbox.give_up_one(str(refusal))
+        return True
+
+    def finish(self) -> bool:
+        """Send what is left; gives up on a server that is away or slow. Whether everything was acknowledged."""
+        if not self.enabled:
+            return False
+        self._closing.set()
+        until_s = time.monotonic() + _FINISH_S
+        reached_s = time.monotonic()
+        pause_s = 0.02
+        while not (self.outbox.empty and (self.stale or self.outbox.pointless)):
+            before = (self.outbox.settled, self._most)
+            if self.flush(_UNREACHABLE_S):
+                if self.outbox.empty or before != (self.outbox.settled, self._most):
+                    continue
+                if self.stale:
+                    break  # heard, and refused for good
+                reached_s = time.monotonic()
+            now = time.monotonic()
+            if now - reached_s > _UNREACHABLE_S or now > until_s:
+                break
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.5)
+        if not self.outbox.empty:
+            self.outbox.spool()
+        return self.outbox.empty
+
+    def _send(self) -> None:
+        backoff_s = _BACKOFF_MIN_S
+        while not self._closing.is_set():
+            self.outbox.waiting.wait()
+            if self._closing.is_set():
+                return
+            began_s = time.monotonic()
+            if self.flush():
+                backoff_s = _BACKOFF_MIN_S
+                took_s = time.monotonic() - began_s
+                gap_s = _GAP_MIN_S if began_s - self._began_s < _BRISK_S else _GAP_MAX_S
+                self.outbox.urgent.wait(max(gap_s, 4 * took_s))
+            else:
+                self._closing.wait(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+
+    def _poll(self) -> None:
+        client = Client(self._launch)
+        backoff_s = _BACKOFF_MIN_S
+        while not self._closing.is_set():
+            began_s, seen = time.monotonic(), self._version
+            try:
+                beat = self.heartbeat(True) if self.heartbeat is not None else None
+                self._take(_heard(client.post(self._request([], _POLL_S, beat), _POLL_S + 10.0)))
+            except (OSError, http.client.HTTPException, ValueError, Refused):
+                self._closing.wait(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+                continue
+            backoff_s = _BACKOFF_MIN_S
+            if self._version == seen and time.monotonic() - began_s < 1.0:
+                self._closing.wait(1.0)  # a server that does not hold the answer
+
+    def _request(self, reports: list[dict[str, Any]], wait_s: float, heartbeat: Optional[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "key": self._launch["key"],
+            "reports": reports,
+            "points": [],
+            "heartbeat": heartbeat,
+            "wait_s": wait_s,
+            "orders_seen": self._version,
+        }
+
+    def _take(self, response: dict[str, Any]) -> None:
+        self.outbox.acknowledged(response["ack"])
+        if response.get("stale"):
+            self.stale = True
+            self.orders.append({"order": "stop", "reason": "a later attempt is live"})
+        version = response.get("version")
+        if isinstance(version, int):
+            self._version = version
+        self.orders.extend(response.get("orders") or [])
+        if self.orders:
+            self._wake.set()
+
+
+class Client:
+    """One kept-alive HTTP connection, for what is told or asked at one path."""
+
+    def __init__(self, launch: Launch, path: str = _PATH) -> None:
+        self._launch = launch
+        self._place = path
+        self._connection: Optional[http.client.HTTPConnection] = None
+        who = {"Authorization": f"Bearer {launch['credential']}", "X-Trainmaster-Key": launch["key"]}
+        self._headers = {**who, "Content-Type": "application/json"}
+
+    def post(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """One exchange; a connection the server closed meanwhile is opened anew.
+
+        Raises: OSError, http.client.HTTPException, ValueError, Refused.
+        """
+        body = json.dumps(request).encode()
+        kept = self._connection is not None
+        try:
+            return self._exchange(body, timeout_s)
+        except (ConnectionError, http.client.BadStatusLine):
+            if not kept:
+                raise
+            return self._exchange(body, timeout_s)
+
+    def _exchange(self, body: bytes, timeout_s: float) -> dict[str, Any]:
+        done = False
+        try:
+            if self._connection is None:
+                self._connection = connect(self._launch, timeout_s)
+            if self._connection.sock is not None:
+                self._connection.sock.settimeout(timeout_s)
+            self._connection.request("POST", self._path(), body, self._headers)
+            response = self._connection.getresponse()
+            data = response.read(_ANSWER_MAX + 1)
+            if len(data) > _ANSWER_MAX:
+                raise ValueError("an answer without end")
+            done = True
+        finally:
+            if not done and self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        if response.status == 200:
+            return decoded(data)
+        error = error_of(data)
+        if error.get("code") == "stale_attempt":  # a bare 410 is the word of somebody on the way: no proof
+            return {"ack": 0, "orders": [], "stale": True}
+        raise Refused(response.status, str(error.get("message") or "")[:_SAID_MAX])
+
+    def _path(self) -> str:
+        if self._launch["server_socket"]:
+            return self._place
+        return urlsplit(self._launch["server_url"] or "").path.rstrip("/") + self._place
+
+
+def _point(point: Point, now_s: float) -> dict[str, Any]:
+    """As it is sent (`wire.messages.Point`); `now_s` on the monotonic clock."""
+    n, at_s, rank, step, values = point
+    return {"n": n, "rank": rank, "step": step, "values": values, "at_s": round(at_s, 3), "age_s": round(now_s - at_s, 3)}
+
+
+def _heard(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer to a sync. Raises: ValueError for a stranger's, by which nothing that was sent is stored."""
+    ack, orders = answer.get("ack"), answer.get("orders")
+    if not isinstance(ack, int) or not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
+        raise ValueError("no answer of a Trainmaster server")
+    return answer
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    """The object that was answered. Raises: ValueError where it is none."""
+    try:
+        answer = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("an answer nested too deeply") from error
+    if not isinstance(answer, dict):
+        raise ValueError("the server's answer is no object")
+    return answer
+
+
+def error_of(data: bytes) -> dict[str, Any]:
+    """What the server's answer says is wrong; empty for an answer of somebody else."""
+    try:
+        error = decoded(data).get("error")
+    except ValueError:
+        return {}
+    return error if isinstance(error, dict) else {}
+
+
+def connect(launch: Launch, timeout_s: float) -> http.client.HTTPConnection:
+    """A connection to the server, not opened yet."""
+    path, url = launch["server_socket"], urlsplit(launch["server_url"] or "")
+    if path:
+        connection: http.client.HTTPConnection = _UnixConnection(path, timeout_s)
+    elif url.scheme == "https":
+        connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=timeout_s)
+    else:
+        connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=timeout_s)
+    connection.response_class = Answer
+    return connection
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

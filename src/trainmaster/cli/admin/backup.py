@@ -1,0 +1,64 @@
+"""`tm backup` and `tm restore`: a copy of this machine's own server, and a server made of a copy."""
+
+import time
+from pathlib import Path
+
+import click
+
+from trainmaster import backup as copies
+from trainmaster.cli.render import human
+from trainmaster.cli.session import Session, offline
+from trainmaster.errors import UsageError
+from trainmaster.home import Home
+from trainmaster.locks import hold
+from trainmaster.presence import PROCESSES, alive
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("folder", type=_FOLDER)
+@click.option("--blobs", is_flag=True, help="Copy checkpoints, artifacts and code too, where the store is in the home.")
+@offline
+def backup(session: Session, folder: Path, blobs: bool) -> None:
+    """Copy this machine's own server into an empty FOLDER, while it runs: jobs, the log, metrics, rules and tokens."""
+    home, out = Home.default(), session.out
+    target = folder.absolute()
+    if target.is_relative_to(home.root):
+        raise UsageError(f"{target} is inside of {home.root}", "name a folder on another disk")
+    made = copies.backup(home, target, blobs)
+    if out.json:
+        out.value({"folder": str(target), **made._asdict()})
+        return
+    size = sum(made.files.values()) + made.blobs_bytes
+    out.data(f"copied {home.root} to {target}: {human.size(size)}")
+    for name in made.damaged:
+        out.note(f"left out: {name} is damaged; see tm doctor")
+    if made.left_bytes:
+        out.note(f"not in it: {human.size(made.left_bytes)} of checkpoints, artifacts and code; with them: tm backup --blobs")
+    out.note("keep it like a password: it holds the server's tokens\nto bring it back on an empty machine: tm restore FOLDER")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@offline
+def restore(session: Session, folder: Path) -> None:
+    """Make this machine's own server of a backup in FOLDER. Its home must be empty; nothing is started."""
+    home, out = Home.default(), session.out
+    if any(alive(home, which) for which in PROCESSES):
+        raise UsageError(f"a server runs on {home.root}", "stop it first: tm down")
+    home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with hold(home, "up"):
+        made = copies.restore(home, folder.absolute())
+    if out.json:
+        out.value(made._asdict())
+        return
+    taken = time.strftime("%Y-%m-%d %H:%M", time.localtime(made.taken_s))
+    out.data(f"restored {home.root} as of {taken}")
+    if made.live:
+        count = human.plural(len(made.live), "attempt")
+        out.note(f"{count} ran then and are lost: their jobs restart from their last checkpoints")
+    if not made.blobs:
+        out.note("checkpoints, artifacts and code are not in it")
+        out.note(f"unless the store is elsewhere, put them back before tm up: {home.blobs}")
+    out.note(f"never start the one on {made.origin} again: both would run the same jobs\nnext: tm up")

@@ -1,0 +1,151 @@
+"""`tm up` and `tm down`: this machine's own server."""
+
+import re
+import time
+
+import click
+
+from trainmaster import daemons, presence
+from trainmaster.cli.admin.foreground import listen, stay
+from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.client.api import Client, Row
+from trainmaster.client.settings import configured, is_loopback
+from trainmaster.errors import TrainmasterError, UsageError
+from trainmaster.home import Home
+
+_LIVE = ("starting", "running", "stopping")
+_NAMED_MAX = 20
+_CANCEL_S = 120.0  # ranks get 30 s of grace
+
+
+def _kinds(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Names as a spec may ask for them."""
+    if value is None or all(re.fullmatch(r"[a-z][a-z0-9_.-]*", kind) for kind in value.split(",")):
+        return value
+    raise UsageError(f"{value!r} are no kinds of GPU", "name them in small letters, with commas between: --gpu-kind a100,h100")
+
+
+@click.command()
+@click.option("--host", help="Address to listen on; default 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: a free one.")
+@click.option("--nodes", type=click.IntRange(0), help="Declare so many virtual nodes on this machine; 0: itself, as it is.")
+@click.option("--gpus-per-node", type=click.IntRange(0), help="Declare so many stand-in GPUs on each.")
+@click.option("--gpu-kind", callback=_kinds, metavar="KIND[,…]", help="Their kind: a100; of several each node in turn has one.")
+@click.option("--foreground", is_flag=True, help="Stay, until TERM, INT or tm down: for systemd and containers.")
+@click.option("--mlflow/--no-mlflow", default=None, help="Run an MLflow server beside it, and mirror all runs into it.")
+@click.option("--mlflow-port", type=click.IntRange(1, 65535), help="Its port; default: that of the last time, else a free one.")
+@click.option("--new-log", is_flag=True, help="Begin anew where the log is lost: old files are set aside, agents run on.")
+@click.option("--failpoints", is_flag=True, help="Let $TRAINMASTER_FAILPOINT kill the server (tests only).")
+@remote
+def up(session: Session, foreground: bool, host: str | None, port: int | None, **declared: int | bool | None) -> None:
+    """Start this machine's server, or revive what died of it; harmless when it runs."""
+    home, out = Home.default(), session.out
+    stopping = listen() if foreground else None
+    info = daemons.start(home, daemons.Options(host=host, port=port, **declared))  # type: ignore[arg-type]
+    _say_up(session, home, info)
+    if stopping is not None:
+        stay(home, out, stopping)
+
+
+def _say_up(session: Session, home: Home, info: presence.ServerInfo) -> None:
+    out = session.out
+    exposed = exposure(home)
+    if exposed:
+        out.warn(exposed)
+    if out.json:
+        more = {"mlflow": info.mlflow, "trouble": info.trouble or None}
+        out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started), **more})
+        return
+    fresh = len(set(info.started) & set(presence.PROCESSES))
+    what = "started" if fresh == len(presence.PROCESSES) else "revived" if fresh else "already running"
+    out.data(f"{what}: {info.url}")
+    if info.mlflow:
+        out.data(f"MLflow: {info.mlflow}" + (" (answers in half a minute or so)" if presence.BESIDE[0] in info.started else ""))
+    if info.trouble:
+        out.note(f"runs are not mirrored: {info.trouble}\njobs run all the same")
+    virtual = declared_nodes(home)
+    if virtual:
+        out.note(virtual)
+    out.note(f"its files: {home.root}\nnext: tm run -- python train.py   tm nodes   tm down")
+
+
+def exposure(home: Home) -> str:
+    """That others can read what goes to and fro, in a sentence; empty where the server listens on loopback alone."""
+    host = (home.read_json(home.settings_json) or {}).get("host")
+    if not host or is_loopback(f"[{host}]" if ":" in host else host):
+        return ""
+    behind = "put a reverse proxy that speaks TLS before it, and let it listen on 127.0.0.1"
+    return f"the server listens on {host} without encryption: whoever reads along can act with the tokens it sees; {behind}"
+
+
+def declared_nodes(home: Home) -> str:
+    """What is not real about this server's nodes, in a sentence; empty when they are."""
+    settings = home.read_json(home.settings_json) or {}
+    nodes, gpus = settings.get("nodes"), settings.get("gpus_per_node")
+    if not nodes and gpus is None:
+        return ""
+    count = nodes or 1
+    devices = f" with {gpus} stand-in GPU{'s' * (gpus != 1)} each" if gpus else ""
+    declared = f"{count} virtual node{'s' * (count != 1)}{devices}, declared for trying things out"
+    return f"{declared}; for this machine as it is: tm down, then tm up --nodes 0"
+
+
+@click.command()
+@click.option("--cancel", "cancelling", is_flag=True, help="End all jobs first.")
+@quiet_option
+@remote
+def down(session: Session, cancelling: bool) -> None:
+    """Stop this machine's server. Jobs that run go on, and are picked up again by the next `tm up`."""
+    target = configured(session.server)
+    if target is not None:
+        message = f"{target.source} names the server {target.url}, which is not this machine's own"
+        raise UsageError(message, "stop it where it runs")
+    home, out = Home.default(), session.out
+    running = presence.running(home) is not None
+    left: list[Row] = []
+    if running or (cancelling and home.events_db.exists()):
+        left = _running_jobs(session, cancelling)
+    report = daemons.stop(home)
+    _tell(session, left, report)
+    if not report.stopped:
+        out.note("no server was running")
+
+
+def _running_jobs(session: Session, cancelling: bool) -> list[Row]:
+    """Those that go on without the server; all of them are ended before if asked for."""
+    try:
+        with session.client() as client:
+            if cancelling:
+                _end_all(client, session)
+            return client.jobs(all=1, state=_LIVE)
+    except TrainmasterError as error:
+        if cancelling:
+            raise
+        session.out.note(f"which jobs run on is not known: {error.message}")
+        return []
+
+
+def _tell(session: Session, left: list[Row], report: daemons.StopReport) -> None:
+    out = session.out
+    if out.json:
+        out.value({"stopped": list(report.stopped), "killed": list(report.killed), "running": [job["id"] for job in left]})
+    elif out.quiet:
+        for job in left:
+            out.data(job["id"])
+    else:
+        for job in left:
+            out.data(f"{job['id']} runs on, on {', '.join(job['nodes'])}")
+        if report.stopped:
+            out.note("the server is stopped" + ("; pick the jobs up again: tm up" if left else ""))
+
+
+def _end_all(client: Client, session: Session) -> None:
+    """Cancel every job that has not ended, and see them end. Raises: WaitTimeoutError when one does not."""
+    asked = [str(job["id"]) for job in client.cancel_many({"all": True}, "tm down --cancel") if "id" in job]
+    for id in asked[:_NAMED_MAX]:
+        session.out.note(f"cancelling {id}")
+    if len(asked) > _NAMED_MAX:
+        session.out.note(f"and {len(asked) - _NAMED_MAX:,} more")
+    until_s = time.monotonic() + _CANCEL_S
+    while left := client.jobs(limit=1, state=("held", "queued", *_LIVE)):
+        client.wait(str(left[0]["id"]), max(0.0, until_s - time.monotonic()))

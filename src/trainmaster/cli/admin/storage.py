@@ -1,0 +1,92 @@
+"""`tm storage`: what the store and the server's home hold, and removing what nothing needs."""
+
+import click
+
+from trainmaster.cli.render import human, times
+from trainmaster.cli.render.output import Output
+from trainmaster.cli.session import Session, remote
+from trainmaster.client.api import Row
+
+_HEADERS = ("PROJECT", "KIND", "BLOBS", "SIZE", "ORPHANED", "OLDER CHECKPOINTS")
+_SIZES = ("bytes", "orphaned_bytes", "spare_bytes")
+_UNKNOWN = "(unknown)"  # the project that the server names for them
+
+
+@click.group(invoke_without_command=True)
+@click.option("--project", help="Only of this project.")
+@remote
+@click.pass_context
+def storage(context: click.Context, session: Session, project: str | None) -> None:
+    """What checkpoints, artifacts, code and provenance take, by project; and everything in the server's home."""
+    if context.invoked_subcommand is not None:
+        return
+    found, out = session.client().room.storage(project), session.out
+    if out.json:
+        out.value(found)
+        return
+    if not project:
+        _home(out, found)
+    rows = [[one["project"], one["kind"], str(one["blobs"]), *(human.size(one[f]) for f in _SIZES)] for one in found["use"]]
+    if not rows:
+        out.note(f"nothing is stored{f' for project {project}' if project else ''} in {found['store']}")
+        return
+    out.table(_HEADERS, rows)
+    total = {f: sum(one[f] for one in found["use"]) for f in _SIZES}
+    out.note(f"{human.size(total['bytes'])} in {found['store']}")
+    if total["orphaned_bytes"]:
+        out.note(f"{human.size(total['orphaned_bytes'])} nothing refers to; remove what is older than a day: tm storage gc")
+    if total["spare_bytes"]:
+        size = human.size(total["spare_bytes"])
+        out.note(f"{size} are older checkpoints of jobs that are over; give them up: tm storage gc --older-checkpoints")
+    unknown = sum(one["bytes"] for one in found["use"] if one["project"] == _UNKNOWN)
+    if unknown:
+        out.note(f"{human.size(unknown)} are of jobs that this server does not know; remove them: tm storage gc --unknown-jobs")
+
+
+def _home(out: Output, found: Row) -> None:
+    """Everything that the home holds, by kind, and the jobs that take most of it. An older server tells of none."""
+    if "disk" not in found:
+        return
+    kinds = sorted(found["disk"], key=lambda one: -one["bytes"])
+    out.table(("ON DISK", "FILES", "SIZE"), [[one["kind"], str(one["files"]), human.size(one["bytes"])] for one in kinds])
+    out.note(f"{human.size(sum(one['bytes'] for one in kinds))} in {found['home']}; {human.size(found['free_bytes'])} free")
+    rows = [[one["job"], human.size(sum(one["bytes"].values())), _parts(one["bytes"])] for one in found["largest"]]
+    if rows:
+        out.table(("LARGEST", "SIZE", "OF IT"), rows)
+        out.note("remove what a job that is over left: tm rm JOB   of all that ended long ago: tm prune")
+
+
+def _parts(sizes: Row) -> str:
+    return ", ".join(f"{kind} {human.size(size)}" for kind, size in sorted(sizes.items(), key=lambda one: -one[1]))
+
+
+@storage.command(short_help="Remove what nothing refers to.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--grace", default="24h", metavar="TIME", help="Leave alone what is younger: 90m, 24h (default), 7d.")
+@click.option("--older-checkpoints", is_flag=True, help="Also all but the last good checkpoint of jobs that are over.")
+@click.option("--unknown-jobs", is_flag=True, help="Also what is there of jobs that this server does not know.")
+@remote
+def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unknown_jobs: bool) -> None:
+    """Remove what nothing refers to: never what a job, a submit on its way or a fork needs.
+
+    A job's last good checkpoint stays, and so does one that another job started from.
+    """
+    client, out = session.client(), session.out
+    done = client.room.collect(
+        times.seconds(grace, "--grace", "write 90m, 24h or 7d"),
+        dry_run,
+        older_checkpoints=older_checkpoints,
+        unknown_jobs=unknown_jobs,
+    )
+    if out.json:
+        out.value(done)
+        return
+    what = f"{human.plural(done['blobs'], 'blob')}, {human.size(done['bytes'])}"
+    if done["uploads"]:
+        what += f", and {human.plural(done['uploads'], 'unfinished upload')}"
+    out.note(f"{'would remove' if dry_run else 'removed'} {what}")
+    if older_checkpoints:
+        older = f"{human.plural(done['given_up'], 'older checkpoint')}, {human.size(done['given_up_bytes'])}"
+        out.note(f"{'would give up' if dry_run else 'gave up'} {older}")
+    if done["young_bytes"]:
+        out.note(f"{human.size(done['young_bytes'])} more nothing refers to, younger than {grace}: left alone for now")

@@ -1,0 +1,81 @@
+"""`tm token`: who may talk to a server, and as whom."""
+
+import time
+
+import click
+
+from trainmaster.cli.render import human, times
+from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.client.api import Row
+
+_HEADERS = ("NAME", "ROLE", "GIVEN OUT", "BY", "EXPIRES")
+
+
+@click.group()
+def token() -> None:
+    """Who may talk to the server: give out tokens, list and revoke them. For administrators.
+
+    A member sees everything and changes its own jobs; it is charged and limited by the token's name.
+    An administrator may do everything. The token in the server's own home is an administrator's.
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice(("member", "admin")), default="member", show_default=True, help="What it may do.")
+@click.option("--expires", metavar="TIME", help="How long it holds: 12h, 30d; default: until it is revoked.")
+@quiet_option
+@remote
+def create(session: Session, name: str, role: str, expires: str | None) -> None:
+    """Give NAME a token. It is printed once and stored as a digest: nobody can look it up later."""
+    expires_s = None if expires is None else times.seconds(expires, "--expires", "write 12h or 30d")
+    client, out = session.client(), session.out
+    made = client.create_token(name, role, expires_s)
+    if out.json:
+        out.value(made)
+        return
+    out.data(str(made["token"]))
+    if not out.quiet:
+        out.note(f"the token of {name} ({role}), which expires {_expiry(made)}; it is shown this once")
+        out.note(f"{name} sets TRAINMASTER_TOKEN to it, and TRAINMASTER_SERVER to {client.url}")
+        out.note(f"take it back: tm token revoke {name}")
+
+
+@token.command("list")
+@quiet_option
+@remote
+def list_tokens(session: Session) -> None:
+    """The tokens that were given out."""
+    found, out = session.client().tokens(), session.out
+    if out.json:
+        out.value(found)
+    elif out.quiet:
+        for row in found:
+            out.data(row["name"])
+    elif found:
+        now_s = time.time()
+        rows = [[row["name"], row["role"], human.ago(row["created_s"], now_s), row["made_by"], _expiry(row)] for row in found]
+        out.table(_HEADERS, rows)
+    else:
+        out.note("no token was given out; the one in the server's home is an administrator's")
+        out.note("give one out: tm token create NAME")
+
+
+@token.command()
+@click.argument("name")
+@remote
+def revoke(session: Session, name: str) -> None:
+    """Take the token of NAME back: it holds no more from the next request on. Its jobs go on."""
+    answer, out = session.client().revoke_token(name), session.out
+    if out.json:
+        out.value(answer)
+    else:
+        out.data(f"the token of {name} holds no more; its jobs go on")
+
+
+def _expiry(row: Row) -> str:
+    """`never`, `in 29 d`, `expired`."""
+    if row["expires_s"] is None:
+        return "never"
+    left_s = row["expires_s"] - time.time()
+    return "expired" if left_s <= 0 else f"in {human.duration(left_s)}"

@@ -1,0 +1,4 @@
+"""Commands that only read: jobs, nodes, the queue, logs, artifacts, comparisons.
+
+Drawing is in `render`.
+"""

@@ -1,0 +1,217 @@
+"""`tm artifacts` and `tm get`: what a job has kept, listed and fetched; what arrives is checked against its digest."""
+
+import contextlib
+import difflib
+import fnmatch
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from trainmaster.cli.render import human
+from trainmaster.cli.session import JOB, Session, quiet_option, remote
+from trainmaster.client.api import Client, Row
+from trainmaster.errors import ConflictError, NotFoundError, OperationError, UsageError
+from trainmaster.wire.names import is_artifact_name
+
+KINDS = ("file", "metrics", "plot", "confusion_matrix", "model", "pickle")
+_NAMING = "name them in its spec: artifacts: [out/*.png]"
+_HEADERS = ("PATH", "KIND", "SIZE", "SHA-256", "TRY")
+_BLOCK_BYTES = 1024 * 1024
+
+
+class _CannotWriteError(OperationError):
+    """One file has no place; the others may have."""
+
+
+@click.command()
+@click.argument("job", type=JOB)
+@click.option("--kind", type=click.Choice(KINDS), help="Only those of this kind.")
+@quiet_option
+@remote
+def artifacts(session: Session, job: str, kind: str | None) -> None:
+    """List what a job has kept: path, kind, size, digest, attempt. With -q paths alone."""
+    answer = session.client().artifacts(job, kind)
+    if not answer["artifacts"] and answer["total"] and not session.out.json:
+        session.out.note(f"{answer['id']} has no artifact of kind {kind}; all of them: tm artifacts {answer['id']}")
+        return
+    _list(session, answer["id"], answer["artifacts"])
+
+
+@click.command()
+@click.argument("job", type=JOB)
+@click.argument("path", required=False)
+@click.option("--all", "everything", is_flag=True, help="Everything the job has kept.")
+@click.option("-o", "--output", metavar="PLACE", help="The file, or the directory of several; - is standard output.")
+@click.option("-f", "--force", is_flag=True, help="Replace files that are there with other contents.")
+@remote
+def get(  # noqa: PLR0913  a command's options
+    session: Session, job: str, path: str | None, everything: bool, output: str | None, force: bool
+) -> None:
+    """Fetch the artifact at PATH, all that match PATH as a glob, or with --all everything; without any of these, list.
+
+    One file is put here under its own name; several keep their paths below the current directory, or below PLACE. In a
+    glob `*` matches `/` too: tm get JOB '*.png'.
+    """
+    client = session.client()
+    if everything and path is not None:
+        raise UsageError("both a path and --all", "name a path, or take all")
+    answer = client.artifacts(job, path=path)
+    job, found = answer["id"], answer["artifacts"]
+    if path is None and not everything:
+        _list(session, job, found)
+        return
+    if path is not None and found:
+        _get_one(session, job, found[0], output)
+        return
+    if path is not None:
+        found = client.artifacts(job)["artifacts"]
+    chosen = found if path is None else [one for one in found if fnmatch.fnmatchcase(one["path"], path)]
+    if not chosen:
+        raise _none(session, job, path, [one["path"] for one in found])
+    if output == "-":
+        raise UsageError(f"{len(chosen)} artifacts cannot all go to standard output", "name one, or a directory with -o")
+    _get_several(session, job, chosen, (Path(output or "."), force))
+
+
+def _list(session: Session, job: str, found: Sequence[Row]) -> None:
+    out = session.out
+    if out.json:
+        out.value(found)
+    elif out.quiet:
+        for one in found:
+            out.data(one["path"])
+    elif not found:
+        out.note(f"{job} has kept no artifacts; {_keeping(session, job)}; see also: tm show {job}")
+    else:
+        rows = [[one["path"], one["kind"].replace("_", " "), human.size(one["bytes"]), one["digest"][:12], str(one["attempt"])]
+                for one in found]  # fmt: skip
+        out.table(_HEADERS, rows)
+        total = human.size(sum(one["bytes"] for one in found))
+        out.note(f"{human.plural(len(found), 'artifact')}, {total}; fetch: tm get {job} PATH, tm get {job} --all -o DIR")
+
+
+def _keeping(session: Session, job: str) -> str:
+    """What to know of a job that has kept nothing."""
+    named = session.client().job(job)["spec"].get("artifacts")
+    return f"its spec names {', '.join(named)}" if named else _NAMING
+
+
+def _none(session: Session, job: str, path: str | None, known: Sequence[str]) -> NotFoundError:
+    if not known:
+        return NotFoundError(f"{job} has kept no artifacts", f"{_keeping(session, job)}; see also: tm show {job}")
+    if path is not None and any(mark in path for mark in "*?["):
+        return NotFoundError(f"{job} has no artifact that matches {path!r}", f"list them: tm artifacts {job}")
+    near = difflib.get_close_matches(path or "", known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"list them: tm artifacts {job}"
+    return NotFoundError(f"{job} has no artifact {path!r}", hint)
+
+
+def _get_one(session: Session, job: str, artifact: Row, output: str | None) -> None:
+    client, out, path = session.client(), session.out, artifact["path"]
+    if output == "-":
+        _checked(client, job, artifact, sys.stdout.buffer)
+        return
+    target = Path(output) if output is not None else Path(Path(path).name)
+    if target.is_dir():
+        target = target / Path(path).name
+    if output is None and target.exists() and _digest(target) != artifact["digest"]:
+        raise ConflictError(f"{target} exists already", f"say where: tm get {job} {path} -o FILE")
+    _fetch(client, job, artifact, target)
+    if out.json:
+        out.value(_told(artifact, target))
+    else:
+        out.note(f"{target}: {human.size(artifact['bytes'])}, SHA-256 verified")
+
+
+def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple[Path, bool]) -> None:
+    """Each below a directory; nothing is fetched while one of them would replace another file without --force."""
+    (directory, force), client, out = where, session.client(), session.out
+    targets = [(one, directory / inside) for one in chosen if (inside := _inside(one["path"])) is not None]
+    there = {target for one, target in targets if target.is_file() and _digest(target) == one["digest"]}
+    taken = [target for _, target in targets if target not in there and target.exists()]
+    if taken and not force:
+        more = f" and {len(taken) - 1} others" if len(taken) > 1 else ""
+        verb = "exist" if len(taken) > 1 else "exists"
+        hint = "another place: -o DIR; or replace: --force"
+        raise ConflictError(f"{taken[0]}{more} {verb} already with other contents", hint)
+    outside = [one["path"] for one in chosen if _inside(one["path"]) is None]
+    if outside:
+        out.warn(f"not fetched, since it would be put outside {directory}: {', '.join(map(repr, outside[:3]))}"
+                 f"{' and others' if len(outside) > 3 else ''}; fetch it alone: tm get {job} PATH -o FILE")  # fmt: skip
+    failed = []
+    for one, target in targets:
+        if target not in there:
+            try:
+                _fetch(client, job, one, target)
+            except _CannotWriteError as error:
+                failed.append(error)
+    if failed:
+        missing = f"{len(failed)} of {human.plural(len(targets), 'artifact')} could not be written"
+        raise OperationError(f"{missing}; the first: {failed[0].message}", failed[0].hint)
+    if out.json:
+        out.value([_told(one, target) for one, target in targets])
+        return
+    same = f", {len(there)} of them were here already" if there else ""
+    total = human.size(sum(one["bytes"] for one, _ in targets))
+    out.note(f"{directory}: {human.plural(len(targets), 'artifact')}, {total}, SHA-256 verified{same}")
+
+
+def _told(artifact: Row, target: Path) -> Row:
+    return {"path": str(target), "artifact": artifact["path"], "bytes": artifact["bytes"], "digest": artifact["digest"]}
+
+
+def _inside(path: str) -> Path | None:
+    """The artifact's path as one that stays below a directory; None of one that climbs out (an older version kept those)."""
+    return Path(*(part for part in path.split("/") if part not in ("", "."))) if is_artifact_name(path) else None
+
+
+def _digest(path: Path) -> str | None:
+    """SHA-256 of a file; None of what is none."""
+    if not path.is_file():
+        return None
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            sha256.update(block)
+    return sha256.hexdigest()
+
+
+class _Digesting:
+    """A sink that digests what passes."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink, self.sha256 = sink, hashlib.sha256()
+
+    def write(self, data: bytes, /) -> int:
+        """Digest, then pass on."""
+        self.sha256.update(data)
+        return self._sink.write(data)
+
+
+def _checked(client: Client, job: str, artifact: Row, sink: BinaryIO) -> None:
+    """Copy, and raise OperationError when the bytes are not those that were kept."""
+    digesting = _Digesting(sink)
+    client.artifact(job, artifact["path"], digesting)
+    sink.flush()
+    if digesting.sha256.hexdigest() != artifact["digest"]:
+        raise OperationError(f"{artifact['path']} arrived damaged: its digest is not {artifact['digest'][:12]}", "try again")
+
+
+def _fetch(client: Client, job: str, artifact: Row, target: Path) -> None:
+    """Whole or not at all: beside its place first, then renamed."""
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            _checked(client, job, artifact, file)
+        os.replace(part, target)
+    except OSError as error:
+        raise _CannotWriteError(f"{target} cannot be written: {error.strerror}", "choose another place with -o") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)

@@ -1,0 +1,186 @@
+"""`tm compare`: what differs between runs, how they stand, and their curves; in the terminal, as JSON, or as one HTML page."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainmaster.cli.render import curve, human
+from trainmaster.cli.render.arguments import LONG, by_argument, from_difference
+from trainmaster.cli.render.compared import SECTIONS, shown
+from trainmaster.cli.render.output import Output
+from trainmaster.cli.session import JOB, Session, remote
+from trainmaster.errors import OperationError
+
+MARKS = "ox+*#@%&=~^$"  # of the curves, by run; from the thirteenth run on a curve is not drawn in the terminal
+_HTML_POINTS, _TERMINAL_POINTS = 400, 200
+_ROWS = 40  # of one section in the terminal
+_NAMES = 100  # in one paragraph
+_CELL = 200  # characters of a cell, where the output is piped too
+_LEAST = 12  # columns a shortened value keeps
+_NAMED = {"packages", "files"}  # sections of which what only some runs have is named, not laid out in columns
+
+
+@click.command()
+@click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB JOB...")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, with its curve; several times.")
+@click.option("--all", "everything", is_flag=True, help="What is equal too, not only what differs.")
+@click.option("--diff", "patch", is_flag=True, help="The code's differences line by line, against the first job.")
+@click.option("--html", "page", metavar="FILE", help="Write one self-contained page; - is standard output.")
+@remote
+def compare(  # noqa: PLR0913  a command's options
+    session: Session, jobs: tuple[str, ...], metrics: tuple[str, ...], everything: bool, patch: bool, page: str | None
+) -> None:
+    """What differs between jobs: spec, code, packages, hardware; their metrics, and curves over each other."""
+    out = session.out
+    points = _HTML_POINTS if page else _TERMINAL_POINTS
+    asked: dict[str, Any] = {"points": points, "all": int(everything), "patch": int(patch)}
+    found = session.client().compare(jobs, **asked, metric=list(metrics) or None)
+    if page is not None:
+        _write_page(out, found, page)
+    elif out.json:
+        out.value(found)
+    else:
+        told = (*head(found), *differences(found, out.width), *standing(found, out.width), *curves(found, out.width or 80))
+        for line in told:
+            out.data(line)
+        for one in found.get("patches") or []:
+            out.data("")
+            out.data(f"{one['path']}: {one['note']}" if one["note"] else one["text"].rstrip("\n"))
+
+
+def _write_page(out: Output, found: Mapping[str, Any], page: str) -> None:
+    from trainmaster.cli.inspect.comparison_page import html  # noqa: PLC0415  only for who asks for a page
+
+    text = html(found)
+    if page == "-":
+        out.raw(text)
+        return
+    try:
+        Path(page).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OperationError(f"{page} cannot be written: {error.strerror}", "choose another place: --html FILE") from error
+    if out.json:
+        out.value({"path": page, "bytes": len(text.encode())})
+    else:
+        out.note(f"{page}: {len(found['jobs'])} runs, {human.size(len(text.encode()))}; it needs nothing but a browser")
+
+
+def head(found: Mapping[str, Any]) -> list[str]:
+    """Each run in a line, with the mark of its curve."""
+    lines = []
+    for at, job in enumerate(found["jobs"]):
+        mark = MARKS[at] if at < len(MARKS) else " "
+        tries = f", {human.plural(job['restarts'], 'restart')}" if job["restarts"] else ""
+        ran = f"ran {human.duration(job['ran_s'])}" if job["started_s"] else "never ran"
+        lines.append(f"{mark} {job['id']}  {job['state']}, {ran}{tries}")
+    return lines
+
+
+def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]:
+    """Section by section a table with a column for each run, fitted to `width`; None cuts only very long values."""
+    ids = [job["id"] for job in found["jobs"]]
+    most = LONG if width is None else min(LONG, max(_LEAST, width // (len(ids) + 1)))
+    lines: list[str] = []
+    for section, title in SECTIONS.items():
+        rows = by_argument([one for one in found["differences"] if one["section"] == section], most)
+        if not rows:
+            continue
+        lone = [one for one in rows if section in _NAMED and not one["equal"] and _is_lone(one["values"])]
+        rows = [one for one in rows if one not in lone]
+        lines += ["", title]
+        cells = [_cells(one, most) for one in rows[:_ROWS]]
+        lines += _columns(["", *ids], cells, width) if cells else []
+        if len(rows) > _ROWS:
+            lines.append(f"  … and {len(rows) - _ROWS} more: --json has all")
+        lines += _named(lone, ids, section == "packages", width)
+    if not any(not one["equal"] for one in found["differences"]):
+        known = "" if not found["unknown"] else ", as far as it is known"
+        lines += ["", f"Nothing differs{known}: spec, parameters, code, packages and hardware are the same."]
+    for section, lacking in found["unknown"].items():
+        who = "any of them" if len(lacking) == len(ids) else ", ".join(lacking)
+        lines.append(f"Not compared: {SECTIONS[section].lower()}, of which nothing is recorded for {who}")
+    return lines
+
+
+def _cells(row: Mapping[str, Any], most: int) -> list[str]:
+    values = [shown(value) for value in row["values"]]
+    name = row["field"] + (" (equal)" if row["equal"] else "")
+    return [name, *(from_difference(values, most) if row["section"] == "spec" else values)]
+
+
+def _is_lone(values: Sequence[Any]) -> bool:
+    """Whether some runs have it, all the same, and the others have it not."""
+    had = [value for value in values if value is not None]
+    return len(had) < len(values) and all(value == had[0] for value in had)
+
+
+def _named(rows: Sequence[Mapping[str, Any]], ids: Sequence[str], valued: bool, width: int | None) -> list[str]:
+    """What only some runs have, in a paragraph for each such set of runs; with its value where that is for people to read."""
+    whose: dict[str, list[str]] = {}
+    for one in rows:
+        having = ", ".join(id for id, value in zip(ids, one["values"], strict=True) if value is not None)
+        value = next(value for value in one["values"] if value is not None)
+        whose.setdefault(having, []).append(f"{one['field']} {shown(value)}" if valued else one["field"])
+    lines = []
+    for having, names in whose.items():
+        more = f", … and {len(names) - _NAMES} more: --json has all" if len(names) > _NAMES else ""
+        text = f"  only {having}: {', '.join(names[:_NAMES])}{more}"
+        lines += textwrap.wrap(text, width or 100, subsequent_indent="    ", break_on_hyphens=False)
+    return lines
+
+
+def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Fields down, runs across. Values are cut in their middle until a line fits, names of fields to half of it."""
+    table = [[human.middle(" ".join(cell.split()), _CELL) for cell in row] for row in [headers, *rows]]
+    widths = [max(len(row[at]) for row in table) for at in range(len(headers))]
+    widths[0] = widths[0] if width is None else min(widths[0], max(_LEAST, width // 2))
+    while width is not None and sum(widths) + 2 * len(widths) > width and max(widths[1:]) > _LEAST:
+        widths[widths.index(max(widths[1:]), 1)] -= 1
+    fitted = [[human.middle(cell, most) for cell, most in zip(row, widths, strict=True)] for row in table]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in fitted]
+
+
+def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
+    """Metrics: last and best of each run with its step, the best of all marked."""
+    lines: list[str] = []
+    ids = [job["id"] for job in found["jobs"]]
+    rows = []
+    for one in found["metrics"]:
+        name = one["name"] + (" (primary)" if one["primary"] else "")
+        rows.append([f"{name}, last", *(_at(point) for point in one["last"])])
+        if one["mode"] is not None:
+            best = [_at(point) + (" *" if at == one["winner"] else "") for at, point in enumerate(one["best"])]
+            rows.append([f"{name}, {one['mode']}", *best])
+    if rows:
+        lines += ["", "Metrics (* the best)", *_columns(["", *ids], rows[:_ROWS], width)]
+        if len(rows) > _ROWS:
+            left = len(found["metrics"]) - len({row[0].rpartition(",")[0] for row in rows[:_ROWS]})
+            lines.append(f"  … and {human.plural(left, 'metric')} more: --json has all, --metric NAME one")
+    listed = {one["name"] for one in found["metrics"]}
+    same = [name for name in found["metrics_equal"] if name not in listed]
+    if same:
+        more = f", … and {len(same) - _NAMES} more: --json has all" if len(same) > _NAMES else ""
+        text = f"Equal in all: {', '.join(human.middle(name, _CELL) for name in same[:_NAMES])}{more}"
+        lines += ["", *textwrap.wrap(text, width or 100, subsequent_indent="  ", break_on_hyphens=False)]
+    return lines
+
+
+def _at(point: Mapping[str, Any] | None) -> str:
+    if point is None:
+        return "-"
+    step = "" if point["step"] is None else f" at {point['step']}"
+    return f"{human.number(point['value'])}{step}"
+
+
+def curves(found: Mapping[str, Any], width: int) -> list[str]:
+    """The curves of each metric over each other."""
+    lines: list[str] = []
+    for name, series in found["series"].items():
+        marked = [(MARKS[at], points) for at, points in enumerate(series) if at < len(MARKS)]
+        finite = [(mark, [(step, value) for step, value in points if value is not None]) for mark, points in marked]
+        drawn = curve.overlay(finite, min(max(width, 40), 120))
+        lines += ["", human.middle(name, width), *drawn] if drawn else []
+    return lines

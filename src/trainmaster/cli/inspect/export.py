@@ -1,0 +1,64 @@
+"""`tm export`: this server's history as a file that `tm simulate` replays."""
+
+import gzip
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import click
+
+from trainmaster.cli.render import human
+from trainmaster.cli.session import Session, remote
+from trainmaster.errors import OperationError, UsageError
+
+
+class _Counted:
+    """A sink that knows how many lines it took."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.lines = file, 0
+
+    def write(self, data: bytes, /) -> int:
+        """Take them."""
+        self.lines += data.count(b"\n")
+        return self._file.write(data)
+
+
+@click.command()
+@click.argument("file", type=click.Path(), required=False)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@remote
+def export(session: Session, file: str | None, force: bool) -> None:
+    """Write the history of all jobs: whose they were, what they asked for, how long each attempt ran.
+
+    JSON lines: a heading with the nodes, then a line for each job. Of a command there is only a digest in it, of parameters,
+    tags and files nothing; the names of users and projects are. FILE may end in `.gz`; without one it goes to standard output.
+    `tm simulate FILE` replays it.
+
+    \b
+    tm export history.jsonl.gz
+    tm simulate history.jsonl.gz --compare fifo,learned
+    """
+    if file is None:
+        session.client().history(cast(BinaryIO, sys.stdout.buffer))
+        return
+    path = Path(file)
+    if path.exists() and not force:
+        raise UsageError(f"{path} is there already", "choose another name, or give --force")
+    client = session.client()
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with gzip.open(part, "wb") if path.suffix == ".gz" else part.open("wb") as target:
+            counted = _Counted(cast(BinaryIO, target))
+            client.history(counted)
+        part.replace(path)
+    except OSError as error:
+        raise OperationError(f"{path} cannot be written: {error.strerror}", "choose another place") from error
+    finally:
+        part.unlink(missing_ok=True)
+    jobs, size = counted.lines - 1, path.stat().st_size
+    if session.out.json:
+        session.out.value({"path": str(path), "jobs": jobs, "bytes": size})
+    else:
+        session.out.note(f"{path}: {human.plural(jobs, 'job')}, {human.size(size)}; to replay it: tm simulate {path}")

@@ -1,0 +1,248 @@
+"""`tm show`: everything about one job, drawn so that it can be read in a plain terminal of 80 columns."""
+
+import io
+import shlex
+import textwrap
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from trainmaster.cli.render import curve, human, system_usage, timeline
+from trainmaster.cli.render.progress import chosen, values_of
+from trainmaster.cli.render.provenance import draw, lineage
+from trainmaster.cli.session import JOB, Session, remote
+from trainmaster.client.api import ENDED
+
+_WIDTH, _WIDTH_MIN = 80, 40
+_CHECKPOINTS = 5
+_ARTIFACTS = 8
+_LOGGED = 12
+_METRICS = 24  # beside the one that is drawn
+_ITEMS = 40  # parameters, tags, data sets, roles
+_TEXT, _VALUE = 2000, 200  # characters of a command, and of one value among several
+
+
+@click.command()
+@click.argument("job", type=JOB)
+@click.option("--metric", help="The metric to draw; default: the primary one.")
+@click.option("--provenance", is_flag=True, help="What it was run from and in: git, code, data, packages, machine.")
+@click.option("--diff", is_flag=True, help="The patch from the commit to the code it ran, as git apply takes it.")
+@remote
+def show(session: Session, job: str, metric: str | None, provenance: bool, diff: bool) -> None:
+    """Everything about one job: attempts, metric, checkpoints, failure.
+
+    JOB is an id, a unique prefix of one, a name, @last or @last-failed.
+    """
+    client, out = session.client(), session.out
+    if provenance or diff:
+        _provenance(session, job, diff)
+        return
+    found = client.job(job)
+    if out.json:
+        out.value(found)
+        return
+    values = values_of(found)
+    name, _ = chosen(values, metric or found["spec"]["metrics"]["primary"])
+    name = name or (None if metric else chosen(values, None)[0])
+    points = client.metrics(found["id"], name).get(name, []) if name else []
+    width = min(_WIDTH, max(_WIDTH_MIN, out.width or _WIDTH))
+    for line in head(found, time.time(), width):
+        out.data(line, found["state"])
+    series = (name, [(step, value) for step, value in points if value is not None])
+    for line in body(found, time.time(), series, (width, out.unicode)):
+        out.data(line)
+
+
+def _provenance(session: Session, job: str, diff: bool) -> None:
+    """What it was run from and in; with `diff` the patch alone, or as a field of the JSON."""
+    client, out, patch = session.client(), session.out, io.BytesIO()
+    if diff:
+        client.diff(job, patch)
+    if out.json:
+        found = client.provenance(job)
+        out.value({**found, "diff": patch.getvalue().decode(errors="replace")} if diff else found)
+    elif diff:
+        out.raw(patch.getvalue().decode("utf-8", "surrogateescape"))
+    else:
+        for line in draw(client.provenance(job)):
+            out.data(line)
+
+
+def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
+    """What it is, in few lines."""
+    spec, origin, code, need = job["spec"], job["origin"], job["code"], job["spec"]["resources"]
+    lines = [f"{job['id']}  {job['state']}{_since(job, now_s)}"]
+    if job["reason"] not in ("", job["state"]) and job["state"] not in ("running", "succeeded", "failed"):
+        lines += _wrapped(str(job["reason"]), "  ", width=width)
+    ways = need.get("choices") or (need,)
+    gpus = " or ".join(f"{count:g} × {one['gpu_kind'] or 'GPU'}" for one in ways if (count := one["gpu_share"] or one["gpus"]))
+    cpus = f"{need['cpus']:g} CPU{'s' * (need['cpus'] != 1)}"
+    ranks = " or ".join(human.plural(count, "rank") for count in dict.fromkeys(one["ranks"] for one in ways))
+    each = ", ".join([*([gpus] if gpus else []), cpus, *human.counted(need), ranks])
+    most = need.get("nodes_max") or need["nodes"]
+    nodes = f"{need['nodes']} to {most}" if most > need["nodes"] else need["nodes"]
+    resources = f"{nodes} nodes, each {each}" if most > 1 else each
+    limit = f", at most {human.duration(job['time_limit_s'])}" if job["time_limit_s"] else ""
+    member = job.get("member") or origin["user"]
+    by = f" by {member}" + (f" on {origin['host']}" if origin["host"] else "") if member else ""
+    commit = f", git {origin['git_commit'][:8]}" if origin.get("git_commit") else ""
+    git = commit + (" with changes" if commit and origin["git_dirty"] else "")
+    size = f"{human.plural(code['files'], 'file')}, {human.size(code['bytes'])} copied"
+    copied = "in place" if code["in_place"] else size
+    linked = f", {code['linked']} linked" if code["linked"] else ""
+    fields = {
+        "command": _cut(job["command"], _TEXT),
+        "belongs to": f"project {job['project']}, experiment {job['experiment']}, {_rank(job)}",
+        "urgent": "" if job.get("urgent") is None else f"{job['urgent']['by']}: {job['urgent']['reason']}",
+        "needs": resources + limit,
+        "beside": _some(f"{name}: {_line(role['command'])}" for name, role in (spec.get("roles") or {}).items()),
+        "submitted": f"{human.ago(job['created_s'], now_s)}{by}{git}",
+        "code": f"{origin['directory'] or '-'} ({copied}{linked})",
+        **lineage(job),
+        "data": _some(f"{name}={uri}" for name, uri in (spec.get("data") or {}).items()),
+        "params": _some(f"{key}={value}" for key, value in spec["params"].items()),
+        "runs": " ".join(job.get("runs", {}).values()),
+        "tags": _some(f"{key}={value}" for key, value in job["tags"].items()),
+        "logged": _logged(job.get("logged", {})),
+        "uses" if job["ended_s"] is None else "used": system_usage.line(job.get("system", {})),
+    }
+    told = [_wrapped(value, f"  {name:<11}", " " * 13, width) for name, value in fields.items() if value]
+    return [*lines, *(line for wrapped in told for line in wrapped)]
+
+
+def _rank(job: dict[str, Any]) -> str:
+    """Its class where it is not the usual one, and its priority."""
+    usual = job.get("class", "training") == "training"
+    return f"{'' if usual else 'class ' + job['class'] + ', '}priority {job['priority']}"
+
+
+def _logged(logged: dict[str, dict[str, str]]) -> str:
+    """Parameters and tags that the program told a tracker; those that trackers set themselves are for trackers."""
+    tags = {key: value for key, value in logged.get("tags", {}).items() if not key.rpartition("/")[2].startswith("mlflow.")}
+    values = [*logged.get("params", {}).items(), *tags.items()]
+    told = [f"{key}={textwrap.shorten(value, 40, placeholder='…')}" for key, value in values]
+    more = f", … and {len(told) - _LOGGED} more (--json)" if len(told) > _LOGGED else ""
+    return ", ".join(told[:_LOGGED]) + more
+
+
+def _some(texts: Iterable[str], most: int = _ITEMS) -> str:
+    """The first of them, and how many more there are."""
+    told = [_cut(text, _VALUE) for text in texts]
+    more = f", … and {len(told) - most} more (--json)" if len(told) > most else ""
+    return ", ".join(told[:most]) + more
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters: --json)"
+
+
+def _line(command: str | list[str]) -> str:
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+def _since(job: dict[str, Any], now_s: float) -> str:
+    """How long it has been so; of a job that ended how long it took, and when that was."""
+    first_s = job["started_s"] or job["created_s"]
+    if job["ended_s"]:
+        return f" after {human.duration(job['ended_s'] - first_s)}, {human.ago(job['ended_s'], now_s)}"
+    last = job["attempts"][-1] if job["attempts"] else None
+    if last is None:
+        return f" for {human.duration(max(0.0, now_s - job['created_s']))}"
+    since_s = last["ended_s"] or last["started_s"] or last["placed_s"]
+    preposition = ", after" if job["state"] == "stopping" else " for"
+    number = f" in attempt {last['number']}" if last["number"] > 1 and not last["ended_s"] else ""
+    return f"{preposition} {human.duration(max(0.0, now_s - since_s))}{number}"
+
+
+def _wrapped(text: str, first: str, rest: str = "", width: int = _WIDTH) -> list[str]:
+    """`text` in lines of `width` columns; words longer than that (paths) stay whole, to be copied."""
+    return textwrap.wrap(
+        " ".join(text.split()), width, initial_indent=first, subsequent_indent=rest or first, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def body(
+    job: dict[str, Any], now_s: float, series: tuple[str | None, list[tuple[float, float]]], screen: tuple[int, bool]
+) -> list[str]:
+    """Attempts, metric, checkpoints, artifacts, failure, notes and what to type next; `screen`: columns, unicode or not."""
+    width, unicode = screen
+    lines: list[str] = []
+    if job["attempts"]:
+        glyphs = timeline.UNICODE if unicode else timeline.ASCII
+        lines += ["", "Attempts (time since it was submitted)", *timeline.draw(job, now_s, width, glyphs)]
+    name, points = series
+    if name is not None and points:
+        lines += ["", *_metric(job, name, points, width), *curve.draw(points, width, ascii_only=not unicode)]
+    others = [f"{human.middle(key, width)} {human.number(value)}" for key, value in values_of(job).items() if key != name]
+    if others:
+        hint = f"{len(others) - _METRICS} more: tm show {job['id']} --json, or --metric NAME"
+        more = f", … and {hint}" if len(others) > _METRICS else ""
+        lines += ["", *_wrapped(f"Other metrics: {', '.join(others[:_METRICS])}{more}", "", "  ", width)]
+    return [*lines, *_checkpoints(job, now_s), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
+
+
+def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], width: int) -> list[str]:
+    """Where it stands (a restart may have thrown it back) and the best it was."""
+    step, value = points[-1]
+    last = job["metrics"].get(name)
+    if last is not None and last["step"] is not None and last["value"] is not None:
+        step, value = last["step"], last["value"]
+    best = (min if job["spec"]["metrics"]["mode"] == "min" else max)(points, key=lambda point: point[1])
+    told = f"{human.number(value)} at step {step:g}, best {human.number(best[1])} at step {best[0]:g}"
+    return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
+
+
+def _checkpoints(job: dict[str, Any], now_s: float) -> list[str]:
+    kept = job["checkpoints"]
+    if not kept:
+        return []
+    lines = ["", f"Checkpoints ({len(kept)} kept)"]
+    for one in kept[-_CHECKPOINTS:]:
+        step = "step ?" if one["step"] is None else f"step {'about ' if one['approximate'] else ''}{one['step']}"
+        bad = "" if one["good"] else "  CORRUPT: not used for restarts"
+        lines.append(f"  {step:<16} {human.size(one['bytes']):>9}  {human.ago(one['committed_s'], now_s)}{bad}")
+    return lines
+
+
+def _artifacts(job: dict[str, Any]) -> list[str]:
+    kept = job["artifacts"]
+    if not kept:
+        return []
+    total = job["artifacts_total"]
+    lines = ["", f"Artifacts ({total})"]
+    lines += [f"  {human.size(one['bytes']):>9}  {' '.join(one['path'].split())}" for one in kept[:_ARTIFACTS]]
+    if total > _ARTIFACTS:
+        lines.append(f"  … and {total - _ARTIFACTS} more: tm artifacts {job['id']}")
+    return lines
+
+
+def _failure(job: dict[str, Any], width: int) -> list[str]:
+    failure = job["failure"]
+    if not failure or job["state"] != "failed":
+        return []
+    rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
+    lines = ["", f"Failure: {failure['cause'].replace('_', ' ')}{rank}", *_wrapped(failure["message"], "  ", width=width)]
+    return [*lines, *(f"  | {line}" for line in failure["last_lines"])]
+
+
+def _rest(job: dict[str, Any], width: int) -> list[str]:
+    """Notes, where its files are, and what to type next."""
+    id, work = job["id"], job["work"]
+    told = (human.trouble(one) for one in job.get("troubles", ()))  # a server of an older version has none
+    troubles = [line for text in told for line in _wrapped(text, "Warning: ", "         ", width)]
+    notes = [line for note in job["notes"] for line in _wrapped(note, "Note: ", "      ", width)]
+    lines: list[str] = []
+    if len(work) > 1:
+        lines += ["Work directories", *(f"  {directory}" for directory in work)]
+    else:
+        lines += [f"Work directory: {directory}" for directory in work]
+    commands = [f"tm logs {id}" + ("" if job["state"] in ENDED else " -f")] if job["attempts"] else []
+    if job["state"] in ("queued", "held"):
+        commands = [f"tm why {id}", *([f"tm release {id}"] if job["state"] == "held" else [])]
+    typed = next((one["path"] for one in job["artifacts"] if one["path"].isprintable()), None)
+    commands += [f"tm get {id} {shlex.quote(typed)}"] if typed is not None else []
+    lines += [f"Next: {'   '.join(commands)}"] if commands else []
+    return [line for part in (troubles, notes, lines) if part for line in ("", *part)]

@@ -1,0 +1,181 @@
+"""Following one job to its end: its output, a line of progress on a terminal, its restarts, and how it ended."""
+
+import shutil
+import sys
+import time
+from typing import Any
+
+from trainmaster.cli.render import human, progress
+from trainmaster.cli.render.log_stream import LogPrinter, voices
+from trainmaster.cli.render.timeline import resumed_line
+from trainmaster.cli.session import Session
+from trainmaster.client.api import ENDED, Row
+from trainmaster.client.filters import LogFilter
+from trainmaster.errors import JOB_FAILED_EXIT
+
+_HOLD_S = 1.0  # how long a quiet log is waited for before the job is looked at again
+_LOOK_S = 0.5  # how often the job is looked at while its log is busy
+_DRAW_S = 0.2
+
+
+class LiveLine:
+    """One line at the foot of a terminal, rewritten; nothing where standard error is none."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._on = wanted and sys.stderr.isatty()
+        self._shown = ""
+        self._drawn_s = 0.0
+
+    @property
+    def width(self) -> int:
+        """Columns it may take."""
+        return shutil.get_terminal_size((80, 24)).columns - 1
+
+    def draw(self, text: str, now_s: float) -> None:
+        """Show `text`, a few times a second at most."""
+        if self._on and text != self._shown and now_s - self._drawn_s >= _DRAW_S:
+            sys.stderr.write("\r\x1b[K" + human.printable(text))
+            sys.stderr.flush()
+            self._shown, self._drawn_s = text, now_s
+
+    def clear(self) -> None:
+        """Take it away, so that something else can be printed."""
+        if self._on and self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown, self._drawn_s = "", 0.0
+
+
+class Follower:
+    """Follows one job. `rank`: whose output is shown; None for all."""
+
+    def __init__(self, session: Session, id: str, rank: int | None) -> None:
+        self._session, self._id, self._rank = session, id, rank
+        self._client, self._out = session.client(), session.out
+        self._line = LiveLine(not self._out.json and not self._out.quiet)
+        self._meter = progress.Meter()
+        self._job: Row = {}
+        self._looked_s = 0.0
+        self._told: dict[int, int | None] = {}  # ended attempts that were announced, with the step said
+        self._reason = ""
+
+    def follow(self) -> int:
+        """Until the end; the exit code."""
+        self._look()
+        ranks = 1 if self._rank is not None else voices(self._job)
+        self._meter.total = progress.total_steps(self._job["spec"]["params"])
+        printer = LogPrinter(self._out, ranks, marking=False)
+        query = LogFilter(rank=self._rank, wait_s=_HOLD_S)
+        while True:
+            page = self._client.persistently(lambda: self._client.logs(self._id, **query))
+            query["after"] = page["cursor"]
+            if page["chunks"]:
+                self._line.clear()
+                if any(chunk["attempt"] > self._job["attempt"] for chunk in page["chunks"]):
+                    self._look()  # so that the end of the attempt before is told first
+                    self._announce(printer)
+                if not self._out.quiet:
+                    printer.page(page["chunks"])
+                self._read(page["chunks"])
+            if page["ended"] and not page["chunks"]:
+                break
+            if time.monotonic() - self._looked_s >= _LOOK_S:
+                self._look()
+                self._announce(printer)
+            self._draw(printer)
+        printer.finish()
+        printer.end_line()
+        self._line.clear()
+        self._look()
+        self._announce(printer)
+        return self._end()
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        self._line.clear()
+
+    def _look(self) -> None:
+        self._job = self._client.persistently(lambda: self._client.job(self._id))
+        self._looked_s = time.monotonic()
+        self._meter.report(self._job["step"], self._looked_s)
+
+    def _read(self, chunks: list[dict[str, Any]]) -> None:
+        now_s = time.monotonic()
+        for chunk in chunks:
+            if chunk["rank"] == (self._rank or 0):
+                self._meter.read(chunk["text"], now_s)
+
+    def _draw(self, printer: LogPrinter) -> None:
+        if self._job["state"] not in ENDED and printer.at_line_start:
+            primary = self._job["spec"]["metrics"]["primary"]
+            self._line.draw(progress.line(self._job, self._meter, primary, self._line.width), time.monotonic())
+
+    def _announce(self, printer: LogPrinter) -> None:
+        """Say once, in one line each, what changed: why it waits, which attempt ended, what follows."""
+        lines = []
+        for attempt in self._job["attempts"]:
+            number = attempt["number"]
+            if attempt["state"] in ("restarted", "requeued") and number not in self._told:
+                self._told[number] = newest_step(self._job)
+                lines.append(ended_line(attempt, self._told[number]))
+            resumed = attempt["resumed_from_step"]
+            if resumed is not None and resumed != self._told.get(number - 1, resumed):
+                lines.append(f"attempt {number} {resumed_line(attempt)}")
+                self._told[number - 1] = resumed
+        reason = str(self._job["reason"] or "") if self._job["state"] in ("queued", "held") else ""
+        if reason and reason != self._reason:
+            lines.append(waiting_line(self._job, reason))
+        self._reason = reason
+        if lines and not self._out.quiet:
+            self._line.clear()
+            printer.end_line()
+            for line in lines:
+                self._out.note(line)
+
+    def _end(self) -> int:
+        job, out = self._job, self._out
+        if out.json:
+            out.stream(job)
+        else:
+            out.note(summary(job))
+        return 0 if job["state"] == "succeeded" else JOB_FAILED_EXIT
+
+
+def newest_step(job: Row) -> int | None:
+    """Of the newest checkpoint a restart may use."""
+    return next((one["step"] for one in reversed(job["checkpoints"]) if one["good"] and one["step"] is not None), None)
+
+
+def ended_line(attempt: Row, step: int | None) -> str:
+    """`attempt 1 ended: rank 1 was killed by SIGKILL; restarting from step 120`."""
+    why = str(attempt["message"] or attempt["cause"] or attempt["state"]).splitlines()[0].rstrip(".")
+    where = f"from step {step}" if step is not None else "from the beginning" if attempt["started_s"] else ""
+    after = "back in the queue, goes on" if attempt["state"] == "requeued" else "restarting"
+    return f"attempt {attempt['number']} ended: {why}; {after} {where}".rstrip()
+
+
+def waiting_line(job: Row, reason: str) -> str:
+    """`queued: waiting for 2 GPUs`, `held by ada: not yet; let it go: tm release digits-14`."""
+    said = reason if reason.startswith(str(job["state"])) else f"{job['state']}: {reason}"
+    return said + (f"; let it go: tm release {job['id']}" if job["state"] == "held" else "")
+
+
+def summary(job: Row) -> str:
+    """One line: how it ended, after how long, where it got to, what to type next."""
+    took = human.duration((job["ended_s"] or time.time()) - (job["started_s"] or job["created_s"]))
+    name, value = progress.chosen(progress.values_of(job), job["spec"]["metrics"]["primary"])
+    restarts = sum(job["restarts"].values())
+    parts = [
+        f"step {job['step']}" if job["step"] is not None else "",
+        f"{name} {human.number(value)}" if name is not None else "",
+        human.plural(restarts, "restart") if restarts else "",
+    ]
+    told = ", ".join(part for part in parts if part)
+    failure = job["failure"]
+    why = f": {str(failure['message']).splitlines()[0]}" if failure and job["state"] != "succeeded" else ""
+    return f"{job['id']} {job['state']} after {took}{why}" + (f" ({told})" if told else "") + f"; next: tm show {job['id']}"
+
+
+def detached(session: Session, id: str) -> None:
+    """Say that the job goes on, and how to come back to it."""
+    session.out.note(f"\ndetached: {id} goes on; back to it: tm logs -f {id}   end it: tm cancel {id}")

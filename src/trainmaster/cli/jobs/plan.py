@@ -1,0 +1,152 @@
+"""`tm plan` and `tm render`: what a submit would do, and what an engine would be given; neither submits anything."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainmaster.cli.admin.cluster import foreseen, lays_down
+from trainmaster.cli.inspect.why import expected
+from trainmaster.cli.jobs.job_options import Describing, described, draft_of
+from trainmaster.cli.render import human
+from trainmaster.cli.session import Session, offline, remote
+from trainmaster.client.api import Row, server_known
+from trainmaster.client.code_copy.listing import git_state
+from trainmaster.client.files import check
+from trainmaster.client.origin import origin
+from trainmaster.client.submission import foresee
+from trainmaster.errors import UsageError
+
+_ENGINES = ("local",)
+_DELAYS_MAX = 5
+_TO_COME = ("ray", "slurm", "kubernetes")
+
+
+@click.command(cls=Describing)
+@described
+@remote
+@click.pass_context
+def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
+    """What would happen, before anything is submitted or, of a cluster.yaml, applied.
+
+    The spec in full, what of the work directory would be copied, and the scheduler's own decision: where the job would
+    start now, or what it would wait for, at which place and for how long; what it would cost, and whom it would delay.
+
+    \b
+    tm plan train.yaml
+    tm plan cluster.yaml
+    tm plan --gpus 8 -- python train.py
+    """
+    if len(words) == 1 and lays_down(Path(words[0])):
+        foreseen(session, Path(words[0]))
+        return
+    draft, out = draft_of(context, words, options), session.out
+    if not server_known(session.server):
+        check(draft)
+    found = foresee(session.client(), draft, out.note)
+    if out.json:
+        out.value(found)
+        return
+    for line in _told(found):
+        out.data(line)
+    if not out.quiet:
+        out.note("nothing was submitted; to do it: tm submit, with the same words")
+
+
+def _told(found: Row) -> list[str]:
+    """A plan, to read."""
+    spec, code, placement = found["spec"], found["code"], found["placement"]
+    lines = [f"job      {spec['name']} (project {spec['project']}, experiment {spec['experiment']})"]
+    lines += [f"{'command' if not n else '':8} {line}" for n, line in enumerate(_command(spec).splitlines() or [""])]
+    if code["files"] or found["linked"]:
+        linked = f", {human.plural(len(found['linked']), 'path')} linked" if found["linked"] else ""
+        copied = f"{human.plural(code['files'], 'file')}, {human.size(code['bytes'])} copied{linked}"
+        lines.append(f"code     {copied}, from {found['directory']}")
+    else:
+        lines.append(f"code     none copied: it runs in {found['directory']}")
+    asked = _asked(spec)
+    lines.append(f"asks for {', '.join(f'{name} {value}' for name, value in asked.items())}")
+    lines.append(f"limits   {_limits(spec)}")
+    if placement is None:
+        lines.append(f"waits    {found['reason']}")
+        if found["eta_s"] is not None:
+            lines.append(f"         {expected(found['eta_s'])}")
+    else:
+        heads = ["starts   now, on ", *[" " * 17] * (len(placement) - 1)]
+        lines += [head + _share(share) for head, share in zip(heads, placement, strict=True)]
+    if found["cost"] is not None:
+        lines.append(f"costs    {_cost(found['cost'])}")
+    return [*lines, *_delays(found["delays"]), *(f"note     {line}" for line in found["notes"])]
+
+
+def _asked(spec: Row) -> Row:
+    """What it asks for, as a person says it."""
+    asked = dict(spec["resources"])
+    if isinstance(asked["gpus"], list):
+        asked["gpus"] = " or ".join(asked["gpus"])
+    most = (spec.get("elastic") or {}).get("nodes_max", 0)
+    if most > asked["nodes"]:
+        asked["nodes"] = f"{asked['nodes']} to {most}"
+    return asked
+
+
+def _cost(cost: Row) -> str:
+    """What it will cost, and what at most."""
+    most = "" if cost["at_most"] is None else f"; {cost['at_most']:,.2f} for its whole time limit"
+    ran = f"{cost['per_hour']:,.2f} an hour, for about {human.about(cost['run_s'])}"
+    return f"about {cost['expected']:,.2f} {cost['currency']} ({ran}{most})"
+
+
+def _delays(delays: list[Row]) -> list[str]:
+    """Who would start later for it."""
+    heads = ["delays   ", *[" " * 9] * (_DELAYS_MAX - 1)]
+    told = [f"{head}{one['job']} by about {human.about(one['by_s'])}" for head, one in zip(heads, delays, strict=False)]
+    return [*told, f"         and {len(delays) - _DELAYS_MAX:,} more"] if len(delays) > _DELAYS_MAX else told
+
+
+def _command(spec: Row) -> str:
+    command = spec.get("command") or f"{spec.get('python')}(**params)"
+    return command if isinstance(command, str) else " ".join(map(str, command))
+
+
+def _limits(spec: Row) -> str:
+    """How long it may run, and what is paid for when it breaks."""
+    limit = human.duration(spec["time_limit"]) if spec.get("time_limit") else "no time limit"
+    paid, checkpoint = spec["restarts"], spec["checkpoint"].get("path")
+    restarts = f"restarts: {paid['program']} for failures of the program, {paid['infrastructure']} for the machine's"
+    resumes = f"resumes from the newest {checkpoint}" if checkpoint else "starts over when it is restarted (no checkpoint.path)"
+    return f"{limit}; {restarts}; {resumes}"
+
+
+def _share(share: Row) -> str:
+    part = f"{share['gpus']:g} of " if share["gpus"] != len(share["devices"]) else ""
+    devices = f", {part}GPU {', '.join(map(str, share['devices']))}" if share["devices"] else ""
+    memory = f", {human.memory(share['memory_bytes'])}" if share["memory_bytes"] else ""
+    return f"{share['node']}: {share['cpus']:g} CPU{'s' * (share['cpus'] != 1)}{memory}{devices}"
+
+
+@click.command(cls=Describing)
+@described
+@click.option("--engine", default="local", show_default=True, help="What would run it.")
+@offline
+@click.pass_context
+def render(context: click.Context, /, session: Session, words: tuple[str, ...], engine: str, **options: Any) -> None:
+    """Print exactly what an engine would be given: for each node the command, its environment, its files.
+
+    Needs no server. Names of nodes, and what only a submit draws (id, credential, code copy), are stand-ins.
+    """
+    if engine in _TO_COME:
+        raise UsageError(f"there is no engine {engine} yet", "known: local")
+    if engine not in _ENGINES:
+        raise UsageError(f"there is no engine {engine!r}", f"known: {', '.join(_ENGINES)}")
+    from trainmaster import compose  # noqa: PLC0415  # with all adapters: only rendering asks for it
+
+    draft = draft_of(context, words, options)
+    spec = check(draft)
+    place = origin(draft.directory, git_state(str(draft.directory)))
+    rendered = compose.rendered(spec, place, draft.in_place)
+    if session.out.json:
+        session.out.value([json.loads(text) for text in rendered])
+    else:
+        session.out.raw("\n".join(rendered) + "\n")

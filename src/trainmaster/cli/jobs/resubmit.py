@@ -1,0 +1,126 @@
+"""`tm requeue`, `tm reproduce`, and `--from` of `tm run` and `tm submit`: a job made from another one."""
+
+from typing import Any
+
+import click
+
+from trainmaster.cli.jobs.job_options import Describing, added_option, command_of, keyed, urgent_of
+from trainmaster.cli.render import human
+from trainmaster.cli.render.progress import values_of
+from trainmaster.cli.session import JOB, Session, quiet_option, remote
+from trainmaster.client import resubmit
+from trainmaster.client.api import Row
+from trainmaster.client.submission import Options
+from trainmaster.errors import INTERRUPTED_EXIT, UsageError
+
+_param = click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="A parameter the job has, otherwise.")
+_job = click.argument("job", type=JOB)
+
+
+def forked(context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]) -> Row:
+    """Fork; what the server answered."""
+    source, new_params, hold = options.pop("source"), options.pop("new_params"), options.pop("hold")
+    urgent, key = urgent_of(options), options.pop("key")
+    if options.pop("in_place"):
+        raise UsageError("--from and --in-place do not go together", "a fork runs in a directory of its own: --workdir DIR")
+    if words:
+        message = f"{words[0]!r} and --from do not go together: a fork has the spec of its parent"
+        raise UsageError(message, f"say what is to be otherwise: tm {context.info_name} --from {source} --set lr=1e-4")
+    said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
+    changes = resubmit.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent, key)
+    answer = resubmit.fork(session.client(), source, changes, session.out.note)
+    start = answer["lineage"]
+    step = "" if start["step"] is None else f", step {start['step']}"
+    code = "this directory" if changes.command is not None and "workdir" not in said else said.get("workdir", "")
+    session.out.note(f"goes on from {start['job']}{step}" + (f", with the code of {code}" if changes.own_code else ""))
+    return answer
+
+
+@click.command(cls=Describing)
+@_job
+@_param
+@added_option
+@click.option("--tag", "tags", multiple=True, metavar="K=V", help="A text to find the job by.")
+@click.option("--priority", type=int, help="-100 to 100, higher goes first.")
+@click.option("--time-limit", help="Longest time it may run: 12h, 1h30m.")
+@click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release.")
+@keyed
+@quiet_option
+@remote
+def requeue(session: Session, /, job: str, new_params: tuple[str, ...], hold: bool, **options: Any) -> None:
+    """Run an ended job once more: a new job with the same spec and code.
+
+    \b
+    tm requeue digits-3
+    tm requeue digits-3 --set lr=1e-4
+    """
+    key = options.pop("key")
+    said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
+    changes = resubmit.Changes(said, None, new_params, "held at submit" if hold else None, key=key)
+    answer = resubmit.requeue(session.client(), job, changes)
+    _told(session, answer, hold)
+
+
+@click.command()
+@_job
+@click.option("--follow", "--wait", "-f", "follow", is_flag=True, help="Follow it to its end, and compare.")
+@click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release.")
+@keyed
+@quiet_option
+@remote
+@click.pass_context
+def reproduce(context: click.Context, /, session: Session, job: str, key: str | None, **options: bool) -> None:
+    """Run a job once more with the same code, spec, parameters and start, to see whether the same comes out.
+
+    Says what cannot be held equal. Exit code with -f: 0 it succeeded, 10 it did not.
+    """
+    out, client, follow, hold = session.out, session.client(), options["follow"], options["hold"]
+    answer = resubmit.reproduce(client, job, "held at submit" if hold else None, key)
+    first, id = answer["lineage"]["job"], answer["id"]
+    if not (out.quiet or out.json):
+        out.note(f"equal to {first}: {'; '.join(answer['equal'])}")
+        for line in answer["unequal"]:
+            out.note(f"not held equal: {line}")
+    _told(session, answer, hold, following=follow)
+    if not follow:
+        return
+    from trainmaster.cli.jobs.follow import Follower, detached  # noqa: PLC0415  # heavy; only for those who follow
+
+    follower = Follower(session, id, rank=0)
+    try:
+        code = follower.follow()
+    except KeyboardInterrupt:
+        follower.close()
+        detached(session, id)
+        context.exit(INTERRUPTED_EXIT)
+    if not (out.quiet or out.json):
+        for line in compared(values_of(client.job(first)), values_of(client.job(id)), (first, id)):
+            out.data(line)
+    context.exit(code)
+
+
+def compared(first: dict[str, float | None], second: dict[str, float | None], ids: tuple[str, str]) -> list[str]:
+    """The last value of every metric of both, and whether it is the same to the last bit."""
+    lines = []
+    for name in dict.fromkeys((*first, *second)):
+        then, now = first.get(name), second.get(name)
+        if then is None or now is None:
+            lines.append(f"{name}: only {ids[0] if now is None else ids[1]} has it")
+        elif then == now:
+            lines.append(f"{name}: {human.number(now)} in both")
+        else:
+            lines.append(f"{name}: {then!r} in {ids[0]}, {now!r} in {ids[1]}")
+    return lines
+
+
+def _told(session: Session, answer: Row, hold: bool, following: bool = False) -> None:
+    """The new job, and what to do next."""
+    out, id = session.out, answer["id"]
+    if out.json:
+        out.stream(answer)
+        return
+    if out.quiet or not following:
+        out.data(id)
+    if out.quiet:
+        return
+    out.note(f"submitted {id}" if following else f"next: tm release {id}" if hold else f"next: tm logs -f {id}   tm show {id}")

@@ -1,0 +1,71 @@
+"""`tm submit`: hand a job in."""
+
+from typing import Any
+
+import click
+
+from trainmaster.cli.jobs.job_options import Describing, described, draft_of, forking, keyed
+from trainmaster.cli.session import Session, remote
+from trainmaster.client.api import server_known
+from trainmaster.client.submission import Draft, send
+
+
+@click.command(cls=Describing)
+@described
+@forking
+@keyed
+@remote
+@click.pass_context
+def submit(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
+    """Submit a job and print its id.
+
+    \b
+    tm submit train.yaml
+    tm submit --gpus 2 -- python train.py --epochs 20
+    """
+    draft, id = handed_in(context, session, words, options)
+    told(session, draft, id)
+
+
+def handed_in(
+    context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]
+) -> tuple[Draft | None, str]:
+    """What was submitted (None: a fork), and the job's id."""
+    if options["source"] is not None:
+        from trainmaster.cli.jobs.resubmit import forked  # noqa: PLC0415  # only few jobs are forks
+
+        return None, str(forked(context, session, words, options)["id"])
+    options.pop("source")
+    draft = draft_of(context, words, options)
+    return draft, _send(session, draft)
+
+
+def _send(session: Session, draft: Draft) -> str:
+    """Submit; the job's id."""
+    if not server_known(session.server):  # better to hear of a mistake before a server is started for it
+        from trainmaster.client.files import check  # noqa: PLC0415  # a server that runs does it
+
+        check(draft)
+    client = session.client()
+    try:
+        return send(client, draft, session.out.note)
+    except KeyboardInterrupt:
+        session.out.note("interrupted while it was handed in; whether it was accepted: tm ps")
+        raise
+
+
+def told(session: Session, draft: Draft | None, id: str, following: bool = False) -> None:
+    """Say that the job was accepted."""
+    out = session.out
+    if out.json:
+        out.stream({"id": id})
+    elif out.quiet or not following:
+        out.data(id)
+    if out.quiet or out.json:
+        return
+    if draft is not None and draft.in_place:
+        out.note(f"it runs in {draft.directory} itself: what changes there changes under it")
+    if following:
+        out.note(f"submitted {id}; Ctrl-C detaches and leaves it running")
+    else:
+        out.note(f"next: tm release {id}" if draft is not None and draft.hold else f"next: tm logs -f {id}   tm show {id}")

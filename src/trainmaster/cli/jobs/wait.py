@@ -1,0 +1,60 @@
+"""`tm wait`: until jobs have ended; the exit code says how."""
+
+import time
+
+import click
+
+from trainmaster.cli.render import human
+from trainmaster.cli.render.output import Output
+from trainmaster.cli.session import JOB, Session, quiet_option, remote
+from trainmaster.client.api import ENDED, Client, Row
+from trainmaster.errors import JOB_FAILED_EXIT, WaitTimeoutError
+
+_LOOK_S = 0.5
+
+
+@click.command()
+@click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Give up then, with exit code 8.")
+@click.option("--any", "first", is_flag=True, help="Until one of them has ended.")
+@quiet_option
+@remote
+@click.pass_context
+def wait(context: click.Context, session: Session, jobs: tuple[str, ...], timeout_s: float | None, first: bool) -> None:
+    """Wait until jobs have ended: exit code 0 if all succeeded, 10 if one did not, 8 after --timeout."""
+    client, out = session.client(), session.out
+    until_s = None if timeout_s is None else time.monotonic() + timeout_s
+    ids = [str(client.persistently(lambda ref=ref: client.job(ref), until_s)["id"]) for ref in jobs]  # type: ignore[misc]
+    if first and len(ids) > 1:
+        ended = [_first(client, ids, until_s)]
+        _tell(out, ended[0])
+    else:
+        ended = []
+        for id in ids:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            ended.append(client.wait(id, left_s))
+            _tell(out, ended[-1])
+    context.exit(0 if all(job["state"] == "succeeded" for job in ended) else JOB_FAILED_EXIT)
+
+
+def _first(client: Client, ids: list[str], until_s: float | None) -> Row:
+    """The first of several that has ended. Raises: WaitTimeoutError."""
+    while True:
+        for id in ids:
+            answer = client.persistently(lambda id=id: client.watch(id, wait_s=0.0), until_s)  # type: ignore[misc]
+            if answer["job"]["state"] in ENDED:
+                return dict(answer["job"])
+        if until_s is not None and time.monotonic() >= until_s:
+            raise WaitTimeoutError("none of the jobs has ended in time", "they live on: tm ps")
+        time.sleep(_LOOK_S)
+
+
+def _tell(out: Output, job: Row) -> None:
+    if out.json:
+        out.stream(job)
+    elif out.quiet:
+        out.data(job["id"])
+    else:
+        took = human.duration((job["ended_s"] or 0.0) - (job["started_s"] or job["created_s"]))
+        reason = f": {job['reason']} (tm show {job['id']})" if job["state"] != "succeeded" and job["reason"] else ""
+        out.data(f"{job['id']} {job['state']} after {took}{reason}")

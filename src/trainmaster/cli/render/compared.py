@@ -1,0 +1,21 @@
+"""What runs are compared by: the sections of a comparison, and a value as a person reads it."""
+
+import json
+from typing import Any
+
+SECTIONS = {
+    "spec": "Spec", "params": "Parameters", "tags": "Tags", "code": "Code", "files": "Files", "data": "Data",
+    "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
+    "variables": "Variables", "submitted": "Submitted",
+}  # fmt: skip
+
+
+def shown(value: Any) -> str:
+    """A value as a person reads it; `-` where a run has none."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value or '""'
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(value) or "none"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,107 @@
+"""A metric over its steps, drawn as a line of text characters. Pure."""
+
+import math
+from collections.abc import Sequence
+
+from trainmaster.cli.render import human
+
+_HUGE = 1e150  # beyond it a run has diverged, and differences overflow
+_UNICODE = {"flat": "─", "wall": "│", "down_from": "╮", "down_to": "╰", "up_from": "╯", "up_to": "╭", "axis": "┤", "base": "└"}
+_ASCII = {"flat": "-", "wall": "|", "down_from": ".", "down_to": "'", "up_from": "'", "up_to": ".", "axis": "|", "base": "+"}
+
+
+def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8, ascii_only: bool = False) -> list[str]:
+    """`height` lines of curve with its scale, and one of steps; empty where there are fewer than two finite points.
+
+    `points` are (step, value) by step; where several fall into one column their mean is drawn. O(points + width × height).
+    """
+    finite = [(step, value) for step, value in points if math.isfinite(value) and abs(value) < _HUGE]
+    if len(finite) < 2 or finite[-1][0] <= finite[0][0]:
+        return []
+    glyphs = _ASCII if ascii_only else _UNICODE
+    means = _resample(finite, width)  # the scale is of what is drawn: a lone spike would leave the rest flat
+    low, high = min(means), max(means)
+    labels = _labels(low, high, height)
+    margin = max(len(label) for label in labels)
+    columns = _resample(finite, width - margin - 3)
+    rows = [_row(value, low, high, height) for value in columns]
+    canvas = _line(rows, height, glyphs)
+    lines = [f"{labels[row]:>{margin}} {glyphs['axis']}{''.join(canvas[row])}".rstrip() for row in range(height)]
+    first, last = human.number(finite[0][0]), human.number(finite[-1][0])
+    axis = f"step {first}" + last.rjust(len(columns) - len(first) - 5)
+    return [*lines, " " * (margin + 1) + glyphs["base"] + axis]
+
+
+def overlay(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], width: int = 80, height: int = 12) -> list[str]:
+    """Several curves on one scale, each drawn in its own mark; the marks are explained by the caller.
+
+    `curves` are (mark, points). Where curves meet, the earlier one is seen. O(points + curves × width).
+    """
+    finite = [(mark, [(x, y) for x, y in points if math.isfinite(y) and abs(y) < _HUGE]) for mark, points in curves]
+    drawn = [(mark, points) for mark, points in finite if len(points) > 1 and points[-1][0] > points[0][0]]
+    if not drawn:
+        return []
+    first, last = min(points[0][0] for _, points in drawn), max(points[-1][0] for _, points in drawn)
+    means = {mark: _resample(points, min(width, len(points))) for mark, points in drawn}
+    low, high = min(min(values) for values in means.values()), max(max(values) for values in means.values())
+    labels = _labels(low, high, height)
+    margin = max(len(label) for label in labels)
+    columns = max(10, width - margin - 3)
+    canvas = [[" "] * columns for _ in range(height)]
+    for mark, points in reversed(drawn):
+        begin, end = (round((step - first) / (last - first) * (columns - 1)) for step in (points[0][0], points[-1][0]))
+        for at, value in enumerate(_resample(points, end - begin + 1)):
+            canvas[_row(value, low, high, height)][begin + at] = mark
+    lines = [f"{labels[row]:>{margin}} |{''.join(canvas[row])}".rstrip() for row in range(height)]
+    from_step, to_step = human.number(first), human.number(last)
+    axis = f"step {from_step}" + to_step.rjust(columns - len(from_step) - 5)
+    return [*lines, " " * (margin + 1) + "+" + axis]
+
+
+def _labels(low: float, high: float, height: int) -> list[str]:
+    """The scale, top line first."""
+    if high <= low:
+        return [human.number(high) if row == height // 2 else "" for row in range(height)]
+    values = [high - (high - low) * row / (height - 1) for row in range(height)]
+    return [human.number(0.0 if abs(value) < (high - low) * 1e-9 else value) for value in values]
+
+
+def _resample(points: Sequence[tuple[float, float]], width: int) -> list[float]:
+    """One value per column: the mean of the points in it, else the straight line between its neighbours."""
+    first, span = points[0][0], points[-1][0] - points[0][0]
+    sums, counts = [0.0] * width, [0] * width
+    for step, value in points:
+        column = min(width - 1, int((step - first) / span * (width - 1) + 0.5))
+        sums[column] += value
+        counts[column] += 1
+    known = [column for column in range(width) if counts[column]]
+    values = [0.0] * width
+    for left, right in zip(known, [*known[1:], known[-1]], strict=True):
+        from_value, to_value = sums[left] / counts[left], sums[right] / counts[right]
+        for column in range(left, right):
+            values[column] = from_value + (to_value - from_value) * (column - left) / (right - left)
+    values[known[-1]] = sums[known[-1]] / counts[known[-1]]
+    return values
+
+
+def _row(value: float, low: float, high: float, height: int) -> int:
+    """0 is the top line."""
+    if high <= low:
+        return height // 2
+    return min(height - 1, max(0, round((high - value) / (high - low) * (height - 1))))
+
+
+def _line(rows: Sequence[int], height: int, glyphs: dict[str, str]) -> list[list[str]]:
+    """The canvas: level pieces, and walls where the line climbs or falls."""
+    canvas = [[" "] * len(rows) for _ in range(height)]
+    for column, row in enumerate(rows):
+        before = rows[column - 1] if column else row
+        if row == before:
+            canvas[row][column] = glyphs["flat"]
+            continue
+        falls = row > before
+        canvas[before][column] = glyphs["down_from"] if falls else glyphs["up_from"]
+        canvas[row][column] = glyphs["down_to"] if falls else glyphs["up_to"]
+        for between in range(min(before, row) + 1, max(before, row)):
+            canvas[between][column] = glyphs["wall"]
+    return canvas

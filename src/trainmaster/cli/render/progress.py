@@ -1,0 +1,111 @@
+"""How a running job gets on: step, rate and time left, from what it reports and prints. Pure; time comes in."""
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainmaster.cli.render import human
+
+_OF = re.compile(
+    r"\b(?:step|iter(?:ation)?|epoch|batch|round)s?\b[\s:=\[(#]{0,4}(\d{1,12})\s*(?:/|of)\s*(\d{1,12})\b", re.IGNORECASE
+)
+_TOTALS = ("steps", "max_steps", "total_steps", "num_steps", "train_steps", "max_iters", "iterations")
+_WINDOW_S = 60.0
+_TAIL = 4000  # characters of new output looked at for "x/y"
+
+
+def total_steps(params: Mapping[str, Any]) -> int | None:
+    """How many steps there will be, where a parameter of a usual name says so."""
+    for name in _TOTALS:
+        value = params.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+@dataclass
+class Meter:
+    """Follows one job. `total` is how many steps there will be, None while nobody said."""
+
+    total: int | None = None
+    step: int | None = None
+    counted: tuple[int, int] | None = None  # the last "x/y" it printed
+    _seen: deque[tuple[float, float]] = field(default_factory=deque)  # (time_s, position)
+
+    def read(self, text: str, now_s: float) -> None:
+        """Look for "step x/y" in what the program printed."""
+        for done, total in _OF.findall(text[-_TAIL:])[-1:]:
+            if 0 < int(total) >= int(done):
+                self.counted = (int(done), int(total))
+                self._moved(float(done), now_s)
+
+    def report(self, step: int | None, now_s: float) -> None:
+        """The step that the server knows of."""
+        if step is None:
+            return
+        self.step = step
+        if self.counted is None:
+            self._moved(float(step), now_s)
+
+    def _moved(self, position: float, now_s: float) -> None:
+        if self._seen and position < self._seen[-1][1]:
+            self._seen.clear()  # a restart: what came before says nothing about the pace from here
+        if not self._seen or position > self._seen[-1][1]:
+            self._seen.append((now_s, position))
+        while len(self._seen) > 2 and now_s - self._seen[0][0] > _WINDOW_S:
+            self._seen.popleft()
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second over the last minute; None while unknown."""
+        if len(self._seen) < 2:
+            return None
+        (from_s, first), (to_s, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (to_s - from_s) if to_s > from_s else None
+
+    def left_s(self) -> float | None:
+        """Seconds to go; None while unknown."""
+        total = self.counted[1] if self.counted else self.total
+        if total is None or not self._seen or not self.rate:
+            return None
+        return max(0.0, (total - self._seen[-1][1]) / self.rate)
+
+
+def line(job: Mapping[str, Any], meter: Meter, primary: str | None, width: int) -> str:
+    """One line for the terminal: state, step of total, rate, the metric that matters, time left."""
+    parts = [str(job["state"])]
+    if job["state"] not in ("running", "stopping"):
+        parts.append("" if job.get("reason") == job["state"] else str(job.get("reason") or ""))
+    counted, total = meter.counted, meter.total
+    if counted is not None:
+        parts.append(f"{counted[0]}/{counted[1]}")
+    elif meter.step is not None:
+        parts.append(f"step {meter.step}/{total}" if total is not None else f"step {meter.step}")
+    if meter.rate is not None:
+        parts.append(f"{meter.rate:.3g}/s" if meter.rate >= 0.1 else f"{human.duration(1 / meter.rate)} each")
+    name, value = chosen(values_of(job), primary)
+    if name is not None:
+        parts.append(f"{name} {human.number(value)}")
+    left_s = meter.left_s()
+    if left_s is not None:
+        parts.append(f"{human.duration(left_s)} left")
+    text = " · ".join(part for part in parts if part)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def values_of(job: Mapping[str, Any]) -> dict[str, float | None]:
+    """Last value by metric name, from a listing (`name: value`) and from one job (`name: {step, value, time_s}`) alike."""
+    metrics: Mapping[str, Any] = job.get("metrics") or {}
+    return {name: told.get("value") if isinstance(told, Mapping) else told for name, told in metrics.items()}
+
+
+def chosen(values: Mapping[str, float | None], primary: str | None) -> tuple[str | None, float | None]:
+    """The metric to show: the primary one, else a loss, else the first by name."""
+    if primary is not None:
+        return (primary, values[primary]) if primary in values else (None, None)
+    for name in ("loss", "train_loss", "train/loss", *sorted(values)):
+        if name in values:
+            return name, values[name]
+    return None, None

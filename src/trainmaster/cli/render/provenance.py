@@ -1,0 +1,100 @@
+"""`tm show --provenance`: what a job was run from and in, drawn for a plain terminal."""
+
+from typing import Any
+
+from trainmaster.cli.render import human
+
+_RELATIONS = {"fork": "forked from", "requeue": "requeued from", "reproduction": "reproduces"}
+_NAME = 13
+
+
+def lineage(job: dict[str, Any]) -> dict[str, str]:
+    """`from: digits-3@450`, `children: digits-5, digits-6`; what there is of it."""
+    told, parent = {}, job.get("lineage")
+    if parent is not None:
+        start = "" if parent["step"] is None else f"@{parent['step']}"
+        if parent["relation"] == "fork":
+            told["from"] = f"{parent['job']}{start}"
+        else:
+            begin = f", from {parent['owner']}{start}" if parent["checkpoint"] else ""
+            told["from"] = f"{_RELATIONS[parent['relation']]} {parent['job']}{begin}"
+    if job.get("children"):
+        told["children"] = ", ".join(job["children"])
+    return told
+
+
+def draw(found: dict[str, Any]) -> list[str]:
+    """All of it, each package on a line of its own."""
+    origin, code = found["origin"], found["code"]
+    lines = [f"{found['id']}", *_section(_submitted(found, origin, code)), *_section(lineage(found))]
+    for version in found["data"]:
+        exact = "" if version["exact"] else ", by names, sizes and times"
+        known = f"{(version['digest'] or '')[:12]}{exact}, {human.size(version['bytes'])}"
+        told = known if version["digest"] else "its version is not known"
+        lines.append(_line("data", f"{version['name']}: {version['uri']} ({told})"))
+    params = found["spec"]["params"]
+    lines += [_line("params", ", ".join(f"{name}={value}" for name, value in params.items()))] if params else []
+    where: dict[str, list[str]] = {}
+    for attempt in found["attempts"]:
+        for index, node in enumerate(attempt["nodes"]):
+            devices = f" on devices {', '.join(map(str, node['devices']))}" if node["devices"] else ""
+            where.setdefault(node["environment"] or "", []).append(f"{attempt['number']}/n{index} on {node['node']}{devices}")
+    for name, places in where.items():
+        lines += ["", f"Attempt {', '.join(places)}", *_environment(found["environments"].get(name) if name else None, name)]
+    return lines
+
+
+def _submitted(found: dict[str, Any], origin: dict[str, Any], code: dict[str, Any]) -> dict[str, str]:
+    member = found.get("member") or origin["user"] or "?"
+    account = f" (account {origin['user']})" if origin["user"] not in ("", member) else ""
+    told = {"submitted": f"by {member}{account} on {origin['host'] or '?'} from {origin['directory'] or '?'}"}
+    if origin["git_commit"]:
+        told["git commit"] = origin["git_commit"] + ("" if origin["git_dirty"] else ", nothing changed since")
+    if origin["git_remote"]:
+        told["git remote"] = origin["git_remote"]
+    if origin["git_diff"]:
+        cut = ", of which the beginning is kept" if origin["git_diff_cut"] else ""
+        told["git diff"] = f"{origin['git_diff'][:12]}, {human.size(origin['git_diff_bytes'])}{cut}; print it: --diff"
+    elif origin["git_dirty"]:
+        told["git diff"] = "none: what differs are files that git did not know; they are in the code copy"
+    told["code"] = "in place, not copied" if code["in_place"] else (code["digest"] or "none")
+    told["client"] = f"Python {origin['python']}" if origin["python"] else ""
+    return told
+
+
+def _environment(record: dict[str, Any] | None, name: str) -> list[str]:
+    if record is None:
+        why = "its record is lost" if name else "not recorded: it had not begun, or its agent was killed"
+        return [_line("environment", why)]
+    python, torch, machine = record["python"], record["torch"], record["machine"]
+    driver = machine["driver"] and f"{machine['driver']}, up to CUDA {machine['driver_cuda']}"
+    told = {
+        "environment": name[:12],
+        "Python": f"{python['version']}, {python['path']}" if python else "none found",
+        "torch": f"{torch['version']}, {_built(torch)}" if torch else "",
+        "host": f"{machine['host']}, {machine['system']}, kernel {machine['kernel']}, {machine['libc'] or 'libc unknown'}",
+        "processor": f"{machine['cpus']} × {machine['cpu']}, {human.size(machine['memory_bytes'])}",
+        "devices": ", ".join(f"{one['index']}: {one['name']}" for one in machine["devices"]),
+        "driver": driver or "",
+        "packages": f"{len(record['packages'])}",
+    }
+    editable = set(record["editable"])
+    packages = [
+        f"    {package}=={version}" + ("  (in place: its code may have changed since)" if package in editable else "")
+        for package, version in sorted(record["packages"].items())
+    ]
+    return [*_section(told), *packages]
+
+
+def _built(torch: dict[str, Any]) -> str:
+    if torch["hip"]:
+        return f"built for ROCm {torch['hip']}"
+    return f"built for CUDA {torch['cuda']}" if torch["cuda"] else "built for the processor alone"
+
+
+def _section(told: dict[str, str]) -> list[str]:
+    return [_line(name, value) for name, value in told.items() if value]
+
+
+def _line(name: str, value: str) -> str:
+    return f"  {name:<{_NAME}}{value}"

@@ -1,0 +1,28 @@
+"""What a job uses, in one line: the last system metrics of its first node. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trainmaster.cli.render import human
+
+_GPU = re.compile(r"gpu(\d+)_percent\Z")
+
+
+def line(system: Mapping[str, Any]) -> str:
+    """`CPU 97 %, memory 512 MiB, GPU 0 85 % of 3.2 GiB, disk 0 B/s read 1.2 MB/s written, …`; empty where nothing was told."""
+    told = {name: point["value"] for name, point in system.items() if point["value"] is not None}
+    parts = []
+    if "cpu_percent" in told:
+        parts.append(f"CPU {told['cpu_percent']:.0f} %")
+    if "memory_bytes" in told:
+        parts.append(f"memory {human.memory(told['memory_bytes'])}")
+    for index in sorted(int(found[1]) for found in map(_GPU.match, told) if found):
+        held = told.get(f"gpu{index}_memory_bytes")
+        memory = f" {human.memory(held)}" if held is not None else ""
+        parts.append(f"GPU {index} {told[f'gpu{index}_percent']:.0f} %{memory}")
+    for name, first, second in (("disk", "read", "written"), ("network", "received", "sent")):
+        one, other = (told.get(f"{name}_{way}_bytes_per_s") for way in (first, second))
+        if one is not None and other is not None and one + other >= 1:
+            parts.append(f"{name} {human.size(one)}/s {first}, {human.size(other)}/s {second}")
+    return ", ".join(parts)

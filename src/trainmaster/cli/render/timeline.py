@@ -1,0 +1,94 @@
+"""A job's attempts on one time axis, as lines of text. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainmaster.cli.render import human
+from trainmaster.cli.render.table import fit
+
+_HEAD, _TAIL = 3, 12  # attempts drawn where there are too many
+_BESIDE = 44  # columns beside the bar: the number before it, the end and the nodes behind it
+_BAR_MIN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """What a bar is made of: waiting for its ranks, running."""
+
+    starting: str = "░"
+    running: str = "█"
+    ellipsis: str = "…"
+    times: str = "×"
+
+
+UNICODE = Glyphs()
+ASCII = Glyphs("-", "#", "...", "x")
+
+
+def draw(job: Mapping[str, Any], now_s: float, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
+    """One bar per attempt, from submission to the end or now, and how long its ranks ran; below it where it resumed and how it
+    ended.
+
+    Of the last attempt of a job that failed or was cancelled the end is not told: it is the job's own.
+    """
+    bar = max(_BAR_MIN, width - _BESIDE)
+    attempts: Sequence[Mapping[str, Any]] = job["attempts"]
+    begin_s = float(job["created_s"])
+    end_s = max(float(job["ended_s"] or now_s), begin_s + 0.001)
+    lines = [_axis(begin_s, end_s, bar)]
+    if job.get("state") in ("failed", "cancelled") and attempts:
+        attempts = [*attempts[:-1], {**attempts[-1], "cause": None}]
+    for attempt in attempts[:_HEAD] if len(attempts) > _HEAD + _TAIL else attempts:
+        lines += _attempt(attempt, (begin_s, end_s), bar, glyphs)
+    if len(attempts) > _HEAD + _TAIL:
+        lines.append(f"  {glyphs.ellipsis}  {len(attempts) - _HEAD - _TAIL} more (tm show {job['id']} --json has all)")
+        for attempt in attempts[-_TAIL:]:
+            lines += _attempt(attempt, (begin_s, end_s), bar, glyphs)
+    return lines
+
+
+def _axis(begin_s: float, end_s: float, bar: int) -> str:
+    right = human.duration(end_s - begin_s)
+    return "     0 s" + right.rjust(bar - 3)
+
+
+def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, glyphs: Glyphs) -> list[str]:
+    begin_s, end_s = span
+    placed_s = float(attempt["placed_s"])
+    started_s, ended_s = attempt.get("started_s"), attempt.get("ended_s")
+    last_s = end_s if ended_s is None else float(ended_s)
+
+    def column(time_s: float) -> int:
+        return min(bar, max(0, round((time_s - begin_s) / (end_s - begin_s) * bar)))
+
+    first, last = min(column(placed_s), bar - 1), column(last_s)
+    last = max(last, first + 1)
+    middle = last if started_s is None else min(max(column(float(started_s)), first), last - 1)
+    drawn = " " * first + glyphs.starting * (middle - first) + glyphs.running * (last - middle)
+    where = ", ".join(attempt.get("nodes") or ())
+    took = f" for {human.duration(last_s - placed_s)}"
+    if started_s is not None:
+        ran_s = attempt.get("ran_s")
+        took = f", ran {human.duration(last_s - float(started_s) if ran_s is None else float(ran_s))}"
+    head = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']}{took}" + (f" on {where}" if where else "")
+    width = bar + _BESIDE
+    return [fit(head, width), *(f"     {fit(line, width - 5)}" for line in told(attempt))]
+
+
+def resumed_line(attempt: Mapping[str, Any]) -> str:
+    """From where it resumed; empty where it began at the beginning."""
+    step, checkpoint = attempt.get("resumed_from_step"), attempt.get("resumed_from")
+    if step is not None:
+        return f"resumed from {'about ' if attempt.get('resumed_about') else ''}step {step}"
+    return f"resumed from checkpoint {checkpoint}, whose step is not known" if checkpoint else ""
+
+
+def told(attempt: Mapping[str, Any]) -> list[str]:
+    """From where an attempt resumed, and why it ended, in one line each."""
+    lines = [resumed_line(attempt)] if resumed_line(attempt) else []
+    if attempt.get("cause"):
+        message = str(attempt.get("message") or "").strip()
+        cause = str(attempt["cause"]).replace("_", " ")
+        lines.append(f"{cause}: {message}" if message else cause)
+    return lines

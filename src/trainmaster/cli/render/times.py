@@ -1,0 +1,72 @@
+"""Times as a person writes them: how long, and since when; and the time zone that this machine is in."""
+
+import os
+import re
+from datetime import datetime, timedelta, tzinfo
+
+from trainmaster.errors import UsageError
+
+_ZONES = "/zoneinfo/"
+_BACK = {"today": 0, "yesterday": 1}  # days ago
+_EPOCH = re.compile(r"\d{9,10}(\.\d+)?\Z")  # as `--json` has times
+
+
+def seconds(text: str, option: str, hint: str) -> float:
+    """`90m`, `24h`, `7d`, `0`. Raises: UsageError."""
+    from pydantic_core import PydanticCustomError  # noqa: PLC0415  for who gives one
+
+    from trainmaster.spec.fields.values import duration_s  # noqa: PLC0415  it brings pydantic
+
+    if text.strip() in ("0", "0s"):
+        return 0.0
+    try:
+        return duration_s(text)
+    except PydanticCustomError as error:
+        raise UsageError(f"{option}: {error.message()}", hint) from error
+
+
+def moment(text: str, option: str, now_s: float, zone: tzinfo | None = None) -> float:
+    """`7d` (ago), `now`, `today`, `yesterday`, `2026-11-30`, `2026-11-30T14:00`, `1795183200`, `all`: seconds since the epoch.
+
+    Days and times are those of the zone, of this machine's without one. Raises: UsageError.
+    """
+    hint = "write how long ago (90m, 24h, 7d), a day (2026-11-30, today, yesterday), a time (2026-11-30T14:00), or all"
+    if text in ("all", "now"):
+        return 0.0 if text == "all" else now_s
+    if _EPOCH.match(text):
+        return float(text)
+    day = text
+    if text in _BACK:
+        day = (datetime.fromtimestamp(now_s, zone).date() - timedelta(days=_BACK[text])).isoformat()
+    try:
+        there = datetime.fromisoformat(day)
+        return max(0.0, (there.replace(tzinfo=zone) if there.tzinfo is None else there).timestamp())
+    except (ValueError, OverflowError, OSError):
+        if text.isdigit():
+            raise UsageError(f"{option}: {text} of what?; did you mean '{text}d'?", hint) from None
+        if "-" in text:
+            raise UsageError(f"{option}: there is no day or time {text[:40]!r}", hint) from None
+    try:
+        return max(0.0, now_s - seconds(text, option, hint))
+    except UsageError as error:
+        near = error.message.partition("; did you mean ")[2]
+        meant = f"; did you mean {near}" if near else ""
+        raise UsageError(f"{option}: {text[:40]!r} is no time, and not how long ago{meant}", hint) from None
+
+
+def zone() -> str:
+    """The name of this machine's time zone, such as Europe/Berlin; where it has none, how far it is from UTC now: +02:00."""
+    for name in (os.environ.get("TZ", "").lstrip(":"), os.path.realpath("/etc/localtime").rpartition(_ZONES)[2]):
+        if _known(name):
+            return "UTC" if name in ("Etc/UTC", "Etc/UCT", "UCT") else name
+    told = datetime.now().astimezone().isoformat()[-6:]
+    return "UTC" if told == "+00:00" else told
+
+
+def _known(name: str) -> bool:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415  for who asks about days
+
+    try:
+        return bool(name) and name[0] != "/" and ZoneInfo(name) is not None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False

@@ -1,0 +1,4 @@
+"""`tm simulate`: replays, and their reports.
+
+The replay itself is in `trainmaster.simulator`.
+"""

@@ -1,0 +1,128 @@
+"""What git knows of a work directory beside its files: the patch to what is committed, and where the repository came from."""
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+from trainmaster.client.code_copy.listing import GIT, git_environment
+from trainmaster.wire.remotes import without_credentials
+
+DIFF_MAX_BYTES = 1024 * 1024  # stored of a patch; the code copy has the files themselves
+_DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
+_PLAIN = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false")  # as `git apply` takes it, whatever a person prefers
+_SECTION = r'\[\s*(?P<name>[\w.-]+)(?:\s+"(?P<sub>[^"]*)")?\s*\]'
+_READ_BYTES = 1 << 16
+_COUNTED_MAX_BYTES = 256 * 1024 * 1024  # a patch is not read further than this to say how long it is
+
+
+class Patch(NamedTuple):
+    """From the commit to the files that git knows, as they are. `bytes` is of the whole, `data` may be its beginning."""
+
+    data: bytes
+    bytes: int
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 that `data` is stored under."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def cut(self) -> bool:
+        """Whether `data` is not the whole."""
+        return len(self.data) < self.bytes
+
+
+class Differ:
+    """`git diff` on its way, beside what else a submit has to do."""
+
+    def __init__(self, root: str) -> None:
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            command = [*GIT, *_PLAIN, "-C", root, *_DIFF, "--ignore-submodules=all", "--", "."]
+            self._process = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=null, env=git_environment())
+        except OSError:
+            return  # git has just been removed: the run goes on without its patch
+
+    def patch(self) -> Patch | None:
+        """The patch; None where git has none to tell: all that is new it does not know yet."""
+        if self._process is None or self._process.stdout is None:
+            return None
+        with self._process as process:
+            assert process.stdout is not None
+            data, size = _bounded(process.stdout)
+            process.kill()
+        return Patch(data, size) if data else None
+
+
+def _bounded(stream: IO[bytes]) -> tuple[bytes, int]:
+    """The beginning of a stream, up to whole lines, and the length of all of it."""
+    kept, size = b"", 0
+    while part := stream.read(_READ_BYTES):
+        kept += part[: max(0, DIFF_MAX_BYTES - size)]
+        size += len(part)
+        if size > _COUNTED_MAX_BYTES:
+            break
+    return (kept if size <= DIFF_MAX_BYTES else kept[: kept.rfind(b"\n") + 1]), size
+
+
+def recorded(root: str, commit: str | None, patch: Patch | None) -> dict[str, object]:
+    """What a job's origin says of git beside commit and state (`model.spec.Origin`)."""
+    if commit is None:
+        return {}
+    told: dict[str, object] = {"git_remote": remote(root)}
+    if patch is not None:
+        told |= {"git_diff": patch.digest, "git_diff_bytes": patch.bytes, "git_diff_cut": patch.cut}
+    return told
+
+
+def remote(root: str) -> str | None:
+    """Where the repository came from (`origin`, else the first there is), without credentials; None outside git."""
+    found: dict[str, str] = {}
+    for line in _configuration(root):
+        name, _, url = line.partition("\0")
+        found.setdefault(name, url)
+    first = found.get("origin") or next(iter(found.values()), None)
+    return without_credentials(first) if first else None
+
+
+def _configuration(root: str) -> Iterator[str]:
+    """`name NUL url` of each remote in the repository's own file: asking git would start a process more."""
+    directory = _git_directory(os.path.realpath(root))
+    if directory is None:
+        return
+    name: str | None = None
+    for line in _lines(os.path.join(directory, "config")):
+        section = re.match(_SECTION, line)
+        if section:
+            name = section["sub"] if section["name"].lower() == "remote" else None
+        key, equals, value = line.partition("=")
+        if name and equals and key.strip().lower() == "url":
+            yield f"{name}\0{value.strip().strip(chr(34))}"
+
+
+def _git_directory(place: str) -> str | None:
+    """Where the repository's configuration lies: its `.git`, or what a work tree's `.git` file leads to."""
+    while not os.path.exists(os.path.join(place, ".git")):
+        above = os.path.dirname(place)
+        if above == place:
+            return None
+        place = above
+    git = os.path.join(place, ".git")
+    if os.path.isdir(git):
+        return git
+    named = next(iter(_lines(git)), "").removeprefix("gitdir:").strip()
+    inner = os.path.normpath(os.path.join(place, named))
+    shared = next(iter(_lines(os.path.join(inner, "commondir"))), "")
+    return os.path.normpath(os.path.join(inner, shared.strip())) if shared else inner
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return [line.strip() for line in file]
+    except OSError:
+        return []

@@ -1,0 +1,319 @@
+"""What of a work directory belongs to a code copy: which paths are copied and which are linked.
+
+In git: tracked files and untracked ones that are not ignored are copied, submodules' too; ignored paths are linked. Elsewhere
+everything up to the limits is copied, what is larger is linked.
+"""
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from trainmaster.client.code_copy.digests import Digests
+from trainmaster.errors import TooLargeError
+
+MIB = 1024 * 1024
+JUNK = frozenset(
+    ("__pycache__", ".git", ".hg", ".svn", ".DS_Store", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+)
+_ENVIRONMENTS = frozenset((".venv", "venv", "node_modules", ".tox", ".nox", ".conda", "site-packages"))
+_DATA = frozenset(("data", "dataset", "datasets", "mlruns", "wandb", "lightning_logs"))
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
+_STATUS = ("status", "--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--ignored=matching")
+_STATUS_REST = ("--no-renames", "--ignore-submodules=all", "--", ".")
+_SUBMODULE = "160000"
+
+
+class Limits(NamedTuple):
+    """What a code copy may hold. A file beyond its limit is linked."""
+
+    bytes: int = 200 * MIB  # in git: of changed and untracked files; elsewhere: of all
+    files: int = 20_000  # likewise
+    file_bytes: int = 10 * MIB  # outside git
+    git_file_bytes: int = 64 * MIB
+    git_bytes: int = 2048 * MIB  # of all files
+    git_files: int = 100_000
+
+
+class Listing:
+    """Paths relative to the work directory, with `/`."""
+
+    def __init__(self, git: bool = False) -> None:
+        self.files: set[str] = set()
+        self.fresh: set[str] = set()  # those of `files` that are changed or untracked
+        self.untracked: set[str] = set()
+        self.links: set[str] = set()
+        self.looks: dict[str, os.stat_result] = {}  # at tracked files, taken while git was busy
+        self.digests: dict[str, str] = {}  # of those of them that are what they were when they were last digested
+        self.notes: list[str] = []
+        self.git = git
+        self.commit: str | None = None
+        self.dirty = False
+
+
+def list_directory(root: str, limits: Limits, digests: Digests | None = None) -> Listing:
+    """What is copied and what is linked of `root`; of tracked files what `digests` remembers. Raises: TooLargeError."""
+    listing, note = _git_listing(root, digests)
+    if listing is None:
+        listing = _plain_listing(root, limits)
+    if note:
+        listing.notes.insert(0, note)
+    return listing
+
+
+def git_state(root: str) -> tuple[str | None, bool]:
+    """(commit, whether anything differs from it); (None, False) outside git."""
+    listing, _ = _git_listing(root)
+    return (listing.commit, listing.dirty) if listing else (None, False)
+
+
+def git_environment() -> dict[str, str]:
+    """The environment for git: what a hook that calls us was told of another repository is not in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
+def _git_listing(root: str, digests: Digests | None = None) -> tuple[Listing | None, str]:
+    """The listing of a directory in git; None with a note (or without, outside git) where git does not help.
+
+    With `digests` the tracked files are looked at too: git needs longer for its status than we for that.
+    """
+    real = os.path.realpath(root)
+    top = _top(real)
+    if top is None:
+        return None, ""
+    environment = git_environment()
+    try:
+        commands = [(*GIT, "-C", real, "ls-files", "-z", "--stage"), (*GIT, "-C", real, *_STATUS, *_STATUS_REST)]
+        pipe = subprocess.PIPE
+        running = [subprocess.Popen(c, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment) for c in commands]
+    except OSError:
+        return None, "git is not installed: the directory is copied as one outside git"
+    prefix = "" if real == top else os.path.relpath(real, top) + "/"
+    repository = _Repository(real, prefix)
+    repository.track(os.fsdecode(running[0].communicate()[0]), digests)
+    status, errors = running[1].communicate()
+    if any(process.returncode for process in running):
+        reason = (errors.decode(errors="replace").strip().splitlines() or ["no reason given"])[0]
+        return None, f"git cannot read this repository ({reason}): the directory is copied as one outside git"
+    return repository.listing(os.fsdecode(status)), ""
+
+
+def _top(real: str) -> str | None:
+    while True:
+        if os.path.exists(f"{real}/.git"):
+            return real
+        above = os.path.dirname(real)
+        if above == real:
+            return None
+        real = above
+
+
+class _Repository:
+    """git's answers for a directory, `prefix` below its repository's top."""
+
+    def __init__(self, root: str, prefix: str) -> None:
+        self._root, self._prefix = root, prefix
+        self._listing = Listing(git=True)
+        self._submodules: list[str] = []
+
+    def track(self, tracked: str, digests: Digests | None) -> None:
+        """Take in what `git ls-files --stage` says (mode, object and stage of one length, then the path), with a look at each
+        file where its digest is wanted.
+        """
+        records = tracked.split("\0")
+        begin = records[0].find("\t") + 1
+        self._submodules = [record[begin:] for record in records if record.startswith(_SUBMODULE)]
+        files, looks, lstat, root = self._listing.files, self._listing.looks, os.lstat, self._root + "/"
+        files.update([record[begin:] for record in records if record])
+        files.difference_update(self._submodules)
+        if digests is None:
+            return
+        for path in files:
+            try:
+                looks[path] = lstat(root + path)
+            except (OSError, UnicodeEncodeError):
+                continue  # whoever copies it finds out, and says so
+        digests.ready()
+        remembered = digests.remembered
+        self._listing.digests = {path: sha256 for path, look in looks.items() if (sha256 := remembered(path, look)) is not None}
+
+    def listing(self, status: str) -> Listing | None:
+        """What `git status` says besides. None where the directory itself is ignored: then it is as if outside git."""
+        result, inner = self._listing, self._submodules
+        for record in filter(None, status.split("\0")):
+            kind, _, rest = record.partition(" ")
+            if kind == "#":
+                self._header(rest)
+            elif kind == "!" and self._prefix.startswith(rest if rest.endswith("/") else rest + "/") and not result.files:
+                return None
+            elif kind in ("1", "u"):
+                self._changed(rest.split(" ", 7 if kind == "1" else 9)[-1])
+            elif kind == "?":
+                self._untracked(rest, inner)
+            elif kind == "!":
+                self._ignored(rest)
+        result.dirty = bool(result.fresh) or result.dirty
+        for path in inner:
+            self._inner(path.rstrip("/"))
+        return result
+
+    def _below(self, path: str) -> str:
+        return path.removeprefix(self._prefix)
+
+    def _header(self, text: str) -> None:
+        name, _, value = text.partition(" ")
+        if name == "branch.oid" and value != "(initial)":
+            self._listing.commit = value
+
+    def _changed(self, path: str) -> None:
+        self._listing.fresh.add(self._below(path))
+
+    def _untracked(self, path: str, inner: list[str]) -> None:
+        below = self._below(path)
+        if path.endswith("/"):
+            inner.append(below)  # a repository of its own
+            return
+        self._listing.files.add(below)
+        self._listing.fresh.add(below)
+        self._listing.untracked.add(below)
+
+    def _ignored(self, path: str) -> None:
+        below = self._below(path).rstrip("/")
+        if not is_junk(below):
+            self._listing.links.add(below)
+
+    def _inner(self, path: str) -> None:
+        """The files of a submodule or of a repository that lies in this one."""
+        listing = _git_listing(f"{self._root}/{path}")[0] if os.path.exists(f"{self._root}/{path}/.git") else None
+        if listing is None:
+            self._listing.notes.append(f"{path}: a submodule that is not checked out; nothing of it is copied")
+            return
+        for mine, theirs in (
+            (self._listing.files, listing.files),
+            (self._listing.fresh, listing.fresh),
+            (self._listing.untracked, listing.untracked),
+            (self._listing.links, listing.links),
+        ):
+            mine.update(f"{path}/{name}" for name in theirs)
+        self._listing.notes += [f"{path}: {note}" for note in listing.notes]
+        self._listing.dirty = self._listing.dirty or listing.dirty
+
+
+def is_junk(path: str) -> bool:
+    """What a program makes again by itself, or version control keeps: neither copied nor linked."""
+    return any(part in JUNK for part in path.split("/")) or path.endswith((".pyc", ".pyo"))
+
+
+class _Directory:
+    """One directory of the plain walk, scanned."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.files: dict[str, int] = {}  # to copy, with their sizes
+        self.large: list[str] = []
+        self.directories: list[str] = []
+        self.notes: list[str] = []
+        self.whole = True  # False: more files than may be taken; the scan stopped
+
+    @property
+    def rank(self) -> tuple[bool, int, str]:
+        """Code first, then what is small."""
+        return not any(name.endswith(".py") for name in self.files), sum(self.files.values()), self.path
+
+
+def _plain_listing(root: str, limits: Limits) -> Listing:
+    """Level by level, so that what lies near the top is copied and what is deep or large is linked."""
+    listing = Listing()
+    bytes_left, level = limits.bytes, [""]
+    while level:
+        scanned = sorted((_scan(root, path, limits) for path in level), key=lambda directory: directory.rank)
+        level = []
+        for directory in scanned:
+            size = sum(directory.files.values())
+            fits = directory.whole and len(listing.files) + len(directory.files) <= limits.files and size <= bytes_left
+            if not fits and not directory.path:
+                raise _too_large(root, directory.files, limits, "the work directory itself holds")
+            if not fits or _is_data(directory):
+                listing.links.add(directory.path)
+                continue
+            bytes_left -= size
+            listing.files.update(directory.files)
+            listing.links.update(directory.large)
+            listing.notes += directory.notes
+            for path in directory.directories:
+                linked = os.path.basename(path) in _ENVIRONMENTS or os.path.exists(f"{root}/{path}/pyvenv.cfg")
+                (listing.links.add if linked else level.append)(path)
+    return listing
+
+
+def _is_data(directory: _Directory) -> bool:
+    named = os.path.basename(directory.path).lower() in _DATA
+    return named and not any(name.endswith(".py") for name in directory.files)
+
+
+def _scan(root: str, path: str, limits: Limits) -> _Directory:
+    result = _Directory(path)
+    try:
+        with os.scandir(f"{root}/{path}" if path else root) as entries:
+            for entry in entries:
+                name = f"{path}/{entry.name}" if path else entry.name
+                if entry.name in JUNK or entry.name.endswith((".pyc", ".pyo")):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    result.directories.append(name)
+                    continue
+                _place(result, name, entry, limits)
+                if len(result.files) + len(result.large) > limits.files:
+                    result.whole = False
+                    break
+    except OSError as error:  # in the middle too: some of /proc can be opened and not be read
+        result.notes.append(f"{path or '.'}: not copied: {error.strerror}")
+    return result
+
+
+def _place(directory: _Directory, name: str, entry: "os.DirEntry[str]", limits: Limits) -> None:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return  # gone meanwhile
+    except OSError as error:
+        directory.notes.append(f"{name}: not copied: {error.strerror}")
+        return
+    if stat.S_ISLNK(status.st_mode):
+        directory.files[name] = 0
+    elif not stat.S_ISREG(status.st_mode):
+        directory.notes.append(f"{name}: not copied: it is neither a file nor a directory")
+    elif status.st_size > limits.file_bytes:
+        directory.large.append(name)
+    else:
+        directory.files[name] = status.st_size
+
+
+def _too_large(root: str, sizes: dict[str, int], limits: Limits, what: str) -> TooLargeError:
+    """The error, with the biggest paths and what to do about them."""
+    has = f"{what} {len(sizes):,} files, {sum(sizes.values()) / MIB:,.0f} MiB"
+    takes = f"a code copy takes {limits.files:,} files, {limits.bytes / MIB:,.0f} MiB"
+    return TooLargeError(
+        f"{root}: {has}; {takes}. The biggest: {', '.join(biggest(sizes))}",
+        "Name them in .gitignore (they are then linked), move them out of the work directory, or use --in-place.",
+        [{"path": path, "bytes": size} for path, size in sorted(sizes.items(), key=lambda item: -item[1])[:10]],
+    )
+
+
+def check_fresh(root: str, sizes: dict[str, int], limits: Limits) -> None:
+    """Refuse a repository whose changed and untracked files are too much. Raises: TooLargeError."""
+    if sum(sizes.values()) > limits.bytes or len(sizes) > limits.files:
+        raise _too_large(root, sizes, limits, "changed and untracked are")
+
+
+def biggest(sizes: dict[str, int]) -> Iterable[str]:
+    """The five biggest files, or directories of many, in words."""
+    groups: dict[str, list[int]] = {}
+    for path, size in sizes.items():
+        alone = size * 10 > sum(sizes.values()) or "/" not in path
+        groups.setdefault(path if alone else os.path.dirname(path) + "/", []).append(size)
+    ranked = sorted(groups.items(), key=lambda item: (-sum(item[1]), item[0]))[:5]
+    for path, each in ranked:
+        files = f", {len(each):,} files" if path.endswith("/") else ""
+        yield f"{path} ({sum(each) / MIB:,.1f} MiB{files})"

@@ -1,0 +1,93 @@
+"""`POST /agent/sync`: reports up, orders down. The hottest path of the api, and the fence against older attempts."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from trainmaster.model.commands import AgentReport
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job
+from trainmaster.ports.store import NewRow
+from trainmaster.server.agents.orders import orders, over, superseded, version
+from trainmaster.server.http import bodies, json_pieces
+from trainmaster.server.record.provenance import keep_environment
+from trainmaster.server.runtime import agent_reports, runtime
+from trainmaster.server.runtime.unsent_points import has_ended, is_gone
+from trainmaster.wire.messages import Order, SyncResponse
+
+_WAIT_MAX_S = 30.0
+_MANY = 5000  # points
+
+
+async def sync(request: Request) -> bodies.Json:
+    """One call of an agent (`wire.messages.SyncRequest`): what it tells is durable when it is answered."""
+    desk = runtime.of(request)
+    key, news, body = await bodies.decoded(request, "the sync", lambda parts: _told(request, parts))
+    job = await desk.job(key.job)
+    if job is not None and job.attempt is not None and key.attempt > job.attempt.number:
+        desk.forget(key.job)
+        job = await desk.job(key.job)
+    is_over = job is not None and over(job, key)
+    taken = [report for report in news.reports if not is_over or report["kind"] == "ended"]
+    rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), news.now_s) for report in taken]
+    rows += desk.words.of(news, time.monotonic()) if not is_over else []
+    if any(report.get("environment") is not None for report in taken):
+        async with desk.gate.inside():  # a record that is found stored may not go before the row is in
+            await _keep_environments(desk, taken)
+            await desk.accept(rows)
+    elif rows:
+        await desk.accept(rows)
+    if (news.points or news.heartbeats) and not (is_over and await _has_spoken(desk, job, key)):
+        await desk.samples.put([runtime.Sample(tuple(news.points), tuple(news.heartbeats))])
+    wanted, is_stale = await _await_orders(desk, key, body)
+    return bodies.Json(SyncResponse(ack=news.ack, orders=wanted, version=version(wanted), stale=is_stale))
+
+
+async def _has_spoken(desk: runtime.Runtime, job: Job | None, key: AgentKey) -> bool:
+    """Of an attempt that is over: whether nothing more can come from its agent.
+
+    The last points of an attempt may come after its end, from the agent that still holds its lock; what a dead agent had
+    not sent is in its file (`unsent_points`). A later attempt may exist by then: the fence says whether it has begun to tell.
+    Of an agent that is superseded and has not ended nothing is taken.
+    """
+    if job is None or (superseded(job, key) and not await run_in_threadpool(has_ended, desk.services.home, key)):
+        return True
+    return await run_in_threadpool(is_gone, desk.services.home, key)
+
+
+async def _keep_environments(desk: runtime.Runtime, reports: list[dict[str, Any]]) -> None:
+    """Bring the records that agents name into the blob store, each at the first job that ran in it."""
+    for report in reports:
+        name = report.get("environment")
+        new = isinstance(name, str) and name not in desk.environments
+        if new and await run_in_threadpool(keep_environment, desk.services, str(name)):
+            desk.environments.add(str(name))
+
+
+async def _await_orders(desk: runtime.Runtime, key: AgentKey, body: Mapping[str, Any]) -> tuple[list[Order], bool]:
+    """The orders as soon as they differ from those seen, at the latest when the agent's wait is over."""
+    deadline_s = time.monotonic() + min(agent_reports.number_of(body.get("wait_s")), _WAIT_MAX_S)
+    seen = body.get("orders_seen", 0)
+    with desk.bells.listen(key.job) as bell:
+        while True:
+            bell.clear()
+            job = await desk.job(key.job)
+            wanted = [*orders(job, key), *desk.execs.orders(key)] if job is not None else []
+            left_s = deadline_s - time.monotonic()
+            if version(wanted) != seen or left_s <= 0 or desk.bells.closing:
+                return wanted, job is not None and superseded(job, key)
+            await desk.bells.wait(bell, min(left_s, 5.0))
+
+
+def _told(request: Request, parts: list[bytes]) -> tuple[AgentKey, agent_reports.Told, dict[str, Any]]:
+    """One call, decoded and checked; a large one on another thread. Raises: UsageError, AuthenticationError."""
+    body = bodies.parse_lenient(parts, "the sync")
+    key = runtime.agent(request, body.get("key"))
+    news = agent_reports.read(body, key, time.time())
+    points = body.pop("points", ())
+    if len(news.points) > _MANY:
+        json_pieces.dismantle(points)
+    return key, news, body

@@ -1,0 +1,242 @@
+"""`tm exec`: a command beside a live job's ranks. The api passes it to the agent as an order, and the streams both ways."""
+
+import base64
+import binascii
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import ConflictError, UsageError
+from trainmaster.model import credentials
+from trainmaster.model.commands import RecordCommand
+from trainmaster.model.job import Attempt, Job, NodePhase, State
+from trainmaster.ports.store import NewRow
+from trainmaster.server.agents.orders import over
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import idempotency_key
+from trainmaster.server.http.parameters import COMMAND_MAX, INPUT_MAX, NUMBER_MAX, Number, Ref, Wait
+from trainmaster.server.http.permissions import check_own
+from trainmaster.server.runtime import limits, runtime
+from trainmaster.server.runtime.exec_sessions import BUFFER_MAX_BYTES, Session
+from trainmaster.server.schemas import actions, models
+from trainmaster.server.views.lookup import find
+from trainmaster.wire.messages import Order
+
+router = APIRouter(tags=["jobs"])
+
+Id = Annotated[str, Path(description="of the command, as its start answered", max_length=100)]
+_ASKED = frozenset(("command", "rank", "role", "node", "stacks", "stdin"))
+_RECORDED_MAX = 500  # characters of a command in its event
+_INPUT_MAX_BYTES = limits.MIB  # of one answer
+_HOLD_MAX_S = 20.0
+_LOST_S = 3.0  # for the last words of an agent that is over
+_BEAT_S = 1.0
+
+
+@router.post(
+    "/jobs/{ref}/exec", status_code=201, summary="Run a command beside a job's ranks", response_model=None,
+    responses=models.answers(actions.ExecBegun, 201), openapi_extra=models.body(actions.Exec),
+)  # fmt: skip
+async def begin(request: Request, ref: Ref) -> bodies.Json:
+    """With the environment and in the work directory of a rank, for as long as the attempt lives at most."""
+    body = await bodies.read_json(request, "the request", _ASKED)
+    desk, user = runtime.of(request), runtime.user(request)
+    job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
+    attempt = _running(job)
+    node, order = _order(job, attempt, body)
+    what = "(stacks)" if order.get("stacks") else " ".join(credentials.command(order["command"]))[:_RECORDED_MAX]
+    record = RecordCommand(job.id, attempt.number, user, what, node, order.get("rank"), order.get("role"))
+    await desk.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
+    session = desk.execs.begin(attempt.key(job.id, node), user, order)
+    desk.bells.ring(job.id)
+    host = attempt.allocation.shares[node].node
+    return bodies.Json({"id": session.id, "job": job.id, "attempt": attempt.number, "node": node, "host": host}, 201)
+
+
+@router.get(
+    "/jobs/{ref}/exec/{id}", summary="What a command beside a job prints", response_model=None,
+    responses=models.answers(actions.ExecOutput),
+)  # fmt: skip
+async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
+    """Ask again with `cursor` as `after` until `over` is there. Output nobody asks for makes the command wait."""
+    desk = runtime.of(request)
+    job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
+    session = desk.execs.of_user(id, job.id, runtime.user(request))
+    deadline_s = time.monotonic() + wait_s
+    with desk.execs.bells.listen(id) as bell:
+        while True:
+            bell.clear()
+            chunks = session.read(after)
+            desk.execs.bells.ring(id)  # there is room again
+            bell.clear()
+            if not chunks and session.over is None:
+                _notice_loss(await desk.job(session.key.job), session)
+            left_s = deadline_s - time.monotonic()
+            if chunks or session.over is not None or left_s <= 0 or desk.bells.closing:
+                told = [{"stream": chunk.stream, "data": chunk.data} for chunk in chunks]
+                cursor = chunks[-1].number if chunks else after
+                return bodies.Json({"chunks": told, "cursor": cursor, "over": None if chunks else session.over})
+            await desk.execs.bells.wait(bell, min(left_s, _BEAT_S))
+
+
+@router.post(
+    "/jobs/{ref}/exec/{id}/input", status_code=202, summary="Give input to a command beside a job", response_model=None,
+    responses=models.answers(actions.ExecTaken, 202), openapi_extra=models.body(actions.ExecInput),
+)  # fmt: skip
+async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
+    """Base64; `end` closes it. `taken` is false where the command does not read: try again."""
+    body = await bodies.read_json(request, "the input", frozenset(("data", "end")))
+    desk = runtime.of(request)
+    job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
+    session = desk.execs.of_user(id, job.id, runtime.user(request))
+    if session.over is not None or not session.order.get("stdin"):
+        raise ConflictError("this command takes no input" if session.over is None else "the command has ended")
+    try:
+        data = base64.b64decode(bodies.text(body, "data", "", INPUT_MAX) or "", validate=True)
+    except binascii.Error as error:
+        raise UsageError(f"data is no base64: {error}") from error
+    if not await _room(desk, session, lambda: len(session.given) <= BUFFER_MAX_BYTES):
+        return bodies.Json({"taken": False}, 202)
+    session.type(data, body.get("end") is True)
+    desk.execs.bells.ring(id)
+    return bodies.Json({"taken": True}, 202)
+
+
+@router.post(
+    "/jobs/{ref}/exec/{id}/stop", status_code=202, summary="End a command beside a job", response_model=None,
+    responses=models.answers(actions.ExecTaken, 202),
+)  # fmt: skip
+async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
+    """TERM to all of it, KILL two seconds later."""
+    desk = runtime.of(request)
+    job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
+    session = desk.execs.of_user(id, job.id, runtime.user(request))
+    session.order = Order(**{**session.order, "stop": True})
+    desk.bells.ring(job.id)
+    return bodies.Json({"taken": True}, 202)
+
+
+async def agent_output(request: Request) -> bodies.Json:
+    """The agent's side: what the command printed, and how it ended. `taken` is false while nobody makes room."""
+    body, desk, session = await _of_agent(request)
+    number, chunks = body.get("n"), body.get("chunks")
+    if not isinstance(number, int) or not isinstance(chunks, list) or not all(map(_is_chunk, chunks)):
+        raise UsageError("n must be a number and chunks a list of [stream, text]")
+    if number <= session.taken:
+        return bodies.Json({"taken": True})
+    if chunks and not await _room(desk, session, lambda: session.size <= BUFFER_MAX_BYTES or number <= session.taken):
+        return bodies.Json({"taken": False})
+    if number > session.taken:
+        session.taken = number
+        session.print([(1 if stream == 1 else 2, data) for stream, data in chunks])
+        if isinstance(body.get("over"), dict):
+            session.over = {name: body["over"].get(name) for name in ("exit_code", "signal", "error", "with_attempt")}
+    desk.execs.bells.ring(session.id)
+    return bodies.Json({"taken": True})
+
+
+def _is_chunk(told: Any) -> bool:
+    return isinstance(told, list) and len(told) == 2 and isinstance(told[1], str)
+
+
+async def agent_input(request: Request) -> bodies.Json:
+    """The agent's side: what was typed from `offset` on, held until there is some."""
+    body, desk, session = await _of_agent(request)
+    offset = body.get("offset")
+    if not isinstance(offset, int) or offset < 0:
+        raise UsageError("offset must be a number")
+    await _room(desk, session, lambda: bool(session.typed(offset)) or session.given_all or session.over is not None)
+    data = session.typed(offset)[:_INPUT_MAX_BYTES]
+    ended = session.over is not None or (session.given_all and offset + len(data) >= session.given_at + len(session.given))
+    desk.execs.bells.ring(session.id)
+    return bodies.Json({"data": base64.b64encode(data).decode(), "ended": ended})
+
+
+async def _of_agent(request: Request) -> tuple[dict[str, Any], runtime.Runtime, Session]:
+    """Raises: UsageError, AuthenticationError, NotFoundError."""
+    body = await bodies.decoded(request, "the output", lambda parts: bodies.parse_lenient(parts, "the output"))
+    desk = runtime.of(request)
+    return body, desk, desk.execs.of_agent(str(body.get("id")), runtime.agent(request, body.get("key")))
+
+
+async def _room(desk: runtime.Runtime, session: Session, free: Any) -> bool:
+    """Whether `free()` came true in time."""
+    deadline_s = time.monotonic() + _HOLD_MAX_S
+    with desk.execs.bells.listen(session.id) as bell:
+        while not free():
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or desk.bells.closing:
+                return False
+            bell.clear()
+            await desk.execs.bells.wait(bell, min(left_s, _BEAT_S))
+    return True
+
+
+def _running(job: Job) -> Attempt:
+    """Raises: ConflictError unless the job has an attempt whose ranks run."""
+    if job.state.ended:
+        raise ConflictError(f"{job.id} has ended ({job.state.value})", f"what is left of it: tm show {job.id}")
+    if job.attempt is None or job.state not in (State.RUNNING, State.STOPPING):
+        raise ConflictError(f"{job.id} is {job.state.value}; commands run beside live ranks alone", f"why: tm why {job.id}")
+    return job.attempt
+
+
+def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Order]:
+    """The node that is meant, and what it is to do. Raises: UsageError, ConflictError."""
+    nodes, per_node = len(attempt.nodes), job.spec.resources.chosen(attempt.allocation.choice).ranks
+    rank, role, node = _number(body, "rank"), bodies.text(body, "role"), _number(body, "node")
+    if sum(one is not None for one in (rank, role, node)) > 1:
+        raise UsageError("rank, role and node say different things", "give one of them")
+    if rank is not None and rank >= nodes * per_node:
+        raise UsageError(f"{job.id} has no rank {rank}", f"its last is {nodes * per_node - 1}")
+    if node is not None and node >= nodes:
+        raise UsageError(f"{job.id} has no node {node}", f"its last is {nodes - 1}")
+    if role is not None and role not in job.spec.roles:
+        known = ", ".join(job.spec.roles)
+        raise UsageError(f"{job.id} has no role {role!r}", f"it has {known}" if known else "it has none")
+    index = rank // per_node if rank is not None else node or 0
+    if attempt.nodes[index].lost or attempt.nodes[index].phase is not NodePhase.RUNNING:
+        raise ConflictError(f"node {index} of {job.id} is over", f"what is left of it: tm show {job.id}")
+    order = Order(rank=rank, role=role, stdin=body.get("stdin") is True)
+    if body.get("stacks") is True:
+        order["stacks"], order["py_spy"], order["command"] = True, shutil.which("py-spy"), []
+        return index, order
+    command = body.get("command")
+    if not isinstance(command, list) or not command or not all(isinstance(word, str) and "\0" not in word for word in command):
+        raise UsageError("command must be a list of texts", 'such as ["nvidia-smi"], or ask for stacks')
+    if len(command) > COMMAND_MAX:
+        raise UsageError(f"command has {len(command):,} words; at most {COMMAND_MAX:,} are taken")
+    order["command"] = command
+    return index, order
+
+
+def _number(body: Mapping[str, Any], name: str) -> int | None:
+    """Raises: UsageError."""
+    found = body.get(name)
+    if found is not None and (isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= NUMBER_MAX):
+        raise UsageError(f"{name} must be a number from 0")
+    return found
+
+
+def _notice_loss(job: Job | None, session: Session) -> None:
+    """An agent that is gone tells nothing any more: the command ended with it."""
+    key, now_s = session.key, time.monotonic()
+    attempt = job.attempt if job is not None else None
+    gone = job is None or over(job, key)
+    if not gone and attempt is not None and attempt.number == key.attempt:
+        node = attempt.nodes[key.node_index]
+        gone = node.lost or node.phase is NodePhase.ENDED
+    if not gone:
+        session.lost_s = None
+    elif session.lost_s is None:
+        session.lost_s = now_s
+    elif now_s - session.lost_s >= _LOST_S:
+        session.over = {"exit_code": None, "signal": None, "error": None, "with_attempt": True}

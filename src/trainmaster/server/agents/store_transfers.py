@@ -1,0 +1,183 @@
+"""`/agent/store` and `/agent/blob`: agents and a store that they do not see as a directory. Every write is fenced.
+
+Asking the store may take its time, so it is done on threads of its own, of which there are so many and no more: whoever comes
+beyond waits, and the readers of the api are never kept from working.
+"""
+
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from trainmaster.blobs import transfers
+from trainmaster.errors import NotFoundError, StaleAttemptError, StoreUnavailableError, UsageError
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job
+from trainmaster.server.agents.orders import over
+from trainmaster.server.http import bodies
+from trainmaster.server.runtime import limits, runtime
+from trainmaster.server.runtime.workers import STORES, blocks
+
+_CHUNK_BYTES = limits.MIB
+_STREAM_CHUNKS = 4  # of one stream, in memory
+_STALLED_S = 120.0
+_IN_WORDS = {str: "texts", int: "whole numbers", dict: "objects"}
+T = TypeVar("T")
+
+
+async def store(request: Request) -> bodies.Json:
+    """One question of an agent (`agent.remote`)."""
+    body = await bodies.decoded(request, "the question", lambda parts: bodies.parse(parts, "the question"))
+    desk = runtime.of(request)
+    job, key = await _who(request, desk, body.get("key"))
+    answer = await STORES.run(lambda: _answer(desk, job, key, body))
+    return bodies.Json(answer, headers={"Cache-Control": "no-store"})
+
+
+def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises: UsageError, AuthenticationError, StaleAttemptError, NotFoundError and what the store raises."""
+    blobs, what = desk.services.blobs, body.get("do")
+    if what == "get":
+        names = [transfers.check_reads(job, key, name) for name in _list(body, "names", str)]
+        return {"urls": transfers.addresses(blobs, names)}
+    if what == "code":
+        transfers.bring_code(blobs, [job.code.digest] if job.code.digest is not None else [])
+        return {}
+    _fence(desk, job.id, key)
+    if what == "begin":
+        files = [_file(job, key, one) for one in _list(body, "files", dict)]
+        return {"uploads": transfers.begin(blobs, files, body.get("crc32") is True)}
+    if what == "commit":
+        part = bodies.text(body, "part", "") or ""
+        transfers.check_writes(job, key, f"{part}/x")
+        uploads = _mapping(body, "uploads")
+        for name in uploads:
+            transfers.check_writes(job, key, name)
+        manifest = bodies.text(body, "manifest", "", limits.body_max_bytes("POST", "/agent/store")) or ""
+        transfers.commit(blobs, part, manifest, uploads)
+        _fence(desk, job.id, key)
+        return {}
+    name = transfers.check_writes(job, key, bodies.text(body, "name", "") or "")
+    if what == "sign":
+        upload = bodies.text(body, "upload", "") or ""
+        return {"urls": transfers.sign(blobs, name, upload, _list(body, "numbers", int), _mapping(body, "crc32"))}
+    if what == "keep":
+        _, size = _file(job, key, body)
+        transfers.complete(blobs, _mapping(body, "uploads"), {name: size})
+        found = blobs.stat(name)
+        if found is None or found.bytes != size:
+            raise NotFoundError(f"{name} is not in the store as it was sent; send it again")
+        return {}
+    if what == "abort":
+        if blobs.direct is not None:
+            blobs.direct.abort(name, bodies.text(body, "upload", "") or "")
+        return {}
+    raise UsageError(f"there is nothing like {what!r} to be done", "begin, sign, commit, keep, abort, get or code")
+
+
+async def put(request: Request) -> Response:
+    """Take a blob through the server into a store that signs nothing; never more of it in memory than a few pieces."""
+    desk = runtime.of(request)
+    job, key = await _who(request, desk)
+    await STORES.run(_fence, desk, job.id, key)
+    name = transfers.check_writes(job, key, request.query_params.get("name", ""))
+    wanted = int(request.headers.get("content-length", "-1"))
+    pieces: queue.Queue[bytes | None] = queue.Queue(_STREAM_CHUNKS)
+    broken = False
+
+    def coming() -> Iterator[bytes]:
+        size = 0
+        while (piece := pieces.get(timeout=_STALLED_S)) is not None:
+            size += len(piece)
+            yield piece
+        if broken or (wanted >= 0 and size != wanted):
+            raise UsageError(f"{name} broke off after {size} bytes")
+
+    storing = asyncio.create_task(STORES.run(lambda: desk.services.blobs.put_stream(name, coming())))
+    try:
+        async for piece in _blocks(request.stream()):
+            while not storing.done():
+                try:
+                    pieces.put_nowait(piece)
+                    break
+                except queue.Full:
+                    await asyncio.wait([storing], timeout=0.005)
+            if storing.done():
+                break
+    except ClientDisconnect:
+        broken = True
+    while not storing.done():
+        try:
+            pieces.put_nowait(None)
+            break
+        except queue.Full:
+            await asyncio.wait([storing], timeout=0.01)
+    try:
+        await storing
+    except queue.Empty as error:
+        raise StoreUnavailableError(f"{name} stopped coming", "send it again") from error
+    return Response(status_code=201)
+
+
+async def get(request: Request) -> Response:
+    """Give a blob through the server."""
+    desk = runtime.of(request)
+    job, key = await _who(request, desk)
+    name = transfers.check_reads(job, key, request.query_params.get("name", ""))
+    file = await STORES.run(lambda: desk.services.blobs.open(name))
+    return StreamingResponse(blocks(file), media_type="application/octet-stream")
+
+
+async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces worth handing from one thread to another."""
+    held = bytearray()
+    async for piece in stream:
+        held += piece
+        if len(held) >= _CHUNK_BYTES:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)
+
+
+async def _who(request: Request, desk: runtime.Runtime, told: object = None) -> tuple[Job, AgentKey]:
+    """Raises: UsageError, AuthenticationError, NotFoundError."""
+    key = runtime.agent(request, told)
+    job = await desk.job(key.job)
+    if job is None:
+        raise NotFoundError(f"there is no job {key.job!r}")
+    return job, key
+
+
+def _fence(desk: runtime.Runtime, job_id: str, key: AgentKey) -> None:
+    """Raises: StaleAttemptError unless the attempt of `key` is the live one, as the log has it now. By a thread."""
+    job = desk.services.events.job(job_id)
+    if job is None or over(job, key):
+        raise StaleAttemptError(f"{key} is over: nothing of it is stored any more")
+
+
+def _file(job: Job, key: AgentKey, told: Mapping[str, Any]) -> tuple[str, int]:
+    """Raises: UsageError, AuthenticationError."""
+    name, size = told.get("name"), told.get("bytes")
+    if not isinstance(name, str) or not isinstance(size, int) or isinstance(size, bool):
+        raise UsageError("a file has a name and a number of bytes")
+    return transfers.check_writes(job, key, name), size
+
+
+def _list(body: Mapping[str, Any], field: str, of: type[T]) -> list[T]:
+    """A list of one type. Raises: UsageError."""
+    found = body.get(field)
+    if not isinstance(found, list) or not all(type(one) is of for one in found):
+        raise UsageError(f"{field} must be a list of {_IN_WORDS[of]}")
+    return found
+
+
+def _mapping(body: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """Raises: UsageError."""
+    found = body.get(field) or {}
+    if not isinstance(found, dict):
+        raise UsageError(f"{field} must be an object")
+    return found

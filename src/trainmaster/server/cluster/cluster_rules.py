@@ -1,0 +1,132 @@
+"""The rules of the cluster over REST: what they are, laying others down, and what these would do to the present queue."""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import UsageError
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.commands import ConfigureCluster
+from trainmaster.ports.store import NewRow
+from trainmaster.scheduling import speeds
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.policy import chosen
+from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Snapshot
+from trainmaster.scheduling.speeds import Speeds
+from trainmaster.scheduling.standing import ordered
+from trainmaster.scheduling.task import Past
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import idempotency_key
+from trainmaster.server.jobs import queue
+from trainmaster.server.jobs.admission import over, present, unkept
+from trainmaster.server.runtime import runtime
+from trainmaster.server.schemas import cluster_schemas, models
+from trainmaster.server.views.resources import View
+from trainmaster.spec.cluster.cluster_mapping import differences, to_mapping
+from trainmaster.spec.cluster.document import from_mapping
+from trainmaster.spec.cluster.summary import Paragraph, told
+
+router = APIRouter(tags=["cluster"])
+
+_MEASURED_MAX = 20  # programs told of, those seen last
+_KNOWN = frozenset(("cluster",))
+
+
+@router.get("/cluster", summary="The rules", response_model=None, responses=models.answers(cluster_schemas.Rules))
+def show(request: Request) -> bodies.Json:
+    """Pools, projects, quotas and classes, as cluster.yaml has them, and in plain language."""
+    desk = runtime.of(request)
+    rules = present(desk)
+    paragraphs = [*told(rules, time.time()), *_measured(queue.over(desk))]
+    words = [{"about": one.about, "sentences": list(one.sentences)} for one in paragraphs]
+    return bodies.Json({"cluster": to_mapping(rules), "told": words})
+
+
+def _measured(ended: Sequence[Past]) -> Iterator[Paragraph]:
+    """How fast kinds of GPU have shown themselves to be."""
+    known = Speeds()
+    known.follow(ended)
+    said = []
+    for (project, member, command, _), found in known.every().items():
+        said.append(f"{command} of {member or 'nobody'} ({project}): {speeds.told(found)}")
+    if said:
+        more = [f"and {len(said) - _MEASURED_MAX} more"] if len(said) > _MEASURED_MAX else []
+        yield Paragraph("GPUs, as measured, for jobs that leave a choice", (*said[-_MEASURED_MAX:], *more))
+
+
+@router.put(
+    "/cluster",
+    summary="Lay down the rules",
+    status_code=202,
+    response_model=None,
+    responses=models.answers(cluster_schemas.Applied, 202),
+    openapi_extra=models.body(cluster_schemas.NewRules, "Idempotency-Key"),
+)
+async def apply(request: Request) -> bodies.Json:
+    """The whole of them, in place of those before. Nothing happens where they are the same."""
+    desk, user, rules = runtime.of(request), runtime.user(request), await _asked(request)
+    changes, words = await run_in_threadpool(_compared, desk, rules)
+    if changes:
+        key = f"cluster:{user}:{idempotency_key(request)}"
+        await desk.accept([NewRow(key, ConfigureCluster(rules, user), time.time())])
+    return bodies.Json({"changes": changes, "words": words}, 202)
+
+
+@router.post(
+    "/cluster/plan",
+    summary="What other rules would do",
+    response_model=None,
+    responses=models.answers(cluster_schemas.Foreseen),
+    openapi_extra=models.body(cluster_schemas.NewRules),
+)
+async def plan(request: Request) -> bodies.Json:
+    """The very decision over the present queue, under the rules that hold and under these. Nothing is changed."""
+    desk, rules = runtime.of(request), await _asked(request)
+    changes, words = await run_in_threadpool(_compared, desk, rules)
+    jobs = await asyncio.to_thread(_effects, desk, rules)
+    return bodies.Json({"changes": changes, "words": words, **jobs})
+
+
+async def _asked(request: Request) -> Cluster:
+    """Raises: SpecError, UsageError."""
+    body = await bodies.read_json(request, "the request", _KNOWN)
+    if not isinstance(body.get("cluster"), dict):
+        raise UsageError("cluster must be an object as in cluster.yaml", "`tm schema cluster` prints what may be in it")
+    return await run_in_threadpool(from_mapping, body["cluster"])
+
+
+def _compared(desk: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:
+    """What is otherwise in them, and what the nodes cannot keep of them. Raises: UsageError."""
+    return differences(present(desk), rules), [*unkept(rules, desk.nodes()), *over(rules, time.time())]
+
+
+def _effects(desk: runtime.Runtime, rules: Cluster) -> dict[str, Any]:
+    """Of each waiting job that something changes for, how it stands and how it would."""
+    before = queue.snapshot(desk)
+    after = queue.snapshot(desk, rules=rules)
+    was, would = _standings(before), _standings(after)
+    changed = [{"id": id, "now": was[id], "then": would[id]} for id in would if id in was and was[id] != would[id]]
+    return {"waiting": len(would), "jobs": changed}
+
+
+def _standings(seen: Snapshot) -> dict[str, View]:
+    """Each waiting job's place in the order, and where it starts now or why it does not."""
+    decided, _ = cycle(seen, chosen(seen.rules), Carry())
+    places = {task.id: place for place, task in enumerate(ordered(seen, chosen(seen.rules)), 1)}
+    starts: dict[str, Placement | Handover] = {placed.job: placed for placed in decided.placements}
+    starts |= {handed.job: handed for handed in decided.handovers}
+    return {id: _standing(seen, decided, id, starts.get(id)) | {"position": place} for id, place in places.items()}
+
+
+def _standing(seen: Snapshot, decided: Plan, id: str, start: Placement | Handover | None) -> View:
+    if start is None:
+        reason = decided.reason(seen.waiting[id], seen.now_s).text
+        return {"starts": None, "stops": [], "gives_back": [], "reason": reason}
+    victims, shrunk = (start.victims, start.shrunk) if isinstance(start, Handover) else ((), ())
+    stops = [id for id in victims if id not in shrunk]
+    starts = [seen.sites[node].name for node in start.grant.nodes]
+    return {"starts": starts, "stops": stops, "gives_back": list(shrunk), "reason": None}

@@ -1,0 +1,65 @@
+"""Nodes: what there is, what is free of it, and what a person says of one."""
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import NotFoundError
+from trainmaster.model.commands import SetNodeState
+from trainmaster.model.job import State
+from trainmaster.model.nodes import NodeState
+from trainmaster.ports.store import JobQuery, NewRow
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import idempotency_key
+from trainmaster.server.jobs.holding import asked
+from trainmaster.server.runtime import runtime
+from trainmaster.server.schemas import models
+from trainmaster.server.views import resources
+
+router = APIRouter(tags=["nodes"])
+
+Name = Annotated[str, Path(max_length=200)]
+_LIVE = tuple(state for state in State if state.live)
+_LIVE_MAX = 20_000
+_ASKING = models.asking(models.Asked, models.NodeTaken)
+
+
+@router.get("/nodes", summary="List nodes", response_model=None, responses=models.answers(models.NodeList))
+def list_nodes(request: Request) -> bodies.Json:
+    """Each node with what is free of it and the jobs it runs; one that is gone as long as jobs run there."""
+    events = runtime.of(request).services.events
+    live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
+    seen = [resources.node_view(node, live) for node in events.nodes()]
+    return bodies.Json({"nodes": [node for node in seen if node["jobs"] or node["state"] != NodeState.GONE.value]})
+
+
+@router.post("/nodes/{name}/drain", summary="Give a node nothing new", **_ASKING)
+async def drain(request: Request, name: Name) -> bodies.Json:
+    """It finishes what it runs."""
+    return await _set(request, name, NodeState.DRAINED)
+
+
+@router.post("/nodes/{name}/resume", summary="Use a node again", **_ASKING)
+async def resume(request: Request, name: Name) -> bodies.Json:
+    """After a drain, or after it was declared lost."""
+    return await _set(request, name, NodeState.UP)
+
+
+@router.post("/nodes/{name}/lost", summary="Declare a node lost", **_ASKING)
+async def lost(request: Request, name: Name) -> bodies.Json:
+    """A person's word that nothing runs there any more: its jobs may start elsewhere."""
+    return await _set(request, name, NodeState.LOST)
+
+
+async def _set(request: Request, name: str, state: NodeState) -> bodies.Json:
+    desk, reason = runtime.of(request), await asked(request)
+    nodes = await run_in_threadpool(desk.services.events.nodes)
+    if all(node.name != name for node in nodes):
+        known = ", ".join(node.name for node in nodes[:20])
+        raise NotFoundError(f"there is no node {name!r}", f"known: {known}" if known else "control has not looked yet")
+    user = runtime.user(request)
+    key = f"node:{name}:{state.value}:{user}:{idempotency_key(request)}"
+    await desk.accept([NewRow(key, SetNodeState(name, state, user, reason), time.time())])
+    return bodies.Json({"name": name, "state": state.value}, 202)

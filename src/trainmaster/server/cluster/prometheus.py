@@ -1,0 +1,103 @@
+"""`GET /metrics`: the server's state for Prometheus, counted when it is asked for."""
+
+import time
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Request
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from starlette.responses import Response
+
+from trainmaster import __version__
+from trainmaster.model.job import State
+from trainmaster.model.nodes import NodeState
+from trainmaster.ports.store import JobQuery
+from trainmaster.scheduling.capacity import capacities
+from trainmaster.scheduling.explain import occupied
+from trainmaster.scheduling.fragmentation import typical
+from trainmaster.scheduling.nouns import snapshot
+from trainmaster.server.runtime import runtime
+
+router = APIRouter(tags=["server"])
+
+_LIVE = tuple(state for state in State if state.live)
+_LIVE_MAX = 20_000
+_POOL = {  # of `Capacity`
+    "gpus": "GPUs of nodes that take work",
+    "free_gpus": "GPUs free, parts of one included",
+    "whole_gpus": "GPUs wholly free",
+    "largest_gang_gpus": "GPUs of the largest gang of equal parts that fits now",
+    "fragmented_gpus": "GPUs free, and of no use to the requests of those that wait and run, as expected over these",
+}
+
+
+@router.get(
+    "/metrics",
+    summary="The server's state, for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
+)
+def metrics(request: Request) -> Response:
+    """Needs a token like every other page: `authorization: {credentials_file: …}` in Prometheus' configuration."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Gauges(runtime.of(request)))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Gauges:
+    """A collector in Prometheus' sense; one for each scrape, so that nothing is kept."""
+
+    def __init__(self, desk: runtime.Runtime) -> None:
+        self._desk = desk
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family."""
+        desk, events = self._desk, self._desk.services.events
+        yield _labelled("trainmaster_info", "The server's version", "version", {__version__: 1.0})
+        counts = {state.value: float(count) for state, count in events.live_counts().items()}
+        yield _labelled("trainmaster_jobs", "Jobs that are not over, by state", "state", counts)
+        yield _one("trainmaster_queue_oldest_wait_seconds", "How long the first of the queue has waited", self._oldest_s())
+        yield _one("trainmaster_inbox_waiting", "Commands that control has not taken up", float(len(desk.waiting.rows())))
+        yield CounterMetricFamily("trainmaster_events", "Events recorded", value=float(events.head().last_seq))
+        yield CounterMetricFamily("trainmaster_metric_points", "Metric points taken since the start", value=float(desk.points))
+        yield _one("trainmaster_log_followers", "Callers who follow a log", float(desk.followers))
+        yield from self._nodes()
+
+    def _oldest_s(self) -> float:
+        """Seconds; 0 where nothing waits."""
+        queued = self._desk.services.events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))
+        return max((time.time() - job.queued_s for job in queued), default=0.0)
+
+    def _nodes(self) -> Iterator[Metric]:
+        events = self._desk.services.events
+        nodes = [node for node in events.nodes() if node.state is not NodeState.GONE]
+        live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
+        queued = events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))
+        seen = snapshot(time.time(), nodes, queued, live)
+        space = occupied(seen)
+        free = {site.name: space.cells.values[space.of[i]] for i, site in enumerate(space.sites) if site.open}  # take work
+        yield _labelled("trainmaster_node_up", "1: takes work", "node", {n.name: float(n.state is NodeState.UP) for n in nodes})
+        whole = {"cpus": {n.name: n.cpus for n in nodes}, "gpus": {n.name: float(len(n.devices)) for n in nodes}}
+        whole["memory_bytes"] = {n.name: float(n.memory_bytes) for n in nodes}
+        left = {"cpus": {name: cell.cpus / 1000 for name, cell in free.items()}}
+        left["gpus"] = {name: cell.gpu_milli / 1000 for name, cell in free.items()}
+        left["memory_bytes"] = {name: float(cell.memory) for name, cell in free.items()}
+        for what, values in whole.items():
+            yield _labelled(f"trainmaster_node_{what}", f"{what} there are", "node", values)
+            yield _labelled(f"trainmaster_node_free_{what}", f"{what} free for new work", "node", left[what])
+        pools = capacities(space, typical(seen, {}))
+        for name, told in _POOL.items():
+            values = {pool: float(getattr(found, name)) for pool, found in pools.items()}
+            yield _labelled(f"trainmaster_pool_{name}", told, "pool", values)
+
+
+def _one(name: str, told: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, told, value=value)
+
+
+def _labelled(name: str, told: str, label: str, values: dict[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, told, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family

@@ -1,0 +1,121 @@
+"""What was used, by whom, and what it cost: the ledger, added up."""
+
+import time
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from trainmaster.errors import UsageError
+from trainmaster.model.ledger import US_PER_HOUR
+from trainmaster.ports.store import ChargeQuery
+from trainmaster.server.cluster.accounting import BY, LINES_MAX, Calendar, Line, Period, tally
+from trainmaster.server.http import bodies
+from trainmaster.server.http.parameters import TEXT_MAX, TIME_MAX_S
+from trainmaster.server.runtime import runtime
+from trainmaster.server.schemas import models
+from trainmaster.spec.cluster.zones import zone_of
+
+router = APIRouter(tags=["usage"])
+
+
+class Used(BaseModel):
+    """What was charged under one heading. Exact amounts are microseconds of one device; hours are these, rounded."""
+
+    gpu_us: int
+    cpu_us: int = Field(description="of what held no GPU")
+    gpu_hours: float
+    cpu_hours: float
+    lost_gpu_hours: float = Field(description="work that a later attempt did again")
+    lost_cpu_hours: float
+    share: float = Field(description="of all GPU time; of all CPU time where there is no GPU time")
+    jobs: int
+    attempts: int
+    running: int = Field(description="of these attempts; they are charged so far")
+    cost: dict[str, str] = Field(description="by currency, decimal; at the price that held when an attempt was placed")
+
+
+class UsageAnswer(BaseModel):
+    """What was charged in a period."""
+
+    by: list[str]
+    since_s: float
+    until_s: float
+    zone: str
+    lines: list[dict[str, Any]] = Field(description="the headings and `Used`; most used first, days in their order")
+    left_out: int = Field(description="lines beyond `limit`")
+    total: Used
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """What is asked for. Times are seconds since the epoch."""
+
+    by: Annotated[str, Query(max_length=TEXT_MAX, description=f"headings, comma-separated: {', '.join(BY)}")] = "project"
+    since_s: Annotated[float, Query(ge=0, le=TIME_MAX_S)] = 0.0
+    until_s: Annotated[float | None, Query(ge=0, le=TIME_MAX_S, description="now, where it is left out or later")] = None
+    project: Annotated[str | None, Query(max_length=TEXT_MAX, description="only of this project")] = None
+    zone: Annotated[str, Query(max_length=TEXT_MAX, description="whose days: UTC, Europe/Berlin, +05:30")] = "UTC"
+    limit: Annotated[int, Query(ge=1, le=LINES_MAX)] = 1000
+
+
+@router.get("/usage", summary="What was used, and what it cost", response_model=None, responses=models.answers(UsageAnswer))
+def usage(request: Request, query: Annotated[UsageQuery, Depends()]) -> bodies.Json:
+    """Every attempt from its placement until its nodes were free again; of those that run, so far."""
+    by, zone = _headings(query.by), zone_of(query.zone)
+    period = _period(query, time.time())
+    wanted = ChargeQuery(period.from_ms, period.until_ms, query.project)
+    found = tally(runtime.of(request).services.events.charges(wanted), period, by, Calendar(zone))
+    lines = found.ordered(by)
+    whole = found.total
+    return bodies.Json(
+        {
+            "by": list(by),
+            "since_s": period.from_ms / 1000,
+            "until_s": period.until_ms / 1000,
+            "zone": query.zone,
+            "lines": [{**dict(zip(by, key, strict=True)), **_used(line, whole)} for key, line in lines[: query.limit]],
+            "left_out": max(0, len(lines) - query.limit),
+            "total": _used(whole, whole),
+        }
+    )
+
+
+def _headings(text: str) -> tuple[str, ...]:
+    """Raises: UsageError."""
+    by = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for name in by:
+        if name not in BY:
+            near = get_close_matches(name, BY, n=1)
+            message = f"usage is not told by {name[:40]!r}" if name else "usage is told by nothing"
+            raise UsageError(message, f"did you mean {near[0]}?" if near else f"one or more of {', '.join(BY)}")
+    return by
+
+
+def _period(query: UsageQuery, now_s: float) -> Period:
+    """Raises: UsageError."""
+    until_s = now_s if query.until_s is None else query.until_s
+    if query.since_s >= now_s:
+        raise UsageError("the period lies in the future", "let since be earlier than now")
+    if query.since_s >= until_s:
+        raise UsageError("the period ends before it begins", "let since be earlier than until")
+    return Period(round(query.since_s * 1000), round(min(until_s, now_s) * 1000))
+
+
+def _used(line: Line, whole: Line) -> dict[str, Any]:
+    share = line.gpu_us / whole.gpu_us if whole.gpu_us else line.cpu_us / whole.cpu_us if whole.cpu_us else 0.0
+    return {
+        "gpu_us": line.gpu_us,
+        "cpu_us": line.cpu_us,
+        "gpu_hours": line.gpu_us / US_PER_HOUR,
+        "cpu_hours": line.cpu_us / US_PER_HOUR,
+        "lost_gpu_hours": line.lost_gpu_us / US_PER_HOUR,
+        "lost_cpu_hours": line.lost_cpu_us / US_PER_HOUR,
+        "share": share,
+        "jobs": len(line.jobs),
+        "attempts": len(line.attempts),
+        "running": len(line.running),
+        "cost": {currency: f"{amount:f}" for currency, amount in line.cost().items()},
+    }

@@ -1,0 +1,227 @@
+"""Bodies in and out: JSON read with a limit and refused in words, JSON written without a detour."""
+
+import asyncio
+import errno
+import json
+import math
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainmaster.errors import DiskFullError, TooLargeError, TrainmasterError, UsageError
+from trainmaster.server.http import json_pieces
+from trainmaster.server.http.parameters import WORDS_MAX
+from trainmaster.server.runtime import limits
+from trainmaster.server.runtime.workers import BODIES, STORES
+
+T = TypeVar("T")
+_MEMORY_MAX_BYTES = 2 * limits.MIB
+_AT_ONCE_BYTES = 64 * 1024  # decoded where it was read: that takes a millisecond or two
+LARGE = "trainmaster.large"
+_MARKS = (b",", b":", b"[", b"{")
+
+
+class _StalledError(UsageError):
+    """Its sender stopped, or nearly so."""
+
+    http_status = 408
+
+
+class Json(Response):
+    """A JSON response from plain values."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(content, status_code, headers)
+
+    def render(self, content: Any) -> bytes:
+        """See `encode`."""
+        return encode(content)
+
+
+def encode(content: Any) -> bytes:
+    """Compact JSON; a number JSON does not know becomes null, half a character '?'."""
+    try:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(finite(content), ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def finite(value: Any) -> Any:
+    """`value` with null for what is not a finite number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+async def read(request: Request, what: str) -> list[bytes]:
+    """The parts of a body that is kept in memory. Raises: TooLargeError, UsageError (it broke off, or stopped coming)."""
+    return [part async for part in _parts(request, what)]
+
+
+async def spool(request: Request, what: str, directory: Path) -> BinaryIO:
+    """The whole body as a file, on disk when it is large. Raises: TooLargeError, UsageError, DiskFullError."""
+    file = tempfile.SpooledTemporaryFile(_MEMORY_MAX_BYTES, dir=str(directory))  # noqa: SIM115  the caller closes it
+    try:
+        async for part in _parts(request, what):
+            if file.tell() + len(part) <= _MEMORY_MAX_BYTES:
+                file.write(part)
+            else:
+                await STORES.run(file.write, part)
+        file.seek(0)
+    except OSError as error:
+        file.close()
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"the disk is full: {what} was not taken", "free some space on the server") from error
+        raise
+    except TrainmasterError:
+        file.close()
+        raise
+    return cast(BinaryIO, file)
+
+
+async def _parts(request: Request, what: str) -> AsyncIterator[bytes]:
+    """The body as it comes. Raises: TooLargeError, UsageError (it broke off, or stopped coming)."""
+    limit_bytes = limits.of(request.scope)
+    size, declared, began_s = 0, _declared(request), time.monotonic()
+    while True:
+        try:
+            async with asyncio.timeout(limits.BODY_IDLE_S):
+                message = await request.receive()
+        except TimeoutError as error:
+            raise _StalledError(f"{what} stopped coming after {size} bytes", "send it again") from error
+        if message["type"] == "http.disconnect":
+            raise UsageError(f"{what} broke off after {size} bytes")
+        part = message.get("body", b"")
+        size += len(part)
+        if max(size, declared) > limit_bytes:
+            raise TooLargeError(f"{what} is over {limits.in_words(limit_bytes)}")
+        if time.monotonic() - began_s > limits.BODY_IDLE_S + size / limits.BODY_SLOWEST:
+            raise _StalledError(f"{what} comes too slowly", "send it again, over a faster connection")
+        if part:
+            yield part
+        if not message.get("more_body", False):
+            return
+
+
+def _declared(request: Request) -> int:
+    """How long the body is said to be, in bytes; 0 where nothing is said."""
+    told = request.headers.get("content-length", "0")
+    return int(told) if told.isascii() and told.isdecimal() and len(told) < 20 else 0
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _refuse_halves(value: Any) -> Any:
+    """`value`, which must not hold half a character. Raises: UnicodeError."""
+    (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    return value
+
+
+def _replace_halves(value: Any) -> Any:
+    """`value` with '?' for half a character."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
+_LENIENT = json.JSONDecoder()
+
+
+def parse(parts: list[bytes], what: str) -> dict[str, Any]:
+    """A JSON object of storable text and finite numbers. Raises: UsageError."""
+    return _decoded(parts, what, _STRICT, _refuse_halves)
+
+
+def parse_lenient(parts: list[bytes], what: str) -> dict[str, Any]:
+    """A JSON object from a program's output: NaN may be in it, and half characters become '?'. Raises: UsageError."""
+    return _decoded(parts, what, _LENIENT, _replace_halves)
+
+
+def _decoded(parts: list[bytes], what: str, decoder: json.JSONDecoder, settle: Callable[[Any], Any]) -> dict[str, Any]:
+    try:
+        value = json_pieces.decode(_taken(parts), "strict" if decoder is _STRICT else "replace", decoder, settle)
+    except RecursionError as error:
+        raise UsageError(f"{what} is nested too deep") from error
+    except UnicodeError as error:
+        raise UsageError(f"{what} is not valid UTF-8 text") from error
+    except ValueError as error:
+        raise UsageError(f"{what} is not JSON: {error}") from error
+    return _object(value, what)
+
+
+def _taken(parts: list[bytes]) -> Iterator[bytes]:
+    """Each part, which is let go of: what is decoded already is not kept a second time."""
+    parts.reverse()
+    while parts:
+        yield parts.pop()
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} must be a JSON object, not {type(value).__name__}")
+    return value
+
+
+async def read_json(request: Request, what: str, known: frozenset[str]) -> dict[str, Any]:
+    """A JSON object with no other keys than `known`; an empty body is an empty object. Raises: UsageError, TooLargeError."""
+    value = await decoded(request, what, lambda parts: parse(parts, what) if any(map(bytes.strip, parts)) else {})
+    reject_unknown(value, known, what)
+    return value
+
+
+async def decoded(request: Request, what: str, decode: Callable[[list[bytes]], T]) -> T:
+    """What `decode` makes of the body; on another thread where it is large.
+
+    Raises: TooLargeError (bytes, or values), UsageError, BusyError (too many bodies at a time), what `decode` raises.
+    """
+    limit_bytes = limits.of(request.scope)
+    held_bytes = _declared(request) or (limit_bytes if "transfer-encoding" in request.headers else 0)
+    held_bytes = min(held_bytes, limit_bytes) if held_bytes > _AT_ONCE_BYTES else 0
+    async with request.app.state.runtime.bodies.hold(held_bytes):
+        return await _decode(request, what, decode)
+
+
+async def _decode(request: Request, what: str, decode: Callable[[list[bytes]], T]) -> T:
+    most, values = limits.values_max(limits.of(request.scope)), 0
+    parts: list[bytes] = []
+    async for part in _parts(request, what):
+        parts.append(part)
+        values += sum(map(part.count, _MARKS))
+        if values > most:
+            raise TooLargeError(f"{what} holds over {most:,} values", "send it in several requests")
+    if sum(map(len, parts)) <= _AT_ONCE_BYTES:
+        return decode(parts)
+    value = await BODIES.run(decode, parts)
+    request.scope[LARGE] = value  # for the door, which takes it apart once the answer is given
+    return value
+
+
+def reject_unknown(value: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+    """Raises: UsageError naming the keys that mean nothing here."""
+    strange = sorted(str(key) for key in value if key not in known)
+    if strange:
+        raise UsageError(f"{what} has unknown keys: {', '.join(strange[:10])}", f"known are {', '.join(sorted(known))}")
+
+
+def text(value: Mapping[str, Any], key: str, default: str | None = None, most: int = WORDS_MAX) -> str | None:
+    """A text field of at most so many characters. Raises: UsageError."""
+    found = value.get(key, default)
+    if found is not None and not isinstance(found, str):
+        raise UsageError(f"{key} must be text, not {type(found).__name__}")
+    if found is not None and len(found) > most:
+        raise UsageError(f"{key} has {len(found):,} characters; at most {most:,} are taken")
+    return found

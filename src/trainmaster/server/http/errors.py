@@ -1,0 +1,86 @@
+"""Every error of the api in one JSON shape: `{"error": {code, message, hint, details, request_id}}`."""
+
+import logging
+import secrets
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from trainmaster.errors import NotFoundError, OperationError, TrainmasterError, UsageError
+from trainmaster.server.http.bodies import Json
+
+log = logging.getLogger("trainmaster.api")
+
+
+class _MethodError(UsageError):
+    """The path exists, the method does not."""
+
+    http_status = 405
+
+
+class _MachineError(OperationError):
+    """What was asked is right, and the machine below the server refuses."""
+
+    http_status = 503
+
+
+def answer(error: TrainmasterError, headers: dict[str, str] | None = None) -> Json:
+    """The response an error becomes."""
+    body: dict[str, Any] = error.as_dict()
+    body["error"]["request_id"] = secrets.token_hex(6)
+    more = dict(headers or {})
+    if error.http_status == 401:
+        more["WWW-Authenticate"] = "Bearer"
+    if error.retryable:
+        more["Retry-After"] = "1"
+    return Json(body, error.http_status, more)
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` answer every error in the one shape."""
+    app.add_exception_handler(TrainmasterError, _known)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(OSError, _refused_by_machine)
+    app.add_exception_handler(Exception, _internal)
+
+
+async def _known(request: Request, error: Exception) -> Json:
+    assert isinstance(error, TrainmasterError)
+    return answer(error)
+
+
+async def _invalid(request: Request, error: Exception) -> Json:
+    """A query parameter that is none; the value itself is not repeated."""
+    assert isinstance(error, RequestValidationError)
+    faults = [{"field": ".".join(str(part) for part in e["loc"]), "expected": e["msg"]} for e in error.errors()]
+    first = faults[0]
+    return answer(UsageError(f"{first['field']}: {first['expected']}", "see /openapi.json for the parameters", faults))
+
+
+async def _http(request: Request, error: Exception) -> Json:
+    """What the router itself refuses."""
+    assert isinstance(error, HTTPException)
+    path = request.scope["path"]
+    if error.status_code == 405:
+        return answer(_MethodError(f"{request.method} is not possible on {path}"), dict(error.headers or {}))
+    if error.status_code == 404:
+        return answer(NotFoundError(f"there is no {path}", "see /openapi.json for the paths"))
+    return answer(UsageError(str(error.detail)))
+
+
+async def _refused_by_machine(request: Request, error: Exception) -> Json:
+    """A file of the home that is not what it should be, a disk that fails: a person can mend that, who is told which one."""
+    hint = "have that file and its disk checked where the server runs: tm doctor"
+    response = answer(_MachineError(f"the server could not do it: {error}", hint))
+    log.error("failed: %s %s %s", request.method, request.scope["path"], bytes(response.body).decode(), exc_info=error)
+    return response
+
+
+async def _internal(request: Request, error: Exception) -> Json:
+    """A fault of ours: the log has the rest, under the same id."""
+    response = answer(OperationError(f"the server failed on {request.method} {request.scope['path']}"))
+    log.error("failed: %s %s %s", request.method, request.scope["path"], bytes(response.body).decode())
+    return response

@@ -1,0 +1,33 @@
+"""Idempotency keys: the name of a request, by which a retry gets the first answer and does nothing twice."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+
+from trainmaster.errors import UsageError
+from trainmaster.server.http.parameters import TEXT_MAX
+
+
+def idempotency_key(request: Request) -> str:
+    """The caller's key, or one of our own. Raises: UsageError."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return secrets.token_hex(16)
+    if not 1 <= len(key) <= TEXT_MAX or not key.isprintable():
+        raise UsageError(f"Idempotency-Key must be 1 to {TEXT_MAX} printable characters")
+    return key
+
+
+def asked_for(request: Request, body: Mapping[str, Any]) -> bytes | None:
+    """The digest of what is asked for under the caller's own key; None where the caller gave none."""
+    return digest(body) if "idempotency-key" in request.headers else None
+
+
+def digest(body: Mapping[str, Any]) -> bytes:
+    """Of what is asked for: from where, and in which shell, is no part of it, since a retry may come from another."""
+    asked = {name: value for name, value in body.items() if name not in ("origin", "key")}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).digest()[:16]

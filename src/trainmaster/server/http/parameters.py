@@ -1,0 +1,35 @@
+"""How requests name things, and the bounds of every text and number in a URL: what is beyond them is refused."""
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from pydantic import Field, StringConstraints
+
+from trainmaster.wire.names import METRIC_NAME_MAX
+
+NUMBER_MAX = 2**63 - 1  # what the stores hold
+TEXT_MAX = 200  # characters of a name
+WORDS_MAX = 4096  # characters of a reason or another text in a body
+JOBS_MAX = 10_000  # jobs of a batch
+REFS_MAX = 10_000  # jobs that one cancel names
+COMMAND_MAX = 10_000  # words of a command beside a job
+ENTRIES_MAX = 1000  # data sets of a job
+STATES_MAX = 20
+KINDS_MAX = 20
+REMOVED_MAX = 1000  # jobs whose bytes one request removes
+INPUT_MAX = 2 * 1024 * 1024  # characters of base64 that a command is given at once
+GRACE_MAX_S = 86400.0
+YOUNG_MAX_S = 1e9  # seconds for which garbage collection leaves something alone
+NAMES_MAX = 1000  # metrics, or jobs, that one request names
+PATH_MAX = 4096  # characters of a file's path
+CURSOR_MAX = 60_000  # characters of a cursor; a longer line is refused by the HTTP server
+TIME_MAX_S = 253402300799.0  # the end of the year 9999
+
+Number = Annotated[int, Query(ge=0, le=NUMBER_MAX)]
+Wait = Annotated[float, Query(ge=0, le=30, description="seconds to hold the answer until there is something new")]
+Entries = Annotated[list[dict[str, Any]], Field(max_length=ENTRIES_MAX)]
+Key = Annotated[str, StringConstraints(max_length=TEXT_MAX)]
+Words = Annotated[str, StringConstraints(max_length=WORDS_MAX)]
+Metric = Annotated[str, StringConstraints(max_length=METRIC_NAME_MAX)]
+Text = Annotated[str | None, Query(max_length=TEXT_MAX)]
+Ref = Annotated[str, Path(description="an id, a unique prefix of one, a job's name, `@last` or `@last-failed`", max_length=200)]

@@ -1,0 +1,145 @@
+"""The rules of the cluster as the api holds jobs against them: is there such a class, may somebody call this urgent."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from trainmaster.errors import ConflictError, UsageError
+from trainmaster.model.cluster import Cluster, Project
+from trainmaster.model.commands import ConfigureCluster
+from trainmaster.model.nodes import Node, NodeState
+from trainmaster.model.spec import JobSpec, Urgency
+from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.server.runtime.runtime import Runtime
+from trainmaster.spec.cluster.windows import span_text
+from trainmaster.spec.faults import nearest
+
+_READ = "the rules of this cluster: tm policy"
+_REASON_MAX = 500  # characters
+_TOLD_MAX = 3
+
+
+def present(desk: Runtime) -> Cluster:
+    """The rules as they will be once control has taken up what was accepted."""
+    accepted = [row.command.cluster for row in desk.waiting.rows() if isinstance(row.command, ConfigureCluster)]
+    return accepted[-1] if accepted else desk.services.events.rules()
+
+
+def obeyed(desk: Runtime, spec: JobSpec) -> Cluster:
+    """The rules that a spec fits into. Raises: UsageError for a class or a pool that there is not."""
+    rules, nodes = desk.rules(), desk.nodes()
+    if _known(rules, nodes, spec):
+        return rules
+    rules = present(desk)  # laid down a moment ago?
+    if _known(rules, nodes, spec):
+        return rules
+    classes, pools = [work.name for work in rules.classes], _pools(rules, nodes)
+    if spec.work not in classes:
+        raise _no_such("class", spec.work, classes)
+    raise _no_such("pool", str(spec.placement.pool), pools)
+
+
+def _known(rules: Cluster, nodes: Sequence[Node], spec: JobSpec) -> bool:
+    pool = spec.placement.pool
+    return any(work.name == spec.work for work in rules.classes) and (pool is None or pool in _pools(rules, nodes))
+
+
+def _pools(rules: Cluster, nodes: Sequence[Node]) -> list[str]:
+    named = [pool.name for pool in rules.pools]
+    return list(dict.fromkeys([*named, *(rules.pool_of(node.name, node.pool).name for node in nodes)]))
+
+
+def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
+    near = nearest(name, names)
+    known = f"did you mean {near!r}?" if near else f"known: {', '.join(names)}"
+    return UsageError(f"there is no {what} {name!r} here; {known}", _READ)
+
+
+def urgency(desk: Runtime, project: str, user: str, reason: str | None) -> Urgency | None:
+    """What is recorded of a job that its owner calls urgent, for this reason. Raises: UsageError, ConflictError."""
+    if reason is None:
+        return None
+    if not reason.strip() or len(reason) > _REASON_MAX or not reason.isprintable():
+        raise UsageError(f"urgent: expected a reason of up to {_REASON_MAX} printable characters", "--urgent --reason 'why'")
+    rules = present(desk)
+    if rules.may_call_urgent(project, user):
+        return Urgency(user, reason.strip())
+    may = rules.project(project).urgent
+    who = f"{', '.join(may)} may" if may else "nobody may (an administrator says who: projects.NAME.urgent of cluster.yaml)"
+    raise ConflictError(f"{user} may not call a job of {project} urgent; {who}", _READ)
+
+
+def delayed_by(desk: Runtime, seen: Snapshot, id: str) -> str:
+    """Who goes, or went, before a waiting job because somebody called it urgent: the end of a sentence, or nothing."""
+    mine = seen.waiting[id]
+    if mine.kind.urgent:
+        return ""
+    before = [task.id for task in sorted(seen.waiting.values()) if task.kind.urgent]
+    runs = [run for run in seen.running.values() if run.task.kind.urgent and run.placed_s >= mine.since_s]
+    told = []
+    for other in (*before, *(run.task.id for run in runs)):
+        job = desk.services.events.job(other)
+        if job is not None and job.urgent is not None:
+            told.append(f"{other} is urgent ({job.urgent.by}: {job.urgent.reason})")
+    more = f" and {len(told) - _TOLD_MAX} more" if len(told) > _TOLD_MAX else ""
+    return f"; {', '.join(told[:_TOLD_MAX])}{more}" if told else ""
+
+
+def over(rules: Cluster, now_s: float) -> Iterator[str]:
+    """Maintenance that is over for good, in words."""
+    for pool in rules.pools:
+        for window in pool.windows:
+            if window.turn(now_s) is None:
+                when = span_text((window.from_s, window.until_s, window.every_s))
+                yield f"pool {pool.name}: the maintenance of {when} (UTC) is over, and means nothing any more"
+
+
+def unkept(rules: Cluster, nodes: Sequence[Node]) -> Iterator[str]:
+    """What of the rules the present nodes cannot keep, in words. Raises: UsageError for guarantees beyond all of them."""
+    known = [node for node in nodes if node.state is not NodeState.GONE]
+    pooled = {rules.pool_of(node.name, node.pool).name for node in known}
+    for pool in rules.pools:
+        if pool.nodes and pool.name not in pooled:
+            yield f"pool {pool.name}: no node matches {', '.join(pool.nodes)} and is in no earlier pool"
+    away = [node for node in nodes if node.state is not NodeState.UP]
+    here, whole = _capacity(node for node in nodes if node.state is NodeState.UP), _capacity(nodes)
+    for resource in dict.fromkeys(name for project in rules.projects for name, quota in project.quotas if not quota.guarantee):
+        if nodes and resource not in whole:
+            yield f"no node has any {resource}: a quota of it means nothing yet"
+    for resource, asked in _guaranteed(rules).items():
+        if asked <= here.get(resource, 0.0):
+            continue
+        has, more = here.get(resource, 0.0), whole.get(resource, 0.0) - here.get(resource, 0.0)
+        there = f"{asked:g} {resource} are guaranteed in all; the nodes have {has:g}"
+        if nodes and asked > whole.get(resource, 0.0):
+            besides = f" now, and with those that are away {has + more:g}" if away else ""
+            raise UsageError(f"{there}{besides}", "guarantee less, or add nodes first; tm nodes lists them")
+        yield f"{there} now ({len(away)} away, with {more:g} more)"
+
+
+def _capacity(nodes: Iterable[Node]) -> dict[str, float]:
+    found: dict[str, float] = {"gpus": 0.0, "cpus": 0.0}
+    for node in nodes:
+        found["cpus"] += node.cpus
+        found["gpus"] += len(node.devices)
+        for device in node.devices:
+            found[device.kind] = found.get(device.kind, 0.0) + 1
+    return found
+
+
+def _guaranteed(rules: Cluster) -> Mapping[str, float]:
+    """By resource, what is guaranteed in all; that of a project within that of one above it counts once."""
+    total: dict[str, float] = {}
+    for project in rules.projects:
+        for resource, quota in project.quotas:
+            if quota.guarantee and not any(_guarantees(above, resource) for above in _above(project, rules)):
+                total[resource] = total.get(resource, 0.0) + quota.guarantee
+    return total
+
+
+def _guarantees(project: Project, resource: str) -> bool:
+    return any(name == resource and quota.guarantee for name, quota in project.quotas)
+
+
+def _above(project: Project, rules: Cluster) -> Iterator[Project]:
+    while project.parent is not None:
+        project = rules.project(project.parent)
+        yield project

@@ -1,0 +1,126 @@
+"""Cancelling: one job, many by name, or all that are asked for, in one request and one transaction."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import ConflictError, TrainmasterError, UsageError
+from trainmaster.model.commands import CancelJob
+from trainmaster.model.job import Job, State
+from trainmaster.ports.store import JobQuery, NewRow
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import idempotency_key
+from trainmaster.server.http.parameters import GRACE_MAX_S, REFS_MAX, Ref
+from trainmaster.server.http.permissions import check_own, may_change, refusal
+from trainmaster.server.runtime import runtime
+from trainmaster.server.schemas import actions, models
+from trainmaster.server.views.lookup import Found, find, find_each, page
+
+router = APIRouter(tags=["jobs"])
+
+_PAGE = 1000
+_HOW = frozenset(("reason", "grace_s"))
+_MANY = _HOW | {"jobs", "all", "project", "experiment", "states"}
+_LIVE = tuple(state for state in State if not state.ended)
+
+
+@router.post("/jobs/cancel", summary="Cancel many jobs", **models.asking(actions.CancelMany, actions.CancelledMany))
+async def cancel_many(request: Request) -> bodies.Json:
+    """Those named by `jobs`, in order, or with `all` every job that has not ended: of a member its own.
+
+    What cannot be cancelled is told beside.
+    """
+    body = await bodies.read_json(request, "the request", _MANY)
+    desk, refs = runtime.of(request), body.get("jobs")
+    reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
+    if (refs is None) == (body.get("all") is not True):
+        raise UsageError("name the jobs, or say all: true", '{"jobs": ["digits-14"]} or {"all": true}')
+    if refs is None:
+        every = await run_in_threadpool(_all, desk, _query(body))
+        found: Sequence[Found | TrainmasterError] = [one for one in every if may_change(request, one.job)]
+    else:
+        if not isinstance(refs, list) or len(refs) > REFS_MAX or not all(isinstance(ref, str) for ref in refs):
+            raise UsageError(f"jobs must be a list of at most {REFS_MAX} texts")
+        found = await run_in_threadpool(find_each, desk, refs)
+    answers, commands = [], []
+    for at, one in enumerate(found):
+        error = one if isinstance(one, TrainmasterError) else _refused(request, one.job)
+        if error is not None:
+            answers.append({"ref": one.job.id if isinstance(one, Found) else str(refs and refs[at]), **error.as_dict()})
+            continue
+        assert isinstance(one, Found)
+        answers.append({"id": one.job.id, "state": one.job.state.value})
+        if not one.job.state.ended:
+            commands.append(CancelJob(one.job.id, runtime.user(request), reason, grace_s))
+    await _take(request, commands)
+    return bodies.Json({"jobs": answers}, 202)
+
+
+@router.post("/jobs/{ref}/cancel", summary="Cancel a job", **models.asking(actions.AskedToCancel, models.Taken))
+async def cancel(request: Request, ref: Ref) -> bodies.Json:
+    """End it, wherever it is. A job that was cancelled before stays so; one that ended otherwise is a conflict."""
+    desk = runtime.of(request)
+    body = await bodies.read_json(request, "the request", _HOW)
+    reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
+    job = (await run_in_threadpool(find, desk, ref)).job
+    check_own(request, job)
+    refused = _refusal(job)
+    if refused is not None:
+        raise refused
+    if not job.state.ended:
+        await _take(request, [CancelJob(job.id, runtime.user(request), reason, grace_s)])
+    return bodies.Json({"id": job.id, "state": job.state.value}, 202)
+
+
+def _refused(request: Request, job: Job) -> TrainmasterError | None:
+    """Why who asks cannot cancel it."""
+    return _refusal(job) if may_change(request, job) else refusal(request, job)
+
+
+def _refusal(job: Job) -> ConflictError | None:
+    """Why it cannot be cancelled: it ended in another way."""
+    if job.state not in (State.SUCCEEDED, State.FAILED):
+        return None
+    return ConflictError(f"{job.id} has already {job.state.value}", f"see how: tm show {job.id}")
+
+
+def _all(desk: runtime.Runtime, query: JobQuery) -> list[Found]:
+    """Every job of the query, page by page, newest first."""
+    found: list[Found] = []
+    while True:
+        rows = page(desk, query)
+        found += rows
+        if len(rows) < query.limit:
+            return found
+        query = JobQuery(query.states, query.project, query.experiment, query.limit, rows[-1].job.seq)
+
+
+def _query(body: Mapping[str, Any]) -> JobQuery:
+    """Raises: UsageError."""
+    given = body.get("states") or [state.value for state in _LIVE]
+    known = {state.value: state for state in _LIVE}
+    if not isinstance(given, list) or any(not isinstance(state, str) or state not in known for state in given):
+        raise UsageError(f"states must be a list of {', '.join(known)}")
+    states = tuple(known[state] for state in given)
+    return JobQuery(states, bodies.text(body, "project"), bodies.text(body, "experiment"), _PAGE)
+
+
+def _grace_s(body: Mapping[str, Any]) -> float | None:
+    """Raises: UsageError."""
+    given = body.get("grace_s")
+    if given is None:
+        return None
+    a_number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not a_number or not 0 <= given <= GRACE_MAX_S:
+        raise UsageError(f"grace_s must be a number of seconds from 0 to {GRACE_MAX_S:.0f}")
+    return float(given)
+
+
+async def _take(request: Request, commands: Sequence[CancelJob]) -> None:
+    """Make them durable; each queues behind the job's own submit."""
+    if commands:
+        user, key, now_s = runtime.user(request), idempotency_key(request), time.time()
+        await runtime.of(request).accept([NewRow(f"CancelJob:{one.job}:{user}:{key}", one, now_s) for one in commands])

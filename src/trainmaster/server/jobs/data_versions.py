@@ -1,0 +1,44 @@
+"""The versions of a job's data, as its submitter looked them up."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from trainmaster.errors import UsageError
+from trainmaster.model.credentials import without_signature
+from trainmaster.model.spec import DataVersion, JobSpec
+from trainmaster.server.http import bodies
+from trainmaster.server.http.parameters import WORDS_MAX
+
+_KNOWN = frozenset(field.name for field in fields(DataVersion))
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_HINT = "each is {name, uri, digest, exact, files, bytes}, of an entry of the spec's data"
+
+
+def data_versions(value: Any, spec: JobSpec) -> tuple[DataVersion, ...]:
+    """What a submit says of the spec's data. Raises: UsageError."""
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise UsageError("data must be a list of objects", _HINT)
+    versions = tuple(_version(item, spec) for item in value)
+    if len({version.name for version in versions}) < len(versions):
+        raise UsageError("data names an entry twice", _HINT)
+    return versions
+
+
+def _version(item: Mapping[str, Any], spec: JobSpec) -> DataVersion:
+    bodies.reject_unknown(item, _KNOWN, "data")
+    name, uri, digest = item.get("name"), item.get("uri"), item.get("digest")
+    if not isinstance(name, str) or name not in spec.data:
+        raise UsageError(f"data names {name!r}, which is no entry of the spec's data", _HINT)
+    if not isinstance(uri, str) or len(uri) > WORDS_MAX or not (uri.startswith("/") or "://" in uri) or "\0" in uri:
+        raise UsageError(f"data: the uri of {name} must be an absolute path or a URL", _HINT)
+    if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest)):
+        raise UsageError(f"data: the digest of {name} must be a SHA-256 in hexadecimal", _HINT)
+    exact, numbers = item.get("exact", False), (item.get("files", 0), item.get("bytes", 0))
+    whole = all(isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**63 for number in numbers)
+    if not isinstance(exact, bool) or not whole:
+        raise UsageError(f"data: exact of {name} must be true or false, files and bytes whole numbers", _HINT)
+    return DataVersion(name, without_signature(uri), digest, exact, *numbers)

@@ -1,0 +1,160 @@
+"""What will become of those that wait, as the api tells it: start estimates, what would let a job start, costs and delays."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from random import Random
+
+from trainmaster.model.job import Job, State
+from trainmaster.ports.store import JobQuery
+from trainmaster.scheduling import remedies
+from trainmaster.scheduling.ask import WHOLE
+from trainmaster.scheduling.choices import Market, gpu_of
+from trainmaster.scheduling.explain import grouped
+from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
+from trainmaster.scheduling.lifetimes import Lifetimes
+from trainmaster.scheduling.nouns import pasts
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.remedies import Change
+from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.space import Space
+from trainmaster.scheduling.speeds import Speed, Speeds, work_of
+from trainmaster.scheduling.task import Kind, Task
+from trainmaster.server.runtime.runtime import Runtime
+from trainmaster.server.views.resources import View
+
+HISTORY = 1000  # jobs that are over, the newest, from which run times are drawn
+_SEED = "the queue"  # the same snapshot, the same answer, whoever is asked about
+_ENDED = tuple(state for state in State if state.ended)
+_LIVE = tuple(state for state in State if state.live)
+_NAMED_MAX = 5
+_DELAY_MIN_S = 60.0  # less is nothing
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What this server's past says: of how long jobs run, and of how far forecasts are off."""
+
+    lifetimes: Lifetimes
+    calibration: Calibration
+
+
+def history(desk: Runtime) -> History:
+    """Of the newest jobs. Linear in `HISTORY`."""
+    events = desk.services.events
+    ended = events.jobs(JobQuery(states=_ENDED, limit=HISTORY))
+    live = events.jobs(JobQuery(states=_LIVE, limit=HISTORY))
+    over = sorted(ended, key=lambda job: (job.ended_s or 0.0, job.seq))
+    return History(Lifetimes(pasts(over)), calibrated((*ended, *live)))
+
+
+def calibrated(jobs: Iterable[Job]) -> Calibration:
+    """The correction that forecasts of these jobs and their starts come to, in the order of the starts."""
+    calibration = Calibration()
+    for job in sorted(jobs, key=lambda job: job.started_s or 0.0):
+        said, started_s = job.forecast, job.started_s
+        if said is not None and started_s is not None and started_s >= said.at_s:
+            calibration = calibration.after(Waits(*said.waits_s), started_s - said.at_s)
+    return calibration
+
+
+def estimates(seen: Snapshot, policy: Policy, known: History, wanted: Collection[str]) -> dict[str, Waits]:
+    """How long each of `wanted` will still wait, as far as that can be said."""
+    drawn = forecasts(seen, policy, known.lifetimes, wanted, Random(_SEED))
+    return {id: known.calibration.corrected(waits) for id, waits in drawn.items()}
+
+
+def waits_view(waits: Waits | None, known: History) -> View | None:
+    """Seconds from now, a bound that is open upwards is null; and from how many finished jobs, whether those are few."""
+    if waits is None:
+        return None
+    jobs = known.lifetimes.learned
+    bounds = {name.removesuffix("_s"): s if s < inf else None for name, s in waits._asdict().items()}
+    return {**bounds, "jobs": jobs, "few": jobs < TELLING}
+
+
+def needs(seen: Snapshot, policy: Policy, id: str) -> tuple[list[View], str]:
+    """What would let a job start, as values and as a sentence; nothing where nothing would, or it starts by itself."""
+    changes = remedies.remedy(seen, policy, id) or ()
+    return [change._asdict() for change in changes], sentence(changes, seen)
+
+
+def sentence(changes: Sequence[Change], seen: Snapshot) -> str:
+    """`It starts once a-1 has ended and b-2, ahead of it, has had its turn.`"""
+    of = {what: [change.name for change in changes if change.what == what] for what in (*_CLAUSES, remedies.TURN)}
+    clauses = [one.format(names=_listed(of[what]), **_verbs(of[what])) for what, one in _CLAUSES.items() if of[what]]
+    if of[remedies.TURN]:
+        clauses.append(f"the {len(seen.waiting) - 1:,} others in the queue have had their turns")
+    return f"It starts once {_together(clauses)}." if clauses else ""
+
+
+_CLAUSES = {
+    remedies.ENDS: "{names} {verb} ended",
+    remedies.OPENS: "{names} {takes} work again",
+    remedies.WINDOW: "the maintenance of pool {names} is out of its way",
+    remedies.QUOTA: "more is allowed to {names}",
+    remedies.LEAVES: "{names}, ahead of it, {verb} had a turn",
+}
+
+
+def _verbs(names: Sequence[str]) -> dict[str, str]:
+    return {"verb": "has", "takes": "takes"} if len(names) == 1 else {"verb": "have", "takes": "take"}
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:_NAMED_MAX])
+    return _together([*shown, f"{len(names) - _NAMED_MAX:,} more"] if len(names) > _NAMED_MAX else shown)
+
+
+def _together(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def delays(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> list[View]:
+    """Who would start how much later because of `it`, the most delayed first: the queue played forward with it and without."""
+    others = [id for id in seen.waiting if id != it.id]
+    without = seen._replace(waiting={id: seen.waiting[id] for id in others})
+    after = forecasts(seen, policy, lifetimes, others, Random(_SEED))
+    before = forecasts(without, policy, lifetimes, others, Random(_SEED))
+    later = [(after[id].p50_s - before[id].p50_s, id) for id in others if id in after and id in before]
+    told = sorted((-by_s, id) for by_s, id in later if by_s >= _DELAY_MIN_S)
+    return [{"job": id, "by_s": -by_s} for by_s, id in told]
+
+
+def measured(seen: Snapshot, kind: Kind) -> Mapping[str, Speed]:
+    """What is known of the speed of its choices by what their like took, where the job itself says nothing."""
+    if kind.choices is None:
+        return {}
+    speeds, own = Speeds(), dict(kind.choices.speeds)
+    speeds.follow(seen.ended)
+    asked = {gpu_of(ask) for ask in kind.asks} - own.keys()
+    found = {gpu: one for gpu, one in speeds.of(work_of(kind)).items() if gpu in asked}
+    return found if len(found) > 1 else {}
+
+
+def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View | None:
+    """What a job will cost, by the price of the nodes that it would be given were they all free; None where nothing has one.
+
+    `expected` is for the time that its like ran, `at_most` for its whole time limit (null without one).
+    """
+    way = Market(seen.rules, grouped(seen.sites), seen.ended).ways(it.kind)[0]
+    space, ask = Space(seen.sites), way.kind.ask
+    nodes = [node for _, nodes in policy.place(space, ask) for node in nodes][: ask.nodes]
+    rate = 0.0
+    for index, node in enumerate(nodes):
+        shape = ask.first if index == 0 else ask.each
+        site = seen.sites[node]
+        units = shape.gpu_milli if site.devices else shape.cpus
+        rate += seen.rules.pool(site.pool).price * units / WHOLE
+    if not rate:
+        return None
+    times = lifetimes.draw(it.kind, 0.0, Random(_SEED), 100)
+    expected_s, limit_s = way.share * sum(times) / len(times), it.kind.limit_s
+    return {
+        "currency": seen.rules.currency,
+        "per_hour": rate,
+        "run_s": expected_s,
+        "expected": rate * expected_s / _HOUR_S,
+        "at_most": None if limit_s is None or not isfinite(limit_s) else rate * limit_s / _HOUR_S,
+    }

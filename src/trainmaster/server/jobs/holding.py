@@ -1,0 +1,67 @@
+"""What is asked of waiting jobs: hold, release (`cancelling` has the third). Durable when answered, done by control."""
+
+import time
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import ConflictError
+from trainmaster.model.commands import Command, HoldJob, ReleaseJob
+from trainmaster.model.job import Job, State
+from trainmaster.ports.store import NewRow
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import idempotency_key
+from trainmaster.server.http.parameters import Ref
+from trainmaster.server.http.permissions import check_own
+from trainmaster.server.runtime import runtime
+from trainmaster.server.schemas import models
+from trainmaster.server.views.lookup import Found, find
+
+router = APIRouter(tags=["jobs"])
+
+ASKED = frozenset(("reason",))
+_ASKING = models.asking(models.Asked, models.Taken)
+
+
+@router.post("/jobs/{ref}/hold", summary="Hold a job", **_ASKING)
+async def hold(request: Request, ref: Ref) -> bodies.Json:
+    """Keep a waiting job from starting."""
+    desk, reason = runtime.of(request), await asked(request)
+    found = await run_in_threadpool(find, desk, ref)
+    check_own(request, found.job)
+    if found.job.state not in (State.QUEUED, State.HELD):
+        raise ConflictError(f"{standing(found.job)}; only a waiting job can be held")
+    return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason))
+
+
+@router.post("/jobs/{ref}/release", summary="Release a held job", **_ASKING)
+async def release(request: Request, ref: Ref) -> bodies.Json:
+    """Let a held job go on."""
+    desk, _ = runtime.of(request), await asked(request)
+    found = await run_in_threadpool(find, desk, ref)
+    check_own(request, found.job)
+    holding = any(isinstance(row.command, HoldJob) for row in found.pending)
+    if found.job.state is not State.HELD and not holding:
+        raise ConflictError(f"{standing(found.job)}, so it is not held")
+    return await _take(request, found, ReleaseJob(found.job.id, runtime.user(request)))
+
+
+def standing(job: Job) -> str:
+    """`digits-14 is running`, `digits-14 has succeeded`."""
+    verb = {State.SUCCEEDED: "has", State.FAILED: "has", State.CANCELLED: "was"}.get(job.state, "is")
+    return f"{job.id} {verb} {job.state.value}"
+
+
+async def asked(request: Request) -> str:
+    """The reason given with a request. Raises: UsageError."""
+    body = await bodies.read_json(request, "the request", ASKED)
+    return bodies.text(body, "reason") or ""
+
+
+async def _take(request: Request, found: Found, command: Command) -> bodies.Json:
+    """Make it durable; it queues behind the job's own submit."""
+    desk = runtime.of(request)
+    verb = type(command).__name__
+    key = f"{verb}:{found.job.id}:{runtime.user(request)}:{idempotency_key(request)}"
+    await desk.accept([NewRow(key, command, time.time())])
+    return bodies.Json({"id": found.job.id, "state": found.job.state.value}, 202)

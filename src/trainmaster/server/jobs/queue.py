@@ -1,0 +1,231 @@
+"""The queue as the scheduler sees it, for whoever asks: all of it, why a job waits, what would become of another."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from trainmaster.model import credentials
+from trainmaster.model.cluster import Cluster
+from trainmaster.model.commands import SubmitJob
+from trainmaster.model.job import Job, State
+from trainmaster.ports.store import InboxRow, JobQuery, NewRow
+from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.domains import unlabelled
+from trainmaster.scheduling.explain import why
+from trainmaster.scheduling.nouns import accounts, allocation, pasts
+from trainmaster.scheduling.nouns import snapshot as world
+from trainmaster.scheduling.places import beside
+from trainmaster.scheduling.policy import chosen
+from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.speeds import told
+from trainmaster.scheduling.standing import ordered, terms
+from trainmaster.scheduling.task import Past, Task
+from trainmaster.scheduling.words import describe, given_up, summed
+from trainmaster.server.http import bodies
+from trainmaster.server.http.parameters import NUMBER_MAX, Text
+from trainmaster.server.jobs import forecasting
+from trainmaster.server.jobs.admission import delayed_by, present
+from trainmaster.server.jobs.submit import ONE, notes, row_of
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.workers import SUBMITS
+from trainmaster.server.schemas import models
+from trainmaster.server.schemas.queue_schemas import Planned, Queue
+from trainmaster.server.views.lookup import Found, find_each, page
+from trainmaster.server.views.resources import View, pending_job
+from trainmaster.spec.document import to_mapping
+
+router = APIRouter(tags=["jobs"])
+
+QUEUE_MAX = 20_000  # jobs that are looked at
+_LISTED_MAX = 1000
+_LIVE = tuple(state for state in State if state.live)
+
+
+def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
+    """What the scheduler would see now, were `extra` queued too, and under `rules` where some are given."""
+    events = desk.services.events
+    waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
+    live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
+    seen = world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
+    return seen._replace(usage=accounts(events.balances()), ended=over(desk))
+
+
+def over(desk: runtime.Runtime) -> list[Past]:
+    """The jobs that are over, as the scheduler remembers them."""
+    return pasts(desk.services.events.over())
+
+
+def position(seen: Snapshot, job_id: str) -> int | None:
+    """Where a job stands, counted from 1; None when it does not wait."""
+    ids = [task.id for task in ordered(seen, chosen(seen.rules))]
+    return 1 + ids.index(job_id) if job_id in ids else None
+
+
+def why_view(desk: runtime.Runtime, job: Job) -> View:
+    """Why a queued job waits, what would let it start, and when it will; `kind` is `starting` where nothing keeps it."""
+    seen = snapshot(desk)
+    if job.id not in seen.waiting:  # it has been placed since
+        return {**NOT_WAITING, "reason": job.reason}
+    policy = chosen(seen.rules)
+    place, mine = position(seen, job.id) or 1, seen.waiting[job.id]
+    plan, _ = cycle(seen, policy, Carry())
+    starting = job.id in {one.job for one in plan.placements} | {one.job for one in plan.handovers}
+    refused = None if starting else plan.reason(mine, seen.now_s)
+    changes, once = forecasting.needs(seen, policy, job.id)
+    if refused is None:
+        reason = f"{job.id} is number {place} in the queue and starts with the next decision"
+    elif refused.kind == "impossible" and changes:  # the nodes could hold it
+        reason = _ruled_out(mine, place, refused)
+    else:
+        reason = why(mine, seen, place, refused, job.reason)
+    reason += delayed_by(desk, seen, job.id)
+    known = forecasting.measured(seen, mine.kind)
+    if known:
+        reason += f"; measured: {told(known)}"
+    parts = terms(seen, policy, job.id)
+    if parts is not None:
+        reason += f" (it counts {summed(parts)})"
+    past = forecasting.history(desk)
+    waits = forecasting.estimates(seen, policy, past, (job.id,)).get(job.id)
+    return {
+        "kind": "starting" if refused is None else refused.kind,
+        "reason": reason,
+        "position": place,
+        "ahead": place - 1,
+        "needs": changes,
+        "text": f"{reason}. {once}".strip() if once else reason,
+        "eta_s": forecasting.waits_view(waits, past),
+        "terms": parts,
+        "speeds": {gpu: one._asdict() for gpu, one in known.items()} or None,
+    }
+
+
+NOT_WAITING: View = {
+    "kind": None, "position": None, "ahead": None, "needs": [], "eta_s": None, "terms": None, "speeds": None,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Page:
+    """Which part of the queue."""
+
+    limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = 50
+    after: Annotated[int, Query(ge=0, le=NUMBER_MAX, description="only those behind this position: the next page")] = 0
+    project: Text = None
+
+
+@router.get("/queue", summary="The queue", response_model=None, responses=models.answers(Queue))
+def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Json:
+    """Every job that waits for its turn, in order, with what it waits for and when it will start: seconds from `now_s`.
+
+    Those that are held have no turn: they are `held`, as many of them as there are in a page, the newest first.
+    """
+    desk = runtime.of(request)
+    seen = snapshot(desk)
+    policy = chosen(seen.rules)
+    queue = enumerate(ordered(seen, policy), 1)
+    mine = [(place, task) for place, task in queue if query.project in (None, task.kind.project)]
+    shown = [(place, task) for place, task in mine if place > query.after][: query.limit]
+    named = zip(shown, find_each(desk, [task.id for _, task in shown]), strict=True)
+    listed = [(place, task, one) for (place, task), one in named if isinstance(one, Found)]
+    past = forecasting.history(desk)
+    etas = forecasting.estimates(seen, policy, past, {task.id for _, task in shown})
+    rows = [
+        {
+            "id": task.id,
+            "position": place,
+            "project": task.kind.project,
+            "member": task.kind.member,
+            "class": task.kind.work,
+            "priority": one.job.spec.priority,
+            "asks": " or ".join(map(describe, task.kind.asks)),
+            "queued_s": task.since_s,
+            "reason": one.reason,
+            "eta_s": forecasting.waits_view(etas.get(task.id), past),
+        }
+        for place, task, one in listed
+    ]
+    kept = page(desk, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
+    held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
+    return bodies.Json({"jobs": rows, "total": len(mine), "held": held, "now_s": seen.now_s})
+
+
+@router.post(
+    "/plan",
+    summary="What would become of a job",
+    response_model=None,
+    responses=models.answers(Planned),
+    openapi_extra=models.body(models.Submit),
+)
+async def plan(request: Request) -> bodies.Json:
+    """The very decision that submitting it now would lead to. Nothing is submitted, and no code need be here.
+
+    `placement` is where it would start at once; without one `reason` says what it would wait for, at which `position`, and
+    `eta_s` for how long. `delays` are the jobs in the queue that would start later for it.
+    """
+    body = await bodies.read_json(request, "the job", ONE)
+    desk = runtime.of(request)
+    row = await SUBMITS.run(row_of, desk, body, "plan", runtime.user(request))
+    return bodies.Json(await asyncio.to_thread(_foreseen, desk, row))
+
+
+def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
+    now_s, command = time.time(), row.command
+    assert isinstance(command, SubmitJob)
+    job = pending_job(InboxRow(2**62, row.key, "it", now_s, command))  # `it`, as sentences call it
+    if job.state is State.HELD:
+        held = f"it would be held: {job.reason}"
+        nothing: View = dict.fromkeys(("placement", "position", "eta_s", "cost"))
+        found: View = {**nothing, "reason": held, "delays": [], "notes": []}
+    else:
+        seen = snapshot(desk, (job,))
+        policy = chosen(seen.rules)
+        decided, _ = cycle(seen, policy, Carry())
+        grant = next((placed.grant for placed in decided.placements if placed.job == job.id), None)
+        nodes = tuple(sorted(desk.services.events.nodes(), key=lambda node: node.name))
+        shares = None if grant is None else allocation(grant, nodes).shares
+        place, mine, known = position(seen, job.id), seen.waiting[job.id], forecasting.history(desk)
+        reason = None
+        if grant is None:
+            refused = _refused(decided, mine, seen.now_s)
+            ruled = refused.kind == "impossible" and notes(desk, row)
+            reason = _ruled_out(mine, place or 1, refused) if ruled else why(mine, seen, place or 1, refused)
+        waits = None if grant is not None else forecasting.estimates(seen, policy, known, (job.id,)).get(job.id)
+        found = {
+            "placement": None if shares is None else [
+                {"node": share.node, "cpus": share.cpus, "memory_bytes": share.memory_bytes, "devices": list(share.devices),
+                 "gpus": share.gpus}
+                for share in shares
+            ],
+            "reason": reason,
+            "position": place,
+            "eta_s": forecasting.waits_view(waits, known),
+            "cost": forecasting.cost(seen, policy, known.lifetimes, mine),
+            "delays": forecasting.delays(seen, policy, known.lifetimes, mine),
+            "notes": [*unlabelled(job.spec.placement, [site.labels for site in seen.sites]), *_lonely(seen, mine)],
+        }  # fmt: skip
+    code = {"files": job.code.files, "bytes": job.code.bytes}
+    return {**found, "spec": to_mapping(credentials.shown(job.spec)), "code": code}
+
+
+def _ruled_out(mine: Task, place: int, refused: Refusal) -> str:
+    """That only other rules let it start."""
+    return f"{mine.id} is number {place} in the queue, and cannot start under these rules: it {refused.text}"
+
+
+def _lonely(seen: Snapshot, mine: Task) -> list[str]:
+    """That nobody is there with whom it would be."""
+    group = mine.kind.wish.group
+    others = (*(one for one in seen.waiting.values() if one is not mine), *(run.task for run in seen.running.values()))
+    if group is None or any(beside(group, one) for one in others):
+        return []
+    return [f"placement.with: no job that waits or runs is called {group!r} or says the same: it means nothing so far"]
+
+
+def _refused(decided: Plan, mine: Task, now_s: float) -> Refusal:
+    """Why it would not start at once; others may have to go first."""
+    handed = next((one for one in decided.handovers if one.job == mine.id), None)
+    return decided.reason(mine, now_s) if handed is None else Refusal("handover", given_up(handed.victims, handed.shrunk))

@@ -1,0 +1,177 @@
+"""Jobs made from a job: requeued, reproduced, forked from one of its checkpoints. Each is a submit like any other."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import ConflictError, NotFoundError, UsageError
+from trainmaster.model.checkpoints import Checkpoint
+from trainmaster.model.commands import SubmitJob
+from trainmaster.model.job import Job
+from trainmaster.model.lineage import Lineage, Relation
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.ports.store import NewRow
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import asked_for, idempotency_key
+from trainmaster.server.http.parameters import Ref
+from trainmaster.server.http.permissions import check_own
+from trainmaster.server.jobs.admission import urgency
+from trainmaster.server.jobs.data_versions import data_versions
+from trainmaster.server.jobs.submit import Acknowledgement, answered, check_code, check_spec, notes, plain
+from trainmaster.server.record import reproduction
+from trainmaster.server.runtime import runtime
+from trainmaster.server.schemas import models
+from trainmaster.server.views import resources
+from trainmaster.server.views.lookup import find
+from trainmaster.spec.changes import changed, only_known_params
+
+router = APIRouter(tags=["jobs"])
+
+_REPRODUCE = frozenset(("origin", "data", "hold", "urgent"))
+_REQUEUE = _REPRODUCE | {"changes", "new_params"}
+_FORK = _REQUEUE | {"code", "step", "checkpoint"}
+_LISTED = 8
+
+
+def _asking(summary: str, question: type[BaseModel]) -> dict[str, Any]:
+    extra = models.body(question, "Idempotency-Key")
+    answers = models.answers(models.MadeFrom, 201)
+    return {"summary": summary, "status_code": 201, "response_model": None, "responses": answers, "openapi_extra": extra}
+
+
+@router.post("/jobs/{ref}/requeue", **_asking("Run an ended job once more", models.Requeue))
+async def requeue(request: Request, ref: Ref) -> Acknowledgement:
+    """A new job with the same spec, but for `changes`, and the same code. It starts where the first one did."""
+    body = await bodies.read_json(request, "the request", _REQUEUE)
+    return await _make(request, ref, Relation.REQUEUE, body)
+
+
+@router.post("/jobs/{ref}/reproduce", **_asking("Run a job once more to compare", models.Reproduce))
+async def reproduce(request: Request, ref: Ref) -> Acknowledgement:
+    """A new job with the same spec, code and start; `unequal` says what cannot be held as it was."""
+    body = await bodies.read_json(request, "the request", _REPRODUCE)
+    return await _make(request, ref, Relation.REPRODUCTION, body)
+
+
+@router.post("/jobs/{ref}/fork", **_asking("Go on from a checkpoint with something changed", models.Fork))
+async def fork(request: Request, ref: Ref) -> Acknowledgement:
+    """A new job that starts from a checkpoint of this one (the newest, unless `step` or `checkpoint` says which)."""
+    body = await bodies.read_json(request, "the request", _FORK)
+    return await _make(request, ref, Relation.FORK, body)
+
+
+async def _make(request: Request, ref: str, relation: Relation, body: Mapping[str, Any]) -> Acknowledgement:
+    """Accept the job, and answer what it is made from."""
+    desk = runtime.of(request)
+    parent = (await run_in_threadpool(find, desk, ref)).job
+    key = f"{relation.value}:{parent.id}:{runtime.user(request)}:{idempotency_key(request)}"
+    asked = asked_for(request, body)
+    made = await answered(desk, key, asked)
+    if made is not None:
+        return await _made_before(desk, parent, made, relation)
+    told: dict[str, Any] = {}
+    async with desk.gate.inside():  # the checkpoint that is there now is there when the row is in
+        parent = (await run_in_threadpool(find, desk, ref)).job
+        if relation is Relation.REQUEUE:  # it stands for the job itself; the others are jobs of whoever asks for them
+            check_own(request, parent)
+        command = await run_in_threadpool(_command, desk, parent, relation, body)
+        reason = bodies.text(body, "urgent")
+        urgent = await run_in_threadpool(urgency, desk, command.spec.project, runtime.user(request), reason)
+        command = replace(command, urgent=urgent, member=runtime.user(request))
+        if relation is Relation.REPRODUCTION:
+            told = await run_in_threadpool(reproduction.told, desk, parent, command.data)
+        row = NewRow(key, command, time.time(), command.spec.experiment, asked)
+        (id,) = await desk.accept([row])
+    said = await run_in_threadpool(notes, desk, row)
+    return Acknowledgement({"id": id, "notes": said, "lineage": resources.lineage_view(command.lineage), **told}, 201)
+
+
+async def _made_before(desk: runtime.Runtime, parent: Job, id: str, relation: Relation) -> Acknowledgement:
+    """The answer to a request that comes again."""
+    job = (await run_in_threadpool(find, desk, id)).job
+    told: dict[str, Any] = {}
+    if relation is Relation.REPRODUCTION:
+        told = await run_in_threadpool(reproduction.told, desk, parent, job.data)
+    return Acknowledgement({"id": id, "notes": [], "lineage": resources.lineage_view(job.lineage), **told}, 201)
+
+
+def _command(desk: runtime.Runtime, parent: Job, relation: Relation, body: Mapping[str, Any]) -> SubmitJob:
+    """Raises: SpecError, ImpossibleError, UsageError, ConflictError, NotFoundError."""
+    if relation is Relation.REQUEUE and not parent.state.ended:
+        onward = f"   or go on from its checkpoint: tm run --from {parent.id}" if parent.good_checkpoints else ""
+        hint = f"end it first: tm cancel {parent.id}{onward}"
+        raise ConflictError(f"{parent.id} is {parent.state.value}; only a job that has ended is requeued", hint)
+    spec = _spec(parent, body)
+    check_spec(desk, spec)
+    own_code = body.get("code") is not None
+    origin = plain(Origin, body.get("origin") if own_code else {**asdict(parent.origin), **_object(body, "origin")}, "origin")
+    code = plain(CodeCopy, body["code"], "code") if own_code else parent.code
+    if relation is Relation.FORK and code.in_place:
+        message = f"{parent.id} ran in its directory itself, where a fork would get in its way"
+        raise UsageError(message, f"give the fork a copy: --workdir {parent.origin.directory}")
+    check_code(desk, origin, code)
+    lineage = _start(parent, relation, body)
+    _check_stored(desk, lineage)
+    return SubmitJob("", spec, origin, code, bodies.text(body, "hold"), data_versions(body.get("data"), spec), lineage)
+
+
+def _spec(parent: Job, body: Mapping[str, Any]) -> JobSpec:
+    changes = _object(body, "changes")
+    only_known_params(parent.spec, changes, parent.id)
+    added = _object(body, "new_params")
+    if added:
+        given = changes.get("params")
+        changes = {**changes, "params": {**(given if isinstance(given, dict) else {}), **added}}
+    return changed(parent.spec, changes)
+
+
+def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = body.get(name)
+    if found is not None and not isinstance(found, dict):
+        raise UsageError(f"{name} must be an object")
+    return found or {}
+
+
+def _start(parent: Job, relation: Relation, body: Mapping[str, Any]) -> Lineage:
+    """Where the new job comes from: a fork's checkpoint, or the one that its parent started from. Raises: NotFoundError."""
+    if relation is not Relation.FORK:
+        first = parent.lineage or Lineage(relation, parent.id)
+        return Lineage(relation, parent.id, first.checkpoint, first.owner)
+    return Lineage(relation, parent.id, _checkpoint(parent, body), parent.id)
+
+
+def _checkpoint(parent: Job, body: Mapping[str, Any]) -> Checkpoint:
+    """The checkpoint that was named, or the newest. Raises: NotFoundError with those there are, ConflictError, UsageError."""
+    good = parent.good_checkpoints
+    if not good:
+        hint = f"start it anew: tm requeue {parent.id}" if parent.state.ended else f"wait for one: tm show {parent.id}"
+        raise ConflictError(f"{parent.id} has no checkpoint to go on from", hint)
+    step, name = body.get("step"), bodies.text(body, "checkpoint")
+    if step is None and name is None:
+        return good[-1]
+    if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+        raise UsageError("step must be a whole number")
+    found = [one for one in parent.checkpoints if (name is None or one.id == name) and (step is None or one.step == step)]
+    if found and found[-1].good:
+        return found[-1]
+    which = f"checkpoint {name!r}" if name is not None else f"checkpoint of step {step}"
+    kept = ", ".join(str(one.id if one.step is None else one.step) for one in good[-_LISTED:])
+    hint = f"it has {kept}; each job keeps its newest {parent.spec.checkpoint.keep} (checkpoint.keep)"
+    if found:
+        raise ConflictError(f"the {which} of {parent.id} is corrupt", hint)
+    raise NotFoundError(f"{parent.id} has no {which}", hint)
+
+
+def _check_stored(desk: runtime.Runtime, lineage: Lineage) -> None:
+    """Raises: ConflictError when the checkpoint's bytes are gone."""
+    if lineage.checkpoint is None:
+        return
+    parts = [f"checkpoints/{lineage.owner}/{lineage.checkpoint.id}/n{part.node_index}" for part in lineage.checkpoint.parts]
+    if not all(desk.services.blobs.exists([f"{part}/MANIFEST.json" for part in parts])):
+        step = "" if lineage.checkpoint.step is None else f" of step {lineage.checkpoint.step}"
+        raise ConflictError(f"the checkpoint{step} of {lineage.owner} that it would start from has been deleted")

@@ -1,0 +1,247 @@
+"""`POST /jobs` and `POST /jobs/batch`: validate, give out the id, commit, and only then acknowledge."""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError, UsageError
+from trainmaster.model.commands import SubmitJob
+from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.ports.store import NewRow
+from trainmaster.scheduling.explain import grouped, never
+from trainmaster.scheduling.forbidden import Forbidden
+from trainmaster.scheduling.nouns import asks, choices, sites_of
+from trainmaster.scheduling.task import Owner, kind_of
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import asked_for, digest, idempotency_key
+from trainmaster.server.http.parameters import JOBS_MAX, WORDS_MAX
+from trainmaster.server.jobs.admission import obeyed, urgency
+from trainmaster.server.jobs.data_versions import data_versions
+from trainmaster.server.record.provenance import check_diff
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.workers import SUBMITS
+from trainmaster.server.schemas import models
+from trainmaster.spec.document import from_mapping
+from trainmaster.wire.failpoint import passing
+from trainmaster.wire.remotes import without_credentials
+
+router = APIRouter(tags=["jobs"])
+
+_BATCH_PATTERNS_MAX = 100  # different ones: compiling takes milliseconds
+ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent"))
+_OF_BATCH = ONE | {"key"}
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "user": (str,),
+    "host": (str,),
+    "directory": (str,),
+    "python": (str,),
+    "variables": (dict,),
+    "git_commit": (str, type(None)),
+    "git_dirty": (bool,),
+    "git_remote": (str, type(None)),
+    "git_diff": (str, type(None)),
+    "git_diff_bytes": (int,),
+    "git_diff_cut": (bool,),
+    "digest": (str, type(None)),
+    "files": (int,),
+    "bytes": (int,),
+    "linked": (int,),
+    "in_place": (bool,),
+}
+T = TypeVar("T", Origin, CodeCopy)
+
+
+class Acknowledgement(bodies.Json):
+    """The answer to a submit; by now the job is durable."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        passing("acknowledge.before")
+        await super().__call__(scope, receive, send)
+        passing("acknowledge.after")
+
+
+@router.post(
+    "/jobs",
+    status_code=201,
+    summary="Submit a job",
+    response_model=None,
+    responses=models.answers(models.Submitted, 201),
+    openapi_extra=models.body(models.Submit, "Idempotency-Key"),
+)
+async def submit(request: Request) -> Acknowledgement:
+    """The id is given only once the job survives anything. The same `Idempotency-Key` never makes a second job."""
+    body = await bodies.read_json(request, "the job", ONE)
+    desk, user = runtime.of(request), runtime.user(request)
+    key, asked = f"submit:{user}:{idempotency_key(request)}", asked_for(request, body)
+    job, said = await answered(desk, key, asked), list[str]()
+    if job is None:
+        async with desk.gate.inside():  # nothing of what is found stored may go before the row is in
+            row, said = await SUBMITS.run(_made, desk, body, key, user)
+            (job,) = await desk.accept([replace(row, asked=asked)])
+    return Acknowledgement({"id": job, "notes": said}, 201)
+
+
+@router.post(
+    "/jobs/batch",
+    status_code=201,
+    summary="Submit many jobs in one transaction",
+    response_model=None,
+    responses=models.answers(models.SubmittedBatch, 201),
+    openapi_extra=models.body(models.SubmitBatch, "Idempotency-Key"),
+)
+async def submit_batch(request: Request) -> Acknowledgement:
+    """All or none. A job without a `key` gets one from the batch's `Idempotency-Key` and its place."""
+    body = await bodies.read_json(request, "the batch", frozenset(("jobs",)))
+    jobs = body.get("jobs")
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        raise UsageError("jobs must be a list of objects")
+    if not 1 <= len(jobs) <= JOBS_MAX:
+        raise UsageError(f"a batch has 1 to {JOBS_MAX} jobs, not {len(jobs)}", "split it")
+    patterns = {pattern for job in jobs if isinstance(pattern := _pattern(job), str)}
+    if len(patterns) > _BATCH_PATTERNS_MAX:
+        raise UsageError(f"a batch has at most {_BATCH_PATTERNS_MAX} different patterns of metrics", "split it")
+    desk, user, key = runtime.of(request), runtime.user(request), idempotency_key(request)
+    async with desk.gate.inside():
+        names = _names(jobs, user, key)
+        rows, known = await SUBMITS.run(_rows, desk, jobs, names, user)
+        made = known | dict(zip([row.key for row in rows], await desk.accept(rows), strict=True))
+    return Acknowledgement({"ids": [made[name] for name in names]}, 201)
+
+
+def _names(jobs: Sequence[Mapping[str, Any]], user: str, key: str) -> list[str]:
+    """The key of each job of a batch. Raises: UsageError."""
+    own = [bodies.text(job, "key") for job in jobs]
+    return [f"submit:{user}:{one}" if one else f"batch:{user}:{key}:{index}" for index, one in enumerate(own)]
+
+
+def _rows(
+    desk: runtime.Runtime, jobs: list[Mapping[str, Any]], names: Sequence[str], user: str
+) -> tuple[list[NewRow], dict[str, str]]:
+    """The rows of a batch that are new, and the jobs of the keys that were accepted before. Takes from `jobs` what it has used.
+
+    Raises: what `row_of` raises, with the number of the job; ConflictError.
+    """
+    digests = [digest(job) for job in jobs]
+    rows, stored = list[NewRow](), set[str]()
+    known = desk.services.inbox.answered(dict(zip(names, digests, strict=True)))
+    for index, job in enumerate(jobs):
+        if names[index] in known:
+            continue
+        bodies.reject_unknown(job, _OF_BATCH, f"job {index}")
+        try:
+            rows.append(replace(row_of(desk, job, names[index], user, stored), asked=digests[index]))
+            jobs[index] = {}
+        except TrainmasterError as error:
+            error.message = f"job {index}: {error.message}"
+            raise
+    return rows, known
+
+
+def _pattern(job: Mapping[str, Any]) -> object:
+    """What a job of a batch, unchecked as yet, has as its pattern of metrics."""
+    found: object = job
+    for name in ("spec", "metrics", "pattern"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+async def answered(desk: runtime.Runtime, key: str, asked: bytes | None) -> str | None:
+    """The job that was made under this key before, whatever has changed since. Raises: ConflictError."""
+    if asked is None:
+        return None
+    return (await run_in_threadpool(desk.services.inbox.answered, {key: asked})).get(key)
+
+
+def _made(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -> tuple[NewRow, list[str]]:
+    row = row_of(desk, body, key, user)
+    return row, notes(desk, row)
+
+
+def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, known: set[str] | None = None) -> NewRow:
+    """One job that `user` submits as a row of the inbox. `known`: blobs that were found in the store, for a batch.
+
+    Raises: SpecError, ImpossibleError, UsageError, ConflictError.
+    """
+    mapping = body.get("spec")
+    if not isinstance(mapping, dict):
+        raise UsageError("spec must be an object as in a spec file", "`tm schema` prints what may be in it")
+    spec = from_mapping(mapping)
+    check_spec(desk, spec)
+    urgent = urgency(desk, spec.project, user, bodies.text(body, "urgent"))
+    origin, code = plain(Origin, body.get("origin"), "origin"), plain(CodeCopy, body.get("code"), "code")
+    check_code(desk, origin, code, known)
+    held, versions = bodies.text(body, "hold"), data_versions(body.get("data"), spec)
+    command = SubmitJob("", spec, origin, code, held, versions, urgent=urgent, member=user)
+    return NewRow(key, command, time.time(), spec.experiment)
+
+
+def check_spec(desk: runtime.Runtime, spec: JobSpec) -> None:
+    """Raises: UsageError for a tag that the project requires, a class or a pool that there is not; ImpossibleError."""
+    required = desk.services.configuration.project(spec.project).required_tags
+    missing = [name for name in required if not spec.tags.get(name)]
+    if missing:
+        tags, flags = " and ".join(missing), " ".join(f"--tag {name}=…" for name in missing)
+        raise UsageError(f"project {spec.project} requires the tag{'s' * (len(missing) > 1)} {tags}: add {flags}")
+    rules, nodes = obeyed(desk, spec), desk.nodes()
+    lacking = never(asks(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
+    if lacking is not None:
+        raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
+
+
+def notes(desk: runtime.Runtime, row: NewRow) -> list[str]:
+    """What whoever submits it should hear at once: that the rules, which may change, never let it start.
+
+    By the rules that control has taken up: to ask for those accepted since would take longer than the submit.
+    """
+    assert isinstance(row.command, SubmitJob)
+    spec, nodes = row.command.spec, desk.nodes()
+    rules = obeyed(desk, spec)
+    tier = rules.work(spec.work).priority
+    owner = Owner(spec.project, row.command.member, spec.work, tier + spec.priority, tier)
+    kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
+    why = Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None
+    return [] if why is None else [f"it cannot start under the rules as they are (tm policy): {why}"]
+
+
+def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[str] | None = None) -> None:
+    """Raises: UsageError, ConflictError (the copy, or the patch, is not here)."""
+    known = set() if known is None else known
+    if origin.git_diff is not None and origin.git_diff not in known:
+        check_diff(desk.services, origin.git_diff)
+        known.add(origin.git_diff)
+    if not all(isinstance(k, str) and isinstance(v, str) for k, v in origin.variables.items()):
+        raise UsageError("origin.variables must map text to text")
+    if code.in_place and not origin.directory.startswith("/"):
+        raise UsageError("code.in_place needs origin.directory, an absolute path")
+    if code.digest is None:
+        return
+    if not _DIGEST.match(code.digest):
+        raise UsageError("code.digest must be a SHA-256 in hexadecimal")
+    if code.digest in known:
+        return
+    if not desk.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
+        hint = "send it first: POST /code/missing, POST /code"
+        raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", hint)
+    known.add(code.digest)
+
+
+def plain(cls: type[T], value: Any, what: str) -> T:
+    """A flat dataclass from a JSON object. Raises: UsageError."""
+    given = {} if value is None else value
+    if not isinstance(given, dict):
+        raise UsageError(f"{what} must be an object")
+    bodies.reject_unknown(given, frozenset(f.name for f in fields(cls)), what)
+    for name, item in given.items():
+        fits = isinstance(item, _KINDS[name]) and (not isinstance(item, bool) or bool in _KINDS[name])
+        if not fits or (isinstance(item, int) and not 0 <= item < 2**63) or (isinstance(item, str) and len(item) > WORDS_MAX):
+            raise UsageError(f"{what}.{name} is no {_KINDS[name][0].__name__}")
+    if isinstance(given.get("git_remote"), str):
+        given = {**given, "git_remote": without_credentials(given["git_remote"])}
+    return cls(**given)

@@ -1,0 +1,159 @@
+"""The api assembled: routes, door, errors, and the runtime that serves them."""
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anyio.to_thread
+from fastapi import Depends, FastAPI
+from starlette.routing import Route
+
+from trainmaster import __version__, troubles
+from trainmaster.blobs.transfers import trim
+from trainmaster.model.nodes import NodeState
+from trainmaster.server.agents import agent_sync, exec, store_transfers
+from trainmaster.server.cluster import cluster_rules, history_export, nodes, prometheus, server_troubles, tokens, usage
+from trainmaster.server.http import bodies, errors, permissions
+from trainmaster.server.http.entrance import Door
+from trainmaster.server.jobs import cancelling, forecast_records, holding, job_reads, queue, resubmit, submit
+from trainmaster.server.process import idle_stop
+from trainmaster.server.record import artifacts, comparison, notes, provenance
+from trainmaster.server.runtime import limits, workers
+from trainmaster.server.runtime.background import supervised
+from trainmaster.server.runtime.runtime import Runtime
+from trainmaster.server.runtime.services import Services
+from trainmaster.server.schemas import models
+from trainmaster.server.storage import code_copies, removal, retention, storage
+from trainmaster.server.streams import event_streams, logs
+
+_TRIM_S = 3600.0
+_TRIM_CACHE_S = 30.0
+_TAKE_UP_S = 5.0
+_COLLECT_S = 60.0
+_COLLECT_REST = 3000.0  # times as long as it took, since everything else waits meanwhile
+
+
+def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI:
+    """The application. `control_ready` says whether control lives and has its inventory."""
+    runtime = Runtime(services)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = workers.READERS
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(workers.READERS))
+        await runtime.start()
+        tasks = [asyncio.create_task(doing) for doing in _loops(runtime)]
+        yield
+        for task in tasks:
+            task.cancel()
+        runtime.close()
+
+    app = FastAPI(
+        title="Trainmaster",
+        version=__version__,
+        description="REST interface of the Trainmaster server. Send `Authorization: Bearer <token>`.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.runtime = runtime
+    app.add_middleware(Door, tokens=runtime.tokens, secret=runtime.secret, called=runtime.called)
+    errors.install(app)
+    app.router.routes.append(Route("/agent/sync", agent_sync.sync, methods=["POST"]))
+    app.router.routes.append(Route("/agent/store", store_transfers.store, methods=["POST"]))
+    app.router.routes.append(Route("/agent/blob", store_transfers.put, methods=["PUT"]))
+    app.router.routes.append(Route("/agent/blob", store_transfers.get, methods=["GET"]))
+    app.router.routes.append(Route("/agent/exec/output", exec.agent_output, methods=["POST"]))
+    app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
+    rooms = (
+        submit, queue, cluster_rules, resubmit, provenance, cancelling, exec, job_reads, history_export, artifacts, logs,
+        comparison, notes, holding, nodes, code_copies, storage, event_streams, prometheus, usage, tokens,
+        server_troubles, removal,
+    )  # fmt: skip
+    for room in rooms:
+        app.include_router(room.router, dependencies=[Depends(permissions.permitted)])
+
+    described: dict[str, Any] = {"response_model": None, "responses": models.answers(models.Health)}
+
+    @app.get("/healthz", summary="Whether the server is up", tags=["server"], **described)
+    @workers.HEALTH.runs
+    def healthz() -> bodies.Json:
+        """Needs no token. `control` is true once the control process lives and knows its nodes."""
+        known = sum(node.state is not NodeState.GONE for node in services.events.nodes())
+        wrong = [one.topic for one in troubles.everywhere(services.home)]
+        state = {"status": "ok", "version": __version__, "api": True, "control": control_ready()}
+        return bodies.Json({**state, "nodes": known, "troubles": wrong})
+
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Add to the OpenAPI document what FastAPI cannot know: the token, the bodies read by hand, the shape of errors."""
+    generated = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = generated()
+            components = document.setdefault("components", {})
+            components.setdefault("schemas", {}).update(models.components())
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"token": []}]
+            shape = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+            failed = {"description": "Any error", "content": shape}
+            for path, operations in document["paths"].items():
+                for method, operation in operations.items():
+                    operation["x-trainmaster-needs"] = permissions.told(method, path)
+                    if "requestBody" in operation:
+                        operation["x-body-max-bytes"] = limits.body_max_bytes(method.upper(), path)
+                    operation["responses"].pop("422", None)
+                    operation["responses"]["default"] = failed
+                    if path == "/healthz":
+                        operation["security"] = []
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
+    """What the api does beside its requests."""
+    services = runtime.services
+
+    async def trim_inbox() -> float:
+        await runtime.trim()
+        return _TRIM_S
+
+    async def take_up() -> float:
+        """What agents that are gone had not sent."""
+        await runtime.take_up()
+        return _TAKE_UP_S
+
+    async def trim_cache() -> float:
+        """Keep the cache of a store elsewhere within its bound."""
+        await workers.STORES.run(trim, services.blobs)
+        return _TRIM_CACHE_S
+
+    async def collect() -> float:
+        """Cycles among what is old: the collector's own thresholds are high, see `serving`."""
+        began_s = time.monotonic()
+        gc.collect()
+        return max(_COLLECT_S, _COLLECT_REST * (time.monotonic() - began_s))
+
+    loops = [
+        supervised("collecting garbage", collect, _COLLECT_S),
+        supervised("retention", retention.Keeper(runtime).turn, retention.LOOK_S),
+        supervised("trimming the inbox", trim_inbox),
+        supervised("taking up metrics that agents left", take_up),
+        supervised("trimming the cache of the store", trim_cache, _TRIM_CACHE_S),
+        supervised("recording forecasts", forecast_records.recording(runtime), forecast_records.BEAT_S),
+    ]
+    if services.configuration.idle_stop_s:
+        look = idle_stop.looking(runtime, services.configuration.idle_stop_s)
+        loops.append(supervised("looking whether the server is needed", look))
+    return loops

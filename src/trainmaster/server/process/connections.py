@@ -1,0 +1,163 @@
+"""Connections to the api: how many over TCP, and how long one may owe the rest of a request. uvicorn bounds neither."""
+
+import asyncio
+import itertools
+from collections import Counter
+from typing import ClassVar
+
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from trainmaster.server.runtime import limits
+from trainmaster.server.runtime.credentials import Caller
+
+_KEEP_ALIVE_S = 75
+_FAREWELL_S = 3  # how long a stop waits for answers still being given
+
+
+def config_of(app: Starlette) -> uvicorn.Config:
+    """How uvicorn serves the api."""
+    return uvicorn.Config(
+        app,
+        http=bounded(limits.CONNECTIONS_MAX),
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_FAREWELL_S,
+        h11_max_incomplete_event_size=limits.HEAD_MAX_BYTES,
+    )
+
+
+def bounded(most: int) -> type[H11Protocol]:
+    """uvicorn's protocol for one server of at most `most` connections over TCP.
+
+    When all are taken, the one that has waited longest without a request at work makes room: one that a person left open, or
+    that somebody opened to keep others out. See `Bounded._make_room` for when all are at work.
+    """
+    open_ones: dict[Bounded, None] = {}  # those over TCP
+
+    class Counted(Bounded):
+        """One connection of this server."""
+
+        most_open = most
+        others = open_ones
+
+    return Counted
+
+
+class Bounded(H11Protocol):
+    """One connection, which is ended when it owes the rest of a request for too long."""
+
+    most_open = limits.CONNECTIONS_MAX
+    others: ClassVar[dict["Bounded", None]] = {}
+
+    _due: asyncio.TimerHandle | None = None
+    _unread_bytes = 0  # of a body whose answer is given
+    _idle_since = 0
+
+    _turns = itertools.count(1)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """asyncio: a connection begins."""
+        super().connection_made(transport)
+        if self.client is not None:
+            if len(self.others) >= self.most_open:
+                self._make_room()
+            self.others[self] = None
+        self._idle_since = next(self._turns)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: it has ended."""
+        self.others.pop(self, None)
+        self._forget_due()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes have come."""
+        if self._unread and not self._admitted:
+            self._unread_bytes += len(data)
+            if self._unread_bytes > limits.UNREAD_MAX_BYTES:
+                self.transport.abort()
+                return
+            if self._is_long():
+                return  # not worth looking for its end: the connection is closed soon
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """uvicorn: the answer is given."""
+        super().on_response_complete()
+        self._idle_since = next(self._turns)
+        self._unread_bytes = 0
+        self._look()
+
+    @property
+    def _unread(self) -> bool:
+        """Whether the answer is given, and the rest of the request's body still comes."""
+        return self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY
+
+    def _is_long(self) -> bool:
+        """Whether the request's body is more than what a connection is kept for."""
+        told = dict(self.headers)
+        length = told.get(b"content-length", b"0")
+        return b"transfer-encoding" in told or int(length) > limits.HEAD_MAX_BYTES
+
+    @property
+    def _admitted(self) -> bool:
+        """Whether it is known who asks: somebody who is refused for another reason gets to read the answer."""
+        return "trainmaster.caller" in self.scope or "trainmaster.agent" in self.scope
+
+    @property
+    def _at_work(self) -> bool:
+        """Whether a request is being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _look(self) -> None:
+        """Begin or end the time in which the rest of a head, or of a body that nobody waits for, has to come."""
+        begun = self.conn.their_state is h11.IDLE and (self.cycle is None or bool(self.conn.trailing_data[0]))
+        if not self.transport.is_closing() and (begun or self._unread):
+            if self._due is None:
+                self._due = self.loop.call_later(self._patience_s, self._end)
+        else:
+            self._forget_due()
+
+    @property
+    def _patience_s(self) -> float:
+        if not self._unread:
+            return limits.HEAD_S
+        return limits.BODY_IDLE_S if self._admitted else limits.UNREAD_S
+
+    def _forget_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _end(self) -> None:
+        self.transport.close()
+
+    @property
+    def _whose(self) -> str | None:
+        """Who asks; None for a stranger, and before it is known."""
+        caller = self.scope.get("trainmaster.caller") if self.cycle is not None else None
+        return caller.name if isinstance(caller, Caller) else None
+
+    def _make_room(self) -> None:
+        """End the connection that has waited longest without a request at work.
+
+        Where all are at work, the oldest of whoever has the most: streams, and answers that nobody reads, may never end.
+        """
+        waiting = [one for one in self.others if not one._at_work]
+        if not waiting:
+            most = Counter(one._whose for one in self.others).most_common(1)[0][0]
+            waiting = [one for one in self.others if one._whose == most]
+        oldest = min(waiting, key=lambda one: one._idle_since)
+        self.others.pop(oldest, None)
+        oldest.transport.abort()

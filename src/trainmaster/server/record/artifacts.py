@@ -1,0 +1,123 @@
+"""What a job has kept: listed a page at a time, and each file's bytes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.responses import FileResponse, Response, StreamingResponse
+
+from trainmaster.errors import NotFoundError
+from trainmaster.model.checkpoints import Artifact, ArtifactKind
+from trainmaster.model.job import Job
+from trainmaster.model.room import Kept
+from trainmaster.server.http import bodies
+from trainmaster.server.http.parameters import PATH_MAX, Ref
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.workers import STORES, blocks
+from trainmaster.server.schemas import models, record_schemas
+from trainmaster.server.views.lookup import find
+from trainmaster.server.views.resources import View
+
+
+class _AnyName(PathConvertor):
+    """The rest of the path, line ends included: a program may have named its file so."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anyname", _AnyName())
+router = APIRouter(tags=["artifacts"])
+
+SHOWN = 100  # artifacts told with the job itself; the others are asked for by page
+_LISTED_MAX = 1000
+_NAMED = 20  # in an error
+_NAMED_PICKLES = 3
+
+
+@dataclass(slots=True)
+class ArtifactsQuery:
+    """Which artifacts to list."""
+
+    after: Annotated[str, Query(max_length=PATH_MAX, description="only paths behind this one: the next page")] = ""
+    limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = _LISTED_MAX
+    kind: ArtifactKind | None = None
+    path: Annotated[str | None, Query(max_length=PATH_MAX, description="this one alone")] = None
+
+
+@router.get(
+    "/jobs/{ref}/artifacts",
+    summary="List artifacts",
+    response_model=None,
+    responses=models.answers(record_schemas.ArtifactList),
+)
+def list_artifacts(
+    request: Request,
+    ref: Ref,
+    query: Annotated[ArtifactsQuery, Depends()],
+) -> bodies.Json:
+    """By path; of each path the file that its newest attempt kept."""
+    desk = runtime.of(request)
+    job, events = find(desk, ref).job, desk.services.events
+    totals = events.artifact_totals(job.id)
+    if query.path is not None:
+        one = events.artifact(job.id, query.path)
+        found = [one] if one is not None else []
+    else:
+        found = events.artifacts(job.id, query.limit, query.after, query.kind)
+    shown = [artifact_view(one) for one in found]
+    return bodies.Json({"id": job.id, "artifacts": shown, "total": totals.files, "bytes": totals.bytes})
+
+
+@router.get("/jobs/{ref}/artifacts/{path:anyname}", summary="An artifact's bytes", response_class=Response)
+@STORES.runs
+def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PATH_MAX)]) -> Response:
+    """The file as it was kept; `ETag` is its SHA-256."""
+    desk = runtime.of(request)
+    job = find(desk, ref).job
+    kept = desk.services.events.artifact(job.id, path)
+    if kept is None:
+        names = ", ".join(one.path for one in desk.services.events.artifacts(job.id, _NAMED))
+        raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has kept none so far")
+    if Kept.ARTIFACTS in job.removed:
+        raise NotFoundError(f"the artifacts of {job.id} were removed to make room", f"what is on record: tm show {job.id}")
+    name = f"artifacts/{job.id}/{kept.digest}"
+    headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
+    local = desk.services.blobs.local_path(name)
+    if local is not None and desk.services.blobs.exists([name])[0]:
+        return FileResponse(local, media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(blocks(desk.services.blobs.open(name)), media_type="application/octet-stream", headers=headers)
+
+
+def artifact_view(kept: Artifact) -> View:
+    """One kept file."""
+    return {
+        "path": kept.path,
+        "kind": kept.kind.value,
+        "bytes": kept.bytes,
+        "digest": kept.digest,
+        "attempt": kept.attempt,
+    }
+
+
+def kept_by(desk: runtime.Runtime, job: Job) -> dict[str, Any]:
+    """What is told of a job's artifacts with the job: the first of them, how many there are, and a word on pickles."""
+    events = desk.services.events
+    shown = events.artifacts(job.id, SHOWN)
+    total = len(shown) if len(shown) < SHOWN else events.artifact_totals(job.id).files
+    pickles = events.artifacts(job.id, _NAMED_PICKLES + 1, kind=ArtifactKind.PICKLE) if shown else []
+    return {"artifacts": [artifact_view(one) for one in shown], "artifacts_total": total, "notes": pickle_notes(job, pickles)}
+
+
+def pickle_notes(job: Job, pickles: Sequence[Artifact]) -> list[str]:
+    """Why these were not kept as models, and what to do."""
+    if not pickles:
+        return []
+    names = ", ".join(one.path for one in pickles[:_NAMED_PICKLES]) + (" and others" if len(pickles) > _NAMED_PICKLES else "")
+    verb = "is a pickle: kept as a file" if len(pickles) == 1 else "are pickles: kept as files"
+    return [
+        f"{names} {verb}, not as a model, since loading a pickle runs whatever code is in it; save weights as safetensors, "
+        "or a whole model as ONNX or skops (torch.load(…, weights_only=True) reads weights alone); "
+        f"to allow it: pickle_models = true under [projects.{job.spec.project}] in server.toml"
+    ]

@@ -1,0 +1,266 @@
+"""`GET /compare`: what differs between runs, how they stand by their metrics, and their curves, thinned in the database."""
+
+import difflib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import StringConstraints
+
+from trainmaster.blobs.code import object_name, tree_name
+from trainmaster.errors import NotFoundError, TrainmasterError, UsageError
+from trainmaster.model.job import Job
+from trainmaster.server.http import bodies
+from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
+from trainmaster.server.record.differences import Compared, Run, compare
+from trainmaster.server.record.provenance import environment
+from trainmaster.server.record.ranking import Standing, point_view, standings
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.services import Services
+from trainmaster.server.runtime.workers import STORES
+from trainmaster.server.schemas import models, record_schemas
+from trainmaster.server.views.lookup import find_each
+from trainmaster.wire.code import Tree
+from trainmaster.wire.names import SYSTEM
+
+_Name = Annotated[str, StringConstraints(max_length=TEXT_MAX)]
+_METRICS = "these, with curves; default: all, and the primary's curve"
+router = APIRouter(tags=["compare"])
+
+RUNS_MAX = 100
+_POINTS, _POINTS_MAX = 400, 5000
+_PATCHED_MAX = 200  # files of which a patch is made
+_PATCHED_MAX_BYTES = 256 * 1024  # a larger file is named, not patched
+_STEPS_MAX = 5_000_000  # of comparing two files, about a second: files made for it would take hours
+_ALL_STEPS_MAX = 30_000_000  # of one request
+
+
+@dataclass(slots=True)
+class CompareQuery:
+    """Which runs, and how much of them is told."""
+
+    job: Annotated[list[_Name], Query(max_length=NAMES_MAX, description="two or more, named as anywhere")]
+    metric: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX, description=_METRICS)] = None
+    points: Annotated[int, Query(ge=2, le=_POINTS_MAX, description="at most so many points of each curve")] = _POINTS
+    all: Annotated[bool, Query(description="what is equal too")] = False
+    patch: Annotated[bool, Query(description="the code's differences line by line, each run against the first")] = False
+
+
+@router.get("/compare", summary="Compare runs", response_model=None, responses=models.answers(record_schemas.Comparison))
+@STORES.runs
+def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) -> bodies.Json:
+    """Only what differs, unless `all`; a section that a run has not recorded is under `unknown`, not taken for equal."""
+    services = runtime.of(request).services
+    jobs = _jobs(runtime.of(request), query.job)
+    runs = _runs(services, jobs)
+    last = services.metrics.last([job.id for job in jobs])
+    names = _metrics(last, query.metric)
+    stand = standings(services.metrics, jobs, names, last)
+    drawn = query.metric or [one.name for one in stand if one.primary]
+    curves = {name: [_curve(services, job.id, name, query.points) for job in jobs] for name in drawn}
+    answer = {
+        "jobs": [_run_view(job) for job in jobs],
+        **_fields(compare(runs, query.all)),
+        "metrics": [_standing_view(one) for one in stand if query.all or query.metric or not one.equal],
+        "metrics_equal": [one.name for one in stand if one.equal],
+        "series": curves,
+    }
+    if query.patch:
+        effort = _Effort()
+        answer["patches"] = [patch for run in runs[1:] for patch in _patches(services, (runs[0], run), effort)]
+    return bodies.Json(answer)
+
+
+def _jobs(desk: runtime.Runtime, refs: Sequence[str]) -> list[Job]:
+    """Raises: UsageError for fewer than two jobs or too many, NotFoundError, ConflictError."""
+    if len(refs) > RUNS_MAX:
+        raise UsageError(f"{len(refs)} runs are too many to compare at once", f"at most {RUNS_MAX}")
+    jobs: dict[str, Job] = {}
+    for found in find_each(desk, refs):
+        if isinstance(found, TrainmasterError):
+            raise found
+        jobs[found.job.id] = found.job
+    if len(jobs) < 2:
+        same = f"all of them are {next(iter(jobs))}" if len(refs) > 1 else "one run alone cannot be compared"
+        raise UsageError(f"nothing to compare: {same}", "name two runs or more: tm compare A B; `tm ps` lists them")
+    return list(jobs.values())
+
+
+def _runs(services: Services, jobs: Sequence[Job]) -> list[Run]:
+    """With what is stored of each; a record or a copy that several share is read once."""
+    nodes = {node.name: node for node in services.events.nodes()}
+    digests = [job.code.digest for job in jobs]
+    same = None not in digests and len(set(digests)) == 1
+    trees: dict[str | None, Tree | None] = {None: None}
+    records: dict[str | None, Any] = {None: None}
+    runs = []
+    for job in jobs:
+        if job.code.digest not in trees:
+            trees[job.code.digest] = Tree(entries=[]) if same else _tree(services, job.code.digest or "")
+        name = _environment_name(job)
+        if name not in records:
+            records[name] = environment(services, name or "")
+        shares = job.attempt.allocation.shares if job.attempt is not None else ()
+        on = tuple(nodes[share.node] for share in shares if share.node in nodes)
+        runs.append(Run(job, on, records[name], trees[job.code.digest]))
+    return runs
+
+
+def _environment_name(job: Job) -> str | None:
+    """The record of the last attempt's first node that has one."""
+    ran = job.attempt.nodes if job.attempt is not None else ()
+    return next((node.environment for node in ran if node.environment is not None), None)
+
+
+def _tree(services: Services, digest: str) -> Tree | None:
+    """A code copy's entries; None where it is gone."""
+    try:
+        with services.blobs.open(tree_name(digest)) as file:
+            tree: Tree = json.loads(file.read())
+    except (NotFoundError, ValueError):
+        return None
+    return tree
+
+
+def _metrics(last: Mapping[str, Mapping[str, Any]], asked: Sequence[str] | None) -> list[str]:
+    """The metrics to tell of. Raises: NotFoundError for one that no run has, with the nearest name."""
+    known = sorted({name for mine in last.values() for name in mine})
+    if not asked:
+        return [name for name in known if not name.startswith(SYSTEM)]
+    for name in asked:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            others = f"known: {', '.join(known[:20])}" if known else "none of them has reported any"
+            raise NotFoundError(f"no run here has a metric {name!r}", f"did you mean {near[0]}?" if near else others)
+    return list(dict.fromkeys(asked))
+
+
+def _curve(services: Services, job: str, name: str, points: int) -> list[list[float]]:
+    return [list(point) for point in services.metrics.series(job, name, points)]
+
+
+def _fields(compared: Compared) -> dict[str, Any]:
+    differences = [
+        {"section": one.section, "field": one.field, "values": one.values, "equal": one.equal} for one in compared.fields
+    ]
+    return {"differences": differences, "unknown": compared.unknown}
+
+
+def _run_view(job: Job) -> dict[str, Any]:
+    """The column of a run: what it is and what came of it."""
+    attempt = job.attempt
+    live_s = 0.0
+    if attempt is not None and attempt.started_s is not None and attempt.ended_s is None:
+        live_s = max(0.0, time.time() - attempt.started_s)
+    return {
+        "id": job.id,
+        "name": job.spec.name,
+        "project": job.spec.project,
+        "experiment": job.spec.experiment,
+        "state": job.state.value,
+        "created_s": job.created_s,
+        "started_s": job.started_s,
+        "ended_s": job.ended_s,
+        "ran_s": job.ran_s + live_s,
+        "attempts": attempt.number if attempt is not None else 0,
+        "restarts": job.restarts_program + job.restarts_infrastructure,
+    }
+
+
+def _standing_view(one: Standing) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "mode": one.mode.value if one.mode is not None else None,
+        "primary": one.primary,
+        "equal": one.equal,
+        "winner": one.winner,
+        "last": [point_view(point) for point in one.last],
+        "best": [point_view(point) for point in one.best],
+    }
+
+
+class _TooManyStepsError(Exception):
+    """Two files take too long to compare."""
+
+
+@dataclass(slots=True)
+class _Effort:
+    """How many steps comparing files may still take."""
+
+    left: int = _ALL_STEPS_MAX
+
+    def spend(self, before: Sequence[str], after: Sequence[str]) -> bool:
+        """Whether two files can be compared within what is left."""
+        matcher = _Counted(before, after, min(_STEPS_MAX, self.left))
+        try:
+            matcher.get_opcodes()
+        except _TooManyStepsError:
+            return False
+        finally:
+            self.left -= matcher.taken
+        return True
+
+
+class _Counted(difflib.SequenceMatcher[str]):
+    """What `difflib.unified_diff` does, within so many steps. `taken`: at most so many."""
+
+    def __init__(self, before: Sequence[str], after: Sequence[str], most: int) -> None:
+        super().__init__(None, before, after)
+        self._most = most
+        self.taken = 0
+        places: dict[str, list[int]] = vars(self)["b2j"]  # documented, and not in the stubs
+        costs = (1 + len(places.get(line, ())) for line in before)
+        self._cost = list(accumulate(costs, initial=0))  # of the lines before each
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> difflib.Match:
+        """See `difflib`. Raises: _TooManyStepsError."""
+        cost = self._cost[-1 if ahi is None else ahi] - self._cost[alo]
+        if self.taken + cost > self._most:
+            raise _TooManyStepsError
+        self.taken += cost
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def _patches(services: Services, pair: tuple[Run, Run], effort: _Effort) -> Iterator[dict[str, Any]]:
+    """Each text file that differs between two runs, as a unified diff; `note` says why one has none."""
+    first, other = pair
+    if first.tree is None or other.tree is None:
+        return
+    mine, theirs = ({entry["path"]: entry for entry in tree["entries"]} for tree in (first.tree, other.tree))
+    changed = [path for path in sorted({*mine, *theirs}) if mine.get(path) != theirs.get(path)]
+    ids = {"from": first.job.id, "to": other.job.id}
+    for path in changed[:_PATCHED_MAX]:
+        before, after = _lines(services, mine.get(path)), _lines(services, theirs.get(path))
+        if isinstance(before, str) or isinstance(after, str):
+            yield {**ids, "path": path, "text": "", "note": before if isinstance(before, str) else after}
+            continue
+        if not effort.spend(before, after):
+            yield {**ids, "path": path, "text": "", "note": "takes too long to compare"}
+            continue
+        lines = difflib.unified_diff(before, after, f"{first.job.id}/{path}", f"{other.job.id}/{path}")
+        ended = (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+        yield {**ids, "path": path, "text": "".join(ended), "note": ""}
+    if len(changed) > _PATCHED_MAX:
+        yield {**ids, "path": "", "text": "", "note": f"and {len(changed) - _PATCHED_MAX} more files"}
+
+
+def _lines(services: Services, entry: Mapping[str, Any] | None) -> list[str] | str:
+    """A file's lines, none where it is not there; in place of them a word where it cannot be shown."""
+    if entry is None:
+        return []
+    if entry["type"] != "file":
+        return [f"{entry['type']} {entry.get('target', '')}\n"]
+    if entry["bytes"] > _PATCHED_MAX_BYTES:
+        return "too large to be shown"
+    try:
+        with services.blobs.open(object_name(entry["sha256"])) as file:
+            text = file.read().decode()
+    except NotFoundError:
+        return "no longer stored"
+    except UnicodeDecodeError:
+        return "not text"
+    return "not text" if "\0" in text else text.splitlines(keepends=True)

@@ -1,0 +1,106 @@
+"""The logbook: what people wrote, between what happened by itself. Pure; that part is read off attempts, never written twice.
+
+A run is told as a new best of its experiment where its primary metric went beyond every run submitted before it, at the
+time at which it did so for good: one entry a run, not one for every step at which a loss falls.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from trainmaster.model.job import Action, Attempt, Job, State
+from trainmaster.model.spec import Mode
+from trainmaster.ports.store import Note
+from trainmaster.server.record.ranking import Best
+
+_ID = re.compile(r"(?<![\w./-])([A-Za-z0-9][\w.-]*-[0-9]+)(?![\w/-]|\.\w)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+TEXT_MAX_BYTES = 64 * 1024
+LINKS_MAX = 100  # of one note
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the logbook. `links` are the jobs that its text names, its own aside."""
+
+    at_s: float
+    kind: str  # note, submitted, start, resume, crash, best, end
+    text: str  # Markdown
+    project: str
+    experiment: str | None
+    job: str | None = None
+    by: str = ""
+    links: tuple[str, ...] = ()
+
+
+def storable_text(text: str) -> str:
+    """A note as it is kept: line ends as one kind, and whatever would steer a terminal made visible."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n").rstrip()
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def mentioned(text: str) -> list[str]:
+    """What in a text may be the id of a job, in order; the first `LINKS_MAX`."""
+    return list(islice(dict.fromkeys(_ID.findall(text)), LINKS_MAX))
+
+
+def note_entry(note: Note, known: set[str]) -> Entry:
+    """What a person wrote; of what it mentions, the jobs that there are become links."""
+    noted = note.noted
+    links = tuple(id for id in mentioned(noted.text) if id in known and id != note.job)
+    return Entry(noted.at_s, "note", noted.text, noted.project, noted.experiment, note.job, noted.by, links)
+
+
+def job_entries(job: Job, attempts: Sequence[Attempt]) -> list[Entry]:
+    """What happened to a job by itself: submitted, started, resumed, broke, ended."""
+    origin = job.lineage.job if job.lineage is not None else None
+    made = f"submitted, made from {origin}" if origin else "submitted"
+    made += "" if job.urgent is None else f" as urgent ({job.urgent.by}: {job.urgent.reason})"
+    entries = [replace(_of(job, job.created_s, "submitted", made), by=job.owner, links=(origin,) if origin else ())]
+    for attempt in attempts:
+        entries += _attempt_entries(job, attempt)
+    if job.ended_s is not None:
+        reason = "" if job.reason in ("", job.state.value) or job.state is State.SUCCEEDED else f": {job.reason}"
+        entries.append(_of(job, job.ended_s, "end", f"{job.state.value}{reason}"))
+    return entries
+
+
+def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
+    nodes = ", ".join(dict.fromkeys(share.node for share in attempt.allocation.shares))
+    if attempt.started_s is not None:
+        if attempt.restored is not None:
+            about = "about " if attempt.resumed_about else ""
+            step = "a checkpoint" if attempt.resumed_from_step is None else f"{about}step {attempt.resumed_from_step}"
+            yield _of(job, attempt.started_s, "resume", f"attempt {attempt.number} goes on from {step} on {nodes}")
+        else:
+            again = "begins" if attempt.number == 1 else "begins anew"
+            yield _of(job, attempt.started_s, "start", f"attempt {attempt.number} {again} on {nodes}")
+    verdict = attempt.verdict
+    if verdict is not None and attempt.ended_s is not None and (attempt.failure or verdict.action is Action.REQUEUE):
+        why = attempt.failure.message if attempt.failure is not None else verdict.reason
+        yield _of(job, attempt.ended_s, "crash", f"attempt {attempt.number} ended: {why} ({verdict.action.value})")
+
+
+def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str, Best]) -> list[Entry]:
+    """Each of an experiment's jobs, in order of submission, that went beyond all before it."""
+    entries: list[Entry] = []
+    record: tuple[float, str] | None = None
+    for job in jobs:
+        found = best.get(job.id)
+        if found is None:
+            continue
+        step, value, time_s = found
+        better = record is None or (value < record[0] if mode is Mode.MIN else value > record[0])
+        if not better:
+            continue
+        before = "" if record is None else f"; before: {record[0]:.6g} by {record[1]}"
+        links = () if record is None else (record[1],)
+        text = f"new best of {job.spec.experiment}: {metric} {value:.6g} at step {step}{before}"
+        entries.append(replace(_of(job, time_s, "best", text), links=links))
+        record = (value, job.id)
+    return entries
+
+
+def _of(job: Job, at_s: float, kind: str, text: str) -> Entry:
+    return Entry(at_s, kind, text, job.spec.project, job.spec.experiment, job.id)

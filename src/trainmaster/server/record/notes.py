@@ -1,0 +1,164 @@
+"""Notes and the logbook over REST: a note is durable when it is answered, and seen at once even while control is away."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import UsageError
+from trainmaster.model import credentials
+from trainmaster.model.commands import SubmitJob, TakeNote
+from trainmaster.model.events import Noted
+from trainmaster.model.job import Job
+from trainmaster.model.spec import Mode
+from trainmaster.ports.store import JobQuery, NewRow, Note, NoteQuery
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import idempotency_key
+from trainmaster.server.http.parameters import TEXT_MAX, Text
+from trainmaster.server.http.permissions import check_own
+from trainmaster.server.record.logbook import (
+    TEXT_MAX_BYTES,
+    Entry,
+    best_entries,
+    job_entries,
+    mentioned,
+    note_entry,
+    storable_text,
+)
+from trainmaster.server.record.ranking import mode_of, primary_of
+from trainmaster.server.runtime import runtime
+from trainmaster.server.schemas import models, record_schemas
+from trainmaster.server.views.lookup import find, page
+
+router = APIRouter(tags=["logbook"])
+
+_KNOWN = frozenset(("text", "job", "project", "experiment"))
+_JOBS = 200  # newest jobs of which an experiment's or a project's logbook tells
+_NAME_MAX = 200
+
+
+@dataclass(slots=True)
+class LogbookQuery:
+    """Whose logbook, and how much of it."""
+
+    job: Annotated[str | None, Query(max_length=TEXT_MAX, description="one job's; named as anywhere")] = None
+    project: Text = None
+    experiment: Text = None
+    limit: Annotated[int, Query(ge=1, le=1000, description="the newest so many entries")] = 50
+    notes: Annotated[bool, Query(description="only what people wrote")] = False
+
+
+@router.post(
+    "/notes",
+    summary="Write into the logbook",
+    status_code=202,
+    response_model=None,
+    responses=models.answers(record_schemas.NoteTaken, 202),
+    openapi_extra=models.body(record_schemas.NewNote, "Idempotency-Key"),
+)
+async def write_note(request: Request) -> bodies.Json:
+    """About a job, an experiment or a project. Names of jobs in the text become links."""
+    desk, user = runtime.of(request), runtime.user(request)
+    body = await bodies.read_json(request, "the note", _KNOWN)
+    text = credentials.text(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
+    if not text:
+        raise UsageError("the note is empty", 'say something: tm note JOB "what I saw"')
+    if len(text.encode()) > TEXT_MAX_BYTES:
+        raise UsageError(f"the note is over {TEXT_MAX_BYTES // 1024} KiB", "keep it as a file: tm run --artifact, sdk.artifact")
+    ref, project, experiment = (bodies.text(body, name) for name in ("job", "project", "experiment"))
+    if ref is not None:
+        job = (await run_in_threadpool(find, desk, ref)).job
+        check_own(request, job)
+        project, experiment, about = job.spec.project, job.spec.experiment, job.id
+    elif project is None and experiment is None:
+        raise UsageError("a note is about a job, an experiment or a project", "name one: tm note JOB TEXT")
+    else:
+        about = ""
+    for name in (project, experiment):
+        if name is not None and not (name.isprintable() and 1 <= len(name) <= _NAME_MAX):
+            raise UsageError(f"{name[:40]!r} is no name of a project or an experiment")
+    if project is None:
+        project = await run_in_threadpool(_project_of, desk, experiment)
+    command = TakeNote(about, user, text, project, experiment)
+    await desk.accept([NewRow(f"note:{user}:{idempotency_key(request)}", command, time.time())])
+    return bodies.Json({"job": about or None, "project": command.project, "experiment": experiment, "by": user}, 202)
+
+
+def _project_of(desk: runtime.Runtime, experiment: str | None) -> str:
+    """Where an experiment's newest job belongs."""
+    newest = desk.services.events.jobs(JobQuery(experiment=experiment, limit=1))
+    return newest[0].spec.project if newest else "default"
+
+
+@router.get("/logbook", summary="Read the logbook", response_model=None, responses=models.answers(record_schemas.Logbook))
+def read_logbook(request: Request, query: Annotated[LogbookQuery, Depends()]) -> bodies.Json:
+    """The newest entries in the order of their time: notes, and what happened by itself."""
+    desk = runtime.of(request)
+    job = find(desk, query.job).job if query.job is not None else None
+    entries = [] if query.notes else list(_happened(desk, query, job))
+    entries += _notes(desk, query, job)
+    entries.sort(key=lambda entry: entry.at_s)
+    return bodies.Json({"entries": [{**asdict(entry), "links": list(entry.links)} for entry in entries[-query.limit :]]})
+
+
+def _happened(desk: runtime.Runtime, query: LogbookQuery, job: Job | None) -> Iterator[Entry]:
+    """What happened to one job, or to the newest of an experiment or a project."""
+    if job is not None:
+        jobs = [job]
+    else:
+        asked = JobQuery(project=query.project, experiment=query.experiment, limit=_JOBS)
+        jobs = [found.job for found in page(desk, asked)]
+    for one in jobs:
+        yield from job_entries(one, desk.services.events.attempts(one.id))
+    for experiment in dict.fromkeys(one.spec.experiment for one in jobs):
+        found = _bests(desk, experiment)
+        yield from (entry for entry in found if job is None or entry.job == job.id)
+
+
+def _bests(desk: runtime.Runtime, experiment: str) -> list[Entry]:
+    """New bests of an experiment, among its newest jobs."""
+    jobs = desk.services.events.jobs(JobQuery(experiment=experiment, limit=_JOBS))[::-1]
+    metrics = desk.services.metrics
+    last = metrics.last([job.id for job in jobs])
+    primary = primary_of(jobs[::-1], sorted({name for mine in last.values() for name in mine}))
+    if primary is None:
+        return []
+    mode = mode_of(jobs[::-1], primary) or Mode.MIN
+    have = [job.id for job in jobs if primary in last.get(job.id, {})]
+    best = {id: found for id in have if (found := metrics.best(id, primary, mode is Mode.MAX)) is not None}
+    return best_entries(jobs, primary, mode, best)
+
+
+def _notes(desk: runtime.Runtime, query: LogbookQuery, job: Job | None) -> list[Entry]:
+    """What people wrote, notes that control has not taken up yet among them."""
+    about = job.id if job is not None else None
+    taken = desk.services.events.notes(NoteQuery(about, query.project, query.experiment, query.limit))
+    waiting = [note for note in _waiting(desk) if _asked_for(note, about, query)]
+    known = {(note.noted.at_s, note.noted.text) for note in taken}
+    notes = [*taken, *(note for note in waiting if (note.noted.at_s, note.noted.text) not in known)]
+    there = _existing(desk, list(dict.fromkeys(id for note in notes for id in mentioned(note.noted.text))))
+    return [note_entry(note, there) for note in notes]
+
+
+def _waiting(desk: runtime.Runtime) -> Iterator[Note]:
+    for row in desk.waiting.rows():
+        match row.command:
+            case TakeNote(job, by, text, project, experiment):
+                yield Note(row.seq, job or None, Noted(by, text, row.received_s, project, experiment))
+
+
+def _asked_for(note: Note, job: str | None, query: LogbookQuery) -> bool:
+    return (
+        job in (None, note.job)
+        and query.project in (None, note.noted.project)
+        and query.experiment in (None, note.noted.experiment)
+    )
+
+
+def _existing(desk: runtime.Runtime, ids: Sequence[str]) -> set[str]:
+    """Those that are jobs' whole ids."""
+    submits = {row.job for row in desk.waiting.rows() if isinstance(row.command, SubmitJob)}
+    return submits.intersection(ids) | desk.services.events.known(ids)

@@ -1,0 +1,111 @@
+"""What running a job once more holds equal, and what it cannot: told when a reproduction is submitted, one line each.
+
+The packages and the machine are compared as they are now with what the job's last attempt recorded; that is the machine of
+this server, whose engine runs jobs where the server is.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trainmaster.agent.environment import machine
+from trainmaster.agent.environment.installed_packages import Installation
+from trainmaster.model import credentials
+from trainmaster.model.job import Job
+from trainmaster.model.spec import DataVersion
+from trainmaster.server.record.provenance import environment
+from trainmaster.server.runtime.runtime import Runtime
+from trainmaster.wire.environment import EnvironmentRecord
+
+_PACKAGES = 10  # named one by one
+_MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driver", "driver"), ("libc", "C library"))
+
+
+def told(desk: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
+    """`equal`: what is held, in words; `unequal`: what is not. `data` is what lies behind the job's data now."""
+    record, variables = _recorded(desk, job), {**job.origin.variables, **job.spec.environment.variables}
+    unequal = [*_unequal_job(job), *_unequal_data(job, data), *_unequal_environment(record, variables)]
+    return {"equal": list(_held(job, data)), "unequal": unequal}
+
+
+def _recorded(desk: Runtime, job: Job) -> EnvironmentRecord | None:
+    """The environment of the last attempt whose environment is known."""
+    attempts = [*desk.services.events.attempts(job.id), *([job.attempt] if job.attempt is not None else [])]
+    names = [node.environment for attempt in attempts for node in attempt.nodes[:1] if node.environment is not None]
+    return environment(desk.services, names[-1]) if names else None
+
+
+def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
+    """What the new job has in common with the first by what it is."""
+    if job.code.digest is not None:
+        commit = f" (git {job.origin.git_commit[:8]})" if job.origin.git_commit else ""
+        yield f"code {job.code.digest[:12]}{commit}"
+    yield "spec"
+    held = [version.name for version in job.data if version.exact and version in data]
+    if held:
+        yield f"data {', '.join(held)}"
+    if job.spec.params:
+        yield "parameters " + ", ".join(f"{name}={value}" for name, value in credentials.values(job.spec.params).items())
+    if job.lineage is not None and job.lineage.checkpoint is not None:
+        yield f"start from the checkpoint of {job.lineage.owner} at step {job.lineage.checkpoint.step}"
+
+
+def _unequal_job(job: Job) -> Iterator[str]:
+    """What the job itself does not pin down."""
+    if job.code.in_place:
+        yield f"code: it ran in {job.origin.directory} itself and runs in what is there now"
+    elif job.code.linked:
+        yield f"files: {job.code.linked} paths were linked, not copied, and are read as they are now"
+    restarts = job.restarts_program + job.restarts_infrastructure
+    if restarts:
+        times = "once" if restarts == 1 else f"{restarts} times"
+        yield f"course: {job.id} was restarted {times}; this job is only if something breaks"
+
+
+def _unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
+    """Data that is another, or of which that cannot be said."""
+    known = {version.name: version for version in now}
+    for name in job.spec.data:
+        then = next((version for version in job.data if version.name == name), None)
+        current = known.get(name)
+        if then is None or then.digest is None or current is None or current.digest is None:
+            yield f"data {name}: no version of it is known, so whether it is the same is not"
+        elif then.digest != current.digest:
+            yield f"data {name}: version {then.digest[:12]}, now {current.digest[:12]}"
+        elif not (then.exact and current.exact):
+            yield f"data {name}: names, sizes and times are the same; it is too large for its bytes to be compared"
+
+
+def _unequal_environment(then: EnvironmentRecord | None, variables: Mapping[str, str]) -> Iterator[str]:
+    if then is None:
+        yield "environment: what it ran in was not recorded, so nothing can be said of packages and machine"
+        return
+    now = machine.describe()
+    for name, word in _MACHINE:
+        if then["machine"].get(name) != now.get(name):
+            yield f"{word}: {then['machine'].get(name) or 'none'}, now {now.get(name) or 'none'}"
+    devices = [[one["name"] for one in found["devices"]] for found in (then["machine"], now)]
+    if devices[0] != devices[1]:
+        yield f"devices: {', '.join(devices[0]) or 'none'}, now {', '.join(devices[1]) or 'none'}"
+    yield from _unequal_python(then, variables)
+
+
+def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> Iterator[str]:
+    python = then["python"]
+    if python is None:
+        return
+    found = Installation(python["path"], {"HOME": os.path.expanduser("~"), **variables})
+    packages, editable = found.packages()
+    if not packages and then["packages"]:
+        yield f"packages: {python['path']} is not there any more"
+        return
+    if found.version() != python["version"]:
+        yield f"Python: {python['version']}, now {found.version()}"
+    names = sorted({*then["packages"], *packages})
+    differing = [name for name in names if then["packages"].get(name) != packages.get(name)]
+    for name in differing[:_PACKAGES]:
+        yield f"package {name}: {then['packages'].get(name, 'none')}, now {packages.get(name, 'none')}"
+    if len(differing) > _PACKAGES:
+        yield f"packages: {len(differing) - _PACKAGES} more differ"
+    for name in sorted({*then["editable"], *editable}):
+        yield f"package {name}: installed in place, so its code may be another under the same version"

@@ -1,0 +1,30 @@
+"""Commands that were accepted and not taken up yet, kept in memory: decoded once, however often they are shown."""
+
+import threading
+
+from trainmaster.ports.store import Inbox, InboxRow
+from trainmaster.server.runtime.services import EventReader
+
+
+class Waiting:
+    """The inbox beyond control's cursor. Rows become visible in the order of their numbers, so reading on is enough."""
+
+    def __init__(self, inbox: Inbox, events: EventReader) -> None:
+        self._inbox = inbox
+        self._events = events
+        self._turn = threading.Lock()
+        self._rows: list[InboxRow] = []
+        self._read_seq = 0
+
+    def rows(self) -> list[InboxRow]:
+        """Commands, not reports, in order. Linear in what is new since the last call."""
+        with self._turn:
+            cursor = self._events.head().inbox_cursor
+            if self._rows and self._rows[0].seq <= cursor:
+                self._rows = [row for row in self._rows if row.seq > cursor]
+            self._read_seq = max(self._read_seq, cursor)
+            new = self._inbox.pending(self._read_seq)
+            if new:
+                self._rows = [*self._rows, *new]
+                self._read_seq = new[-1].seq
+            return self._rows

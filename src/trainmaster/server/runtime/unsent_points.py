@@ -1,0 +1,127 @@
+"""Metric points that agents have not sent when they end, or are killed: from the files that they keep on this machine.
+
+Taken up by the api, which alone writes metrics: now and then, and before the first sample of a later attempt raises the
+fence above them. Every point has the number that its agent gave it, so what is taken up twice, or had arrived, is stored once.
+"""
+
+import fcntl
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from trainmaster import troubles
+from trainmaster.agent.transport import point_file
+from trainmaster.home import Home
+from trainmaster.model.ids import AgentKey
+from trainmaster.ports.store import Arrival, MetricPoint, MetricStore
+from trainmaster.wire.names import EXIT, LOCK
+
+_TROUBLE = "metrics"
+_AT_ONCE = 5000  # values of one transaction
+_log = logging.getLogger("trainmaster.api")
+
+
+def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
+    """Bring into the store what agents that ended or are gone left, of one job or of all; how many values that was.
+
+    Raises: OperationError when the store cannot be written; what was not taken up is still there.
+    """
+    count, wrong = 0, list[str]()
+    for key, path in _waiting(home):
+        if job in (None, key.job):
+            try:
+                with _gone(home, key) as gone:
+                    if gone or has_ended(home, key):
+                        count += _take_up(home, metrics, key, path)
+            except OSError as error:
+                wrong.append(f"what the agent {key} left of its metrics cannot be read: {error}; it is tried again")
+    if wrong:
+        troubles.say(_TROUBLE, wrong[0])
+    elif job is None:
+        troubles.clear(_TROUBLE)
+    return count
+
+
+def _waiting(home: Home) -> list[tuple[AgentKey, Path]]:
+    """Every agent with such a file, the living ones too; earlier attempts first."""
+    found = []
+    with suppress(FileNotFoundError):
+        for path in home.points("").parent.glob("*.jsonl"):
+            with suppress(ValueError):
+                found.append((AgentKey.parse(path.stem.replace("~", "/")), path))
+    return sorted(found, key=lambda each: (each[0].job, each[0].attempt, each[0].node_index))
+
+
+def is_gone(home: Home, key: AgentKey) -> bool:
+    """Whether nobody holds the agent's lock, for certain."""
+    try:
+        with _gone(home, key) as gone:
+            return gone
+    except OSError:  # no proof
+        return False
+
+
+def has_ended(home: Home, key: AgentKey) -> bool:
+    """Whether the agent's end is on record: from then on its file holds all its points, though it may still try to send them.
+
+    False too where that cannot be seen.
+    """
+    with suppress(OSError):
+        (home.attempt(key.job, key.attempt, key.node_index) / EXIT).stat()
+        return True
+    return False
+
+
+@contextmanager
+def _gone(home: Home, key: AgentKey) -> Iterator[bool]:
+    """Whether nobody holds the agent's lock; then nobody does until the block ends. Raises: OSError where that is not known."""
+    path = home.attempt(key.job, key.attempt, key.node_index) / LOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            gone = True
+        except BlockingIOError:
+            gone = False
+        yield gone
+    finally:
+        os.close(descriptor)
+
+
+def _take_up(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int:
+    """One agent's. Raises: OSError."""
+    directory = home.attempt(key.job, key.attempt, key.node_index)
+    try:
+        found = deque(_values(key, point) for point in point_file.left(str(path), str(directory)))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        aside = path.with_suffix(".unreadable")
+        path.rename(aside)
+        _log.error("%s: what it left of its metrics is not what agents write: %s; it is kept as %s", key, error, aside)
+        return 0
+    count, late = sum(len(values) for values in found), 0
+    while found:
+        group: list[MetricPoint] = []
+        while found and len(group) < _AT_ONCE:  # the values of a point go into one transaction
+            group += found.popleft()
+        late += metrics.write(group, [])
+    path.unlink(missing_ok=True)
+    if late:
+        _log.warning("%s: %d metric values that it left came too late: a later attempt has begun", key, late)
+    if count:
+        _log.info("%s: took up %d metric values that it had not sent", key, count - late)
+    return count - late
+
+
+def _values(key: AgentKey, left: point_file.Left) -> list[MetricPoint]:
+    """One point's. Raises: AttributeError, TypeError or ValueError where it is none."""
+    arrival = None if left.n is None else Arrival(key.node_index, int(left.n), None if left.at_s is None else float(left.at_s))
+    rank, step, time_s = int(left.rank), left.step, float(left.time_s)
+    named = left.values.items()
+    return [MetricPoint(key.job, key.attempt, rank, step, name, float(value), time_s, arrival) for name, value in named]

@@ -1,0 +1,69 @@
+"""What `/openapi.json` says of a run's record: artifacts, comparisons, the logbook. Documentation only, as in `models`."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from trainmaster.server.http.parameters import Words
+
+
+class ArtifactView(BaseModel):
+    """One kept file."""
+
+    path: str
+    kind: str = Field(description="file metrics plot confusion_matrix model pickle")
+    bytes: int
+    digest: str = Field(description="SHA-256")
+    attempt: int = Field(description="the attempt that kept it")
+
+
+class ArtifactList(BaseModel):
+    """A page of what a job has kept, by path; `total` and `bytes` are of all of it."""
+
+    id: str
+    artifacts: list[ArtifactView]
+    total: int
+    bytes: int
+
+
+class Comparison(BaseModel):
+    """What differs between runs; every list of `values`, `last`, `best` and curves is in the order of `jobs`."""
+
+    jobs: list[dict[str, Any]] = Field(
+        description="id name project experiment state created_s started_s ended_s ran_s attempts restarts"
+    )
+    differences: list[dict[str, Any]] = Field(
+        description="section (spec params tags code files data python packages hardware machine variables submitted), "
+        "field, values (null: a run has none), equal"
+    )
+    unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
+    metrics: list[dict[str, Any]] = Field(description="name, mode, primary, equal, winner (a place), last, best: {step, value}")
+    metrics_equal: list[str] = Field(description="metrics whose last and best value are the same in all runs")
+    series: dict[str, list[list[tuple[int, float | None]]]] = Field(description="metric -> a curve for each run")
+    patches: list[dict[str, Any]] | None = Field(None, description="from, to, path, text (a unified diff), note")
+
+
+class NewNote(BaseModel):
+    """What to write into the logbook, and about what: a job, or else an experiment, or a project."""
+
+    text: str = Field(max_length=64 * 1024, description="Markdown, up to 64 KiB; ids of jobs in it become links")
+    job: Words | None = None
+    project: Words | None = None
+    experiment: Words | None = None
+
+
+class NoteTaken(BaseModel):
+    """What the note is about and whose it is."""
+
+    job: str | None
+    project: str
+    experiment: str | None
+    by: str
+
+
+class Logbook(BaseModel):
+    """The newest entries in the order of their time."""
+
+    entries: list[dict[str, Any]] = Field(
+        description="at_s, kind (note submitted start resume crash best end), text, project, experiment, job, by, links"
+    )

@@ -1,0 +1,60 @@
+"""Code copies: what of a tree the server lacks, and the objects themselves."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from trainmaster.blobs import code
+from trainmaster.ports.blobs import Blobs
+from trainmaster.server.http import bodies
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.workers import STORES
+from trainmaster.server.schemas import models
+from trainmaster.wire.code import Tree, digest
+
+router = APIRouter(tags=["code"])
+
+_TREE = frozenset(("tree",))
+_ZIP = {"requestBody": {"required": True, "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}}}
+
+
+@router.post(
+    "/code/missing",
+    summary="Which objects of a tree to send",
+    response_model=None,
+    responses=models.answers(models.CodeMissing),
+    openapi_extra=models.body(models.CodeTree),
+)
+async def missing(request: Request) -> bodies.Json:
+    """An empty list means that the tree is stored, and a job may name its digest."""
+    body = await bodies.read_json(request, "the tree", _TREE)
+    desk = runtime.of(request)
+    async with desk.gate.inside():
+        found = await STORES.run(_missing, desk.services.blobs, body.get("tree"))
+        if desk.collecting and not found["missing"]:
+            desk.trees.add(found["digest"])
+    return bodies.Json(found)
+
+
+@router.post(
+    "/code",
+    summary="Send objects",
+    response_model=None,
+    responses=models.answers(models.CodeStored),
+    openapi_extra=_ZIP,
+)
+async def store(request: Request) -> bodies.Json:
+    """The body is a zip whose members are named by the SHA-256 of their bytes."""
+    desk = runtime.of(request)
+    with await bodies.spool(request, "the upload", desk.services.home.root) as upload:
+        async with desk.gate.inside():
+            stored = await STORES.run(code.store_zip, desk.services.blobs, upload)
+    return bodies.Json({"stored": stored})
+
+
+def _missing(blobs: Blobs, tree: Any) -> dict[str, Any]:
+    """Raises: UsageError, TooLargeError, DiskFullError."""
+    code.check_tree(tree)
+    checked: Tree = tree
+    lacking = code.missing(blobs, checked)
+    return {"digest": digest(checked) if lacking else code.store_tree(blobs, checked), "missing": lacking}

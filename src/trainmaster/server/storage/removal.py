@@ -1,0 +1,182 @@
+"""`tm rm` and `tm prune`: giving up the bytes of jobs that are over. What would go, and how much, is told before it does.
+
+The record of a job stays: `tm show` goes on to tell what it was, and that its bytes were removed.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from trainmaster.errors import ConflictError, TrainmasterError, UsageError
+from trainmaster.model.commands import GiveUpBytes
+from trainmaster.model.job import Job, State
+from trainmaster.model.room import OF_ENDED, Kept
+from trainmaster.ports.store import JobQuery, NewRow
+from trainmaster.server.http import bodies
+from trainmaster.server.http.idempotency import idempotency_key
+from trainmaster.server.http.parameters import KINDS_MAX, NUMBER_MAX, REMOVED_MAX, YOUNG_MAX_S
+from trainmaster.server.http.permissions import may_change, refusal
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.workers import LONG
+from trainmaster.server.schemas import actions, models
+from trainmaster.server.storage import disk_usage
+from trainmaster.server.views.lookup import Found, find_each
+
+router = APIRouter(tags=["storage"])
+
+_PAGE = 500
+_NAMED = frozenset(("jobs", "kinds", "dry_run"))
+_OLD = frozenset(("older_than_s", "keep", "kinds", "project", "dry_run"))
+_ENDED = tuple(state for state in State if state.ended)
+_PRUNED = (Kept.WORK, Kept.LOGS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """What would be removed of a job; `kept_for` are forks that still need its checkpoints: those go when they are over."""
+
+    job: Job
+    kinds: tuple[Kept, ...]
+    bytes: Mapping[str, int]
+    kept_for: tuple[str, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """As the answer has it."""
+        return {
+            "id": self.job.id,
+            "ended_s": self.job.ended_s,
+            "kinds": [kind.value for kind in self.kinds],
+            "bytes": dict(self.bytes),
+            "kept_for": list(self.kept_for),
+        }
+
+
+@router.post("/jobs/remove", summary="Remove the bytes of jobs", **models.asking(actions.Remove, actions.Removed))
+async def remove(request: Request) -> bodies.Json:
+    """Of jobs that are over; one that is not is refused, beside the others. Asking again removes nothing more."""
+    body = await bodies.read_json(request, "the request", _NAMED)
+    kinds, dry_run, refs = _kinds(body, OF_ENDED), _switch(body, "dry_run"), body.get("jobs")
+    if not isinstance(refs, list) or not 1 <= len(refs) <= REMOVED_MAX or not all(isinstance(ref, str) for ref in refs):
+        raise UsageError(f"jobs must be a list of 1 to {REMOVED_MAX} texts")
+    desk = runtime.of(request)
+    found = await run_in_threadpool(find_each, desk, refs)
+    answers, going = [], list[_Going]()
+    for ref, one in zip(refs, found, strict=True):
+        error = one if isinstance(one, TrainmasterError) else _refusal(request, one)
+        if error is not None:
+            answers.append({"ref": ref, **error.as_dict()})
+            continue
+        assert isinstance(one, Found)
+        going.append(await LONG.run(_going, desk, one.job, kinds))
+        answers.append(going[-1].told())
+    await _take(request, [] if dry_run else going)
+    return bodies.Json({"dry_run": dry_run, "jobs": answers}, 202)
+
+
+@router.post("/storage/prune", summary="Remove the bytes of old jobs", **models.asking(actions.Prune, actions.Pruned))
+async def prune(request: Request) -> bodies.Json:
+    """Of jobs that ended long ago, and that who asks may change; `more` says that there are others."""
+    body = await bodies.read_json(request, "the request", _OLD)
+    kinds, dry_run = _kinds(body, _PRUNED), _switch(body, "dry_run")
+    older_s, keep = _number(body, "older_than_s", YOUNG_MAX_S), int(_number(body, "keep", NUMBER_MAX))
+    desk, query = runtime.of(request), JobQuery(_ENDED, bodies.text(body, "project"), None, _PAGE)
+
+    def find() -> list[_Going]:
+        old = (
+            job
+            for job in islice(_jobs(desk, query), min(keep, sys.maxsize), None)
+            if (job.ended_s or 0.0) <= time.time() - older_s
+        )
+        mine = (_going(desk, job, kinds) for job in old if may_change(request, job))
+        return list(islice((one for one in mine if one.kinds), REMOVED_MAX + 1))
+
+    found = await LONG.run(find)
+    going = found[:REMOVED_MAX]
+    await _take(request, [] if dry_run else going)
+    return bodies.Json({"dry_run": dry_run, "jobs": [one.told() for one in going], "more": len(found) > len(going)}, 202)
+
+
+def _going(desk: runtime.Runtime, job: Job, kinds: tuple[Kept, ...]) -> _Going:
+    """What there is of these kinds and was not given up before."""
+    events, there = desk.services.events, disk_usage.of_job(desk.services.home, job.id)
+    sizes = {
+        Kept.WORK: there.get("work", 0) + there.get("set aside", 0),
+        Kept.LOGS: there.get("logs", 0),
+        Kept.CHECKPOINTS: sum(part.bytes for one in job.checkpoints for part in one.parts),
+        Kept.ARTIFACTS: events.artifact_totals(job.id).bytes,
+        Kept.METRICS: 0,  # rows of a database, whose room is used again
+    }
+    going = tuple(kind for kind in kinds if kind not in job.removed and (sizes[kind] or kind is Kept.METRICS))
+    forks = tuple(_forks(desk, job)) if Kept.CHECKPOINTS in going else ()
+    return _Going(job, going, {kind.value: sizes[kind] for kind in going if sizes[kind]}, forks)
+
+
+def _forks(desk: runtime.Runtime, job: Job) -> Iterator[str]:
+    for id in desk.services.events.children(job.id):
+        child = desk.services.events.job(id)
+        if child is not None and not child.state.ended and child.lineage is not None and child.lineage.checkpoint is not None:
+            yield id
+
+
+def _jobs(desk: runtime.Runtime, query: JobQuery) -> Iterator[Job]:
+    """Newest first, a page in memory."""
+    before: int | None = None
+    while page := desk.services.events.jobs(JobQuery(query.states, query.project, None, query.limit, before)):
+        yield from page
+        before = page[-1].seq
+
+
+def _refusal(request: Request, found: Found) -> TrainmasterError | None:
+    if not may_change(request, found.job):
+        return refusal(request, found.job)
+    if not found.job.state.ended:
+        return ConflictError(f"{found.job.id} is {found.job.state.value}", f"end it first: tm cancel {found.job.id}")
+    return None
+
+
+async def _take(request: Request, going: list[_Going]) -> None:
+    """Recorded by control before a byte goes."""
+    desk, user, now_s = runtime.of(request), runtime.user(request), time.time()
+    given = [one for one in going if one.kinds]
+    if given:
+        key = idempotency_key(request)
+        orders = [GiveUpBytes(one.job.id, user, tuple(kind.value for kind in one.kinds)) for one in given]
+        await desk.accept([NewRow(f"GiveUpBytes:{one.job}:{user}:{key}", one, now_s) for one in orders])
+        desk.giving_up |= {one.job.id for one in given if Kept.METRICS in one.kinds}
+
+
+def _kinds(body: Mapping[str, Any], default: tuple[Kept, ...]) -> tuple[Kept, ...]:
+    """Raises: UsageError."""
+    given = body.get("kinds")
+    if given is None:
+        return default
+    known = {kind.value: kind for kind in OF_ENDED}
+    if (
+        not isinstance(given, list)
+        or not 1 <= len(given) <= KINDS_MAX
+        or any(not isinstance(kind, str) or kind not in known for kind in given)
+    ):
+        raise UsageError(f"kinds must be a list of {', '.join(known)}")
+    return tuple(kind for name, kind in known.items() if name in given)
+
+
+def _switch(body: Mapping[str, Any], name: str) -> bool:
+    """Raises: UsageError."""
+    found = body.get(name, False)
+    if not isinstance(found, bool):
+        raise UsageError(f"{name} must be true or false")
+    return found
+
+
+def _number(body: Mapping[str, Any], name: str, most: float) -> float:
+    """Raises: UsageError."""
+    found = body.get(name, 0)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= most:
+        raise UsageError(f"{name} must be a number of at least 0")
+    return found

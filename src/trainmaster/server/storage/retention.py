@@ -1,0 +1,145 @@
+"""What is removed of jobs that are over without anybody asking: by age, and by how full the disk is (`server.toml`).
+
+Control records each order before anything is removed; the curves alone are thinned here, where they are written.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+from trainmaster.configuration import RetentionSettings
+from trainmaster.home import Home
+from trainmaster.model.commands import GiveUpBytes
+from trainmaster.model.job import Job
+from trainmaster.model.room import ATTEMPTS_KEPT, Kept
+from trainmaster.ports.store import EventStore, MetricStore, NewRow
+from trainmaster.server.runtime.runtime import Runtime
+from trainmaster.server.runtime.workers import LONG
+from trainmaster.server.storage import disk_usage
+
+BY = "retention"
+DAY_S = 86400.0
+_EVERY_S = 3600.0
+_FIRST_S = 60.0
+LOOK_S = 2.0
+_ROWS = 200  # orders, or jobs with curves, at a time
+
+
+class Retention:
+    """What is due, by the record and what lies in the home."""
+
+    def __init__(self, home: Home, events: EventStore, settings: RetentionSettings) -> None:
+        self._home, self._events, self._settings = home, events, settings
+        self._thinned: set[str] = set()
+
+    def due(self, now_s: float) -> Iterator[GiveUpBytes]:
+        """Orders by age, then, if that does not make enough room, those that come before their time."""
+        settings, freed, young = self._settings, 0, list[tuple[float, Job, tuple[Kept, ...]]]()
+        for job, there in self._with_bytes():
+            if job.ended_s is None:
+                if job.attempt is not None and job.attempt.number > ATTEMPTS_KEPT and job.good_checkpoints:
+                    yield GiveUpBytes(job.id, BY, (Kept.ASIDE, Kept.EARLY_LOGS))
+                continue
+            limits = ((Kept.WORK, settings.work_days), (Kept.LOGS, settings.logs_days))
+            age_s = now_s - job.ended_s
+            due = tuple(kind for kind, days in limits if days and kind in there and age_s > days * DAY_S)
+            if due:
+                freed += _bytes(self._home, job.id, due)
+                yield GiveUpBytes(job.id, BY, due)
+            if age_s > DAY_S and len(due) < len(there):
+                young.append((job.ended_s, job, tuple(kind for kind in there if kind not in due)))
+        missing = self._missing() - freed
+        for _, job, kinds in sorted(young, key=lambda one: (one[0], one[1].id)):
+            if missing <= 0:
+                return
+            missing -= _bytes(self._home, job.id, kinds)
+            yield GiveUpBytes(job.id, BY, kinds)
+
+    def thin(self, metrics: MetricStore, jobs: Sequence[str], now_s: float) -> list[str]:
+        """Thin the curves of those that ended long ago, and remove those that were given up; whose points are gone."""
+        limit_s, removed = self._settings.metrics_days * DAY_S, list[str]()
+        for id in jobs:
+            job = self._events.job(id) if id not in self._thinned else None
+            if job is None or job.ended_s is None:
+                continue
+            if Kept.METRICS in job.removed:
+                metrics.thin(id, 0)
+                removed.append(id)
+            elif limit_s and now_s - job.ended_s > limit_s:
+                metrics.thin(id, int(self._settings.metrics_points))
+            else:
+                continue
+            self._thinned.add(id)
+        return removed
+
+    def _with_bytes(self) -> Iterator[tuple[Job, tuple[Kept, ...]]]:
+        """Jobs on record that have a directory here, and which kinds they have."""
+        work, logs = _names(self._home.jobs_work("")), _names(self._home.attempts(""))
+        for id in sorted(work | logs):
+            job = self._events.job(id)
+            if job is not None:
+                yield job, tuple(kind for kind, of in ((Kept.WORK, work), (Kept.LOGS, logs)) if id in of)
+
+    def _missing(self) -> int:
+        """Bytes that are to be freed before their time."""
+        found = os.statvfs(self._home.root)
+        wanted = found.f_blocks * self._settings.free_percent / 100
+        return int((wanted - found.f_bavail) * found.f_frsize)
+
+
+class Keeper:
+    """The loop of one api: now and then everything, soon the curves that a person gave up."""
+
+    def __init__(self, desk: Runtime) -> None:
+        services = desk.services
+        self._desk, self._next_s = desk, time.monotonic() + _FIRST_S
+        self._retention = Retention(services.home, services.events, services.configuration.retention)
+
+    async def turn(self) -> float:
+        """One look; when the next one is due, in seconds. Raises: OSError, TrainmasterError (a full disk: the next time)."""
+        if self._desk.giving_up:
+            given_up = set(await LONG.run(self._given_up))
+            self._desk.giving_up -= given_up
+            if given_up:
+                await self._shrink()
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _EVERY_S
+            await self._everything()
+        return LOOK_S
+
+    def _given_up(self) -> list[str]:
+        """Those that control has recorded."""
+        return self._retention.thin(self._desk.services.metrics, sorted(self._desk.giving_up), time.time())
+
+    async def _everything(self) -> None:
+        now_s, after, metrics = time.time(), "", self._desk.services.metrics
+        orders = await LONG.run(lambda: list(self._retention.due(now_s)))
+        for start in range(0, len(orders), _ROWS):
+            await self._desk.accept([row(one, now_s) for one in orders[start : start + _ROWS]])
+        while page := await LONG.run(metrics.jobs, after, _ROWS):
+            await LONG.run(self._retention.thin, metrics, page, now_s)
+            after = page[-1]
+        await self._shrink()
+
+    async def _shrink(self) -> None:
+        """In steps: agents' points are written in between."""
+        while await LONG.run(self._desk.services.metrics.shrink):
+            pass
+
+
+def row(order: GiveUpBytes, now_s: float) -> NewRow:
+    """An order as it is accepted: once a day of each job and kind, should it not have been carried out."""
+    return NewRow(f"GiveUpBytes:{order.job}:{','.join(order.kinds)}:{order.by}:{now_s // DAY_S:.0f}", order, now_s)
+
+
+def _bytes(home: Home, job: str, kinds: Sequence[Kept]) -> int:
+    there = disk_usage.of_job(home, job)
+    found = sum(there.get(kind, 0) for kind in kinds)
+    return found + (there.get("set aside", 0) if Kept.WORK in kinds else 0)
+
+
+def _names(path: os.PathLike[str]) -> set[str]:
+    try:
+        return set(os.listdir(path))
+    except OSError:
+        return set()

@@ -1,0 +1,180 @@
+"""What the store holds, by project and kind, and its garbage collection."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from trainmaster.blobs import collecting, used
+from trainmaster.errors import ConflictError, UsageError
+from trainmaster.model.checkpoints import Artifact
+from trainmaster.model.commands import AgentReport, GiveUpCheckpoints, SubmitJob
+from trainmaster.model.job import Attempt, Job
+from trainmaster.ports.store import JobQuery, NewRow
+from trainmaster.server.http import bodies
+from trainmaster.server.http.parameters import TEXT_MAX, YOUNG_MAX_S
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.services import Services
+from trainmaster.server.runtime.workers import LONG
+from trainmaster.server.schemas import models, storage_schemas
+from trainmaster.server.storage import disk_usage
+
+router = APIRouter(tags=["storage"])
+
+_PAGE = 500
+_SWITCHES = ("dry_run", "older_checkpoints", "unknown_jobs")
+_KNOWN = frozenset(("grace_s", *_SWITCHES))
+_BODY = {"requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/StorageCollect"}}}}}
+
+
+class ServerRecords:
+    """`collecting.Records` of a server's own stores."""
+
+    def __init__(self, services: Services) -> None:
+        self._events, self._inbox = services.events, services.inbox
+
+    def waiting(self, after: int) -> Iterator[tuple[int, str, SubmitJob | AgentReport]]:
+        """See `Records`; a page in memory."""
+        after = max(after, self._events.head().inbox_cursor)
+        while rows := self._inbox.drain(after, _PAGE):
+            yield from ((row.seq, row.job, row.command) for row in rows if isinstance(row.command, SubmitJob | AgentReport))
+            after = rows[-1].seq
+
+    def position(self) -> int:
+        """See `Records`."""
+        return self._events.head().last_seq
+
+    def jobs(self) -> Iterator[Job]:
+        """See `Records`; newest first, a page in memory."""
+        before: int | None = None
+        while page := self._events.jobs(JobQuery(limit=_PAGE, before_seq=before)):
+            yield from page
+            before = page[-1].seq
+
+    def changed(self, after: int) -> Iterable[Job]:
+        """See `Records`."""
+        return self._events.changed_since(after)
+
+    def artifacts(self, job: str) -> Iterator[Artifact]:
+        """See `Records`."""
+        after = ""
+        while page := self._events.artifacts(job, _PAGE, after):
+            yield from page
+            after = page[-1].path
+
+    def attempts(self, job: str) -> Iterable[Attempt]:
+        """See `Records`."""
+        return self._events.attempts(job)
+
+
+@router.get(
+    "/storage", summary="What the store holds", response_model=None, responses=models.answers(storage_schemas.StorageUse)
+)
+async def use(
+    request: Request, project: Annotated[str | None, Query(max_length=TEXT_MAX, description="only of this project")] = None
+) -> bodies.Json:
+    """By project and kind; `orphaned_bytes` is what garbage collection would remove once it is old enough."""
+    services = runtime.of(request).services
+    found = await LONG.run(used.use, services.blobs, ServerRecords(services))
+    rows = [_use(one) for one in found if project in (None, one.project)]
+    there = await LONG.run(disk_usage.use, services.home)
+    return bodies.Json(
+        {
+            "store": services.configuration.storage.url or str(services.home.blobs),
+            "use": rows,
+            "home": str(services.home.root),
+            "free_bytes": there.free_bytes,
+            "disk": [{"kind": kind, **size._asdict()} for kind, size in sorted(there.kinds.items())],
+            "largest": [{"job": job, "bytes": kinds} for job, kinds in there.largest()],
+        }
+    )
+
+
+@router.post(
+    "/storage/gc",
+    summary="Remove what nothing refers to",
+    response_model=None,
+    responses=models.answers(models.StorageCollected),
+    openapi_extra=_BODY,
+)
+async def gc(request: Request) -> bodies.Json:
+    """Never what a job, a submit on its way or a fork refers to, nor what is younger than `grace_s`.
+
+    With `older_checkpoints`, jobs that are over for that long give up all checkpoints but their last good one.
+    """
+    body = await bodies.read_json(request, "the collection", _KNOWN)
+    grace_s = body.get("grace_s", collecting.GRACE_S)
+    if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not 0 <= grace_s <= YOUNG_MAX_S:
+        raise UsageError("grace_s must be a number of seconds of at least 0")
+    dry_run, older_too, unknown = (_switch(body, name) for name in _SWITCHES)
+    desk = runtime.of(request)
+    if desk.collecting:
+        raise ConflictError("a collection is under way already", "wait for it to end")
+    rules = collecting.Collecting(float(grace_s), dry_run, lambda: _closed(desk), desk.trees.copy, unknown=unknown)
+    desk.trees.clear()
+    desk.collecting = True
+
+    async def work() -> collecting.Collected:
+        try:
+            return await LONG.run(collecting.collect, desk.services.blobs, ServerRecords(desk.services), rules)
+        finally:
+            desk.collecting = False  # not before it is over, whoever waits for it
+
+    done = await asyncio.shield(work())
+    older = await _give_up(desk, runtime.user(request), rules) if older_too else []
+    return bodies.Json(
+        {
+            "dry_run": dry_run,
+            "blobs": done.blobs,
+            "bytes": done.bytes,
+            "uploads": done.uploads,
+            "young_bytes": done.young_bytes,
+            "by_kind": done.by_kind,
+            "given_up": sum(len(one.ids) for one in older),
+            "given_up_bytes": sum(one.bytes for one in older),
+        }
+    )
+
+
+async def _give_up(desk: runtime.Runtime, user: str, rules: collecting.Collecting) -> list[collecting.Older]:
+    """Ask control for it: it records what a job keeps, and removes the bytes once no fork needs them."""
+    found = await LONG.run(collecting.older, ServerRecords(desk.services), time.time() - rules.grace_s)
+    if found and not rules.dry_run:
+        now_s = time.time()
+        await desk.accept(
+            [
+                NewRow(f"GiveUpCheckpoints:{one.job}:{','.join(one.ids)}", GiveUpCheckpoints(one.job, user, one.ids), now_s)
+                for one in found
+            ]
+        )
+    return found
+
+
+@contextmanager
+def _closed(desk: runtime.Runtime) -> Iterator[None]:
+    """Nobody makes references; and what is removed meanwhile is no longer known to be there."""
+    with desk.gate.closed():
+        desk.environments.clear()
+        yield
+
+
+def _switch(body: dict[str, Any], name: str) -> bool:
+    """Raises: UsageError."""
+    found = body.get(name, False)
+    if not isinstance(found, bool):
+        raise UsageError(f"{name} must be true or false")
+    return found
+
+
+def _use(one: used.Use) -> dict[str, Any]:
+    return {
+        "project": one.project,
+        "kind": one.kind,
+        "blobs": one.blobs,
+        "bytes": one.bytes,
+        "orphaned_bytes": one.orphaned_bytes,
+        "spare_bytes": one.spare_bytes,
+    }

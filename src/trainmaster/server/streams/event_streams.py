@@ -1,0 +1,140 @@
+"""Events and logs as server-sent events, for browsers and scripts that keep a connection open.
+
+Every message has an `id`; whoever comes back with it (`Last-Event-ID`, as a browser's EventSource does by itself) goes on
+behind it. A browser cannot send a header along: it asks for a ticket first and appends `?ticket=…`.
+Source: WHATWG HTML, section 9.2 (server-sent events).
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from starlette.responses import StreamingResponse
+
+from trainmaster.errors import UsageError
+from trainmaster.server.http import bodies
+from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, Ref, Text
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.credentials import TICKET_S, Caller
+from trainmaster.server.schemas import models
+from trainmaster.server.streams import rank_logs
+from trainmaster.server.streams.logs import LogQuery, next_page
+from trainmaster.server.views.event_text import event_view
+from trainmaster.server.views.lookup import find
+
+router = APIRouter(tags=["streams"])
+
+_KEEP_ALIVE_S = 15.0  # a word now and then, so that proxies hold the line
+_BEAT_S = 1.0  # how often it is looked whether the caller may still read, where nothing is written
+_PAGE = 500
+_STREAM: dict[str, Any] = {
+    "response_class": StreamingResponse,
+    "responses": {200: {"content": {"text/event-stream": {}}, "description": "server-sent events, until the caller leaves"}},
+}
+_AFTER = "only what comes after this; default: only what happens from now on"
+After = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description=_AFTER)]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=CURSOR_MAX, description="the last message seen")]
+
+
+@router.post("/tickets", status_code=201, response_model=None, responses=models.answers(models.Ticket, 201))
+async def ticket(request: Request) -> bodies.Json:
+    """A key that opens streams for the caller for a minute, to be put into a URL: `?ticket=…`."""
+    found = runtime.of(request).tokens.ticket(runtime.caller(request), time.monotonic())
+    return bodies.Json({"ticket": found, "expires_s": TICKET_S}, 201)
+
+
+@router.get("/events/stream", summary="What happens, as it happens", **_STREAM)
+async def events(
+    request: Request, after: After = None, job: Text = None, last_event_id: LastEventId = None
+) -> StreamingResponse:
+    """The events of all jobs, or of one. Message `id`: the event's sequence number; `event`: its type.
+
+    `event: closed` where the token was revoked or has expired.
+    """
+    desk = runtime.of(request)
+    job_id = None if job is None else (await asyncio.to_thread(find, desk, job)).job.id
+    seq = _number(last_event_id) if last_event_id else after
+    if seq is None:
+        seq = 0 if job_id is not None else (await asyncio.to_thread(desk.services.events.head)).last_seq
+    return _response(_events(desk, job_id, seq, runtime.caller(request)))
+
+
+@router.get("/jobs/{ref}/logs/stream", summary="The ranks' output, as it is written", **_STREAM)
+async def logs(
+    request: Request, ref: Ref, query: Annotated[LogQuery, Depends()], last_event_id: LastEventId = None
+) -> StreamingResponse:
+    """Chunks as `GET /jobs/{ref}/logs` has them, each with the `cursor` as its `id`; `event: end` when the job is over.
+
+    `event: closed` where the token was revoked or has expired.
+    """
+    desk = runtime.of(request)
+    job_id = (await asyncio.to_thread(find, desk, ref)).job.id
+    query.after, query.wait_s = last_event_id or query.after, _BEAT_S
+    cursor = rank_logs.Cursor.decode(query.after)
+    await asyncio.to_thread(query.skip, desk, job_id, cursor)
+    return _response(_logs(desk, job_id, query, cursor, runtime.caller(request)))
+
+
+async def _events(desk: runtime.Runtime, job_id: str | None, seq: int, caller: Caller) -> AsyncIterator[bytes]:
+    with desk.bells.listen(job_id) as bell:
+        yield b": connected\n\n"
+        while not desk.bells.closing:
+            bell.clear()
+            rows = await asyncio.to_thread(desk.services.events.told, seq, _PAGE, job_id)
+            if not desk.tokens.holds(caller):
+                yield _CLOSED
+                return
+            for row in rows:
+                seq = row.seq
+                view = event_view(row)
+                yield _message(seq, view["type"], {"job": row.job, **view})
+            if not rows:
+                await desk.bells.wait(bell, min(_KEEP_ALIVE_S, desk.tokens.left_s(caller)))
+                yield b": still here\n\n"
+
+
+async def _logs(
+    desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: rank_logs.Cursor, caller: Caller
+) -> AsyncIterator[bytes]:
+    yield b": connected\n\n"
+    said_s = time.monotonic()
+    with desk.following():
+        while not desk.bells.closing:
+            page = await next_page(desk, job_id, query, cursor)
+            if not desk.tokens.holds(caller):
+                yield _CLOSED
+                return
+            for n, chunk in enumerate(page["chunks"], 1):
+                yield _message(page["cursor"] if n == len(page["chunks"]) else None, "output", chunk)
+            if page["ended"]:
+                yield _message(page["cursor"], "end", {"state": page["state"]})
+                return
+            if page["chunks"]:
+                said_s = time.monotonic()
+            elif time.monotonic() - said_s >= _KEEP_ALIVE_S:
+                said_s = time.monotonic()
+                yield b": still here\n\n"
+
+
+def _message(id: int | str | None, kind: str, data: Any) -> bytes:
+    """One message; without an `id` the reader's place stays where it was."""
+    head = "" if id is None else f"id: {id}\n"
+    kind = kind if kind.isidentifier() else "unreadable"  # of a damaged event it may be anything
+    return f"{head}event: {kind}\ndata: {json.dumps(bodies.finite(data), ensure_ascii=True)}\n\n".encode()
+
+
+_CLOSED = _message(None, "closed", {"reason": "the token was revoked or has expired"})
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise UsageError(f"Last-Event-ID is {text[:40]!r}, not the id of an event")
+    return int(text)
+
+
+def _response(messages: AsyncIterator[bytes]) -> StreamingResponse:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(messages, media_type="text/event-stream", headers=headers)

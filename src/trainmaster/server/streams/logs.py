@@ -1,0 +1,97 @@
+"""`GET /jobs/{ref}/logs`: what the ranks wrote, at once or as they write it."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from trainmaster.errors import NotFoundError
+from trainmaster.model.job import Job
+from trainmaster.model.room import Kept
+from trainmaster.server.http import bodies
+from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, TEXT_MAX, Ref, Wait
+from trainmaster.server.runtime import runtime
+from trainmaster.server.schemas import models
+from trainmaster.server.streams import rank_logs
+from trainmaster.server.views.lookup import find
+
+router = APIRouter(tags=["jobs"])
+
+_LOOK_S = 0.05  # how often file sizes are looked at while somebody waits,
+_LOOKS_PER_S = 200  # and all who wait together: a look costs half a millisecond
+_TAIL_MAX = 100_000
+_TAIL = "only the last lines of each rank, of the newest attempt"
+
+
+@dataclass(slots=True)
+class LogQuery:
+    """Which part of the output."""
+
+    rank: Annotated[int | None, Query(ge=0, le=NUMBER_MAX)] = None
+    role: Annotated[str | None, Query(max_length=TEXT_MAX, description="what runs beside the ranks, by its name")] = None
+    attempt: Annotated[int | None, Query(ge=1, le=NUMBER_MAX)] = None
+    after: Annotated[str, Query(max_length=CURSOR_MAX, description="`cursor` of the last answer")] = ""
+    wait_s: Wait = 0
+    tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description=_TAIL)] = None
+
+    def skip(self, desk: runtime.Runtime, job: str, cursor: rank_logs.Cursor) -> None:
+        """Move a cursor that is at the beginning to the `tail` asked for, if one is. By a thread."""
+        if self.tail is not None and not self.after:
+            rank_logs.skip_to_tail(self._files(desk, job, 0), cursor, self.tail)
+
+    def read(
+        self, desk: runtime.Runtime, job: str, live: int | None, cursor: rank_logs.Cursor
+    ) -> tuple[list[rank_logs.Chunk], bool]:
+        """What is new, and whether it was the end; `live` is the attempt that still writes, if one does. By a thread."""
+        files = self._files(desk, job, cursor.first)
+        chunks = rank_logs.read_new(files, cursor, live, follow=self.wait_s > 0)
+        if live is not None:
+            rank_logs.pass_over(files, cursor, live)
+        return chunks, live is None and rank_logs.at_end(files, cursor)
+
+    def _files(self, desk: runtime.Runtime, job: str, first: int) -> list[rank_logs.RankFile]:
+        """The files asked for, of attempts from `first` on."""
+        which = rank_logs.Which(self.attempt, self.rank, self.role)
+        return rank_logs.rank_files(desk.services.home, job, first, which)
+
+
+@router.get("/jobs/{ref}/logs", summary="The ranks' output", response_model=None, responses=models.answers(models.Logs))
+async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]) -> bodies.Json:
+    """Without `wait_s` the logs of all attempts, rank 0 first; with it, in the order in which ranks write.
+
+    Ask again with `cursor` as long as there are chunks (or, following, until `ended`).
+    """
+    desk = runtime.of(request)
+    cursor = rank_logs.Cursor.decode(query.after)
+    job = (await asyncio.to_thread(find, desk, ref)).job
+    if Kept.LOGS in job.removed:
+        raise NotFoundError(f"the logs of {job.id} were removed to make room", f"what is on record: tm show {job.id}")
+    job_id = job.id
+    await asyncio.to_thread(query.skip, desk, job_id, cursor)
+    with desk.following():
+        return bodies.Json(await next_page(desk, job_id, query, cursor))
+
+
+async def next_page(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: rank_logs.Cursor) -> dict[str, Any]:
+    """What is new, as soon as there is something or `wait_s` is over; `cursor` moves on."""
+    deadline_s = time.monotonic() + query.wait_s
+    while True:
+        job = await desk.job(job_id)
+        chunks, over = await asyncio.to_thread(query.read, desk, job_id, _live(job), cursor)
+        if chunks or over or time.monotonic() >= deadline_s or desk.bells.closing:
+            return {
+                "chunks": [chunk._asdict() for chunk in chunks],
+                "cursor": cursor.encode(),
+                "state": job.state.value if job is not None else "queued",
+                "ended": over,
+            }
+        await asyncio.sleep(max(_LOOK_S, desk.followers / _LOOKS_PER_S))
+
+
+def _live(job: Job | None) -> int | None:
+    """The attempt that still writes; None once the job is over."""
+    if job is not None and job.state.ended:
+        return None
+    return job.attempt.number if job is not None and job.attempt is not None else 1

@@ -1,0 +1,281 @@
+"""`cluster.yaml`, or the mapping in it, to a `Cluster`: the one gate through which the rules of a cluster come.
+
+Faults are gathered and placed as those of a job's spec are. What only the living cluster can tell (whether guarantees can be
+kept, whether a pattern matches any node) is not looked at here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from trainmaster.errors import UsageError
+from trainmaster.model.cluster import (
+    CLASSES,
+    DEFAULT_POLICY,
+    UNBOUNDED,
+    Cluster,
+    Labels,
+    Pool,
+    Project,
+    Quota,
+    Weights,
+    Window,
+    Work,
+)
+from trainmaster.spec.cluster.fields import (
+    SECTIONS,
+    ClusterFields,
+    ExpressFields,
+    MultifactorFields,
+    PoolFields,
+    ProjectFields,
+    QuotaFields,
+    WorkFields,
+)
+from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_error
+from trainmaster.spec.yaml.fault_places import at, fault_of, unspeakable
+from trainmaster.spec.yaml.reader import SIZE_MAX_BYTES, Document, Positions, dotted, parse
+from trainmaster.spec.yaml.reader import Path as FieldPath
+
+_HINT = "`tm schema cluster` lists every field."
+_HABITS = {  # what people write who come from elsewhere
+    "queues": "projects", "tenants": "projects", "teams": "projects", "partitions": "pools", "node_pools": "pools",
+    "priorities": "classes", "workloads": "classes", "priority_classes": "classes", "users": "members", "min": "guarantee",
+    "max": "limit", "guaranteed": "guarantee", "reserved": "guarantee", "quotas": "quota", "share": "weight",
+    "shares": "weight", "weights": "weight", "max_running": "running", "cost": "price", "windows": "maintenance",
+    "downtime": "maintenance", "scheduler": "policy", "slice": "time_slice", "halflife": "half_life", "decay": "half_life",
+    "hosts": "nodes", "preemptable": "preemptible", "borrowing_limit": "limit",
+}  # fmt: skip
+_OF_JOBS = ("project", "class")  # fields of a job that are nearly fields of a cluster
+
+
+class Written(NamedTuple):
+    """A value that contradicts another one, and where it stands."""
+
+    path: FieldPath
+    fault: Fault
+
+
+def load_file(path: Path) -> Cluster:
+    """The cluster in a file. Raises: SpecError, UsageError (it cannot be read, or nothing is in it: not what anybody means)."""
+    document = parse(read(path), str(path))
+    if document.value is None and not document.faults:
+        raise UsageError(f"{path}: nothing is in it", "the rules without any file, every default, are said by {}")
+    return _load(document.value, document)
+
+
+def read(path: Path) -> bytes:
+    """A file, as far as anything in it can matter. Raises: UsageError."""
+    try:
+        with path.open("rb") as file:
+            return file.read(SIZE_MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}", "check the path") from error
+
+
+def load_bytes(data: bytes, file: str) -> Cluster:
+    """The cluster in `data`; `file` is what errors call it. Raises: SpecError."""
+    document = parse(data, file)
+    return _load(document.value, document)
+
+
+def from_mapping(mapping: object) -> Cluster:
+    """The cluster that a mapping says. Raises: SpecError."""
+    return _load(mapping, Document(mapping, Positions(""), ()))
+
+
+def is_cluster(data: bytes, file: str) -> bool:
+    """Whether a file is about a cluster, not about a job, by its names, misspelt ones too. `{}` is every default of one.
+
+    Raises: SpecError when it is not YAML at all.
+    """
+    value = parse(data, file).value
+    if not isinstance(value, dict) or "command" in value or "python" in value:
+        return False
+    return not value or any(_means_cluster(name, below) for name, below in value.items())
+
+
+def _means_cluster(name: object, below: object) -> bool:
+    """`pools`, or what was meant to be that; a job has a `project` and a `class` too, which are words."""
+    names = list(ClusterFields.model_fields)
+    if not isinstance(name, str) or (name in _OF_JOBS and not isinstance(below, dict)):
+        return False
+    return name in names or _habit(name) in names or nearest(name, names, 0.8) is not None
+
+
+def _habit(name: str) -> str | None:
+    return _HABITS.get(name.lower().replace("-", "_"))
+
+
+def _load(value: object, document: Document) -> Cluster:
+    where, faults = document.where, list(document.faults)
+    if value is None and not faults:
+        value = {}  # an empty file: every default
+    if not isinstance(value, dict):
+        message = f"expected a mapping with pools, projects or classes, got {describe(value)}"
+        raise spec_error([*faults, at(where, (), Fault("", message, "a mapping", describe(value)))], _HINT)
+    if {"command", "python"} & value.keys() and not {"pools", "projects"} & value.keys():
+        fault = at(where, (), Fault("", "this is a job's spec, not a cluster.yaml: it has a command", "the rules of a cluster"))
+        raise spec_error([fault], "see what would become of it: tm plan FILE   hand it in: tm submit FILE")
+    odd = unspeakable(value, where)
+    if odd:
+        raise spec_error([*faults, *odd], _HINT)
+    try:
+        fields = ClusterFields.model_validate(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=True)
+        faults += [fault_of(dict(item), where, _unknown) for item in found[:FAULTS_MAX]]
+        raise spec_error(faults, _HINT) from None
+    cluster = _complete(fields)
+    faults += [at(where, written.path, written.fault) for written in _contradictions(fields, cluster)]
+    if faults:
+        raise spec_error(faults, _HINT)
+    return cluster
+
+
+def _unknown(path: FieldPath, value: object) -> Fault:
+    """A name that is not known here, with the nearest that is."""
+    name, field = str(path[-1]), dotted(path)
+    section = next((key for key in SECTIONS if _is(path[:-1], key)), "")
+    names = [known.alias or own for own, known in SECTIONS[section].model_fields.items()]
+    habit = _habit(name)
+    near = habit if habit in names else nearest(name, names)
+    hint = f"; did you mean {near!r}?" if near else f"; known are {', '.join(names)}"
+    return Fault(field, "unknown field" + hint, "one of " + ", ".join(names), name[:60], near)
+
+
+def _is(path: FieldPath, section: str) -> bool:
+    parts = section.split(".") if section else []
+    return len(parts) == len(path) and all(part in ("*", one) for part, one in zip(parts, path, strict=True))
+
+
+def _complete(fields: ClusterFields) -> Cluster:
+    known = {work.name: work for work in CLASSES}
+    classes = {**known, **{name: _work(known.get(name) or Work(name), given) for name, given in fields.classes.items()}}
+    default = Cluster()
+    return Cluster(
+        tuple(_pool(name, given) for name, given in fields.pools.items()) or default.pools,
+        tuple(_project(name, given) for name, given in fields.projects.items()),
+        tuple(classes.values()),
+        fields.fair_share.half_life or default.half_life_s,
+        fields.preemption.min_run,
+        fields.currency,
+        _weights(fields.multifactor),
+    )
+
+
+def _weights(given: MultifactorFields) -> Weights:
+    age_max_s = given.age_max or Weights().age_max_s
+    return Weights(given.workload_class, given.priority, given.age, given.fair_share, given.size, age_max_s)
+
+
+def _pool(name: str, given: PoolFields) -> Pool:
+    windows = tuple(
+        Window(window.when[0], window.when[1], tuple(window.nodes), window.reason, window.when[2])
+        for window in given.maintenance
+        if window.when is not None
+    )
+    labels = tuple((pattern, _labels(found)) for pattern, found in given.node_labels.items())
+    policy = given.policy or DEFAULT_POLICY
+    return Pool(name, tuple(given.nodes), _labels(given.labels), labels, given.price, policy, windows, given.speed)
+
+
+def _labels(given: Mapping[str, str]) -> Labels:
+    return tuple(sorted(given.items()))
+
+
+def _project(name: str, given: ProjectFields) -> Project:
+    return Project(
+        name,
+        given.weight,
+        given.parent,
+        tuple(given.members.items()),
+        tuple((resource, _quota(quota)) for resource, quota in given.quota.items()),
+        given.running,
+        given.running_per_member,
+        tuple(given.urgent),
+    )
+
+
+def _quota(given: QuotaFields) -> Quota:
+    """Where it is not said, a project's own is what it is guaranteed, else all that it may have."""
+    limit = UNBOUNDED if given.limit is None else given.limit
+    own = given.nominal if given.nominal is not None else given.guarantee if given.guarantee is not None else limit
+    return Quota(given.guarantee or 0.0, own, limit)
+
+
+def _work(known: Work, given: WorkFields) -> Work:
+    """The class as it is without the file, with what the file says of it."""
+    said = {
+        "priority": given.priority,
+        "preemptible": given.preemptible,
+        "wait_target_s": given.wait_target,
+        "completion_target_s": given.completion_target,
+        "recovery_target_s": given.recovery_target,
+        "slice_s": given.time_slice,
+        "express_gpus": given.express.gpus,
+        "express_limit_s": given.express.limit,
+    }
+    changes: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if given.preemptible is False and given.time_slice is None:
+        changes["slice_s"] = None  # that of the class as it was means nothing now
+    return replace(known, **changes)
+
+
+def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Written]:
+    """Values that are right each for itself and wrong together."""
+    for name, given_pool in fields.pools.items():
+        for index, window in enumerate(given_pool.maintenance):
+            if window.when is None:
+                path: FieldPath = ("pools", name, "maintenance", index)
+                yield _wrong(path, "says no time; give it one, as 'when: Sun 22:00/4h'", "a time")
+    for project in cluster.projects:
+        yield from _family(project, cluster)
+        for resource, quota in project.quotas:
+            yield from _ordered(("projects", project.name, "quota", resource), quota)
+    for name, given in fields.classes.items():
+        yield from _class_faults(("classes", name), cluster.work(name), given.express)
+
+
+def _family(project: Project, cluster: Cluster) -> Iterator[Written]:
+    """A parent that there is, and no way up that comes back."""
+    names, path = [one.name for one in cluster.projects], ("projects", project.name, "parent")
+    if project.parent is None:
+        return
+    if project.parent not in names:
+        near = nearest(project.parent, names)
+        hint = f"; did you mean {near!r}?" if near else f"; add it under projects: {project.parent}: {{}}"
+        yield Written(path, Fault(dotted(path), f"there is no project {project.parent!r} in this file{hint}", nearest=near))
+        return
+    above, chain = project, [project.name]
+    while above.parent is not None and above.parent in names:
+        above = cluster.project(above.parent)
+        chain.append(above.name)
+        if above.name == project.name:
+            yield _wrong(path, f"goes in a circle: {' is part of '.join(chain)}", "a parent that is not below it")
+            return
+        if chain.count(above.name) > 1:
+            return  # into a circle of others, who say so themselves
+
+
+def _ordered(path: FieldPath, quota: Quota) -> Iterator[Written]:
+    pairs = (("guarantee", quota.guarantee, "nominal", quota.nominal), ("nominal", quota.nominal, "limit", quota.limit))
+    for lower, low, upper, high in pairs:
+        if low > high:
+            yield _wrong((*path, lower), f"{low:g} is more than its {upper} {high:g}", "guarantee ≤ nominal ≤ limit")
+
+
+def _class_faults(path: FieldPath, work: Work, express: ExpressFields) -> Iterator[Written]:
+    if work.slice_s is not None and not work.preemptible:
+        message = "means nothing in a class that is not preemptible: its jobs never make way"
+        yield _wrong((*path, "time_slice"), message, "preemptible: true")
+    if bool(work.express_gpus) != bool(work.express_limit_s):
+        missing = "limit" if work.express_gpus else "gpus"
+        yield _wrong((*path, "express"), f"needs {missing!r} as well: both say who may use it", f"{missing} greater than 0")
+
+
+def _wrong(path: FieldPath, message: str, expected: str) -> Written:
+    return Written(path, Fault(dotted(path), message, expected))

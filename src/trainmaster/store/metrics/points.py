@@ -1,0 +1,312 @@
+"""Metric points and heartbeats: written by the api in groups, fenced by attempt; not events.
+
+A point costs about 30 bytes: its series (job, name, rank) is a small number, and the rows of a series lie together in
+the order of their steps, so that reading a curve is reading a stretch of the file. Points without a step lie in a
+table of their own, numbered in the order in which they came.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import Connection, Select, delete, func, insert, select
+
+from trainmaster.errors import DamagedError
+from trainmaster.model.ids import AgentKey
+from trainmaster.ports.store import HeartbeatRow, MetricPoint
+from trainmaster.store import schema
+from trainmaster.store.engine import Database, upsert
+from trainmaster.store.identity import set_aside
+from trainmaster.store.metrics.arrivals import Arrivals, Placed, forget
+from trainmaster.store.metrics.curves import read_best, read_curve
+from trainmaster.store.metrics.thinning import Thinner, read_last_seq
+
+_PER_QUERY = 500
+_STEP_MAX = 2**63 - 1
+_SERIES_CACHED = 100_000
+
+_series, _point, _unstepped = schema.series, schema.point, schema.unstepped
+_latest, _fence, _heartbeat = schema.latest, schema.fence, schema.heartbeat
+
+_SET_FENCE = upsert(_fence, ["job"])
+_UPSERT_POINT = upsert(_point, ["series", "step"], where=lambda new: new.attempt >= _point.c.attempt, kept=["seq"])
+_UPSERT_HEARTBEAT = upsert(_heartbeat, ["key"], where=lambda new: new.at_s >= _heartbeat.c.at_s)
+_UPSERT_LATEST = upsert(
+    _latest,
+    ["job", "name"],
+    where=lambda new: (
+        (new.attempt > _latest.c.attempt)
+        | ((new.attempt == _latest.c.attempt) & (new.rank < _latest.c.rank))
+        | ((new.attempt == _latest.c.attempt) & (new.rank == _latest.c.rank))  # it came later, whatever the dates say
+    ),
+)
+
+SeriesKey = tuple[str, str, int]  # job, name, rank
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def _surviving(method: M) -> M:
+    """On a damaged file the writer's method goes on with a new one, the damaged one set aside: jobs must not wait for it."""
+
+    @wraps(method)
+    def call(self: "SqlMetricStore", *args: Any, **kwargs: Any) -> Any:
+        database = self._database
+        try:
+            return method(self, *args, **kwargs)
+        except DamagedError as error:
+            if database.read_only:
+                raise
+            self._renew(database, error)
+            return method(self, *args, **kwargs)
+
+    return cast(M, call)
+
+
+class SqlMetricStore(Thinner):
+    """`trainmaster.ports.store.MetricStore`. A damaged file is set aside, which is told, and an empty one begun.
+
+    Raises: OperationError when the file cannot be used.
+    """
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        self._database = Database("metrics", path, read_only)
+        self._ids: dict[SeriesKey, int] = {}
+        self._renewing = threading.Lock()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def _renew(self, damaged: Database, error: DamagedError) -> None:
+        with self._renewing:
+            if self._database is damaged:  # no other thread was faster
+                damaged.close()
+                set_aside(damaged.path, "metrics", error)
+                self._ids = {}
+                self._database = Database("metrics", damaged.path)
+
+    @_surviving
+    def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
+        """See the port. What a group holds twice is stored once.
+
+        A heartbeat below the fence is dropped and not counted; a step beyond 64 bits is refused.
+        """
+        if not points and not heartbeats:
+            return 0
+        beats = [(AgentKey.parse(beat.key), beat) for beat in heartbeats]
+        with self._database.writing() as connection:
+            jobs = {point.job for point in points} | {key.job for key, _ in beats}
+            before = _read_fences(connection, jobs)
+            fences = dict(before)
+            arrivals, placed, refused = Arrivals(connection, points, beats), list[Placed](), 0
+            for key, beat in beats:
+                arrivals.hear(key, beat)
+            for point in points:
+                if point.attempt >= fences.get(point.job, 0) and _fits(point.step):
+                    fences[point.job] = point.attempt
+                    new = arrivals.place(point)
+                    if new is not None:
+                        placed.append(new)
+                else:
+                    refused += 1
+            live_beats = []
+            for key, beat in beats:
+                if key.attempt >= fences.get(key.job, 0):
+                    fences[key.job] = key.attempt
+                    live_beats.append((key, beat))
+            _raise_fences(connection, {job: number for job, number in fences.items() if number != before.get(job)})
+            ids = self._series_ids(connection, {(point.job, point.name, point.rank) for point, _ in placed})
+            _write_points(connection, placed, ids)
+            arrivals.write(connection)
+            _write_heartbeats(connection, live_beats)
+        self._remember(ids)
+        return refused
+
+    @_surviving
+    def raise_fence(self, job: str, attempt: int) -> None:
+        """See the port. Never lowers it."""
+        with self._database.writing() as connection:
+            if _read_fences(connection, {job}).get(job, 0) < attempt:
+                _raise_fences(connection, {job: attempt})
+
+    @_surviving
+    def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
+        """See the port. A curve that has no steps at all is numbered 0, 1, … in the order of its points.
+
+        Thinned evenly over the steps, first and last kept; where that would leave less than half of `limit`, evenly
+        over the points. Linear in `limit` in the first case.
+        """
+        with self._database.reading() as connection:
+            series = connection.scalar(_lowest_rank(job, name))
+            if series is None:
+                return []
+            return read_curve(connection, _point, series, limit) or read_curve(connection, _unstepped, series, limit)
+
+    @_surviving
+    def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
+        """See the port. Linear in the points of that one series."""
+        with self._database.reading() as connection:
+            series = connection.scalar(_lowest_rank(job, name))
+            if series is None:
+                return None
+            return read_best(connection, _point, series, largest) or read_best(connection, _unstepped, series, largest)
+
+    @_surviving
+    def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
+        """See the port. Of the lowest rank that has the metric in its job's newest attempt; jobs without one are left out."""
+        found: dict[str, dict[str, tuple[int | None, float, float]]] = {}
+        columns = (_latest.c.job, _latest.c.name, _latest.c.step, _latest.c.value, _latest.c.time_s)
+        with self._database.reading() as connection:
+            for part in _parts(jobs):
+                query = select(*columns).where(_latest.c.job.in_(part)).order_by(_latest.c.job, _latest.c.name)
+                for job, name, step, value, time_s in connection.execute(query):
+                    found.setdefault(job, {})[name] = (step, math.nan if value is None else value, time_s)
+        return found
+
+    @_surviving
+    def heartbeats(self, *jobs: str) -> list[HeartbeatRow]:
+        """See the port. By job and node index; the fence says which attempt is the current one."""
+        columns = (_heartbeat.c.key, _heartbeat.c.time_s, _heartbeat.c.step, _heartbeat.c.memory_bytes, _heartbeat.c.cpu_s)
+        current = (_fence.c.job == _heartbeat.c.job) & (_fence.c.attempt == _heartbeat.c.attempt)
+        query = select(*columns, _heartbeat.c.at_s).join(_fence, current)
+        rows: list[HeartbeatRow] = []
+        with self._database.reading() as connection:
+            for part in _parts(jobs):
+                rows += [HeartbeatRow(*row) for row in connection.execute(query.where(_heartbeat.c.job.in_(part)))]
+        keys = {row.key: AgentKey.parse(row.key) for row in rows}
+        return sorted(rows, key=lambda row: (keys[row.key].job, keys[row.key].node_index))
+
+    def _series_ids(self, connection: Connection, keys: set[SeriesKey]) -> dict[SeriesKey, int]:
+        ids = {key: self._ids[key] for key in keys if key in self._ids}
+        if len(ids) < len(keys):
+            ids |= _read_series(connection, keys - ids.keys())
+        missing = sorted(keys - ids.keys())
+        if missing:
+            connection.execute(insert(_series), [{"job": job, "name": name, "rank": rank} for job, name, rank in missing])
+            ids |= _read_series(connection, set(missing))
+        return ids
+
+    def _remember(self, ids: dict[SeriesKey, int]) -> None:
+        # Only after the commit: a series made in a transaction that was undone has no number.
+        if len(self._ids) > _SERIES_CACHED:
+            self._ids = {}
+        self._ids.update(ids)
+
+
+def _lowest_rank(job: str, name: str) -> Select[int]:
+    """The series of a metric that stands for its job: rank 0, or the lowest rank that has it."""
+    return select(_series.c.id).where(_series.c.job == job, _series.c.name == name).order_by(_series.c.rank).limit(1)
+
+
+def _fits(step: int | None) -> bool:
+    return step is None or -_STEP_MAX <= step <= _STEP_MAX
+
+
+def _parts(names: Iterable[str]) -> list[list[str]]:
+    ordered = list(names)
+    return [ordered[start : start + _PER_QUERY] for start in range(0, len(ordered), _PER_QUERY)]
+
+
+def _read_fences(connection: Connection, jobs: set[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in _parts(jobs):
+        for job, attempt in connection.execute(select(_fence.c.job, _fence.c.attempt).where(_fence.c.job.in_(part))):
+            found[job] = attempt
+    return found
+
+
+def _raise_fences(connection: Connection, raised: dict[str, int]) -> None:
+    if raised:
+        connection.execute(_SET_FENCE, [{"job": job, "attempt": attempt} for job, attempt in raised.items()])
+    for job, attempt in raised.items():
+        connection.execute(delete(_heartbeat).where(_heartbeat.c.job == job, _heartbeat.c.attempt < attempt))
+        forget(connection, job, attempt)
+
+
+def _read_series(connection: Connection, keys: set[SeriesKey]) -> dict[SeriesKey, int]:
+    found: dict[SeriesKey, int] = {}
+    columns = (_series.c.job, _series.c.name, _series.c.rank, _series.c.id)
+    for part in _parts({job for job, _, _ in keys}):
+        for job, name, rank, number in connection.execute(select(*columns).where(_series.c.job.in_(part))):
+            if (job, name, rank) in keys:
+                found[job, name, rank] = number
+    return found
+
+
+def _write_points(connection: Connection, placed: list[Placed], ids: dict[SeriesKey, int]) -> None:
+    stepped: list[dict[str, object]] = []
+    unstepped: list[dict[str, object]] = []
+    latest: dict[tuple[str, str], Placed] = {}
+    for seq, (point, time_s) in enumerate(placed, read_last_seq(connection) + 1):
+        value = float(point.value)
+        row: dict[str, object] = {
+            "series": ids[point.job, point.name, point.rank],
+            "attempt": point.attempt,
+            "value": None if value != value else value,
+            "time_s": time_s,
+            "seq": seq,
+        }
+        if point.step is None:
+            unstepped.append(row)
+        else:
+            row["step"] = point.step
+            stepped.append(row)
+        newest = latest.get((point.job, point.name))
+        if newest is None or _supersedes(point, newest.point):
+            latest[point.job, point.name] = Placed(point, time_s)
+    if stepped:
+        connection.execute(_UPSERT_POINT, stepped)
+    if unstepped:
+        _append_unstepped(connection, unstepped)
+    if latest:
+        connection.execute(_UPSERT_LATEST, [_latest_row(*newest) for newest in latest.values()])
+
+
+def _supersedes(point: MetricPoint, other: MetricPoint) -> bool:
+    """The same order as `_UPSERT_LATEST`'s condition."""
+    return (point.attempt, -point.rank) >= (other.attempt, -other.rank)
+
+
+def _latest_row(point: MetricPoint, time_s: float) -> dict[str, object]:
+    return {
+        "job": point.job,
+        "name": point.name,
+        "rank": point.rank,
+        "attempt": point.attempt,
+        "step": point.step,
+        "value": None if math.isnan(point.value) else float(point.value),
+        "time_s": time_s,
+    }
+
+
+def _append_unstepped(connection: Connection, rows: list[dict[str, object]]) -> None:
+    next_n: dict[object, int] = {}
+    for row in rows:
+        series = row["series"]
+        if series not in next_n:
+            highest = connection.scalar(select(func.max(_unstepped.c.n)).where(_unstepped.c.series == series))
+            next_n[series] = 0 if highest is None else highest + 1
+        row["n"] = next_n[series]
+        next_n[series] += 1
+    connection.execute(insert(_unstepped), rows)
+
+
+def _write_heartbeats(connection: Connection, beats: list[tuple[AgentKey, HeartbeatRow]]) -> None:
+    rows = [
+        {
+            "key": beat.key,
+            "job": key.job,
+            "attempt": key.attempt,
+            "time_s": beat.time_s,
+            "step": beat.step if _fits(beat.step) else None,
+            "memory_bytes": beat.memory_bytes,
+            "cpu_s": beat.cpu_s,
+            "at_s": beat.at_s,
+        }
+        for key, beat in beats
+    ]
+    if rows:
+        connection.execute(_UPSERT_HEARTBEAT, rows)

@@ -1,0 +1,70 @@
+"""Thinning the curves of jobs that are over, in steps of milliseconds: agents' points are written in between."""
+
+from sqlalchemy import Connection, Table, delete, func, select
+
+from trainmaster.store import schema
+from trainmaster.store.engine import Database, upsert
+from trainmaster.store.metrics.curves import read_best, read_curve
+
+_STEP = 2000  # points looked at in one transaction
+_PAGES = 500  # given back to the disk in one
+_series, _point, _unstepped = schema.series, schema.point, schema.unstepped
+_KEEP_SEQ = upsert(_unstepped, ["series", "n"])
+
+MARK = 0  # of no series: its one row keeps the number of the point that arrived last, though that was removed
+
+_MARK: dict[str, object] = {"series": MARK, "n": 0, "attempt": 0, "value": None, "time_s": 0.0}
+
+
+def read_last_seq(connection: Connection) -> int:
+    """The number of the point that arrived last, whether it is still there; 0 before the first."""
+    newest = [connection.scalar(select(func.max(table.c.seq))) for table in (_point, _unstepped)]
+    return max(seq or 0 for seq in newest)
+
+
+class Thinner:
+    """That part of `trainmaster.ports.store.MetricStore` which makes room."""
+
+    _database: Database
+
+    def jobs(self, after: str, limit: int) -> list[str]:
+        """See the port."""
+        query = select(_series.c.job).where(_series.c.job > after).distinct().order_by(_series.c.job).limit(limit)
+        with self._database.reading() as connection:
+            return list(connection.scalars(query))
+
+    def thin(self, job: str, keep: int) -> int:
+        """See the port. Linear in the points of the curves that have more than twice as many."""
+        with self._database.reading() as connection:
+            numbers = list(connection.scalars(select(_series.c.id).where(_series.c.job == job)))
+        return sum(self._thin(table, number, keep) for number in numbers for table in (_point, _unstepped))
+
+    def shrink(self) -> bool:
+        """See the port. Some milliseconds."""
+        return self._database.shrink(_PAGES)
+
+    def _thin(self, table: Table, series: int, keep: int) -> int:
+        position = table.primary_key.columns.values()[1]
+        of_series = table.c.series == series
+        with self._database.reading() as connection:
+            if connection.scalar(select(position).where(of_series).order_by(position).limit(1).offset(2 * keep)) is None:
+                return 0
+            kept = {at for at, _ in read_curve(connection, table, series, keep)} if keep else set[int]()
+            for largest in (False, True) if keep else ():
+                best = read_best(connection, table, series, largest)
+                kept.update(() if best is None else (best[0],))
+        removed, after = 0, None
+        while True:
+            with self._database.writing() as connection:
+                newest = read_last_seq(connection)
+                behind = [of_series] if after is None else [of_series, position > after]
+                rows = list(connection.scalars(select(position).where(*behind).order_by(position).limit(_STEP)))
+                doomed = [at for at in rows if at not in kept]
+                for start in range(0, len(doomed), 500):
+                    connection.execute(delete(table).where(of_series, position.in_(doomed[start : start + 500])))
+                if read_last_seq(connection) < newest:
+                    connection.execute(_KEEP_SEQ, _MARK | {"seq": newest})
+            removed += len(doomed)
+            if len(rows) < _STEP:
+                return removed
+            after = rows[-1]
