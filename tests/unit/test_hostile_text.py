@@ -209,7 +209,7 @@ def test_a_pattern_of_an_older_version_is_off_with_a_word(tmp_path: Path) -> Non
 
 def test_the_engine_is_found_without_site_packages() -> None:
     """S3: an agent started by exec runs with -I -S; the launch says where RE2 lies."""
-    root, place = Path(patterns.__file__).parents[2], Path(re2.__file__).parents[1]
+    root, place = Path(patterns.__file__).parents[3], Path(re2.__file__).parents[1]
     code = (f"import sys; sys.path.append({os.fspath(root)!r}); from trainmaster.agent.metrics.patterns import compiled; before = list(sys.path); "
             f"print(compiled('(?P<x>a+)', {os.fspath(place)!r}).search('baa').group('x'), before == sys.path)")  # fmt: skip
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60, check=True)

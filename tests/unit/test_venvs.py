@@ -160,7 +160,7 @@ def test_giving_up_leaves_nothing_that_runs_or_is_used(tmp_path: Path, orders: L
 
 def test_one_whose_maker_was_killed_is_made_anew_once_nothing_of_it_runs(tmp_path: Path, orders: Launch) -> None:
     (tmp_path / "made.wait").touch()
-    program = "import json, sys; from trainmaster.agent import venvs; o = json.loads(sys.argv[1]);"
+    program = "import json, sys; from trainmaster.agent.launch import venvs; o = json.loads(sys.argv[1]);"
     program += "venvs.provide(o, o['work'], lambda: None, lambda words: print(words, flush=True))"
     maker = subprocess.Popen([sys.executable, "-c", program, json.dumps(orders)], stdout=subprocess.PIPE)
     assert maker.stdout is not None

@@ -13,7 +13,7 @@ from trainmaster.server.schemas import models
 router = APIRouter(tags=["server"])
 
 
-class TroubleView(BaseModel):
+class ServerTrouble(BaseModel):
     """One thing that is wrong with the server."""
 
     process: str = Field(description="which of the server's processes says so")
@@ -25,7 +25,7 @@ class TroubleView(BaseModel):
 class Troubles(BaseModel):
     """What is wrong with the server; the oldest first."""
 
-    troubles: list[TroubleView]
+    troubles: list[ServerTrouble]
 
 
 @router.get("/troubles", summary="What is wrong with the server", response_model=None, responses=models.answers(Troubles))
