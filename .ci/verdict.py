@@ -1,7 +1,4 @@
-"""`verdict.py OUTPUTS [FAILED...]`: add up what pytest said in the files of a directory; exit 1 where something FAILED.
-
-A file `NAME.again` holds the second try of the files in which tests failed in `NAME`; what passed there is counted there too.
-"""
+"""`verdict.py OUTPUTS [FAILED...]`: add up what pytest said in the files of a directory; exit 1 where something FAILED."""
 
 import re
 import sys
@@ -9,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 SUMMARY = re.compile(r"^(?:=+ )?((?:\d+ [a-z]+(?:, )?)+) in ([\d.]+)s", re.MULTILINE)
-FAILED = ("failed", "error", "errors")
 
 
 def counts(path: Path) -> tuple[Counter[str], float] | None:
@@ -31,8 +27,6 @@ def main() -> int:
         if told is None:
             continue
         ended, took_s = told
-        if path.with_name(f"{path.name}.again").exists():  # what failed here is counted there
-            ended = Counter({kind: number for kind, number in ended.items() if kind not in FAILED})
         total += ended
         seconds += took_s
     for what in sys.argv[2:]:
