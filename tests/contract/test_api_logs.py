@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from api_server import Api, serving
-from waiting import deadline
+from waiting import deadline, meanwhile
 
 from trainmaster.agent.metrics.output import RankOutput
 from trainmaster.agent.metrics.progress import Progress
@@ -113,11 +112,11 @@ def test_following_waits_for_what_is_written_and_ends_with_the_job(api: Api) -> 
     write(api.home, 1, 0, b"one\n")
     first = api.get("/jobs/train-1/logs", wait_s=5)
     assert ([c["text"] for c in first["chunks"]], first["ended"]) == (["one\n"], False)
-    threading.Timer(0.2, lambda: write(api.home, 1, 1, b"two\n")).start()
-    second = api.get("/jobs/train-1/logs", wait_s=10, after=first["cursor"])
+    with meanwhile(0.2, lambda: write(api.home, 1, 1, b"two\n")):
+        second = api.get("/jobs/train-1/logs", wait_s=10, after=first["cursor"])
     assert [(c["rank"], c["text"]) for c in second["chunks"]] == [(1, "two\n")]
-    threading.Timer(0.2, lambda: end(api)).start()
-    third = api.get("/jobs/train-1/logs", wait_s=10, after=second["cursor"])
+    with meanwhile(0.2, lambda: end(api)):
+        third = api.get("/jobs/train-1/logs", wait_s=10, after=second["cursor"])
     assert (third["chunks"], third["state"], third["ended"]) == ([], "succeeded", True)
 
 

@@ -76,9 +76,11 @@ def answering(*answers: bytes) -> Iterator[str]:
                 opened.sendall(said.pop(0) if len(said) > 1 else said[0])
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=answer, daemon=True).start()
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 def test_an_answer_that_is_cut_short_is_asked_for_again() -> None:

@@ -4,10 +4,10 @@ import fcntl
 import json
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
+from waiting import meanwhile
 
 from trainmaster.compose import hold_alone
 from trainmaster.errors import ConflictError
@@ -26,8 +26,7 @@ def test_a_lock_let_go_of_in_a_moment_is_waited_for(tmp_path: Path) -> None:
     home = Home(tmp_path)
     dying = home.lock("control").open("a")
     fcntl.flock(dying, fcntl.LOCK_EX)
-    threading.Timer(0.05, dying.close).start()
-    with hold_alone(home, "control") as lock:
+    with meanwhile(0.05, dying.close), hold_alone(home, "control") as lock:
         assert not lock.closed
 
 
