@@ -202,3 +202,16 @@ def test_the_single_file_agent_is_whole_and_reproducible(tmp_path: Path) -> None
     done = subprocess.run([sys.executable, "-I", "-S", str(target), str(tmp_path / "d")], capture_output=True, text=True)
     record = json.loads((tmp_path / "d" / "exit.json").read_bytes())
     assert (done.returncode, done.stderr, [rank["exit_code"] for rank in record["ranks"]]) == (0, "", [0])
+
+
+def test_a_process_that_forks_agents_has_loaded_all_of_them() -> None:
+    """An upgrade replaces the files below a running agent: it must not import one of another version then."""
+    program = (
+        "import sys; from trainmaster.agent import main; main.preload()\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('trainmaster.agent')))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    folder = Path(pack.__file__).parent
+    names = [".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("*.py") if path.name != "__init__.py"]
+    missing = {name for name in names if f"trainmaster.agent.{name}" not in loaded}
+    assert missing == {"__main__", "pack", "launch.function"}

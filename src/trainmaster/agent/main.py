@@ -7,6 +7,7 @@ import os
 import time
 from contextlib import suppress
 
+from trainmaster import agent
 from trainmaster.agent.files.fast_json import loads, read_json
 from trainmaster.agent.launch.start import Start
 from trainmaster.agent.processes import libc
@@ -15,22 +16,17 @@ from trainmaster.agent.supervise import exit_record
 from trainmaster.wire import names
 from trainmaster.wire.processes import own_identity
 
-_LATER = (
-    "artifacts.keep checkpoints.candidate_files checkpoints.collect checkpoints.completeness checkpoints.formats "
-    "checkpoints.rename_events checkpoints.restore_files checkpoints.sdk_parts environment.detect "
-    "environment.installed_packages environment.machine files.globs files.stage launch.rendezvous metrics.output "
-    "metrics.parse metrics.progress metrics.system_metrics metrics.usage supervise.exec_commands supervise.exec_streams "
-    "supervise.inactivity supervise.loop supervise.orders supervise.outcome supervise.stopping supervise.storing "
-    "transport.outbox transport.points transport.sync"
-)
+_NOT_OF_A_RUN = {"trainmaster.agent.__main__", "trainmaster.agent.pack", "trainmaster.agent.launch.function"}
 
 
 def preload() -> None:
-    """Import what `run` imports only after the ranks are started; for processes that fork agents."""
+    """Import everything that `run` may import, for processes that fork agents: an upgrade may replace the files meanwhile."""
     from importlib import import_module  # noqa: PLC0415 - of no use to an agent
+    from pkgutil import walk_packages  # noqa: PLC0415 - likewise
 
-    for name in _LATER.split():
-        import_module(f"trainmaster.agent.{name}")
+    for module in walk_packages(agent.__path__, f"{agent.__name__}."):
+        if module.name not in _NOT_OF_A_RUN:
+            import_module(module.name)
     loads("{}")
 
 

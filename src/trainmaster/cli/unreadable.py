@@ -31,4 +31,6 @@ def _version(client: Client) -> str | None:
         told: Any = client.healthz().get("version")
     except (TrainmasterError, OSError):
         return None
+    finally:
+        client.close()
     return told[:_WORDS_MAX] if isinstance(told, str) and told else None
