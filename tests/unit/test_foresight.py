@@ -1,6 +1,7 @@
 """Start estimates in a simulation: who gets one, and how they are held against what became of them."""
 
 import json
+import re
 from math import inf
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from trainmaster.scheduling.forecast import Waits
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.simulator.cases import Case, run
 from trainmaster.simulator.charts import charts
-from trainmaster.simulator.foresight import COUNTED, PLAYED, Foresight, Told, scored, watching
+from trainmaster.simulator.foresight import Foresight, Told, scored
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, processors
@@ -72,20 +73,27 @@ def test_so_many_are_told_as_asked_for_spread_over_the_trace() -> None:
     assert every is not None
     assert few is not None
     assert (every.told, few.told, few.waited) == (every.waited, 30, every.waited)
-    assert run(Case("none", trace, POLICIES["fifo"], Settings(), 0)).measures.eta is None
+    assert run(Case("none", trace, POLICIES["fifo"], Settings())).measures.eta is None
     assert run(Case("exact", trace, POLICIES["fifo"], Settings(exact=True), 300)).measures.eta is None
-    assert watching(POLICIES["srtf"], 300, 30) is None
+    assert run(Case("exact", trace, POLICIES["srtf"], Settings(), 30)).measures.eta is None
 
 
-@pytest.mark.parametrize(("policy", "most"), [("fifo", COUNTED), ("fair-share", PLAYED)])
+def test_the_time_of_a_replay_is_all_of_it_and_each_estimate_is_announced() -> None:
+    heard: list[int] = []
+    found = run(Case("some", line(Random(1)), POLICIES["fair-share"], Settings(), 5), estimating=heard.append).measures
+    assert heard == [1, 2, 3, 4, 5]
+    assert 0.0 < found.eta_seconds < found.seconds
+    assert found.jobs_per_s == pytest.approx(found.jobs / found.seconds)
+
+
+@pytest.mark.parametrize(("policy", "most"), [("fifo", 100), ("fair-share", 15)])
 def test_how_many_are_told_is_no_matter_of_the_machine(policy: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes no time on one machine and a thousand seconds on another: the same are told, to the end of the trace."""
     trace, said = line(Random(1), 300), []
     for second in (0.0, 1000.0):
         clock = iter(range(10_000))
         monkeypatch.setattr("trainmaster.simulator.foresight.time.process_time", lambda: second * next(clock))  # noqa: B023
-        foresight = watching(POLICIES[policy], len(trace.arrivals), None)
-        assert foresight is not None
+        foresight = Foresight(POLICIES[policy], len(trace.arrivals), most)
         Replay(trace, POLICIES[policy], foresight=foresight).run()
         said.append([one._replace(seconds=0.0) for one in foresight.told])
     assert said[0] == said[1]
@@ -94,24 +102,19 @@ def test_how_many_are_told_is_no_matter_of_the_machine(policy: str, most: int, m
     assert (first_s < 0.1 * trace.arrivals[-1].submit_s, last_s > 0.9 * trace.arrivals[-1].submit_s) == (True, True)
 
 
-def test_where_each_would_take_long_there_are_none_unless_asked_for() -> None:
-    slow = [name for name, policy in POLICIES.items() if not policy.exact and watching(policy, 300, None) is None]
-    assert sorted(slow) == ["conservative", "predicted"]
-    assert all(watching(POLICIES[name], 300, 5) is not None for name in slow)
-
-
 def test_the_report_shows_them_where_there_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{n} {n * 10} 5 {100 + n} 2 -1 -1 2 300 -1 1 7 1 3 1 1 -1 -1\n" for n in range(1, 60)]
     trace = tmp_path / "small.swf"
     trace.write_text("; MaxProcs: 4\n" + "".join(rows))
     assert tm(["simulate", str(trace), "--policy", "fifo", "--report", str(tmp_path / "told"), "--eta", "60"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert "ETA90" in told[0].split()
+    said = capsys.readouterr()
+    assert "ETA90" in said.out.splitlines()[0].split()
+    assert re.search(r"^fifo: 59 jobs in \d+\.\d s, \d+\.\d s of it for start estimates$", said.err, re.MULTILINE)
     page = (tmp_path / "told" / "index.html").read_text()
     assert all(heading in page for heading in ("Start estimates", "How far off start estimates were", "90 % bounds"))
-    assert tm(["simulate", str(trace), "--policy", "fifo", "--no-report", "--eta", "0", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["eta"] is None
     assert tm(["simulate", str(trace), "--policy", "fifo", "--no-report", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["eta"] is None, "they cost more than the replay: only where they are asked for"
+    assert tm(["simulate", str(trace), "--policy", "fifo", "--no-report", "--eta", "60", "--json"]) == 0
     eta = json.loads(capsys.readouterr().out)[0]["eta"]
     assert set(eta) >= {"waited", "told", "held50", "held90", "width90_p50", "error_p50_s", "error_mean_s"}
     few = run(Case("few", line(Random(1)), POLICIES["fifo"], Settings(), 5))

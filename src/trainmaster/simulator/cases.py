@@ -1,6 +1,6 @@
 """What is compared: a trace under a policy with settings, and what came of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.errors import UsageError
@@ -8,7 +8,7 @@ from trainmaster.model.cluster import Cluster, Quota
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import CPUS, GPUS
 from trainmaster.simulator.charts import Result, data
-from trainmaster.simulator.foresight import watching
+from trainmaster.simulator.foresight import Foresight
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Trace, impossible, without
@@ -17,20 +17,24 @@ from trainmaster.simulator.watch import Tell, Watch
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One replay to do, with so many start estimates held against what became of them; None: as many as cost little."""
+    """One replay to do, with up to `estimates` start estimates held against what became of them."""
 
     label: str
     trace: Trace
     policy: Policy
     settings: Settings
-    estimates: int | None = None
+    estimates: int = 0
 
 
-def run(case: Case, tell: Tell | None = None) -> Result:
-    """Replay it, with samples; `tell` hears how many jobs are over, and when. Raises: UsageError where nothing could run."""
+def run(case: Case, tell: Tell | None = None, estimating: Callable[[int], None] | None = None) -> Result:
+    """Replay it, with samples; `tell` hears how many jobs are over, and when, `estimating` the number of each start estimate.
+
+    Raises: UsageError where nothing could run.
+    """
     settings = replace(case.settings, exact=case.settings.exact or case.policy.exact)
     watch = Watch(case.trace.arrivals, case.trace.sites, tell)
-    foresight = None if settings.exact else watching(case.policy, len(case.trace.arrivals), case.estimates)
+    wanted = case.estimates and not settings.exact  # what is drawn from known run times says nothing
+    foresight = Foresight(case.policy, len(case.trace.arrivals), case.estimates, estimating) if wanted else None
     replay = Replay(case.trace, case.policy, settings, case.trace.sites, watch=watch, foresight=foresight)
     replay.run()
     return Result(case.label, measure(replay), data(replay))

@@ -1,21 +1,17 @@
 """Forecasts made during a replay, held against what became of them: of jobs that have to wait, each when it comes."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
 from statistics import fmean, median
 from typing import NamedTuple
 
-from trainmaster.scheduling.counted import counts
 from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
-from trainmaster.scheduling.policy import Policy, one_for_everybody
-from trainmaster.scheduling.predict import predicted
+from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import ARRIVED, STARTED, Changes, Snapshot
-
-COUNTED, PLAYED = 100, 15  # where nobody says how many: so many in a trace by counting nodes, or by whole decisions
 
 
 class Told(NamedTuple):
@@ -79,40 +75,23 @@ def scored(told: Collection[Told], waited: int) -> Eta | None:
     )
 
 
-def watching(policy: Policy, jobs: int, count: int | None) -> "Foresight | None":
-    """One that makes up to `count` forecasts, spread over a trace of so many jobs; None: a few, unless each takes seconds.
-
-    There is none where the order knows how long each job runs: what would be drawn of that says nothing.
-    """
-    if count == 0 or policy.exact or (count is None and _is_slow(policy)):
-        return None
-    return Foresight(policy, jobs, count or COUNTED, 1.0 if count else COUNTED / PLAYED)
-
-
-def _is_slow(policy: Policy) -> bool:
-    """Whether each of its decisions asks how long everybody will run, or keeps room for many."""
-    if policy.parts:
-        return any(_is_slow(part) for _, part in policy.parts)
-    return policy.order is predicted or policy.depth is one_for_everybody
-
-
 @dataclass(slots=True)
 class Foresight:
     """Looks on at a replay: what it knows at a moment is what had happened by then.
 
-    Of those that have to wait one gets a forecast whenever fewer of `count` were made than of the trace's `jobs` have come: the
-    trace alone decides how many there are, and of whom. One for which it is not enough to count nodes counts as `played`. It
-    learns from those alone of which it told something.
+    Of the jobs that have to wait one gets a forecast whenever a smaller share of `count` was made than of the trace's `jobs`
+    has come: the trace alone decides how many there are, and for which jobs. It learns only from jobs that it told something.
+    `tell` hears the number of each forecast before it is made: one may take seconds.
     """
 
     policy: Policy
     jobs: int = 1
     count: int = 1
-    played: float = 1.0
+    tell: Callable[[int], None] | None = None
     told: list[Told] = field(default_factory=list)  # in the order of the starts
     waited: int = 0  # jobs that had to wait
     seconds: float = 0.0  # of this machine's time
-    _made: float = 0.0  # of `count`
+    _made: int = 0  # of `count`
     _known: set[str] = field(default_factory=set)
     _open: dict[str, tuple[float, Waits, Waits, float]] = field(default_factory=dict)
     _ended: int = 0
@@ -160,10 +139,12 @@ class Foresight:
         self._calibration = self._calibration.after(drawn, now_s - at_s)
 
     def _say(self, snapshot: Snapshot, id: str) -> None:
+        self._made += 1
+        if self.tell is not None:
+            self.tell(self._made)
         began_s, cpu_s = time.perf_counter(), time.process_time()
         drawn = forecasts(snapshot, self.policy, self._lifetimes, (id,), Random(id)).get(id)
         taken_s = time.process_time() - cpu_s
         if drawn is not None:
             self._open[id] = snapshot.now_s, drawn, self._calibration.corrected(drawn), taken_s
-        self._made += 1.0 if counts(snapshot, self.policy) else self.played
         self.seconds += time.perf_counter() - began_s

@@ -40,7 +40,7 @@ class Measures:
     preemptions: int
     lost_hours: float  # GPU-hours (CPU-hours where there are no GPUs) that were done again after preemptions
     makespan_s: float
-    seconds: float  # of this machine, for the replay without start estimates
+    seconds: float  # of this machine, start estimates included
     jobs_per_s: float
     restarts: int = 0  # after failures
     never: int = 0  # jobs that could not start to the end, whom the other figures leave out
@@ -48,6 +48,7 @@ class Measures:
     fairness: float | None = None  # Jain of usage over weight of the projects that have work, mean; None: never two of them
     projects: dict[str, Share] = field(default_factory=dict)
     eta: Eta | None = None  # how good start estimates were; None: there were none
+    eta_seconds: float = 0.0  # of `seconds`, what start estimates took
 
 
 def measure(replay: Replay) -> Measures:
@@ -81,6 +82,7 @@ def measure(replay: Replay) -> Measures:
         _fairness(replay),
         _projects(lives),
         replay.foresight.eta if replay.foresight is not None else None,
+        replay.foresight.seconds if replay.foresight is not None else 0.0,
     )
 
 

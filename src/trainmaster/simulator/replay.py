@@ -63,7 +63,7 @@ class Replay:
     sites: tuple[Site, ...] = ()
     now_s: float = 0.0
     cycles: int = 0
-    seconds: float = 0.0  # of this machine's time, without what forecasts took
+    seconds: float = 0.0  # of this machine's time, forecasts included
     histories: dict[str, History] = field(default_factory=dict)
     watch: Watch | None = None  # takes samples
     foresight: Foresight | None = None  # says when jobs will start
@@ -97,7 +97,7 @@ class Replay:
                 self._queue(arrivals[at][1])
                 at += 1
             self._decide()
-        self.seconds = time.perf_counter() - began_s - (self.foresight.seconds if self.foresight is not None else 0.0)
+        self.seconds = time.perf_counter() - began_s
         return self.histories
 
     def _arrivals(self) -> list[tuple[Arrival, Task]]:

@@ -38,7 +38,7 @@ _NOW, _THEN = "now", "then"
 )
 @click.option("--seed", type=int, default=0, help="Of the noise.")
 @click.option(
-    "--eta", type=click.IntRange(0), metavar="N", help="So many start estimates are held against what came; default: a few."
+    "--eta", type=click.IntRange(0), default=0, metavar="N", help="Make N start estimates too, and compare them with what came."
 )
 @click.option("--report", metavar="DIR", type=click.Path(), help="Where the report goes; default: simulation-TRACE.")
 @click.option("--no-report", is_flag=True, help="The table alone.")
@@ -185,26 +185,32 @@ def _run(session: Session, case: "Case") -> "Result":
     """One replay, with a bar on a terminal."""
     import sys  # noqa: PLC0415
 
+    from trainmaster.model.cluster import DAY_S  # noqa: PLC0415
     from trainmaster.simulator.cases import run  # noqa: PLC0415
 
     total, hidden, label = len(case.trace.arrivals), session.out.json or not sys.stderr.isatty(), case.label
     label += "" if label == case.policy.name else f", {case.policy.name}"
     with click.progressbar(
-        length=total, label=label, file=sys.stderr, hidden=hidden, show_pos=True, item_show_func=_day
-    ) as bar:
-        found = run(case, lambda over, now_s: bar.update(over - bar.pos, now_s))
+        length=total, label=label, file=sys.stderr, hidden=hidden, show_pos=True,
+        item_show_func=lambda said: said, update_min_steps=0,  # what it says changes while its position does not
+    ) as bar:  # fmt: skip
+        day = ""
+
+        def over(count: int, now_s: float) -> None:
+            nonlocal day
+            day = f"day {1 + int(now_s // DAY_S):,}"
+            bar.update(count - bar.pos, day)
+
+        def estimating(number: int) -> None:  # the bar stands still meanwhile
+            bar.update(0, f"{day}, start estimate {number} of {case.estimates}".lstrip(", "))
+
+        found = run(case, over, estimating)
         bar.update(total - bar.pos)
     one = found.measures
+    part = f", {one.eta_seconds:.1f} s of it for start estimates" if case.estimates else ""
     left = f"; {human.plural(one.never, 'job')} never started" if one.never else ""
-    session.out.note(f"{case.label}: {one.jobs:,} jobs in {one.seconds:.1f} s{left}")
+    session.out.note(f"{case.label}: {one.jobs:,} jobs in {one.seconds:.1f} s{part}{left}")
     return found
-
-
-def _day(now_s: float | None) -> str | None:
-    """How far the simulated clock is."""
-    from trainmaster.model.cluster import DAY_S  # noqa: PLC0415
-
-    return None if now_s is None else f"day {1 + int(now_s // DAY_S):,}"
 
 
 def _differences(results: "Sequence[Result]") -> list[str]:
