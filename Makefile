@@ -11,6 +11,7 @@
 #   make bench        the figures that the README claims
 #   make docs         docs/reference, generated from the code
 #   make site         the documentation as a web site, in build/site
+#   make pins         whether constraints.txt holds on every supported Python (installs nothing)
 #   make lock         deploy/requirements.lock: the core's dependencies with their digests
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ STAMPS := $(VENV)/.stamps
 # For two cores: one more, as tests wait for processes and programs. Long files come before `unit`, whose short ones fill the end.
 SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: venv demo demo-quick test nightly fuzz test-extras lint bench docs site lock
+.PHONY: venv demo demo-quick test nightly fuzz test-extras lint bench docs site pins lock
 .DEFAULT_GOAL := venv
 
 venv: $(STAMPS)/base
@@ -36,9 +37,9 @@ demo: $(STAMPS)/demo
 test: $(STAMPS)/dev $(STAMPS)/demo
 	$(BIN)/python -m pytest $(SPREAD) --durations 12
 
-nightly: $(STAMPS)/dev
+nightly: $(STAMPS)/dev pins
 	TRAINMASTER_NIGHTLY=1 $(BIN)/python -m pytest $(SPREAD) tests/e2e
-	TRAINMASTER_NIGHTLY=1 TRAINMASTER_HISTORIES=2000 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/sim tests/unit
+	TRAINMASTER_NIGHTLY=1 TRAINMASTER_HISTORIES=2000 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/sim tests/unit tests/arch
 
 test-extras: $(STAMPS)/extras
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/extras
@@ -60,6 +61,9 @@ docs: $(STAMPS)/base
 
 site: $(STAMPS)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+
+pins: $(STAMPS)/dev
+	$(BIN)/python deploy/pins.py
 
 lock: $(STAMPS)/base
 	$(BIN)/python deploy/lock.py

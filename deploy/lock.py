@@ -10,9 +10,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+from pins import PYTHONS
+
 ROOT = Path(__file__).parents[1]
 LOCK = Path(__file__).parent / "requirements.lock"
-PYTHONS = ("3.11", "3.12", "3.13")
 PROCESSORS = ("x86_64", "aarch64")
 MANYLINUX = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 HEADER = "# Written by deploy/lock.py (`make lock`). Linux on {processors}, Python {pythons}.\n"

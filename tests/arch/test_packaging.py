@@ -4,10 +4,13 @@ import configparser
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from effort import nightly
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -26,6 +29,20 @@ def test_the_lock_has_every_dependency_at_its_version_with_digests() -> None:
     assert {name: version for name, version in locked.items() if constraints.get(name) != version} == {}, "run `make lock`"
     entries = re.split(r"^(?=\w)", (DEPLOY / "requirements.lock").read_text(), flags=re.MULTILINE)[1:]
     assert [entry for entry in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry)] == []
+
+
+@nightly
+@pytest.mark.skipif(find_spec("uv") is None, reason="installed with the extra `dev`")
+def test_a_pin_that_a_supported_python_cannot_take_is_found(tmp_path: Path) -> None:
+    """With this pin pip searched for 20 minutes on Debian 12: it needs Python 3.11.5."""
+    text = (ROOT / "constraints.txt").read_text()
+    (tmp_path / "pins.txt").write_text(re.sub(r"^pymdown-extensions==.*", "pymdown-extensions==13.1", text, flags=re.MULTILINE))
+    command = [sys.executable, str(DEPLOY / "pins.py"), str(tmp_path / "pins.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[0]) == (1, "Python 3.11.2, torch for cuda: error: No solution found when resolving dependencies")
+    assert "pymdown-extensions==13.1 depends on Python>=3.11.5" in done.stdout
+    assert re.search(r"^Python 3\.12, torch for cuda: \d+ packages fit$", done.stdout, re.MULTILINE)
 
 
 def test_the_unit_keeps_jobs_alive() -> None:
