@@ -285,7 +285,7 @@ def test_an_agent_that_does_not_answer_is_told_of(api: Api) -> None:
     api.runtime.began_s -= 300.0
     (told,) = api.get(f"/jobs/{job}")["troubles"]
     assert (told["topic"], told["node"], told["since_s"]) == ("agent", 0, pytest.approx(heard_s))
-    assert told["text"].startswith("nothing was heard of its agent for 10 min")
+    assert told["text"].startswith("its agent has sent nothing for 10 min")
     assert api.get(f"/jobs/{job}/why")["troubles"] == [told]
     api.services.metrics.write([], [HeartbeatRow(f"{job}.1/n0", time.time(), 3, 0, 0.0, 1.0)])
     assert api.get(f"/jobs/{job}")["troubles"] == []

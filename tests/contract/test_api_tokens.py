@@ -105,7 +105,7 @@ def test_a_member_changes_its_own_jobs_alone(api: Api, route: str, member: httpx
         assert (told["ref"], told["error"]["code"]) == (running, "permission")
     else:
         assert refused(answer) == (403, "permission")
-    assert f"{running} belongs to {account_name()}; mallory may change its own jobs alone" in answer.text
+    assert f"{running} belongs to {account_name()}; mallory may change its own jobs only" in answer.text
     assert member.get(f"/jobs/{running}").json()["state"] == "running"
 
 

@@ -94,14 +94,14 @@ def test_a_period_and_what_runs(used: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "message", "hint"),
     [
-        ({"by": "projct"}, "usage is not told by 'projct'", "did you mean project?"),
-        ({"by": "xyzzy"}, "usage is not told by 'xyzzy'", "one or more of project, member, class, experiment, pool, day, job"),
-        ({"by": ""}, "usage is told by nothing", "one or more of project, member, class, experiment, pool, day, job"),
+        ({"by": "projct"}, "there is no heading 'projct'", "did you mean project?"),
+        ({"by": "xyzzy"}, "there is no heading 'xyzzy'", "one or more of project, member, class, experiment, pool, day, job"),
+        ({"by": ""}, "by is empty", "one or more of project, member, class, experiment, pool, day, job"),
         ({"zone": "Mars"}, "there is no time zone 'Mars'", "write UTC, a name such as Europe/Berlin, or +02:00"),
         ({"zone": "../../etc"}, "there is no time zone '../../etc'", "write UTC, a name such as Europe/Berlin, or +02:00"),
         ({"zone": "+99:00"}, "there is no time zone '+99:00'", "write UTC, a name such as Europe/Berlin, or +02:00"),
         ({"since_s": "5", "until_s": "5"}, "the period ends before it begins", "let since be earlier than until"),
-        ({"since_s": "9e9"}, "the period lies in the future", "let since be earlier than now"),
+        ({"since_s": "9e9"}, "the period is in the future", "let since be earlier than now"),
         ({"since_s": "nan"}, "query.since_s: Input should be less than or equal to 253402300799", "see /openapi.json for the parameters"),
         ({"until_s": "inf"}, "query.until_s: Input should be less than or equal to 253402300799", "see /openapi.json for the parameters"),
         ({"since_s": "-1"}, "query.since_s: Input should be greater than or equal to 0", "see /openapi.json for the parameters"),

@@ -110,7 +110,7 @@ def test_a_command_runs_where_the_job_does(tm: Tm) -> None:
     assert (ran[0]["data"]["rank"], ran[0]["data"]["command"].startswith("sh -c echo $RANK")) == (1, True)
     assert end(tm, job)["state"] == "succeeded"
     said = tm("exec", job, "--", "true")
-    assert (said.code, said.err) == (5, f"error: {job} has ended (succeeded)\n  what is left of it: tm show {job}\n")
+    assert (said.code, said.err) == (5, f"error: {job} has ended (succeeded)\n  see how: tm show {job}\n")
 
 
 def events(tm: Tm, job: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The server: one process that answers requests (api) and one that decides and acts (control), and their rooms.
+"""The server: an api process that answers requests and a control process that schedules and acts.
 
-Decisions are in `trainmaster.control`, stores in `trainmaster.store`; only `trainmaster.compose` names the adapters.
+Decisions are in `trainmaster.control`, stores in `trainmaster.store`. Only `trainmaster.compose` names the adapters.
 """

@@ -1,7 +1,7 @@
-"""`python -m trainmaster.server api|control|mirror HOME [--detach FD]`: one process of the server.
+"""`python -m trainmaster.server api|control|mirror HOME [--detach FD]`: runs one process of the server.
 
-With `--detach` it leaves its parent at once and tells over the pipe FD who it is, and with which error it ended; the
-pipe stays open while it lives.
+With `--detach` the process leaves its parent at once. It writes its identity to the pipe FD, and the error if it fails.
+The pipe stays open as long as the process lives.
 """
 
 import gc
@@ -15,7 +15,7 @@ from trainmaster.wire.processes import own_identity
 
 
 def main(arguments: list[str]) -> int:
-    """Detach before anything heavy is imported, so that whoever starts us waits a few milliseconds only."""
+    """Detach before the heavy imports, so that the parent waits only a few milliseconds."""
     if len(arguments) not in (2, 4) or arguments[0] not in ("api", "control", "mirror"):
         print(__doc__, file=sys.stderr)  # noqa: T201
         return 2
@@ -25,13 +25,13 @@ def main(arguments: list[str]) -> int:
             os._exit(0)
         pipe = int(arguments[3])
         os.set_inheritable(pipe, False)
-        with suppress(OSError):  # nobody may be listening any more
+        with suppress(OSError):  # the reader may have closed the pipe
             os.write(pipe, json.dumps(own_identity()).encode() + b"\n")
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.umask(0o077)
-    gc.disable()  # until all is loaded (`startup.settle`): an eighth of the start
+    gc.disable()  # until everything is loaded (`startup.resume_collector`); this saves an eighth of the start-up time
 
-    from trainmaster.server.process.processes import run  # noqa: PLC0415  after the fork: it takes a third of a second
+    from trainmaster.server.process.processes import run  # noqa: PLC0415  after the fork: this import takes 0.3 s
 
     return run(arguments[0], arguments[1], pipe)
 

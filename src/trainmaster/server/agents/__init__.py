@@ -1,4 +1,4 @@
-"""The routes of agents: sync, orders, the transfer of files, commands beside the ranks.
+"""Routes for agents: sync, orders, file transfers, and commands that run beside the ranks.
 
-Every write is fenced by the attempt that sends it. Routes of people are in the other rooms.
+Every write is fenced by the attempt number. Routes for users are in the other packages.
 """

@@ -1,4 +1,4 @@
-"""`POST /agent/sync`: reports up, orders down. The hottest path of the api, and the fence against older attempts."""
+"""`POST /agent/sync`: an agent sends reports and gets orders. The busiest route of the api; it fences off older attempts."""
 
 import time
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ from trainmaster.server.runtime.unsent_points import has_ended, is_gone
 from trainmaster.wire.messages import Order, SyncResponse
 
 _WAIT_MAX_S = 30.0
-_MANY = 5000  # points
+_MANY = 5000  # points; larger lists are freed on the worker thread
 
 
 async def sync(request: Request) -> bodies.Json:
-    """One call of an agent (`wire.messages.SyncRequest`): what it tells is durable when it is answered."""
+    """Handle one sync (`wire.messages.SyncRequest`). Reports are durable before the response is sent."""
     desk = runtime.of(request)
     key, news, body = await bodies.decoded(request, "the sync", lambda parts: _told(request, parts))
     job = await desk.job(key.job)
@@ -35,7 +35,7 @@ async def sync(request: Request) -> bodies.Json:
     rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), news.now_s) for report in taken]
     rows += desk.words.of(news, time.monotonic()) if not is_over else []
     if any(report.get("environment") is not None for report in taken):
-        async with desk.gate.inside():  # a record that is found stored may not go before the row is in
+        async with desk.gate.inside():  # garbage collection must not remove a stored record before the row refers to it
             await _keep_environments(desk, taken)
             await desk.accept(rows)
     elif rows:
@@ -47,11 +47,11 @@ async def sync(request: Request) -> bodies.Json:
 
 
 async def _has_spoken(desk: runtime.Runtime, job: Job | None, key: AgentKey) -> bool:
-    """Of an attempt that is over: whether nothing more can come from its agent.
+    """Whether nothing more can come from the agent of an ended attempt.
 
-    The last points of an attempt may come after its end, from the agent that still holds its lock; what a dead agent had
-    not sent is in its file (`unsent_points`). A later attempt may exist by then: the fence says whether it has begun to tell.
-    Of an agent that is superseded and has not ended nothing is taken.
+    The last points of an attempt may arrive after its end, as long as the agent holds its lock. Points that a dead agent had
+    not sent are in its file (see `unsent_points`). A later attempt may exist by then; its first sample raises the fence.
+    Nothing is accepted from an agent that is superseded and has not recorded its end.
     """
     if job is None or (superseded(job, key) and not await run_in_threadpool(has_ended, desk.services.home, key)):
         return True
@@ -59,7 +59,7 @@ async def _has_spoken(desk: runtime.Runtime, job: Job | None, key: AgentKey) -> 
 
 
 async def _keep_environments(desk: runtime.Runtime, reports: list[dict[str, Any]]) -> None:
-    """Bring the records that agents name into the blob store, each at the first job that ran in it."""
+    """Copy the environment records that agents report into the blob store, once each."""
     for report in reports:
         name = report.get("environment")
         new = isinstance(name, str) and name not in desk.environments
@@ -68,7 +68,7 @@ async def _keep_environments(desk: runtime.Runtime, reports: list[dict[str, Any]
 
 
 async def _await_orders(desk: runtime.Runtime, key: AgentKey, body: Mapping[str, Any]) -> tuple[list[Order], bool]:
-    """The orders as soon as they differ from those seen, at the latest when the agent's wait is over."""
+    """Return the orders as soon as they differ from those the agent has seen, or when its waiting time is over."""
     deadline_s = time.monotonic() + min(agent_reports.number_of(body.get("wait_s")), _WAIT_MAX_S)
     seen = body.get("orders_seen", 0)
     with desk.bells.listen(key.job) as bell:
@@ -83,7 +83,7 @@ async def _await_orders(desk: runtime.Runtime, key: AgentKey, body: Mapping[str,
 
 
 def _told(request: Request, parts: list[bytes]) -> tuple[AgentKey, agent_reports.Told, dict[str, Any]]:
-    """One call, decoded and checked; a large one on another thread. Raises: UsageError, AuthenticationError."""
+    """Decode and check a sync message; large ones on another thread. Raises: UsageError, AuthenticationError."""
     body = bodies.parse_lenient(parts, "the sync")
     key = runtime.agent(request, body.get("key"))
     news = agent_reports.read(body, key, time.time())

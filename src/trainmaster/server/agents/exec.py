@@ -1,4 +1,4 @@
-"""`tm exec`: a command beside a live job's ranks. The api passes it to the agent as an order, and the streams both ways."""
+"""`tm exec`: runs a command beside a live job's ranks. The api sends the agent an order and relays input and output."""
 
 import base64
 import binascii
@@ -28,12 +28,12 @@ from trainmaster.wire.messages import Order
 
 router = APIRouter(tags=["jobs"])
 
-Id = Annotated[str, Path(description="of the command, as its start answered", max_length=100)]
+Id = Annotated[str, Path(description="of the command, as returned when it was started", max_length=100)]
 _ASKED = frozenset(("command", "rank", "role", "node", "stacks", "stdin"))
 _RECORDED_MAX = 500  # characters of a command in its event
-_INPUT_MAX_BYTES = limits.MIB  # of one answer
+_INPUT_MAX_BYTES = limits.MIB  # per response
 _HOLD_MAX_S = 20.0
-_LOST_S = 3.0  # for the last words of an agent that is over
+_LOST_S = 3.0  # time for the last messages of an agent whose attempt has ended
 _BEAT_S = 1.0
 
 
@@ -42,7 +42,7 @@ _BEAT_S = 1.0
     responses=models.answers(actions.ExecBegun, 201), openapi_extra=models.body(actions.Exec),
 )  # fmt: skip
 async def begin(request: Request, ref: Ref) -> bodies.Json:
-    """With the environment and in the work directory of a rank, for as long as the attempt lives at most."""
+    """It runs in the environment and work directory of a rank, and ends with the attempt at the latest."""
     body = await bodies.read_json(request, "the request", _ASKED)
     desk, user = runtime.of(request), runtime.user(request)
     job = (await run_in_threadpool(find, desk, ref)).job
@@ -59,11 +59,11 @@ async def begin(request: Request, ref: Ref) -> bodies.Json:
 
 
 @router.get(
-    "/jobs/{ref}/exec/{id}", summary="What a command beside a job prints", response_model=None,
+    "/jobs/{ref}/exec/{id}", summary="Read the output of a command beside a job", response_model=None,
     responses=models.answers(actions.ExecOutput),
 )  # fmt: skip
 async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
-    """Ask again with `cursor` as `after` until `over` is there. Output nobody asks for makes the command wait."""
+    """Repeat with `cursor` as `after` until `over` is set. If nobody reads the output, the command blocks."""
     desk = runtime.of(request)
     job = (await run_in_threadpool(find, desk, ref)).job
     check_own(request, job)
@@ -73,7 +73,7 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
         while True:
             bell.clear()
             chunks = session.read(after)
-            desk.execs.bells.ring(id)  # there is room again
+            desk.execs.bells.ring(id)  # the buffer has room again
             bell.clear()
             if not chunks and session.over is None:
                 _notice_loss(await desk.job(session.key.job), session)
@@ -90,7 +90,7 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
     responses=models.answers(actions.ExecTaken, 202), openapi_extra=models.body(actions.ExecInput),
 )  # fmt: skip
 async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
-    """Base64; `end` closes it. `taken` is false where the command does not read: try again."""
+    """Base64; `end` closes the input. If `taken` is false, the input buffer is full: try again."""
     body = await bodies.read_json(request, "the input", frozenset(("data", "end")))
     desk = runtime.of(request)
     job = (await run_in_threadpool(find, desk, ref)).job
@@ -101,7 +101,7 @@ async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
     try:
         data = base64.b64decode(bodies.text(body, "data", "", INPUT_MAX) or "", validate=True)
     except binascii.Error as error:
-        raise UsageError(f"data is no base64: {error}") from error
+        raise UsageError(f"data is not base64: {error}") from error
     if not await _room(desk, session, lambda: len(session.given) <= BUFFER_MAX_BYTES):
         return bodies.Json({"taken": False}, 202)
     session.type(data, body.get("end") is True)
@@ -114,7 +114,7 @@ async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
     responses=models.answers(actions.ExecTaken, 202),
 )  # fmt: skip
 async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
-    """TERM to all of it, KILL two seconds later."""
+    """Sends SIGTERM to all its processes, and SIGKILL two seconds later."""
     desk = runtime.of(request)
     job = (await run_in_threadpool(find, desk, ref)).job
     check_own(request, job)
@@ -125,7 +125,7 @@ async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
 
 
 async def agent_output(request: Request) -> bodies.Json:
-    """The agent's side: what the command printed, and how it ended. `taken` is false while nobody makes room."""
+    """For the agent: store output and the result of a command. `taken` is false while the output buffer is full."""
     body, desk, session = await _of_agent(request)
     number, chunks = body.get("n"), body.get("chunks")
     if not isinstance(number, int) or not isinstance(chunks, list) or not all(map(_is_chunk, chunks)):
@@ -148,7 +148,7 @@ def _is_chunk(told: Any) -> bool:
 
 
 async def agent_input(request: Request) -> bodies.Json:
-    """The agent's side: what was typed from `offset` on, held until there is some."""
+    """For the agent: return the input from `offset` on; the response waits until there is some."""
     body, desk, session = await _of_agent(request)
     offset = body.get("offset")
     if not isinstance(offset, int) or offset < 0:
@@ -168,7 +168,7 @@ async def _of_agent(request: Request) -> tuple[dict[str, Any], runtime.Runtime, 
 
 
 async def _room(desk: runtime.Runtime, session: Session, free: Any) -> bool:
-    """Whether `free()` came true in time."""
+    """Wait until `free()` is true; False if that takes too long."""
     deadline_s = time.monotonic() + _HOLD_MAX_S
     with desk.execs.bells.listen(session.id) as bell:
         while not free():
@@ -183,18 +183,18 @@ async def _room(desk: runtime.Runtime, session: Session, free: Any) -> bool:
 def _running(job: Job) -> Attempt:
     """Raises: ConflictError unless the job has an attempt whose ranks run."""
     if job.state.ended:
-        raise ConflictError(f"{job.id} has ended ({job.state.value})", f"what is left of it: tm show {job.id}")
+        raise ConflictError(f"{job.id} has ended ({job.state.value})", f"see how: tm show {job.id}")
     if job.attempt is None or job.state not in (State.RUNNING, State.STOPPING):
-        raise ConflictError(f"{job.id} is {job.state.value}; commands run beside live ranks alone", f"why: tm why {job.id}")
+        raise ConflictError(f"{job.id} is {job.state.value}; commands run beside running ranks only", f"why: tm why {job.id}")
     return job.attempt
 
 
 def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Order]:
-    """The node that is meant, and what it is to do. Raises: UsageError, ConflictError."""
+    """The node and the order for its agent. Raises: UsageError, ConflictError."""
     nodes, per_node = len(attempt.nodes), job.spec.resources.chosen(attempt.allocation.choice).ranks
     rank, role, node = _number(body, "rank"), bodies.text(body, "role"), _number(body, "node")
     if sum(one is not None for one in (rank, role, node)) > 1:
-        raise UsageError("rank, role and node say different things", "give one of them")
+        raise UsageError("rank, role and node contradict each other", "give one of them")
     if rank is not None and rank >= nodes * per_node:
         raise UsageError(f"{job.id} has no rank {rank}", f"its last is {nodes * per_node - 1}")
     if node is not None and node >= nodes:
@@ -204,14 +204,14 @@ def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Or
         raise UsageError(f"{job.id} has no role {role!r}", f"it has {known}" if known else "it has none")
     index = rank // per_node if rank is not None else node or 0
     if attempt.nodes[index].lost or attempt.nodes[index].phase is not NodePhase.RUNNING:
-        raise ConflictError(f"node {index} of {job.id} is over", f"what is left of it: tm show {job.id}")
+        raise ConflictError(f"node {index} of {job.id} has ended", f"see how: tm show {job.id}")
     order = Order(rank=rank, role=role, stdin=body.get("stdin") is True)
     if body.get("stacks") is True:
         order["stacks"], order["py_spy"], order["command"] = True, shutil.which("py-spy"), []
         return index, order
     command = body.get("command")
     if not isinstance(command, list) or not command or not all(isinstance(word, str) and "\0" not in word for word in command):
-        raise UsageError("command must be a list of texts", 'such as ["nvidia-smi"], or ask for stacks')
+        raise UsageError("command must be a list of strings", 'such as ["nvidia-smi"], or ask for stacks')
     if len(command) > COMMAND_MAX:
         raise UsageError(f"command has {len(command):,} words; at most {COMMAND_MAX:,} are taken")
     order["command"] = command
@@ -227,7 +227,7 @@ def _number(body: Mapping[str, Any], name: str) -> int | None:
 
 
 def _notice_loss(job: Job | None, session: Session) -> None:
-    """An agent that is gone tells nothing any more: the command ended with it."""
+    """End the session if its agent is gone: the command ended with the agent."""
     key, now_s = session.key, time.monotonic()
     attempt = job.attempt if job is not None else None
     gone = job is None or over(job, key)

@@ -1,4 +1,4 @@
-"""What an agent is to do, derived from its job alone: pure, so that no order can be lost or forgotten."""
+"""Derives an agent's orders from the state of its job. Pure: the orders are recomputed on every call, so none can get lost."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ from trainmaster.wire.messages import Order
 
 
 def superseded(job: Job, key: AgentKey) -> bool:
-    """The fence: whether a later attempt than this agent's exists."""
+    """The fence: whether an attempt newer than this agent's exists."""
     return job.attempt is not None and key.attempt < job.attempt.number
 
 
 def over(job: Job, key: AgentKey) -> bool:
-    """Whether this agent's attempt is over in the eyes of control, whatever still runs of it."""
+    """Whether control considers this agent's attempt ended, even if some of its processes still run."""
     if job.state.ended or superseded(job, key):
         return True
     current = job.attempt
@@ -23,7 +23,7 @@ def over(job: Job, key: AgentKey) -> bool:
 
 
 def orders(job: Job, key: AgentKey) -> list[Order]:
-    """The state this agent is to reach."""
+    """The orders for the agent, which describe the state that it should reach."""
     current = job.attempt
     if over(job, key):
         return [Order(order="stop", grace_s=0.0, reason="this attempt is over")]
@@ -39,7 +39,7 @@ def orders(job: Job, key: AgentKey) -> list[Order]:
 
 
 def version(wanted: list[Order]) -> int:
-    """Names a list of orders: equal lists, equal versions; no orders are version 0."""
+    """A hash of a list of orders: equal lists have equal versions; version 0 means no orders."""
     if not wanted:
         return 0
     text = json.dumps(wanted, sort_keys=True).encode()

@@ -1,7 +1,7 @@
-"""`/agent/store` and `/agent/blob`: agents and a store that they do not see as a directory. Every write is fenced.
+"""`/agent/store` and `/agent/blob`: file transfers between agents and a remote blob store. Every write is fenced.
 
-Asking the store may take its time, so it is done on threads of its own, of which there are so many and no more: whoever comes
-beyond waits, and the readers of the api are never kept from working.
+Calls to the store may be slow, so they run in a pool of their own. Further calls wait for a free thread of that pool and
+never block the threads that read the databases.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from trainmaster.server.runtime import limits, runtime
 from trainmaster.server.runtime.workers import STORES, blocks
 
 _CHUNK_BYTES = limits.MIB
-_STREAM_CHUNKS = 4  # of one stream, in memory
+_STREAM_CHUNKS = 4  # buffered per stream
 _STALLED_S = 120.0
 _IN_WORDS = {str: "texts", int: "whole numbers", dict: "objects"}
 T = TypeVar("T")
 
 
 async def store(request: Request) -> bodies.Json:
-    """One question of an agent (`agent.remote`)."""
+    """Handle one request of an agent to the store (`agent.transport.remote_store`)."""
     body = await bodies.decoded(request, "the question", lambda parts: bodies.parse(parts, "the question"))
     desk = runtime.of(request)
     job, key = await _who(request, desk, body.get("key"))
@@ -79,7 +79,7 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
 
 
 async def put(request: Request) -> Response:
-    """Take a blob through the server into a store that signs nothing; never more of it in memory than a few pieces."""
+    """Pass an upload through the server, for a store without signed URLs. Only a few chunks are in memory at a time."""
     desk = runtime.of(request)
     job, key = await _who(request, desk)
     await STORES.run(_fence, desk, job.id, key)
@@ -118,12 +118,12 @@ async def put(request: Request) -> Response:
     try:
         await storing
     except queue.Empty as error:
-        raise StoreUnavailableError(f"{name} stopped coming", "send it again") from error
+        raise StoreUnavailableError(f"{name} stalled", "send it again") from error
     return Response(status_code=201)
 
 
 async def get(request: Request) -> Response:
-    """Give a blob through the server."""
+    """Pass a download through the server."""
     desk = runtime.of(request)
     job, key = await _who(request, desk)
     name = transfers.check_reads(job, key, request.query_params.get("name", ""))
@@ -132,7 +132,7 @@ async def get(request: Request) -> Response:
 
 
 async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in pieces worth handing from one thread to another."""
+    """The same bytes in larger chunks, so that fewer are handed from thread to thread."""
     held = bytearray()
     async for piece in stream:
         held += piece
@@ -153,7 +153,7 @@ async def _who(request: Request, desk: runtime.Runtime, told: object = None) -> 
 
 
 def _fence(desk: runtime.Runtime, job_id: str, key: AgentKey) -> None:
-    """Raises: StaleAttemptError unless the attempt of `key` is the live one, as the log has it now. By a thread."""
+    """Raises: StaleAttemptError unless the event log says that this attempt is the live one. Runs on a worker thread."""
     job = desk.services.events.job(job_id)
     if job is None or over(job, key):
         raise StaleAttemptError(f"{key} is over: nothing of it is stored any more")
@@ -168,7 +168,7 @@ def _file(job: Job, key: AgentKey, told: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _list(body: Mapping[str, Any], field: str, of: type[T]) -> list[T]:
-    """A list of one type. Raises: UsageError."""
+    """A list whose items all have one type. Raises: UsageError."""
     found = body.get(field)
     if not isinstance(found, list) or not all(type(one) is of for one in found):
         raise UsageError(f"{field} must be a list of {_IN_WORDS[of]}")

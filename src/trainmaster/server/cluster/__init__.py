@@ -1,4 +1,4 @@
-"""Routes about the cluster as a whole: its rules, nodes, usage, metrics, tokens and troubles.
+"""Routes for the cluster as a whole: configuration, nodes, usage, metrics, tokens and server troubles.
 
-The decisions are made by `trainmaster.control`; nothing here starts or stops a job.
+`trainmaster.control` makes the decisions. Nothing here starts or stops a job.
 """

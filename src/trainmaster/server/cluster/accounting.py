@@ -1,4 +1,4 @@
-"""Charges added up by whom, where and when. Pure, in whole numbers to the end: the sums are those of the events, exactly."""
+"""Adds up charges by project, member, day and so on. Pure and in integers, so that the sums match the events exactly."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from trainmaster.errors import UsageError
 from trainmaster.model.ledger import US_PER_HOUR, Charge
 
-_HEADINGS: dict[str, Callable[[Charge, str], str]] = {  # of a charge and a day
+_HEADINGS: dict[str, Callable[[Charge, str], str]] = {  # heading -> its value for a charge and a day
     "project": lambda charge, _: charge.payer.project,
     "member": lambda charge, _: charge.payer.member,
     "class": lambda charge, _: charge.payer.work,
@@ -25,21 +25,21 @@ _DIGITS = 60
 
 
 class Period(NamedTuple):
-    """From … until, in milliseconds since the epoch; what runs is charged up to its end."""
+    """A period in milliseconds since the epoch. Running attempts are charged up to its end."""
 
     from_ms: int
     until_ms: int
 
 
 class Calendar:
-    """Days as they are somewhere, however long each is."""
+    """Calendar days in a time zone; their lengths may differ."""
 
     def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
         self._ends: dict[date, int] = {}
 
     def parts(self, period: Period) -> Iterator[tuple[str, Period]]:
-        """A period cut at midnights: (day, its part)."""
+        """Split a period at midnight: (day, part)."""
         at_ms = period.from_ms
         while at_ms < period.until_ms:
             day = datetime.fromtimestamp(at_ms / 1000, self._zone).date()
@@ -56,7 +56,7 @@ class Calendar:
 
 @dataclass(slots=True)
 class Line:
-    """What was charged under one heading."""
+    """The charges under one heading."""
 
     gpu_us: int = 0
     cpu_us: int = 0
@@ -65,10 +65,10 @@ class Line:
     jobs: set[str] = field(default_factory=set)
     attempts: set[tuple[str, int]] = field(default_factory=set)
     running: set[tuple[str, int]] = field(default_factory=set)
-    priced: dict[tuple[str, float], int] = field(default_factory=dict)  # microseconds by currency and price
+    priced: dict[tuple[str, float], int] = field(default_factory=dict)  # (currency, price) -> microseconds
 
     def add(self, charge: Charge, period: Period) -> None:
-        """The part of a charge that falls into a period."""
+        """Add the part of a charge that falls into a period."""
         gpu_us, cpu_us = charge.us(*period)
         self.gpu_us += gpu_us
         self.cpu_us += cpu_us
@@ -83,10 +83,10 @@ class Line:
         rate = charge.rate
         if rate.price:
             price = rate.currency, rate.price
-            self.priced[price] = self.priced.get(price, 0) + gpu_us + cpu_us  # one of the two is 0
+            self.priced[price] = self.priced.get(price, 0) + gpu_us + cpu_us  # one of the two is always 0
 
     def cost(self) -> dict[str, Decimal]:
-        """By currency, to a millionth."""
+        """The cost by currency, rounded to a millionth."""
         found: dict[str, Decimal] = {}
         with localcontext() as context:
             context.prec = _DIGITS
@@ -100,7 +100,7 @@ Key = tuple[str, ...]
 
 @dataclass(slots=True)
 class Usage:
-    """What was charged in a period, under each heading and in all."""
+    """The charges of a period, by heading and in total."""
 
     lines: dict[Key, Line] = field(default_factory=dict)
     total: Line = field(default_factory=Line)
@@ -110,21 +110,21 @@ class Usage:
         found = self.lines.get(key)
         if found is None:
             if len(self.lines) == LINES_MAX:
-                raise UsageError(f"that comes to more than {LINES_MAX:,} lines", "take a shorter period, or fewer headings")
+                raise UsageError(f"that makes more than {LINES_MAX:,} lines", "take a shorter period, or fewer headings")
             found = self.lines[key] = Line()
         return found
 
     def ordered(self, by: Sequence[str]) -> list[tuple[Key, Line]]:
-        """Who had most first; with days among the headings by them, in the order of the headings."""
+        """Lines by usage, largest first; if `day` is a heading, in the order of the headings."""
         if "day" in by:
             return sorted(self.lines.items())
         return sorted(self.lines.items(), key=lambda item: (-item[1].gpu_us, -item[1].cpu_us, item[0]))
 
 
 def tally(charges: Iterable[Charge], period: Period, by: Sequence[str], calendar: Calendar) -> Usage:
-    """Add up what falls into a period under the headings `by`, each one of `BY`. An attempt counts wherever it has a part.
+    """Sum up the parts of `charges` in a period under the headings `by` (each one of `BY`).
 
-    Raises: UsageError for more than `LINES_MAX` lines.
+    An attempt is counted under every heading under which it has a part. Raises: UsageError for more than `LINES_MAX` lines.
     """
     usage, daily, named = Usage(), "day" in by, [_HEADINGS[name] for name in by]
     for charge in charges:

@@ -1,4 +1,4 @@
-"""The rules of the cluster over REST: what they are, laying others down, and what these would do to the present queue."""
+"""Routes of the cluster configuration: show it, apply another, or plan what another would do to the present queue."""
 
 import asyncio
 import time
@@ -32,13 +32,13 @@ from trainmaster.spec.cluster.summary import Paragraph, told
 
 router = APIRouter(tags=["cluster"])
 
-_MEASURED_MAX = 20  # programs told of, those seen last
+_MEASURED_MAX = 20  # programs shown, the latest ones
 _KNOWN = frozenset(("cluster",))
 
 
-@router.get("/cluster", summary="The rules", response_model=None, responses=models.answers(cluster_schemas.Rules))
+@router.get("/cluster", summary="Show the configuration", response_model=None, responses=models.answers(cluster_schemas.Rules))
 def show(request: Request) -> bodies.Json:
-    """Pools, projects, quotas and classes, as cluster.yaml has them, and in plain language."""
+    """Pools, projects, quotas and classes, as in cluster.yaml and as text."""
     desk = runtime.of(request)
     rules = present(desk)
     paragraphs = [*told(rules, time.time()), *_measured(queue.over(desk))]
@@ -47,7 +47,7 @@ def show(request: Request) -> bodies.Json:
 
 
 def _measured(ended: Sequence[Past]) -> Iterator[Paragraph]:
-    """How fast kinds of GPU have shown themselves to be."""
+    """The measured speeds of the kinds of GPU."""
     known = Speeds()
     known.follow(ended)
     said = []
@@ -60,14 +60,14 @@ def _measured(ended: Sequence[Past]) -> Iterator[Paragraph]:
 
 @router.put(
     "/cluster",
-    summary="Lay down the rules",
+    summary="Apply a configuration",
     status_code=202,
     response_model=None,
     responses=models.answers(cluster_schemas.Applied, 202),
     openapi_extra=models.body(cluster_schemas.NewRules, "Idempotency-Key"),
 )
 async def apply(request: Request) -> bodies.Json:
-    """The whole of them, in place of those before. Nothing happens where they are the same."""
+    """It replaces the whole present configuration. If nothing differs, nothing happens."""
     desk, user, rules = runtime.of(request), runtime.user(request), await _asked(request)
     changes, words = await run_in_threadpool(_compared, desk, rules)
     if changes:
@@ -78,13 +78,13 @@ async def apply(request: Request) -> bodies.Json:
 
 @router.post(
     "/cluster/plan",
-    summary="What other rules would do",
+    summary="Plan a configuration",
     response_model=None,
     responses=models.answers(cluster_schemas.Foreseen),
     openapi_extra=models.body(cluster_schemas.NewRules),
 )
 async def plan(request: Request) -> bodies.Json:
-    """The very decision over the present queue, under the rules that hold and under these. Nothing is changed."""
+    """Run the scheduler on the present queue under the present and the given configuration. Nothing is changed."""
     desk, rules = runtime.of(request), await _asked(request)
     changes, words = await run_in_threadpool(_compared, desk, rules)
     jobs = await asyncio.to_thread(_effects, desk, rules)
@@ -100,12 +100,12 @@ async def _asked(request: Request) -> Cluster:
 
 
 def _compared(desk: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:
-    """What is otherwise in them, and what the nodes cannot keep of them. Raises: UsageError."""
+    """The differences from the present configuration, and warnings about it. Raises: UsageError."""
     return differences(present(desk), rules), [*unkept(rules, desk.nodes()), *over(rules, time.time())]
 
 
 def _effects(desk: runtime.Runtime, rules: Cluster) -> dict[str, Any]:
-    """Of each waiting job that something changes for, how it stands and how it would."""
+    """For every waiting job whose outcome changes: its outcome now and then."""
     before = queue.snapshot(desk)
     after = queue.snapshot(desk, rules=rules)
     was, would = _standings(before), _standings(after)
@@ -114,7 +114,7 @@ def _effects(desk: runtime.Runtime, rules: Cluster) -> dict[str, Any]:
 
 
 def _standings(seen: Snapshot) -> dict[str, View]:
-    """Each waiting job's place in the order, and where it starts now or why it does not."""
+    """For every waiting job: its position, and where it starts now or why it does not."""
     decided, _ = cycle(seen, chosen(seen.rules), Carry())
     places = {task.id: place for place, task in enumerate(ordered(seen, chosen(seen.rules)), 1)}
     starts: dict[str, Placement | Handover] = {placed.job: placed for placed in decided.placements}

@@ -1,4 +1,4 @@
-"""The history of all jobs, in the form that the simulator replays."""
+"""`GET /history`: exports all jobs in the form that the simulator replays."""
 
 import time
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ router = APIRouter(tags=["jobs"])
 MEDIA_TYPE = "application/x-ndjson"
 _PAGE = 500  # jobs in memory
 _LINES: dict[int | str, dict[str, Any]] = {
-    200: {"content": {MEDIA_TYPE: {}}, "description": "the heading with the nodes, then a line for each job, newest first"}
+    200: {"content": {MEDIA_TYPE: {}}, "description": "a header with the nodes, then one line per job, newest first"}
 }
 
 
 @router.get("/history", summary="Export the history", response_model=None, responses=_LINES)
 def export(request: Request) -> StreamingResponse:
-    """JSON lines: whose each job was, what it asked for, and how long each of its attempts ran. No command, no parameter."""
+    """JSON lines: each job's owner, its request, and how long each attempt ran. Commands and parameters are left out."""
     return StreamingResponse(lines(runtime.of(request).services.events), media_type=MEDIA_TYPE)
 
 
 def lines(events: EventReader) -> Iterator[bytes]:
-    """The whole history, a page of jobs at a time."""
+    """The whole history, read in pages."""
     yield history.encode(history.heading(events.nodes(), events.rules(), time.time()))
     before: int | None = None
     while page := events.jobs(JobQuery(limit=_PAGE, before_seq=before)):

@@ -1,4 +1,4 @@
-"""Nodes: what there is, what is free of it, and what a person says of one."""
+"""Routes of nodes: list them with their free capacity, drain or resume one, declare one lost."""
 
 import time
 from typing import Annotated
@@ -28,28 +28,28 @@ _ASKING = models.asking(models.Asked, models.NodeTaken)
 
 @router.get("/nodes", summary="List nodes", response_model=None, responses=models.answers(models.NodeList))
 def list_nodes(request: Request) -> bodies.Json:
-    """Each node with what is free of it and the jobs it runs; one that is gone as long as jobs run there."""
+    """Every node with its free capacity and its jobs. A node that is gone is listed as long as it has jobs."""
     events = runtime.of(request).services.events
     live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
     seen = [resources.node_view(node, live) for node in events.nodes()]
     return bodies.Json({"nodes": [node for node in seen if node["jobs"] or node["state"] != NodeState.GONE.value]})
 
 
-@router.post("/nodes/{name}/drain", summary="Give a node nothing new", **_ASKING)
+@router.post("/nodes/{name}/drain", summary="Drain a node", **_ASKING)
 async def drain(request: Request, name: Name) -> bodies.Json:
-    """It finishes what it runs."""
+    """It finishes its running jobs and gets no new ones."""
     return await _set(request, name, NodeState.DRAINED)
 
 
-@router.post("/nodes/{name}/resume", summary="Use a node again", **_ASKING)
+@router.post("/nodes/{name}/resume", summary="Resume a node", **_ASKING)
 async def resume(request: Request, name: Name) -> bodies.Json:
-    """After a drain, or after it was declared lost."""
+    """After a drain, or after the node was declared lost."""
     return await _set(request, name, NodeState.UP)
 
 
 @router.post("/nodes/{name}/lost", summary="Declare a node lost", **_ASKING)
 async def lost(request: Request, name: Name) -> bodies.Json:
-    """A person's word that nothing runs there any more: its jobs may start elsewhere."""
+    """Declare that nothing runs on the node any more. Its jobs may then start elsewhere."""
     return await _set(request, name, NodeState.LOST)
 
 
@@ -58,7 +58,7 @@ async def _set(request: Request, name: str, state: NodeState) -> bodies.Json:
     nodes = await run_in_threadpool(desk.services.events.nodes)
     if all(node.name != name for node in nodes):
         known = ", ".join(node.name for node in nodes[:20])
-        raise NotFoundError(f"there is no node {name!r}", f"known: {known}" if known else "control has not looked yet")
+        raise NotFoundError(f"there is no node {name!r}", f"known: {known}" if known else "control has not listed nodes yet")
     user = runtime.user(request)
     key = f"node:{name}:{state.value}:{user}:{idempotency_key(request)}"
     await desk.accept([NewRow(key, SetNodeState(name, state, user, reason), time.time())])

@@ -1,4 +1,4 @@
-"""`GET /metrics`: the server's state for Prometheus, counted when it is asked for."""
+"""`GET /metrics`: the server's state in Prometheus' text format, computed per request."""
 
 import time
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ router = APIRouter(tags=["server"])
 
 _LIVE = tuple(state for state in State if state.live)
 _LIVE_MAX = 20_000
-_POOL = {  # of `Capacity`
-    "gpus": "GPUs of nodes that take work",
-    "free_gpus": "GPUs free, parts of one included",
-    "whole_gpus": "GPUs wholly free",
+_POOL = {  # field of `Capacity` -> help text
+    "gpus": "GPUs of nodes that accept work",
+    "free_gpus": "Free GPUs, including fractions",
+    "whole_gpus": "Entirely free GPUs",
     "largest_gang_gpus": "GPUs of the largest gang of equal parts that fits now",
-    "fragmented_gpus": "GPUs free, and of no use to the requests of those that wait and run, as expected over these",
+    "fragmented_gpus": "Free GPUs that an average request of the waiting and running jobs cannot use",
 }
 
 
@@ -39,33 +39,33 @@ _POOL = {  # of `Capacity`
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
 )
 def metrics(request: Request) -> Response:
-    """Needs a token like every other page: `authorization: {credentials_file: …}` in Prometheus' configuration."""
+    """Needs a token: `authorization: {credentials_file: …}` in the Prometheus configuration."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Gauges(runtime.of(request)))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class _Gauges:
-    """A collector in Prometheus' sense; one for each scrape, so that nothing is kept."""
+    """A Prometheus collector; a new one for each scrape, so no state is kept."""
 
     def __init__(self, desk: runtime.Runtime) -> None:
         self._desk = desk
 
     def collect(self) -> Iterator[Metric]:
-        """Every family."""
+        """Yield all metric families."""
         desk, events = self._desk, self._desk.services.events
         yield _labelled("trainmaster_info", "The server's version", "version", {__version__: 1.0})
         counts = {state.value: float(count) for state, count in events.live_counts().items()}
-        yield _labelled("trainmaster_jobs", "Jobs that are not over, by state", "state", counts)
-        yield _one("trainmaster_queue_oldest_wait_seconds", "How long the first of the queue has waited", self._oldest_s())
-        yield _one("trainmaster_inbox_waiting", "Commands that control has not taken up", float(len(desk.waiting.rows())))
+        yield _labelled("trainmaster_jobs", "Unfinished jobs by state", "state", counts)
+        yield _one("trainmaster_queue_oldest_wait_seconds", "Longest waiting time in the queue", self._oldest_s())
+        yield _one("trainmaster_inbox_waiting", "Commands not processed by control yet", float(len(desk.waiting.rows())))
         yield CounterMetricFamily("trainmaster_events", "Events recorded", value=float(events.head().last_seq))
-        yield CounterMetricFamily("trainmaster_metric_points", "Metric points taken since the start", value=float(desk.points))
-        yield _one("trainmaster_log_followers", "Callers who follow a log", float(desk.followers))
+        yield CounterMetricFamily("trainmaster_metric_points", "Metric points stored since the start", value=float(desk.points))
+        yield _one("trainmaster_log_followers", "Clients that follow a log", float(desk.followers))
         yield from self._nodes()
 
     def _oldest_s(self) -> float:
-        """Seconds; 0 where nothing waits."""
+        """The longest waiting time in seconds; 0 if nothing waits."""
         queued = self._desk.services.events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))
         return max((time.time() - job.queued_s for job in queued), default=0.0)
 
@@ -76,15 +76,16 @@ class _Gauges:
         queued = events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))
         seen = snapshot(time.time(), nodes, queued, live)
         space = occupied(seen)
-        free = {site.name: space.cells.values[space.of[i]] for i, site in enumerate(space.sites) if site.open}  # take work
-        yield _labelled("trainmaster_node_up", "1: takes work", "node", {n.name: float(n.state is NodeState.UP) for n in nodes})
+        free = {site.name: space.cells.values[space.of[i]] for i, site in enumerate(space.sites) if site.open}  # accept work
+        open_nodes = {n.name: float(n.state is NodeState.UP) for n in nodes}
+        yield _labelled("trainmaster_node_up", "1: accepts work", "node", open_nodes)
         whole = {"cpus": {n.name: n.cpus for n in nodes}, "gpus": {n.name: float(len(n.devices)) for n in nodes}}
         whole["memory_bytes"] = {n.name: float(n.memory_bytes) for n in nodes}
         left = {"cpus": {name: cell.cpus / 1000 for name, cell in free.items()}}
         left["gpus"] = {name: cell.gpu_milli / 1000 for name, cell in free.items()}
         left["memory_bytes"] = {name: float(cell.memory) for name, cell in free.items()}
         for what, values in whole.items():
-            yield _labelled(f"trainmaster_node_{what}", f"{what} there are", "node", values)
+            yield _labelled(f"trainmaster_node_{what}", f"Total {what}", "node", values)
             yield _labelled(f"trainmaster_node_free_{what}", f"{what} free for new work", "node", left[what])
         pools = capacities(space, typical(seen, {}))
         for name, told in _POOL.items():

@@ -1,4 +1,4 @@
-"""`GET /troubles`: what is wrong with the server itself, as its processes say."""
+"""`GET /troubles`: problems of the server itself, as reported by its processes."""
 
 from typing import Any
 
@@ -14,27 +14,27 @@ router = APIRouter(tags=["server"])
 
 
 class ServerTrouble(BaseModel):
-    """One thing that is wrong with the server."""
+    """One problem of the server."""
 
-    process: str = Field(description="which of the server's processes says so")
+    process: str = Field(description="the server process that reports it")
     topic: str
     text: str
     since_s: float = Field(description="when it was first noticed, in seconds since the epoch")
 
 
 class Troubles(BaseModel):
-    """What is wrong with the server; the oldest first."""
+    """Problems of the server, oldest first."""
 
     troubles: list[ServerTrouble]
 
 
-@router.get("/troubles", summary="What is wrong with the server", response_model=None, responses=models.answers(Troubles))
+@router.get("/troubles", summary="Problems of the server", response_model=None, responses=models.answers(Troubles))
 def all_troubles(request: Request) -> bodies.Json:
-    """A full disk, a clock that jumped, a damaged file. Empty when all is well; `tm doctor` checks more."""
+    """For example a full disk, a clock that jumped, a damaged file. Empty if there are none; `tm doctor` checks more."""
     home = runtime.of(request).services.home
     return bodies.Json({"troubles": told(troubles.everywhere(home))})
 
 
 def told(found: list[troubles.Trouble]) -> list[dict[str, Any]]:
-    """As JSON."""
+    """Troubles as JSON."""
     return [one._asdict() for one in found]

@@ -1,4 +1,4 @@
-"""`/tokens`: giving out, listing and revoking the tokens of people. Administrators alone (`permissions`)."""
+"""`/tokens`: create, list and revoke user tokens. For administrators only (see `permissions`)."""
 
 import time
 from typing import Annotated, Any
@@ -22,20 +22,20 @@ _KNOWN = frozenset(("name", "role", "expires_s"))
 
 @router.get("/tokens", summary="List tokens", response_model=None, responses=models.answers(TokenList))
 def list_tokens(request: Request) -> bodies.Json:
-    """Those that were given out. What a token is proven by is told once, when it is made."""
+    """The tokens in the store. A token's text is shown only when it is created."""
     return bodies.Json({"tokens": [_view(row) for row in runtime.of(request).tokens.known()]})
 
 
 @router.post(
     "/tokens",
     status_code=201,
-    summary="Give out a token",
+    summary="Create a token",
     response_model=None,
     responses=models.answers(TokenGiven, 201),
     openapi_extra=models.body(NewToken),
 )
 async def create(request: Request) -> bodies.Json:
-    """The answer is the only place where it is ever seen: the server keeps its SHA-256."""
+    """Only this response contains the token's text; the server keeps its SHA-256."""
     body = await bodies.read_json(request, "the token", _KNOWN)
     role, expires_s = bodies.text(body, "role") or Role.MEMBER.value, body.get("expires_s")
     if role not in set(Role):
@@ -49,10 +49,10 @@ async def create(request: Request) -> bodies.Json:
 
 @router.delete("/tokens/{name}", summary="Revoke a token", response_model=None, responses=models.answers(TokenRevoked))
 async def revoke(request: Request, name: Name) -> bodies.Json:
-    """It holds no more from the next request on; streams that were opened with it end."""
+    """The token is invalid from the next request on. Streams that were opened with it end."""
     desk = runtime.of(request)
     await run_in_threadpool(desk.tokens.revoke, name, runtime.user(request))
-    desk.bells.ring_all()  # streams look again whether they may go on
+    desk.bells.ring_all()  # streams check whether their token is still valid
     return bodies.Json({"name": name})
 
 

@@ -1,4 +1,4 @@
-"""What was used, by whom, and what it cost: the ledger, added up."""
+"""`GET /usage`: resource usage and cost, summed up from the ledger."""
 
 import time
 from dataclasses import dataclass
@@ -22,48 +22,48 @@ router = APIRouter(tags=["usage"])
 
 
 class Used(BaseModel):
-    """What was charged under one heading. Exact amounts are microseconds of one device; hours are these, rounded."""
+    """Usage under one heading. The exact amounts are device microseconds; hours are rounded."""
 
     gpu_us: int
-    cpu_us: int = Field(description="of what held no GPU")
+    cpu_us: int = Field(description="of jobs without GPUs")
     gpu_hours: float
     cpu_hours: float
-    lost_gpu_hours: float = Field(description="work that a later attempt did again")
+    lost_gpu_hours: float = Field(description="work that a later attempt repeated")
     lost_cpu_hours: float
-    share: float = Field(description="of all GPU time; of all CPU time where there is no GPU time")
+    share: float = Field(description="of all GPU time; without GPU time, of all CPU time")
     jobs: int
     attempts: int
-    running: int = Field(description="of these attempts; they are charged so far")
-    cost: dict[str, str] = Field(description="by currency, decimal; at the price that held when an attempt was placed")
+    running: int = Field(description="attempts still running; they are charged up to now")
+    cost: dict[str, str] = Field(description="by currency, decimal; at the price when the attempt was placed")
 
 
 class UsageAnswer(BaseModel):
-    """What was charged in a period."""
+    """Usage in a period."""
 
     by: list[str]
     since_s: float
     until_s: float
     zone: str
-    lines: list[dict[str, Any]] = Field(description="the headings and `Used`; most used first, days in their order")
+    lines: list[dict[str, Any]] = Field(description="the headings and `Used`; largest usage first, days in order")
     left_out: int = Field(description="lines beyond `limit`")
     total: Used
 
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """What is asked for. Times are seconds since the epoch."""
+    """Query parameters. Times are seconds since the epoch."""
 
     by: Annotated[str, Query(max_length=TEXT_MAX, description=f"headings, comma-separated: {', '.join(BY)}")] = "project"
     since_s: Annotated[float, Query(ge=0, le=TIME_MAX_S)] = 0.0
-    until_s: Annotated[float | None, Query(ge=0, le=TIME_MAX_S, description="now, where it is left out or later")] = None
+    until_s: Annotated[float | None, Query(ge=0, le=TIME_MAX_S, description="now, if omitted or in the future")] = None
     project: Annotated[str | None, Query(max_length=TEXT_MAX, description="only of this project")] = None
-    zone: Annotated[str, Query(max_length=TEXT_MAX, description="whose days: UTC, Europe/Berlin, +05:30")] = "UTC"
+    zone: Annotated[str, Query(max_length=TEXT_MAX, description="time zone of the days: UTC, Europe/Berlin, +05:30")] = "UTC"
     limit: Annotated[int, Query(ge=1, le=LINES_MAX)] = 1000
 
 
-@router.get("/usage", summary="What was used, and what it cost", response_model=None, responses=models.answers(UsageAnswer))
+@router.get("/usage", summary="Usage and cost", response_model=None, responses=models.answers(UsageAnswer))
 def usage(request: Request, query: Annotated[UsageQuery, Depends()]) -> bodies.Json:
-    """Every attempt from its placement until its nodes were free again; of those that run, so far."""
+    """Every attempt counts from its placement until its nodes are free; running attempts count up to now."""
     by, zone = _headings(query.by), zone_of(query.zone)
     period = _period(query, time.time())
     wanted = ChargeQuery(period.from_ms, period.until_ms, query.project)
@@ -89,7 +89,7 @@ def _headings(text: str) -> tuple[str, ...]:
     for name in by:
         if name not in BY:
             near = get_close_matches(name, BY, n=1)
-            message = f"usage is not told by {name[:40]!r}" if name else "usage is told by nothing"
+            message = f"there is no heading {name[:40]!r}" if name else "by is empty"
             raise UsageError(message, f"did you mean {near[0]}?" if near else f"one or more of {', '.join(BY)}")
     return by
 
@@ -98,7 +98,7 @@ def _period(query: UsageQuery, now_s: float) -> Period:
     """Raises: UsageError."""
     until_s = now_s if query.until_s is None else query.until_s
     if query.since_s >= now_s:
-        raise UsageError("the period lies in the future", "let since be earlier than now")
+        raise UsageError("the period is in the future", "let since be earlier than now")
     if query.since_s >= until_s:
         raise UsageError("the period ends before it begins", "let since be earlier than until")
     return Period(round(query.since_s * 1000), round(min(until_s, now_s) * 1000))

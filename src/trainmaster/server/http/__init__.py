@@ -1,4 +1,4 @@
-"""HTTP below the routes: who may enter, bodies, errors, the bounds of parameters, permissions, idempotency keys.
+"""HTTP below the routes: authentication, permissions, bodies, errors, parameter bounds and idempotency keys.
 
-No route and nothing about jobs.
+There are no routes here, and nothing about jobs.
 """

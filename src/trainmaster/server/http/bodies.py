@@ -1,4 +1,4 @@
-"""Bodies in and out: JSON read with a limit and refused in words, JSON written without a detour."""
+"""Reads request bodies within limits, decodes JSON with clear errors, and encodes JSON responses."""
 
 import asyncio
 import errno
@@ -21,13 +21,13 @@ from trainmaster.server.runtime.workers import BODIES, STORES
 
 T = TypeVar("T")
 _MEMORY_MAX_BYTES = 2 * limits.MIB
-_AT_ONCE_BYTES = 64 * 1024  # decoded where it was read: that takes a millisecond or two
+_AT_ONCE_BYTES = 64 * 1024  # smaller bodies are decoded on the event loop, in a millisecond or two
 LARGE = "trainmaster.large"
 _MARKS = (b",", b":", b"[", b"{")
 
 
 class _StalledError(UsageError):
-    """Its sender stopped, or nearly so."""
+    """The client stopped sending the body, or sends it too slowly."""
 
     http_status = 408
 
@@ -46,7 +46,7 @@ class Json(Response):
 
 
 def encode(content: Any) -> bytes:
-    """Compact JSON; a number JSON does not know becomes null, half a character '?'."""
+    """Compact JSON. A non-finite number becomes null, a lone surrogate '?'."""
     try:
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except ValueError:
@@ -54,7 +54,7 @@ def encode(content: Any) -> bytes:
 
 
 def finite(value: Any) -> Any:
-    """`value` with null for what is not a finite number."""
+    """`value` with null for every non-finite number."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -65,12 +65,12 @@ def finite(value: Any) -> Any:
 
 
 async def read(request: Request, what: str) -> list[bytes]:
-    """The parts of a body that is kept in memory. Raises: TooLargeError, UsageError (it broke off, or stopped coming)."""
+    """The parts of a body that fits in memory. Raises: TooLargeError, UsageError (the body broke off or stalled)."""
     return [part async for part in _parts(request, what)]
 
 
 async def spool(request: Request, what: str, directory: Path) -> BinaryIO:
-    """The whole body as a file, on disk when it is large. Raises: TooLargeError, UsageError, DiskFullError."""
+    """The whole body as a file, on disk if it is large. Raises: TooLargeError, UsageError, DiskFullError."""
     file = tempfile.SpooledTemporaryFile(_MEMORY_MAX_BYTES, dir=str(directory))  # noqa: SIM115  the caller closes it
     try:
         async for part in _parts(request, what):
@@ -82,7 +82,7 @@ async def spool(request: Request, what: str, directory: Path) -> BinaryIO:
     except OSError as error:
         file.close()
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(f"the disk is full: {what} was not taken", "free some space on the server") from error
+            raise DiskFullError(f"the disk is full: {what} was not stored", "free some space on the server") from error
         raise
     except TrainmasterError:
         file.close()
@@ -91,7 +91,7 @@ async def spool(request: Request, what: str, directory: Path) -> BinaryIO:
 
 
 async def _parts(request: Request, what: str) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises: TooLargeError, UsageError (it broke off, or stopped coming)."""
+    """The body as it arrives. Raises: TooLargeError, UsageError (it broke off or stalled)."""
     limit_bytes = limits.of(request.scope)
     size, declared, began_s = 0, _declared(request), time.monotonic()
     while True:
@@ -115,7 +115,7 @@ async def _parts(request: Request, what: str) -> AsyncIterator[bytes]:
 
 
 def _declared(request: Request) -> int:
-    """How long the body is said to be, in bytes; 0 where nothing is said."""
+    """The declared length of the body in bytes; 0 without a valid Content-Length."""
     told = request.headers.get("content-length", "0")
     return int(told) if told.isascii() and told.isdecimal() and len(told) < 20 else 0
 
@@ -125,13 +125,13 @@ def _refuse_constant(text: str) -> Any:
 
 
 def _refuse_halves(value: Any) -> Any:
-    """`value`, which must not hold half a character. Raises: UnicodeError."""
+    """`value`, if it holds no lone surrogate. Raises: UnicodeError."""
     (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
     return value
 
 
 def _replace_halves(value: Any) -> Any:
-    """`value` with '?' for half a character."""
+    """`value` with '?' for every lone surrogate."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
@@ -142,12 +142,12 @@ _LENIENT = json.JSONDecoder()
 
 
 def parse(parts: list[bytes], what: str) -> dict[str, Any]:
-    """A JSON object of storable text and finite numbers. Raises: UsageError."""
+    """Decode a JSON object of valid text and finite numbers. Raises: UsageError."""
     return _decoded(parts, what, _STRICT, _refuse_halves)
 
 
 def parse_lenient(parts: list[bytes], what: str) -> dict[str, Any]:
-    """A JSON object from a program's output: NaN may be in it, and half characters become '?'. Raises: UsageError."""
+    """Decode a JSON object from a program's output: NaN is allowed, lone surrogates become '?'. Raises: UsageError."""
     return _decoded(parts, what, _LENIENT, _replace_halves)
 
 
@@ -164,7 +164,7 @@ def _decoded(parts: list[bytes], what: str, decoder: json.JSONDecoder, settle: C
 
 
 def _taken(parts: list[bytes]) -> Iterator[bytes]:
-    """Each part, which is let go of: what is decoded already is not kept a second time."""
+    """Yield each part and drop it, so that decoded text is not kept twice."""
     parts.reverse()
     while parts:
         yield parts.pop()
@@ -177,16 +177,16 @@ def _object(value: Any, what: str) -> dict[str, Any]:
 
 
 async def read_json(request: Request, what: str, known: frozenset[str]) -> dict[str, Any]:
-    """A JSON object with no other keys than `known`; an empty body is an empty object. Raises: UsageError, TooLargeError."""
+    """Read a JSON object with keys from `known` only; an empty body is an empty object. Raises: UsageError, TooLargeError."""
     value = await decoded(request, what, lambda parts: parse(parts, what) if any(map(bytes.strip, parts)) else {})
     reject_unknown(value, known, what)
     return value
 
 
 async def decoded(request: Request, what: str, decode: Callable[[list[bytes]], T]) -> T:
-    """What `decode` makes of the body; on another thread where it is large.
+    """The body, decoded by `decode`; a large body is decoded on another thread.
 
-    Raises: TooLargeError (bytes, or values), UsageError, BusyError (too many bodies at a time), what `decode` raises.
+    Raises: TooLargeError (bytes or values), UsageError, BusyError (too many bodies in memory), and errors of `decode`.
     """
     limit_bytes = limits.of(request.scope)
     held_bytes = _declared(request) or (limit_bytes if "transfer-encoding" in request.headers else 0)
@@ -206,22 +206,22 @@ async def _decode(request: Request, what: str, decode: Callable[[list[bytes]], T
     if sum(map(len, parts)) <= _AT_ONCE_BYTES:
         return decode(parts)
     value = await BODIES.run(decode, parts)
-    request.scope[LARGE] = value  # for the door, which takes it apart once the answer is given
+    request.scope[LARGE] = value  # the middleware dismantles it after the response
     return value
 
 
 def reject_unknown(value: Mapping[str, Any], known: frozenset[str], what: str) -> None:
-    """Raises: UsageError naming the keys that mean nothing here."""
+    """Raises: UsageError that names the unknown keys."""
     strange = sorted(str(key) for key in value if key not in known)
     if strange:
         raise UsageError(f"{what} has unknown keys: {', '.join(strange[:10])}", f"known are {', '.join(sorted(known))}")
 
 
 def text(value: Mapping[str, Any], key: str, default: str | None = None, most: int = WORDS_MAX) -> str | None:
-    """A text field of at most so many characters. Raises: UsageError."""
+    """A text field of at most `most` characters. Raises: UsageError."""
     found = value.get(key, default)
     if found is not None and not isinstance(found, str):
         raise UsageError(f"{key} must be text, not {type(found).__name__}")
     if found is not None and len(found) > most:
-        raise UsageError(f"{key} has {len(found):,} characters; at most {most:,} are taken")
+        raise UsageError(f"{key} has {len(found):,} characters; the limit is {most:,}")
     return found

@@ -1,4 +1,4 @@
-"""The entrance: who asks is known from a request's headers, before a byte of its body is read. Plain ASGI, on every request."""
+"""Authenticates every request from its headers, before any byte of its body is read. Plain ASGI middleware."""
 
 import re
 import time
@@ -16,22 +16,22 @@ from trainmaster.server.http.permissions import WITHOUT_TOKEN
 from trainmaster.server.runtime.credentials import Caller, Tokens, bearer, proven_agent
 from trainmaster.server.runtime.workers import BODIES
 
-KEY_HEADER = "x-trainmaster-key"  # which agent sends the request
+KEY_HEADER = "x-trainmaster-key"  # the key of the agent that sends the request
 _AGENTS = "/agent/"
 _STREAMS = re.compile(r"/events/stream|/jobs/[^/]+/logs/stream")
 
 
 class Door:
-    """Lets a request in that carries a known token or an agent's credential, and writes whose it is into the scope."""
+    """Admits requests with a valid token or agent credential, and puts the caller or the agent into the scope."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens, secret: bytes, called: Callable[[], None]) -> None:
         self._app = app
         self._tokens = tokens
         self._secret = secret
-        self._called = called  # of every person who was let in
+        self._called = called  # called for every admitted request of a user
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """The ASGI interface."""
         if scope["type"] == "http":
             try:
                 self._admit(scope)
@@ -46,7 +46,7 @@ class Door:
                 await BODIES.run(json_pieces.dismantle, large)
 
     def _admit(self, scope: Scope) -> None:
-        """Raises: AuthenticationError, UsageError."""
+        """Authenticate one request. Raises: AuthenticationError, UsageError."""
         if scope["path"].startswith(_AGENTS):
             scope["trainmaster.agent"] = self._agent(scope)
         elif scope["path"] not in WITHOUT_TOKEN:
@@ -54,9 +54,9 @@ class Door:
             self._called()
 
     def _agent(self, scope: Scope) -> AgentKey | None:
-        """Which agent asks; None for one of an earlier version, whose body says so.
+        """The agent that sends the request; None for an agent of an earlier version, which names itself in the body.
 
-        Only over the Unix socket, to which nobody else can connect. Raises: AuthenticationError, UsageError.
+        None is possible only over the Unix socket, where only this user can connect. Raises: AuthenticationError, UsageError.
         """
         told, given = _header(scope, KEY_HEADER.encode()), bearer(_header(scope, b"authorization"))
         if told is None and given is not None and scope["client"] is None:
@@ -66,8 +66,8 @@ class Door:
         return proven_agent(self._secret, told, given)
 
     def _caller(self, scope: Scope) -> Caller:
-        """Who asks. Raises: AuthenticationError."""
-        query = scope["query_string"].decode("latin-1")  # as text: of bytes `parse_qs` takes nothing but ASCII
+        """The user that sends the request. Raises: AuthenticationError."""
+        query = scope["query_string"].decode("latin-1")  # given bytes, `parse_qs` accepts ASCII only
         ticket = parse_qs(query).get("ticket") if _STREAMS.fullmatch(scope["path"]) else None
         if ticket is not None:
             return self._tokens.ticket_caller(ticket[0], time.monotonic())

@@ -1,4 +1,4 @@
-"""Every error of the api in one JSON shape: `{"error": {code, message, hint, details, request_id}}`."""
+"""Turns every error of the api into one JSON shape: `{"error": {code, message, hint, details, request_id}}`."""
 
 import logging
 import secrets
@@ -15,19 +15,19 @@ log = logging.getLogger("trainmaster.api")
 
 
 class _MethodError(UsageError):
-    """The path exists, the method does not."""
+    """The path exists, but not for this method."""
 
     http_status = 405
 
 
 class _MachineError(OperationError):
-    """What was asked is right, and the machine below the server refuses."""
+    """The request is valid, but the server's machine failed."""
 
     http_status = 503
 
 
 def answer(error: TrainmasterError, headers: dict[str, str] | None = None) -> Json:
-    """The response an error becomes."""
+    """The response for an error."""
     body: dict[str, Any] = error.as_dict()
     body["error"]["request_id"] = secrets.token_hex(6)
     more = dict(headers or {})
@@ -39,7 +39,7 @@ def answer(error: TrainmasterError, headers: dict[str, str] | None = None) -> Js
 
 
 def install(app: FastAPI) -> None:
-    """Make `app` answer every error in the one shape."""
+    """Register the error handlers."""
     app.add_exception_handler(TrainmasterError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -53,7 +53,7 @@ async def _known(request: Request, error: Exception) -> Json:
 
 
 async def _invalid(request: Request, error: Exception) -> Json:
-    """A query parameter that is none; the value itself is not repeated."""
+    """An invalid query parameter. The response does not repeat its value."""
     assert isinstance(error, RequestValidationError)
     faults = [{"field": ".".join(str(part) for part in e["loc"]), "expected": e["msg"]} for e in error.errors()]
     first = faults[0]
@@ -61,7 +61,7 @@ async def _invalid(request: Request, error: Exception) -> Json:
 
 
 async def _http(request: Request, error: Exception) -> Json:
-    """What the router itself refuses."""
+    """An error raised by the router."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if error.status_code == 405:
@@ -72,7 +72,7 @@ async def _http(request: Request, error: Exception) -> Json:
 
 
 async def _refused_by_machine(request: Request, error: Exception) -> Json:
-    """A file of the home that is not what it should be, a disk that fails: a person can mend that, who is told which one."""
+    """An unusable file in the home, or a failing disk. The message names the file, so that an administrator can fix it."""
     hint = "have that file and its disk checked where the server runs: tm doctor"
     response = answer(_MachineError(f"the server could not do it: {error}", hint))
     log.error("failed: %s %s %s", request.method, request.scope["path"], bytes(response.body).decode(), exc_info=error)
@@ -80,7 +80,7 @@ async def _refused_by_machine(request: Request, error: Exception) -> Json:
 
 
 async def _internal(request: Request, error: Exception) -> Json:
-    """A fault of ours: the log has the rest, under the same id."""
+    """A bug of ours. The log has the details under the same request id."""
     response = answer(OperationError(f"the server failed on {request.method} {request.scope['path']}"))
     log.error("failed: %s %s %s", request.method, request.scope["path"], bytes(response.body).decode())
     return response

@@ -1,4 +1,4 @@
-"""Idempotency keys: the name of a request, by which a retry gets the first answer and does nothing twice."""
+"""Idempotency keys: a retry with the same key gets the first answer, and nothing is done twice."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from trainmaster.server.http.parameters import TEXT_MAX
 
 
 def idempotency_key(request: Request) -> str:
-    """The caller's key, or one of our own. Raises: UsageError."""
+    """The caller's key, or a random one. Raises: UsageError."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return secrets.token_hex(16)
@@ -23,11 +23,11 @@ def idempotency_key(request: Request) -> str:
 
 
 def asked_for(request: Request, body: Mapping[str, Any]) -> bytes | None:
-    """The digest of what is asked for under the caller's own key; None where the caller gave none."""
+    """The digest of a request that has an idempotency key; None without one."""
     return digest(body) if "idempotency-key" in request.headers else None
 
 
 def digest(body: Mapping[str, Any]) -> bytes:
-    """Of what is asked for: from where, and in which shell, is no part of it, since a retry may come from another."""
+    """The digest of a request body. `origin` and `key` are left out: a retry may come from another host or shell."""
     asked = {name: value for name, value in body.items() if name not in ("origin", "key")}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).digest()[:16]

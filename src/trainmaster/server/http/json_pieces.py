@@ -1,7 +1,7 @@
-"""JSON decoded in pieces: no single call of the decoder, which holds the interpreter, takes longer than a few milliseconds.
+"""Decodes JSON in pieces: no single call of the decoder, which holds the interpreter lock, takes more than milliseconds.
 
-What fits a window is decoded by the standard library in one call; a list, an object or a text that does not fit is taken
-apart. Nor is the text ever put together as a whole: to join 64 MiB holds the interpreter for 50 ms. Linear in the text.
+A value that fits a window is decoded by the standard library in one call. A larger list, object or string is split. The
+text is never joined as a whole: joining 64 MiB holds the lock for 50 ms. The cost is linear in the text.
 """
 
 import codecs
@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 _WINDOW_MIN, _WINDOW_MAX = 256, 256 * 1024  # characters
-_READ_MIN = 64 * 1024  # characters: what lies behind the window is read along
+_READ_MIN = 64 * 1024  # characters: read ahead beyond the window
 _GROWTH = 8
-_TAIL = 2  # characters: a number at the window's end may go on behind it, even `1` before `e+`
-_DEPTH_MAX = 64  # of values that do not fit a window
+_TAIL = 2  # characters: a number at the window's end may continue behind it; even `1` before `e+`
+_DEPTH_MAX = 64  # nesting of values that do not fit a window
 _BLANK = re.compile(r"[ \t\n\r]*")
 
 
 def decode(parts: Iterable[bytes], errors: str, decoder: json.JSONDecoder, settle: Callable[[Any], Any]) -> Any:
-    """The value in the text that `parts` are together, in UTF-8; `errors` as `bytes.decode` has it.
+    """Decode the value in the UTF-8 text that `parts` form together; `errors` as in `bytes.decode`.
 
-    `settle` sees every part of the value that holds an escaped character, and returns what to put there. Each part is asked
-    for when it is needed, and let go of once it is read. Raises: ValueError (UnicodeError among them), RecursionError.
+    `settle` gets every part of the value that holds an escaped character, and returns its replacement. Parts are requested
+    when needed and dropped once read. Raises: ValueError (including UnicodeError), RecursionError.
     """
     text = _Text(parts, errors)
     reader = _Reader(text, decoder, settle)
@@ -35,7 +35,7 @@ def decode(parts: Iterable[bytes], errors: str, decoder: json.JSONDecoder, settl
 
 
 class _Text:
-    """A text that comes in parts and is read forward; of what lies behind the reader nothing is kept."""
+    """A text that comes in parts and is read forward. Text before the reader's position is dropped."""
 
     def __init__(self, parts: Iterable[bytes], errors: str) -> None:
         self._parts = iter(parts)
@@ -46,17 +46,17 @@ class _Text:
         self._line, self._line_start = 1, 0  # of `_start`
 
     def part(self, at: int, size: int) -> str:
-        """Up to `size` characters from `at` on: fewer where the text ends. `at` never goes back."""
+        """Up to `size` characters from `at` on; fewer at the end of the text. `at` never decreases."""
         if at + size > self._start + len(self._kept):
             self._read(at, size)
         return self._kept[at - self._start : at - self._start + size]
 
     def is_end(self, at: int) -> bool:
-        """Whether nothing follows from `at` on."""
+        """Whether the text ends at `at`."""
         return not self.part(at, 1)
 
     def skip(self, at: int) -> int:
-        """The next place that is not blank."""
+        """The next position that is not blank."""
         while True:
             found = _BLANK.match(self._kept, at - self._start)
             at = self._start + found.end() if found is not None else at
@@ -64,14 +64,14 @@ class _Text:
                 return at
 
     def error(self, message: str, at: int) -> ValueError:
-        """What is wrong with the text at this place, in the words of the standard library."""
+        """The error for this position, worded like the standard library's."""
         seen = at - self._start
         line = self._line + self._kept.count("\n", 0, seen)
         line_start = self._start + self._kept.rfind("\n", 0, seen) + 1 if line > self._line else self._line_start
         return ValueError(f"{message}: line {line} column {at - line_start + 1} (char {at})")
 
     def _read(self, at: int, size: int) -> None:
-        """Keep what is from `at` on, and read until that is so many characters: many at a time, else it is not linear."""
+        """Drop text before `at` and read on until `size` characters are there. Reading far ahead keeps the cost linear."""
         if self._ended:
             return
         read, wanted = [self._kept[at - self._start :]], max(2 * size, _READ_MIN)
@@ -92,16 +92,16 @@ class _Text:
 
 
 class _Reader:
-    """Reads one text."""
+    """Decodes one text."""
 
     def __init__(self, text: _Text, decoder: json.JSONDecoder, settle: Callable[[Any], Any]) -> None:
         self._text = text
         self._decoder = decoder
         self._settle = settle
-        self._window = _WINDOW_MIN  # neighbors are often of one size
+        self._window = _WINDOW_MIN  # grows and shrinks: neighboring values are often of similar size
 
     def value(self, at: int, depth: int) -> tuple[Any, int]:
-        """The value that begins at `at`, and where it ends."""
+        """Decode the value that begins at `at`; returns it and its end."""
         size = self._window
         while True:
             part = self._text.part(at, size)
@@ -111,7 +111,7 @@ class _Reader:
             except json.JSONDecodeError as error:
                 if whole:
                     raise self._text.error(error.msg, at + error.pos) from error
-            except ValueError as error:  # Python refuses to read it: it would take the square of its length
+            except ValueError as error:  # Python rejects very long integers: converting them takes quadratic time
                 raise ValueError("it holds a number of thousands of digits") from error
             else:
                 if whole or end + _TAIL < len(part):
@@ -122,7 +122,7 @@ class _Reader:
             size = min(size * _GROWTH, _WINDOW_MAX)
 
     def _large(self, first: str, at: int, depth: int) -> tuple[Any, int]:
-        """A value that does not fit a window."""
+        """Decode a value that does not fit a window."""
         if depth >= _DEPTH_MAX:
             raise RecursionError
         match first:
@@ -137,7 +137,7 @@ class _Reader:
     def _items(self, at: int, depth: int) -> tuple[list[Any], int]:
         found: list[Any] = []
         at = self._text.skip(at + 1)
-        while True:  # an empty list fits every window
+        while True:  # the list is not empty: an empty one would fit a window
             item, at = self.value(at, depth)
             found.append(item)
             at, more = self._next(at, "]")
@@ -158,7 +158,7 @@ class _Reader:
                 return found, at
 
     def _next(self, at: int, closing: str) -> tuple[int, bool]:
-        """Behind the comma, True; or behind the closing bracket, False."""
+        """The position behind a comma, and True; or behind the closing bracket, and False."""
         at = self._text.skip(at)
         sign = self._text.part(at, 1)
         if sign == closing:
@@ -168,7 +168,7 @@ class _Reader:
         return self._text.skip(at + 1), True
 
     def _string(self, at: int) -> tuple[str, int]:
-        """A text from behind its opening quote on, cut where no escape is cut through."""
+        """Decode a string from behind its opening quote on, in pieces that do not split an escape sequence."""
         found: list[str] = []
         escaped = False
         while True:
@@ -188,7 +188,7 @@ class _Reader:
 
 
 def _cut(part: str) -> int:
-    """The last place in `part` that is not inside an escape."""
+    """The last position in `part` that is not inside an escape sequence."""
     last = part.rfind("\\", len(part) - 6)
     if last < 0:
         return len(part)
@@ -199,7 +199,7 @@ def _cut(part: str) -> int:
 
 
 def _joined(pieces: list[str]) -> list[str]:
-    """With a surrogate pair that a cut has parted put together again."""
+    """`pieces`, with surrogate pairs that a cut separated joined again."""
     for at in range(1, len(pieces)):
         first, second = pieces[at - 1][-1:], pieces[at][:1]
         if "\ud800" <= first <= "\udbff" and "\udc00" <= second <= "\udfff":
@@ -209,7 +209,7 @@ def _joined(pieces: list[str]) -> list[str]:
 
 
 def dismantle(value: Any) -> None:
-    """Empty a large value piece by piece: to let go of all of it at once would hold the interpreter just as long."""
+    """Empty a large value piece by piece. Freeing it at once would hold the interpreter lock as long as decoding it at once."""
     with contextlib.suppress(RecursionError):
         if isinstance(value, list):
             while value:

@@ -1,4 +1,4 @@
-"""How requests name things, and the bounds of every text and number in a URL: what is beyond them is refused."""
+"""Types of request parameters, and the bounds of every text and number in a request. Larger values are rejected."""
 
 from typing import Annotated, Any
 
@@ -7,22 +7,22 @@ from pydantic import Field, StringConstraints
 
 from trainmaster.wire.names import METRIC_NAME_MAX
 
-NUMBER_MAX = 2**63 - 1  # what the stores hold
+NUMBER_MAX = 2**63 - 1  # the largest integer in SQLite
 TEXT_MAX = 200  # characters of a name
-WORDS_MAX = 4096  # characters of a reason or another text in a body
+WORDS_MAX = 4096  # characters of a reason or another free text in a body
 JOBS_MAX = 10_000  # jobs of a batch
-REFS_MAX = 10_000  # jobs that one cancel names
+REFS_MAX = 10_000  # jobs in one cancel request
 COMMAND_MAX = 10_000  # words of a command beside a job
 ENTRIES_MAX = 1000  # data sets of a job
 STATES_MAX = 20
 KINDS_MAX = 20
 REMOVED_MAX = 1000  # jobs whose bytes one request removes
-INPUT_MAX = 2 * 1024 * 1024  # characters of base64 that a command is given at once
+INPUT_MAX = 2 * 1024 * 1024  # base64 characters of command input per request
 GRACE_MAX_S = 86400.0
-YOUNG_MAX_S = 1e9  # seconds for which garbage collection leaves something alone
-NAMES_MAX = 1000  # metrics, or jobs, that one request names
+YOUNG_MAX_S = 1e9  # largest minimum age for garbage collection
+NAMES_MAX = 1000  # metrics, or jobs, named by one request
 PATH_MAX = 4096  # characters of a file's path
-CURSOR_MAX = 60_000  # characters of a cursor; a longer line is refused by the HTTP server
+CURSOR_MAX = 60_000  # characters of a cursor; the HTTP server rejects longer lines
 TIME_MAX_S = 253402300799.0  # the end of the year 9999
 
 Number = Annotated[int, Query(ge=0, le=NUMBER_MAX)]

@@ -1,4 +1,4 @@
-"""What each route needs of who asks: the one table, and its checks. A route that is not in it is refused."""
+"""Authorization: one table of the permission each route requires, and its checks. Routes missing from it are denied."""
 
 from enum import Enum
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from trainmaster.server.runtime.credentials import Role
 
 
 class Need(Enum):
-    """The least that a route asks for."""
+    """The permission that a route requires."""
 
     NOTHING = "no token"
     AGENT = "the credential of an agent"
@@ -21,7 +21,7 @@ class Need(Enum):
     ADMIN = "the token of an administrator"
 
 
-_SEEN = (  # whoever has a token sees everything
+_SEEN = (  # every token may read everything
     "/openapi.json", "/jobs", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/events",
     "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts",
     "/jobs/{ref}/artifacts/{path:anyname}", "/jobs/{ref}/provenance", "/jobs/{ref}/diff", "/compare", "/logbook", "/queue",
@@ -67,41 +67,41 @@ WITHOUT_TOKEN = frozenset(route.partition(" ")[2] for route, need in LEAST.items
 
 
 def told(method: str, path: str) -> str:
-    """What an operation of the OpenAPI document needs, in words."""
+    """The permission that an operation of the OpenAPI document requires, as text."""
     need = LEAST.get(f"{method.upper()} {path.replace('{path}', '{path:anyname}')}")
-    return "more than anybody has" if need is None else need.value
+    return "more than any token allows" if need is None else need.value
 
 
 async def permitted(request: Request) -> None:
-    """Run before each route of the api. Raises: PermissionDeniedError."""
+    """Check the caller before each route of the api. Raises: PermissionDeniedError."""
     need = LEAST.get(f"{request.method} {request.scope['route'].path}")
     if need is Need.ADMIN or need is None:
         check_admin(request)
-    if need is None:  # a fault of ours: whoever adds a route says who may call it
-        raise PermissionDeniedError(f"nobody may call {request.scope['route'].path}", "report it")
+    if need is None:  # a bug of ours: the route is missing from the table
+        raise PermissionDeniedError(f"no token allows {request.scope['route'].path}", "report it")
 
 
 def check_admin(request: Request) -> None:
-    """Raises: PermissionDeniedError unless an administrator asks."""
+    """Raises: PermissionDeniedError unless the caller is an administrator."""
     caller = runtime.caller(request)
     if caller.role is not Role.ADMIN:
         raise PermissionDeniedError(f"this needs an administrator; {caller.name} is a member", "ask an administrator")
 
 
 def may_change(request: Request, job: Job) -> bool:
-    """Whether who asks may change `job`: a member its own, an administrator any."""
+    """Whether the caller may change `job`: a member only its own jobs, an administrator any job."""
     caller = runtime.caller(request)
     return caller.role is Role.ADMIN or job.owner == caller.name
 
 
 def refusal(request: Request, job: Job) -> PermissionDeniedError:
-    """Why who asks may not change `job`."""
-    whose = job.owner or "nobody that is known"
-    message = f"{job.id} belongs to {whose}; {runtime.user(request)} may change its own jobs alone"
+    """The error that says why the caller may not change `job`."""
+    owner = job.owner or "an unknown member"
+    message = f"{job.id} belongs to {owner}; {runtime.user(request)} may change its own jobs only"
     return PermissionDeniedError(message, "ask its owner, or an administrator")
 
 
 def check_own(request: Request, job: Job) -> None:
-    """Raises: PermissionDeniedError unless who asks may change `job`."""
+    """Raises: PermissionDeniedError unless the caller may change `job`."""
     if not may_change(request, job):
         raise refusal(request, job)

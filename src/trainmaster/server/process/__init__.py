@@ -1,4 +1,4 @@
-"""The processes of a server: their start, their sockets, the assembled app, and bringing each other back.
+"""The server's processes: start-up, sockets, the assembled app, and the watchdog that restarts a dead process.
 
-Routes are in the other rooms.
+The routes are in the other packages.
 """

@@ -1,4 +1,4 @@
-"""Connections to the api: how many over TCP, and how long one may owe the rest of a request. uvicorn bounds neither."""
+"""Bounds for connections to the api, which uvicorn lacks: their number over TCP, and the time to send a request."""
 
 import asyncio
 import itertools
@@ -14,11 +14,11 @@ from trainmaster.server.runtime import limits
 from trainmaster.server.runtime.credentials import Caller
 
 _KEEP_ALIVE_S = 75
-_FAREWELL_S = 3  # how long a stop waits for answers still being given
+_FAREWELL_S = 3  # how long a stop waits for responses in progress
 
 
 def config_of(app: Starlette) -> uvicorn.Config:
-    """How uvicorn serves the api."""
+    """The uvicorn configuration of the api."""
     return uvicorn.Config(
         app,
         http=bounded(limits.CONNECTIONS_MAX),
@@ -36,12 +36,12 @@ def config_of(app: Starlette) -> uvicorn.Config:
 
 
 def bounded(most: int) -> type[H11Protocol]:
-    """uvicorn's protocol for one server of at most `most` connections over TCP.
+    """A protocol class for one server with at most `most` TCP connections.
 
-    When all are taken, the one that has waited longest without a request at work makes room: one that a person left open, or
-    that somebody opened to keep others out. See `Bounded._make_room` for when all are at work.
+    At the limit, a new connection closes another: the one that has been idle longest. See `Bounded._make_room` for the case
+    that none is idle.
     """
-    open_ones: dict[Bounded, None] = {}  # those over TCP
+    open_ones: dict[Bounded, None] = {}  # open TCP connections, in order
 
     class Counted(Bounded):
         """One connection of this server."""
@@ -53,19 +53,19 @@ def bounded(most: int) -> type[H11Protocol]:
 
 
 class Bounded(H11Protocol):
-    """One connection, which is ended when it owes the rest of a request for too long."""
+    """One connection. It is closed when the client takes too long to send the rest of a request."""
 
     most_open = limits.CONNECTIONS_MAX
     others: ClassVar[dict["Bounded", None]] = {}
 
     _due: asyncio.TimerHandle | None = None
-    _unread_bytes = 0  # of a body whose answer is given
+    _unread_bytes = 0  # body bytes that came after the response
     _idle_since = 0
 
     _turns = itertools.count(1)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """asyncio: a connection begins."""
+        """asyncio callback: the connection was made."""
         super().connection_made(transport)
         if self.client is not None:
             if len(self.others) >= self.most_open:
@@ -75,25 +75,25 @@ class Bounded(H11Protocol):
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: it has ended."""
+        """asyncio callback: the connection was lost."""
         self.others.pop(self, None)
         self._forget_due()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes have come."""
+        """asyncio callback: data came in."""
         if self._unread and not self._admitted:
             self._unread_bytes += len(data)
             if self._unread_bytes > limits.UNREAD_MAX_BYTES:
                 self.transport.abort()
                 return
             if self._is_long():
-                return  # not worth looking for its end: the connection is closed soon
+                return  # do not parse it: the connection is closed soon
         super().data_received(data)
         self._look()
 
     def on_response_complete(self) -> None:
-        """uvicorn: the answer is given."""
+        """uvicorn callback: the response is complete."""
         super().on_response_complete()
         self._idle_since = next(self._turns)
         self._unread_bytes = 0
@@ -101,27 +101,27 @@ class Bounded(H11Protocol):
 
     @property
     def _unread(self) -> bool:
-        """Whether the answer is given, and the rest of the request's body still comes."""
+        """Whether the response is complete, but the request's body still comes in."""
         return self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY
 
     def _is_long(self) -> bool:
-        """Whether the request's body is more than what a connection is kept for."""
+        """Whether the body is too long to read it to its end for the sake of the connection."""
         told = dict(self.headers)
         length = told.get(b"content-length", b"0")
         return b"transfer-encoding" in told or int(length) > limits.HEAD_MAX_BYTES
 
     @property
     def _admitted(self) -> bool:
-        """Whether it is known who asks: somebody who is refused for another reason gets to read the answer."""
+        """Whether the request was authenticated. If so, an error response must reach the client despite unread data."""
         return "trainmaster.caller" in self.scope or "trainmaster.agent" in self.scope
 
     @property
     def _at_work(self) -> bool:
-        """Whether a request is being answered."""
+        """Whether a response is in progress."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _look(self) -> None:
-        """Begin or end the time in which the rest of a head, or of a body that nobody waits for, has to come."""
+        """Start or stop the timer for the rest of a head, or for the rest of a body after the response."""
         begun = self.conn.their_state is h11.IDLE and (self.cycle is None or bool(self.conn.trailing_data[0]))
         if not self.transport.is_closing() and (begun or self._unread):
             if self._due is None:
@@ -145,14 +145,15 @@ class Bounded(H11Protocol):
 
     @property
     def _whose(self) -> str | None:
-        """Who asks; None for a stranger, and before it is known."""
+        """The authenticated user of the current request; None otherwise."""
         caller = self.scope.get("trainmaster.caller") if self.cycle is not None else None
         return caller.name if isinstance(caller, Caller) else None
 
     def _make_room(self) -> None:
-        """End the connection that has waited longest without a request at work.
+        """Close the connection that has been idle longest.
 
-        Where all are at work, the oldest of whoever has the most: streams, and answers that nobody reads, may never end.
+        If none is idle, close the oldest connection of the user with most connections: streams and unread responses may never
+        end.
         """
         waiting = [one for one in self.others if not one._at_work]
         if not waiting:

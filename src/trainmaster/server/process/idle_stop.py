@@ -1,4 +1,4 @@
-"""`idle_stop_s`: a server that nobody needs ends itself, as if somebody had said `tm down`."""
+"""`idle_stop_s`: stops a server that is not in use, like `tm down`."""
 
 import asyncio
 import logging
@@ -14,21 +14,21 @@ from trainmaster.server.runtime.runtime import Runtime
 
 _log = logging.getLogger("trainmaster.idle")
 
-_LOOKS = 4  # in the time after which it ends
+_LOOKS = 4  # checks per idle period
 _LOOK_MAX_S = 30.0
 
 
 def looking(desk: Runtime, idle_s: float, stop: Callable[[Home], None] | None = None) -> Callable[[], Awaitable[float | None]]:
-    """What looks whether anybody needs the server, and returns when to look again; None once it has told it to end.
+    """A background task that stops the server once it was idle for `idle_s`; see `background.supervised`.
 
-    That is after `idle_s` without a job that is not over, a caller and a follower.
+    Idle means: no unfinished job, no request of a user, no log follower.
     """
     busy_s = time.monotonic()
 
     async def look() -> float | None:
         nonlocal busy_s
         now_s, seen_s = time.monotonic(), busy_s
-        busy_s = now_s  # where the look fails, it is not known to be idle
+        busy_s = now_s  # if the check fails, the server counts as busy
         if not await asyncio.to_thread(_is_busy, desk):
             busy_s = seen_s
         if time.monotonic() - max(busy_s, desk.called_s) >= idle_s:
@@ -41,19 +41,19 @@ def looking(desk: Runtime, idle_s: float, stop: Callable[[Home], None] | None = 
 
 
 def _is_busy(desk: Runtime) -> bool:
-    """Whether any job is not over, accepted ones included, or somebody follows a log."""
+    """Whether there is an unfinished or newly accepted job, or a log follower."""
     return bool(desk.followers or any(desk.services.events.live_counts().values()) or desk.waiting.rows())
 
 
 def _stop(home: Home) -> None:
-    """Like a person, from outside: who ends the api cannot be a part of it."""
+    """Start a separate process that stops the server: the api cannot stop itself and wait for the end."""
     command = [sys.executable, "-P", "-m", "trainmaster.server.process.idle_stop", str(home.root)]
     null = subprocess.DEVNULL
     subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True, cwd="/")
 
 
 def leave(home: Home) -> None:
-    """Stop the server. A job that was accepted between the decision and the end brings it back: it was answered 201.
+    """Stop the server. If a job was accepted in the meantime, start it again: the job's submit was answered with 201.
 
     Raises: TrainmasterError.
     """

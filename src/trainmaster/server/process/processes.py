@@ -1,6 +1,6 @@
-"""The two processes of a server, as they are started by `trainmaster.daemons`, by systemd or by hand.
+"""Entry points of the server's processes, started by `trainmaster.daemons`, by systemd or by hand.
 
-What only the api needs (FastAPI, uvicorn) lies in `serving`, so that control starts in half the time without it.
+Heavy imports that only the api needs (FastAPI, uvicorn) are in `serving`: without them control starts twice as fast.
 """
 
 import json
@@ -23,7 +23,7 @@ _LOG_MAX_BYTES = 4 * 1024 * 1024
 
 
 def run(which: str, root: str, pipe: int | None) -> int:
-    """One process, until it is told to end. `pipe`: it was started detached, and says there how it fares."""
+    """Run one process until it is told to end. `pipe`: if started detached, the pipe for status messages."""
     home = Home(Path(root).absolute())
     try:
         home.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -32,19 +32,19 @@ def run(which: str, root: str, pipe: int | None) -> int:
             return _control(home, pipe is not None)
         if which == "mirror":
             return _mirror(home, pipe is not None)
-        from trainmaster.server.process.serving import api_main  # noqa: PLC0415  control must not wait for it
+        from trainmaster.server.process.serving import api_main  # noqa: PLC0415  slow import that control does not need
 
         return api_main(home, pipe is not None)
     except TrainmasterError as error:
         return _refuse(which, pipe, error)
-    except OSError as error:  # a file of the home that is not what it should be, or a disk that fails
+    except OSError as error:  # an unusable file in the home, or a failing disk
         logging.getLogger("trainmaster").exception("%s ends", which)
-        hint = f"check that file and its disk; where it happened: {home.logs / which}.log"
+        hint = f"check that file and its disk; details are in {home.logs / which}.log"
         return _refuse(which, pipe, OperationError(f"{which} cannot work on {home.root}: {error}", hint))
 
 
 def _refuse(which: str, pipe: int | None, error: TrainmasterError) -> int:
-    """Say why this process ends, to whoever started it too; its exit code."""
+    """Report why this process ends, also to its parent; returns the exit code."""
     print(f"{which}: {error.message}", file=sys.stderr)  # noqa: T201
     _tell(pipe, {"code": error.code, "message": error.message, "hint": error.hint})
     return error.exit_code
@@ -63,27 +63,27 @@ def _control(home: Home, detached: bool) -> int:
 
 
 def _mirror(home: Home, detached: bool) -> int:
-    """The third process, which no job waits for: trackers fed from the log. The api brings it back."""
+    """The third process: it copies the event log to trackers. No job waits for it. The api restarts it."""
 
     def started() -> None:
         settle()
         refuse_stopped(home, detached)
         presence.announce(home, "mirror", __version__)
 
-    from trainmaster.mirroring import mirror_main  # noqa: PLC0415  no other process loads trackers
+    from trainmaster.mirroring import mirror_main  # noqa: PLC0415  only this process loads tracker libraries
 
     return mirror_main(home, started)
 
 
 def _log_to(path: Path) -> None:
-    """All of the process's words, bounded."""
+    """Send the process's log to a file of bounded size."""
     handler = RotatingFileHandler(path, maxBytes=_LOG_MAX_BYTES, backupCount=1, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def _tell(pipe: int | None, said: dict[str, Any]) -> None:
-    """One line to whoever started us; nobody may be listening any more."""
+    """Write one line to the parent, which may not be reading any more."""
     if pipe is not None:
         with suppress(OSError):
             os.write(pipe, json.dumps(said).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The api process: uvicorn on a TCP port for people and on a Unix socket for agents. Control loads nothing of this."""
+"""The api process: runs uvicorn on a TCP port for users and a Unix socket for agents. Control does not import this."""
 
 import asyncio
 import gc
@@ -20,12 +20,12 @@ from trainmaster.server.process.watchdog import watch
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.services import Services
 
-_SWITCH_S = 0.001  # after which a thread that computes lets another go on
-_COLLECT_AT = (10_000, 10, 1_000)  # as `gc.set_threshold` has it: a few milliseconds at a time
+_SWITCH_S = 0.001  # thread switch interval of the interpreter
+_COLLECT_AT = (10_000, 10, 1_000)  # for `gc.set_threshold`: a collection takes a few milliseconds
 
 
 def api_main(home: Home, detached: bool) -> int:
-    """Serve until told to end. Raises: ConflictError, OperationError, DiskFullError."""
+    """Serve until told to stop. Raises: ConflictError, OperationError, DiskFullError."""
     lock = compose.hold_alone(home, "api")
     refuse_stopped(home, detached)
     settings = home.read_json(home.settings_json) or {}
@@ -47,7 +47,7 @@ def api_main(home: Home, detached: bool) -> int:
 
 
 def _control_ready(home: Home) -> bool:
-    """Whether control is there; not said of it where `server.json` cannot be read."""
+    """Whether control is ready; False if `server.json` cannot be read."""
     try:
         return presence.ready(home, "control")
     except OSError:
@@ -55,7 +55,7 @@ def _control_ready(home: Home) -> bool:
 
 
 class ApiServer(uvicorn.Server):
-    """Uvicorn that enters itself into `server.json` once it listens, and lets go of whoever waits when it ends."""
+    """A uvicorn server that registers itself in `server.json` once it listens, and wakes waiting requests when it stops."""
 
     def __init__(self, config: uvicorn.Config, home: Home, runtime: Runtime, detached: bool) -> None:
         super().__init__(config)
@@ -65,7 +65,7 @@ class ApiServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Start listening, then announce it."""
         assert sockets is not None
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
@@ -77,23 +77,23 @@ class ApiServer(uvicorn.Server):
             watch(self._home, "mirror")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """TERM or INT."""
+        """Handle SIGTERM and SIGINT."""
         super().handle_exit(sig, frame)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._runtime.bells.close)
 
 
 def share_the_interpreter() -> None:
-    """Keep the event loop from waiting for threads that compute, and for the collector among what a large request made.
+    """Keep computing threads and the garbage collector from blocking the event loop.
 
-    Nothing but cycles needs the collector, and `app` looks for those now and then.
+    Only reference cycles need the collector. `app` runs it for those at intervals.
     """
     sys.setswitchinterval(_SWITCH_S)
     gc.set_threshold(*_COLLECT_AT)
 
 
 def _raise_descriptor_limit() -> None:
-    """Every agent and every follower holds a connection."""
+    """Raise the limit of open files: every agent and every log follower holds a connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536
     if soft < wanted:

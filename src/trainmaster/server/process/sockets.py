@@ -1,4 +1,4 @@
-"""Where the api listens: one TCP port for people, one Unix socket for agents, whose name outlives the port."""
+"""The api's listening sockets: a TCP port for users, and a Unix socket for agents, whose path survives a change of the port."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ _PORT_DIGITS = 5
 
 
 def bind_tcp(home: Home, host: str | None, port: int | None) -> socket.socket:
-    """The port that was asked for, else the one of last time, else any. Raises: OperationError."""
+    """Bind the requested port, else the previous one, else any. Raises: OperationError."""
     remembered = home.root / "port"
     chosen = host or _LOOPBACK
     if port:
@@ -25,13 +25,13 @@ def bind_tcp(home: Home, host: str | None, port: int | None) -> socket.socket:
             listener = _bind(chosen, _port_in(remembered))
         except OperationError:
             listener = _bind(chosen, 0)
-    with suppress(OSError):  # a convenience, and no reason to stay away on a full disk
+    with suppress(OSError):  # remembering the port is optional; a full disk must not prevent the start
         write_atomic(remembered, str(listener.getsockname()[1]).encode())
     return listener
 
 
 def _port_in(path: Path) -> int:
-    """The port that a file names; 0, which is any, where it names none."""
+    """The port number in a file; 0 (any port) if there is no valid one."""
     try:
         with open_regular(path) as file:
             named = int(file.read(_PORT_DIGITS + 1))
@@ -41,14 +41,14 @@ def _port_in(path: Path) -> int:
 
 
 def url_of(listener: socket.socket) -> str:
-    """The address by which this machine reaches it."""
+    """The URL under which this machine reaches the listener."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """Take the name over from an earlier process; only this user may connect. Raises: OperationError."""
+    """Bind a Unix socket, replacing one of an earlier process. Only this user may connect. Raises: OperationError."""
     prepare_directory(path)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -65,22 +65,22 @@ def bind_unix(path: Path) -> socket.socket:
 
 
 def prepare_directory(path: Path) -> None:
-    """The directory of a socket, which may lie outside the home. Raises: OperationError when it is another's."""
+    """Create the directory of a socket; it may be outside the home. Raises: OperationError if another user owns it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Of a link too: whoever owns it could lead agents, and what they prove themselves with, to a socket of his own.
+    # Check a symbolic link too: its owner could redirect agents, with their credentials, to another socket.
     if {path.parent.stat().st_uid, path.parent.lstat().st_uid} != {os.geteuid()}:
         hint = "set XDG_RUNTIME_DIR, or choose a shorter TRAINMASTER_HOME"
         raise OperationError(f"{path.parent} belongs to another user", hint)
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Raises: OperationError in words."""
+    """Bind and listen. Raises: OperationError with a readable message."""
     hint = "choose another with --port"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, OverflowError) as error:
         raise OperationError(f"there is no address {host}:{port}: {error}", "choose another with --host") from error
-    listener = socket.socket(family, kind, protocol)  # with the protocol named, asyncio sets TCP_NODELAY
+    listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only if the protocol is given
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(address)
@@ -95,7 +95,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _owner(port: int) -> str:
-    """Who listens on a TCP port, as far as this user may see (Linux)."""
+    """The process that listens on a TCP port, as far as this user may see it (Linux only)."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What each process of a server does at the end of its start."""
+"""Steps at the end of every process's start-up."""
 
 import gc
 
@@ -7,17 +7,18 @@ from trainmaster.home import Home
 
 
 def refuse_stopped(home: Home, detached: bool) -> None:
-    """One that was still on its way when the server was stopped ends by itself; called with its lock held, so that either
-    it sees the mark or the stop sees the lock. Raises: ConflictError.
+    """End the start-up of a detached process if the server was stopped meanwhile. Raises: ConflictError.
+
+    Called with the process's lock held: either this sees the stop mark, or the stop sees the lock.
     """
     if detached and (home.root / "stopping").exists():
-        raise ConflictError("the server was stopped meanwhile", "start it again: tm up")
+        raise ConflictError("the server was stopped while it started", "start it again: tm up")
 
 
 def settle() -> None:
-    """The start is over: what it made stays, so the collector, which slept through it, need never look at it again.
+    """Exclude all objects made at start-up from garbage collection, then enable the collector.
 
-    No collection comes first: it would find a thousand objects among a hundred thousand, in a tenth of the start.
+    There is no collection first: it would take a tenth of the start-up time and free about 1 % of the objects.
     """
     gc.freeze()
     gc.enable()

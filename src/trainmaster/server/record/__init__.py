@@ -1,4 +1,4 @@
-"""Routes about the record of a run: artifacts, notes, provenance, comparison, reproduction.
+"""Routes for the record of a run: artifacts, notes, provenance, comparison and reproduction.
 
-What is not recorded is not guessed: it is listed as not compared.
+Nothing is guessed: a value that was not recorded is listed as not compared.
 """

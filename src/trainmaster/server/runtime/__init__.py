@@ -1,4 +1,4 @@
-"""What the api process holds while it runs: stores, workers, credentials, waiting readers, limits.
+"""State of the running api process: stores, worker pools, credentials, notifications and limits.
 
-Everything above gets it by `runtime.of(request)`. No route.
+Other packages get it with `runtime.of(request)`. There are no routes here.
 """

@@ -1,7 +1,7 @@
-"""What an agent tells, read piece by piece: a piece that cannot be stored is passed over with a word, and never the others.
+"""Reads the sync message of an agent piece by piece: an invalid piece is skipped with a warning, the rest is stored.
 
-The agent may be of another version: fields that this one does not know are passed over, reports of a kind that it does not
-know are stored like the others and passed over by control, and a point without a number is stored as it comes.
+The agent may have another version. Unknown fields are ignored. Reports of an unknown kind are stored, and control ignores
+them. A point without a number is stored as it comes.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ from trainmaster.wire.names import is_metric_name
 
 _INT_MAX = 2**63 - 1
 _KNOWN = frozenset(("key", "reports", "points", "heartbeat", "wait_s", "orders_seen"))
-_SAID_MAX = 100  # characters of what is quoted
-_AGAIN_S = 600.0  # in which an agent's fault of one topic is told once
-_REMEMBERED_MAX = 10_000  # agents and topics
-_WORDS = {  # by topic, what a person reads
+_SAID_MAX = 100  # characters quoted in a warning
+_AGAIN_S = 600.0  # at most one warning per agent and topic in this time
+_REMEMBERED_MAX = 10_000  # pairs of agent and topic
+_WORDS = {  # the warning for users, by topic
     "reports": "the server passed over something that the agent on node {} told: {}",
     "metrics": "the server passed over metric values that the agent on node {} told: {}",
 }
@@ -27,29 +27,29 @@ _WORDS = {  # by topic, what a person reads
 
 @dataclass(slots=True)
 class Told:
-    """One call of an agent, as far as it can be stored."""
+    """The storable content of one sync message."""
 
     key: AgentKey
     now_s: float
     reports: list[dict[str, Any]] = field(default_factory=list)
     points: list[MetricPoint] = field(default_factory=list)
     heartbeats: list[HeartbeatRow] = field(default_factory=list)
-    faults: dict[str, str] = field(default_factory=dict)  # by topic, the first
+    faults: dict[str, str] = field(default_factory=dict)  # topic -> the latest fault
 
     @property
     def ack(self) -> int:
-        """The highest report that need not be told again."""
+        """The highest report number; the agent need not send reports up to it again."""
         return max((int(report["n"]) for report in self.reports), default=0)
 
 
 class Words:
-    """What is said of what was passed over: of each agent and topic now and then, however often there is something."""
+    """Rate-limited warnings about skipped data, per agent and topic."""
 
     def __init__(self) -> None:
         self._said_s: dict[tuple[str, str], float] = {}
 
     def of(self, told: Told, now_s: float) -> list[NewRow]:
-        """The words that are due, as reports for control; `now_s` on the monotonic clock."""
+        """Warnings that are due, as reports for control. `now_s` is on the monotonic clock."""
         rows = []
         for topic, fault in told.faults.items():
             name = (str(told.key), topic)
@@ -66,7 +66,7 @@ class Words:
 
 
 def read(body: Mapping[str, Any], key: AgentKey, now_s: float) -> Told:
-    """The whole of it. `now_s`: when it came, in seconds since the epoch."""
+    """Parse a whole sync message. `now_s`: its time of arrival in seconds since the epoch."""
     told = Told(key, now_s)
     strange = sorted(name for name in body if name not in _KNOWN)
     if strange:
@@ -82,20 +82,20 @@ def read(body: Mapping[str, Any], key: AgentKey, now_s: float) -> Told:
     beat = body.get("heartbeat")
     if isinstance(beat, dict):
         memory, step = whole(beat.get("memory_bytes")) or 0, whole(beat.get("step"))
-        at_s = number_of(beat.get("at_s", beat.get("running_s")))  # an older agent says in what order its heartbeats are
+        at_s = number_of(beat.get("at_s", beat.get("running_s")))  # older agents send running_s, which orders their heartbeats
         told.heartbeats.append(HeartbeatRow(str(key), now_s, step, memory, number_of(beat.get("cpu_s")), at_s))
     return told
 
 
 def whole(value: Any) -> int | None:
-    """A whole number that the store can hold; None of anything else."""
+    """`value` as an integer that the store can hold; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _INT_MAX:
         return None
     return value
 
 
 def number_of(value: Any) -> float:
-    """A finite number of at least 0; 0 of anything else."""
+    """`value` as a finite number >= 0; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _INT_MAX:
         return 0.0
     return float(value)
@@ -114,7 +114,7 @@ def _objects(told: Told, body: Mapping[str, Any], name: str) -> Iterator[dict[st
 
 
 def _values(told: Told, point: Mapping[str, Any]) -> Iterator[MetricPoint]:
-    """The values of one point that can be stored."""
+    """The storable values of one point."""
     step, values, n = point.get("step"), point.get("values"), whole(point.get("n"))
     if (step is not None and whole(step) is None) or not isinstance(values, dict):
         told.faults["metrics"] = f"a point at step {_quoted(step)}"

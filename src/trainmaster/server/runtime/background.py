@@ -1,4 +1,4 @@
-"""The background loops of the api. None ends for an error: it is logged and told as trouble, and the loop goes on later."""
+"""Background loops of the api. A loop survives errors: it logs the error, reports a trouble and retries later."""
 
 import asyncio
 import logging
@@ -6,21 +6,21 @@ from collections.abc import Awaitable, Callable
 
 from trainmaster import troubles
 
-FIRST_S, MOST_S = 1.0, 60.0  # after a failure; doubled at each that follows
+FIRST_S, MOST_S = 1.0, 60.0  # retry delay after a failure: the first one, doubled each time up to the second
 _log = logging.getLogger("trainmaster.api")
 
 
 async def supervised(name: str, work: Callable[[], Awaitable[float | None]], wait_s: float = 0.0) -> None:
-    """`work` after `wait_s`, and again after as many seconds as it returns each time; None ends the loop.
+    """Run `work` after `wait_s`, then repeat it after the number of seconds that it returns; None ends the loop.
 
-    `name` says what it does: "trimming the inbox".
+    `name` says what the loop does, for example "trimming the inbox".
     """
     again_s = FIRST_S
     while True:
         await asyncio.sleep(wait_s)
         try:
             next_s = await work()
-        except Exception as error:  # noqa: BLE001  whatever it is, the loop goes on
+        except Exception as error:  # noqa: BLE001  the loop must survive any error
             told = str(error) or type(error).__name__
             troubles.say(f"loop: {name}", f"{name} failed: {told}; it is tried again, at the latest every {MOST_S:.0f} s")
             _log.warning("%s failed: %s; again in %.0f s", name, told, again_s, exc_info=True)

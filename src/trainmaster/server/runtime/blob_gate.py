@@ -1,7 +1,7 @@
-"""Keeps those who make references to blobs and the one who removes blobs out of each other's way, within the api process.
+"""A shared/exclusive lock within the api process, between requests that reference blobs and garbage collection.
 
-Whoever checks that something is stored and then records that it is needed does both inside; the collection closes the gate
-for one batch at a time, waits until all are out, and lets them in again.
+A request that checks that a blob exists and then records a reference to it does both under the shared lock. Garbage
+collection takes the exclusive lock for one batch of deletions at a time.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 _LOOK_S = 0.005
-_PATIENCE_S = 0.04  # for those who are inside to leave; meanwhile nobody enters
-_REST_S = 0.25  # then everybody may enter, before the next try
+_PATIENCE_S = 0.04  # how long an exclusive request waits for shared holders; new ones are blocked meanwhile
+_REST_S = 0.25  # pause before its next try, so that shared holders get through
 
 
 class Gate:
-    """Many inside, or one who has closed it."""
+    """Many shared holders, or one exclusive holder."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -46,7 +46,7 @@ class Gate:
 
     @asynccontextmanager
     async def inside(self) -> AsyncIterator[None]:
-        """For the event loop: waits without holding it up."""
+        """Hold the lock shared; for the event loop, which is not blocked by waiting."""
         while not self._try():
             await asyncio.sleep(_LOOK_S)
         try:
@@ -56,7 +56,7 @@ class Gate:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """For the collection's thread. A long upload inside keeps it waiting, and nobody else."""
+        """Hold the lock exclusively; for the collector's thread. A long upload delays the collector and no other request."""
         while not self._try_to_close():
             time.sleep(_REST_S)
         try:

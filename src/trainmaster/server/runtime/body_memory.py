@@ -1,4 +1,4 @@
-"""Room for the bodies that are in memory at a time. A request that finds none waits for its turn."""
+"""A memory budget for request bodies. A request that does not fit waits in a queue."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ from trainmaster.errors import BusyError
 
 
 class Room:
-    """So many bytes; one body that is larger than all of it is let in alone."""
+    """A number of bytes to share. A body larger than the whole budget is admitted when nothing else is held."""
 
     def __init__(self, most_bytes: int, wait_s: float) -> None:
         self._most_bytes = most_bytes
@@ -19,7 +19,7 @@ class Room:
 
     @asynccontextmanager
     async def hold(self, size_bytes: int) -> AsyncIterator[None]:
-        """Take room until the block ends, in the order of asking. Raises: BusyError when there is none in time."""
+        """Hold `size_bytes` for the duration of the block, in order of arrival. Raises: BusyError after the time limit."""
         if size_bytes and (self._waiting or not self._fits(size_bytes)):
             await self._turn(size_bytes)
         else:
@@ -34,7 +34,7 @@ class Room:
         return self.held_bytes + size_bytes <= self._most_bytes or not self.held_bytes
 
     async def _turn(self, size_bytes: int) -> None:
-        """Wait until `_let_in` has taken the room for this one."""
+        """Wait until `_let_in` has granted these bytes."""
         mine = (size_bytes, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:

@@ -1,6 +1,6 @@
-"""Who is asking: tokens of people, stored as SHA-256 only, and credentials of agents, derived from the server's secret.
+"""Authentication: user tokens, stored as SHA-256 only, and agent credentials, derived from the server's secret.
 
-Neither is ever written to a log or into an error. What a role allows is `permissions`' to say.
+Neither is ever written to a log or an error. `permissions` decides what a role may do.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ TICKET_S = 60.0
 TOKENS_MAX = 1000
 EXPIRES_MAX_S = 10 * 365 * 86400.0
 _TICKETS_MAX = 10_000
-_PREFIX = "tm_"  # so that scanners for secrets, and ours, know one when they see it
+_PREFIX = "tm_"  # lets secret scanners, ours included, recognize a token
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _SEND = "send 'Authorization: Bearer <token>'; this machine's own server keeps it in $TRAINMASTER_HOME/token"
 _log = logging.getLogger("trainmaster.api")
 
 
 class Role(StrEnum):
-    """What the owner of a token may do: a member sees everything and changes its own jobs, an administrator everything."""
+    """What a token allows: a member sees everything and changes its own jobs; an administrator may do everything."""
 
     MEMBER = "member"
     ADMIN = "admin"
@@ -37,7 +37,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a request comes from; `digest` says by which token."""
+    """The authenticated sender of a request; `digest` identifies the token."""
 
     name: str
     role: Role
@@ -45,18 +45,18 @@ class Caller:
 
 
 def credential(secret: bytes, key: str) -> str:
-    """What the agent of `key` proves itself with."""
+    """The credential of the agent with this key."""
     return hmac.new(secret, key.encode(), hashlib.sha256).hexdigest()
 
 
 def check_credential(secret: bytes, key: str, given: str | None) -> None:
-    """Raises: AuthenticationError unless `given` is the credential of this very agent."""
+    """Raises: AuthenticationError unless `given` is the credential of exactly this agent."""
     if given is None or not hmac.compare_digest(credential(secret, key).encode(), given.encode()):
         raise AuthenticationError("this is not the credential of that agent")
 
 
 def proven_agent(secret: bytes, told: str, given: str | None) -> AgentKey:
-    """The agent that calls itself `told`, once its credential proves it. Raises: UsageError, AuthenticationError."""
+    """The agent that claims the key `told`, once its credential proves it. Raises: UsageError, AuthenticationError."""
     try:
         key = AgentKey.parse(told)
     except ValueError as error:
@@ -72,46 +72,47 @@ def bearer(header: str | None) -> str | None:
 
 
 def digest_of(token: str) -> str:
-    """The SHA-256 that a token is stored as."""
+    """The SHA-256 under which a token is stored."""
     return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
 class Tokens:
-    """The tokens this server knows: its home's own, which is an administrator's, and those in the store.
+    """The tokens that this server accepts: the home's own token, which has administrator rights, and those in the store.
 
-    And the tickets, which live in memory: short-lived keys for a URL, where a browser can send no header.
+    It also holds tickets: short-lived keys for URLs, because a browser cannot send headers with a stream request. They
+    live in memory only.
     """
 
     def __init__(self, home: Home, store: TokenStore) -> None:
         self._home, self._store = home, store
-        self._turn = threading.Lock()  # of changes
+        self._turn = threading.Lock()  # serializes changes
         self._kept = {row.name: row for row in store.tokens() if row.role in set(Role)}
         self._own = ""  # the digest of the home's token
-        self._own_seen: tuple[int, int] | None = None  # inode and time of change of its file as it was read
-        self._tickets: dict[str, tuple[Caller, float]] = {}  # SHA-256 -> whose, until when on the monotonic clock
+        self._own_seen: tuple[int, int] | None = None  # inode and mtime of the token file when it was last read
+        self._tickets: dict[str, tuple[Caller, float]] = {}  # SHA-256 -> caller, expiry on the monotonic clock
 
     def ensure_admin(self) -> None:
-        """Make the home's own token at the first start. It acts as this account, with all rights.
+        """Create the home's own token at the first start. It acts as this account, with all rights.
 
-        Raises: OperationError, OSError for a file that cannot be read: it may be the one that people hold.
+        Raises: OperationError, OSError if the file cannot be read. It is not replaced then: users may hold its token.
         """
         try:
             token = self._home.token_file.read_text().strip()
         except FileNotFoundError:
             token = ""
         except UnicodeDecodeError as error:
-            raise OperationError(f"{self._home.token_file} is no text", "remove it: the next start makes another") from error
+            raise OperationError(f"{self._home.token_file} is not text", "remove it: the next start creates one") from error
         if not token:
             write_atomic(self._home.token_file, secrets.token_urlsafe(32).encode() + b"\n", 0o600)
-        (self._home.root / "tokens.json").unlink(missing_ok=True)  # where versions without roles kept this one's digest
+        (self._home.root / "tokens.json").unlink(missing_ok=True)  # older versions without roles kept the digest here
 
     def caller(self, token: str | None) -> Caller:
-        """Who acts by `token`. Raises: AuthenticationError."""
+        """The caller that this token authenticates. Raises: AuthenticationError."""
         if token is None:
             raise AuthenticationError("this needs a token", _SEND)
         self._read_own()
         digest, found = digest_of(token), None
-        for known in self._callers():  # all of them are compared, whichever it is
+        for known in self._callers():  # always compare with all of them, so that the time taken reveals nothing
             if hmac.compare_digest(known.digest, digest):
                 found = known
         if found is None:
@@ -121,23 +122,23 @@ class Tokens:
         return found
 
     def holds(self, caller: Caller) -> bool:
-        """Whether the token by which `caller` came in is still good."""
+        """Whether the caller's token is still valid."""
         self._read_own()
         return any(one.digest == caller.digest for one in self._callers()) and not self._has_expired(caller)
 
     def left_s(self, caller: Caller) -> float:
-        """How long that token holds, in seconds, if nobody revokes it."""
+        """Seconds until the caller's token expires."""
         row = self._kept.get(caller.name) if caller.digest != self._own else None
         return float("inf") if row is None or row.expires_s is None else max(0.0, row.expires_s - time.time())
 
     def known(self) -> list[TokenRow]:
-        """The tokens that were given out, by name."""
+        """All tokens in the store, by name."""
         return sorted(self._kept.values(), key=lambda row: row.name)
 
     def create(self, name: str, role: Role, by: str, expires_s: float | None) -> tuple[str, TokenRow]:
-        """Give out a token that holds for `expires_s` seconds (None: until it is revoked). It can be read this once.
+        """Create a token that is valid for `expires_s` seconds (None: until revoked). Only this call returns its text.
 
-        Raises: UsageError, ConflictError (the name has one), DiskFullError.
+        Raises: UsageError, ConflictError (the name already has one), DiskFullError.
         """
         if not _NAME.match(name):
             hint = "1 to 64 letters, digits and . _ @ -, the first a letter or a digit"
@@ -145,7 +146,7 @@ class Tokens:
         if expires_s is not None and not 1.0 <= expires_s <= EXPIRES_MAX_S:
             raise UsageError(f"a token expires after 1 s to {EXPIRES_MAX_S / 86400:.0f} days", "write 12h or 30d")
         if len(self._kept) >= TOKENS_MAX:
-            raise ConflictError(f"there are {TOKENS_MAX} tokens already", "revoke those that nobody uses: tm token list")
+            raise ConflictError(f"there are {TOKENS_MAX} tokens already", "revoke unused ones: tm token list")
         token, now_s = _PREFIX + secrets.token_urlsafe(32), time.time()
         row = TokenRow(name, digest_of(token), role.value, now_s, by, None if expires_s is None else now_s + expires_s)
         with self._turn:
@@ -156,7 +157,7 @@ class Tokens:
         return token, row
 
     def revoke(self, name: str, by: str) -> None:
-        """Let a token hold no more, from the next request on. Raises: NotFoundError, DiskFullError."""
+        """Invalidate a token from the next request on. Raises: NotFoundError, DiskFullError."""
         with self._turn:
             if not self._store.remove(name):
                 raise NotFoundError(f"there is no token for {name[:80]!r}", "those there are: tm token list")
@@ -164,7 +165,7 @@ class Tokens:
         _log.info("%s revoked the token of %s", by, name)
 
     def ticket(self, caller: Caller, now_s: float) -> str:
-        """A key that opens streams for `caller` for a minute. Raises: ConflictError."""
+        """Create a key that opens streams for `caller` for one minute. Raises: ConflictError."""
         self._tickets = {digest: kept for digest, kept in self._tickets.items() if kept[1] > now_s}
         if len(self._tickets) >= _TICKETS_MAX:
             raise ConflictError(f"{_TICKETS_MAX} tickets are open", "wait a minute")
@@ -173,7 +174,7 @@ class Tokens:
         return made
 
     def ticket_caller(self, ticket: str, now_s: float) -> Caller:
-        """For whom a ticket was made; it holds no longer than their token. Raises: AuthenticationError."""
+        """The caller a ticket was made for. It expires with the caller's token at the latest. Raises: AuthenticationError."""
         found = self._tickets.get(digest_of(ticket))
         if found is None or found[1] <= now_s or not self.holds(found[0]):
             raise AuthenticationError("the ticket is not known or no longer holds", "get another one: POST /tickets")
@@ -187,7 +188,7 @@ class Tokens:
         return self.left_s(caller) <= 0.0
 
     def _read_own(self) -> None:
-        """Read the home's token again when its file changed; one that was removed holds no more."""
+        """Read the home's token again when its file has changed. If the file is gone, the token is invalid."""
         try:
             status = self._home.token_file.stat()
             seen = (status.st_ino, status.st_mtime_ns)
@@ -196,5 +197,5 @@ class Tokens:
                 self._own, self._own_seen = digest_of(token) if token else "", seen
         except FileNotFoundError:
             self._own, self._own_seen = "", None
-        except (OSError, UnicodeDecodeError) as error:  # it may be there as it was
+        except (OSError, UnicodeDecodeError) as error:  # not proof of a change: keep the token that was read before
             _log.warning("the home's token cannot be read: %s", error)

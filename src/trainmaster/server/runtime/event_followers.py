@@ -1,4 +1,4 @@
-"""Who waits for news of a job, and how news comes: control's datagrams ring, the event log says for which jobs."""
+"""Notifications: control sends a datagram after each commit, the event log says which jobs changed, waiting tasks wake up."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ from trainmaster.server.runtime.services import EventReader
 
 _log = logging.getLogger("trainmaster.api")
 
-_PAGE = 1000  # events read at once; where there are more, everyone is rung
+_PAGE = 1000  # events per read; if there are more, all waiting tasks are woken
 
 
 class Bells:
-    """Wakes whoever waits for a job. A bell may ring without cause; whoever hears it looks for itself."""
+    """Wakes tasks that wait for changes of a job. Wake-ups may be spurious: each task checks for itself."""
 
     def __init__(self) -> None:
         self._bells: dict[str | None, set[asyncio.Event]] = {}
@@ -25,7 +25,7 @@ class Bells:
 
     @contextlib.contextmanager
     def listen(self, job: str | None) -> Iterator[asyncio.Event]:
-        """An event that is set at every news of `job` (None: of any); clear it before looking."""
+        """An event that is set at every change of `job` (None: of any job). Clear it before checking."""
         bell = asyncio.Event()
         self._bells.setdefault(job, set()).add(bell)
         try:
@@ -36,33 +36,33 @@ class Bells:
                 del self._bells[job]
 
     async def wait(self, bell: asyncio.Event, timeout_s: float) -> None:
-        """Until the bell rings, or `timeout_s` passed, or the server goes down."""
+        """Return when `bell` is set, after `timeout_s`, or when the server stops."""
         if self.closing or timeout_s <= 0:
             return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(bell.wait(), timeout_s)
 
     def ring(self, job: str | None) -> None:
-        """There is news of `job`, or of none: of a node, or of the cluster."""
+        """Wake the tasks that wait for `job`. None: a change of a node or of the cluster, which concerns no job."""
         for bell in (*self._bells.get(job, ()), *(self._bells.get(None, ()) if job is not None else ())):
             bell.set()
 
     def ring_all(self) -> None:
-        """There may be news of any job."""
+        """Wake all tasks: any job may have changed."""
         for bells in self._bells.values():
             for bell in bells:
                 bell.set()
 
     def close(self) -> None:
-        """Let go of everyone who waits, now and later."""
+        """Wake all tasks, and make all later waits return at once."""
         self.closing = True
         self.ring_all()
 
 
 class Follower:
-    """Hears control's datagrams on `path`, reads what was recorded since, and tells `changed` which jobs it was about.
+    """Receives control's datagrams on `path`, reads the new events, and calls `changed` with the jobs concerned.
 
-    `changed(None)` means that it may have been about any; None among the jobs, that something was about no job.
+    `changed(None)` means that any job may have changed. None in the set stands for an event without a job.
     """
 
     def __init__(self, path: Path, events: EventReader, changed: Callable[[set[str | None] | None], None]) -> None:
@@ -75,7 +75,7 @@ class Follower:
         self._again = False
 
     async def start(self) -> None:
-        """Bind the socket; a stale one of an earlier process is taken over."""
+        """Bind the socket, replacing a stale one of an earlier process."""
         self._seen_seq = (await asyncio.to_thread(self._events.head)).last_seq
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
@@ -84,13 +84,13 @@ class Follower:
         asyncio.get_running_loop().add_reader(self._socket, self._heard)
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stop receiving."""
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
 
     def _heard(self) -> None:
-        """Take all datagrams that are there; several count as one."""
+        """Drain all datagrams; several count as one."""
         assert self._socket is not None
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -100,7 +100,7 @@ class Follower:
             self._reading = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
-        """Read on from the last event seen, until nothing new was said meanwhile."""
+        """Read events after the last one seen, until no datagram came in meanwhile."""
         try:
             while self._again:
                 self._again = False
@@ -111,7 +111,7 @@ class Follower:
                 elif news:
                     self._seen_seq = news[-1].seq
                     self._changed({row.job for row in news})
-        except TrainmasterError as error:  # whoever waits looks for itself; with the next datagram it is read again
+        except TrainmasterError as error:  # woken tasks check for themselves; the next datagram triggers another read
             _log.warning("what control recorded cannot be read now: %s", error)
             self._changed(None)
         finally:
@@ -119,7 +119,7 @@ class Follower:
 
 
 class ControlWaker:
-    """Tells control that the inbox has something; while control is down nothing is lost, it looks when it starts."""
+    """Wakes control when the inbox has new rows. A datagram lost while control is down is harmless: control checks at start."""
 
     def __init__(self, path: Path) -> None:
         self._path = os.fspath(path)
@@ -127,7 +127,7 @@ class ControlWaker:
         self._socket.setblocking(False)
 
     def wake(self) -> None:
-        """Send one datagram; a full queue means that control is awake already."""
+        """Send one datagram. A full socket buffer means that control is awake already."""
         with contextlib.suppress(OSError):
             self._socket.sendto(b"!", self._path)
 

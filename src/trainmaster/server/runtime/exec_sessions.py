@@ -1,7 +1,7 @@
-"""Commands that run beside a job's ranks, as the api knows them while they run: what is ordered, typed and printed.
+"""Sessions of commands that run beside a job's ranks (`tm exec`): their orders, input and output, in memory.
 
-Nothing of this outlives the process: a command whose api is started again is ended by its agent, which finds it unknown.
-That somebody ran it is an event (`CommandRun`). Bounded: output that nobody reads makes the command wait.
+Nothing survives a restart of the process: an agent ends a command that the api no longer knows. The event `CommandRun`
+records that a user ran it. Memory is bounded: if its output is not read, the command blocks.
 """
 
 import secrets
@@ -17,12 +17,12 @@ from trainmaster.wire.messages import Order
 
 BUFFER_MAX_BYTES = 1024 * 1024
 _OF_AN_AGENT_MAX = 32
-_UNHEARD_S = 90.0  # since whoever asked for it last listened
-_KEPT_S = 300.0  # of one that is over
+_UNHEARD_S = 90.0  # a command is ended when its user has not read for so long
+_KEPT_S = 300.0  # a session is deleted when its user has not read for so long
 
 
 class Chunk(NamedTuple):
-    """A piece of output: its number, 1 standard output or 2 standard error, base64."""
+    """A piece of output: number, stream (1 stdout, 2 stderr), data as base64."""
 
     number: int
     stream: int
@@ -31,57 +31,57 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """One command. `over` is how it ended (`exit_code signal error with_attempt`), told once its output was read."""
+    """One command. `over`: its result (`exit_code signal error with_attempt`), reported after its output was read."""
 
     id: str
     key: AgentKey
     user: str
     order: Order
-    heard_s: float  # when whoever asked for it last listened, on the monotonic clock
+    heard_s: float  # last read by its user, on the monotonic clock
     chunks: deque[Chunk] = field(default_factory=deque)
     printed: int = 0  # chunks so far
-    taken: int = 0  # the agent's messages so far
+    taken: int = 0  # messages received from the agent
     size: int = 0
-    given: bytes = b""  # its input from `given_at` on
+    given: bytes = b""  # input from offset `given_at` on
     given_at: int = 0
     given_all: bool = False
     over: dict[str, Any] | None = None
-    lost_s: float | None = None  # since when its agent is known to be gone
+    lost_s: float | None = None  # since when the agent is known to be gone
 
     def print(self, chunks: list[tuple[int, str]]) -> None:
-        """Take output."""
+        """Append output."""
         for stream, data in chunks:
             self.printed += 1
             self.size += len(data)
             self.chunks.append(Chunk(self.printed, stream, data))
 
     def read(self, after: int) -> list[Chunk]:
-        """Output after chunk `after`; what is before it need not be kept."""
+        """The output after chunk `after`. Earlier chunks are dropped."""
         while self.chunks and self.chunks[0].number <= after:
             self.size -= len(self.chunks.popleft().data)
         return list(self.chunks)
 
     def type(self, data: bytes, everything: bool) -> None:
-        """Take input."""
+        """Append input; `everything` marks its end."""
         self.given += data
         self.given_all = self.given_all or everything
 
     def typed(self, offset: int) -> bytes:
-        """Input from `offset` on; what is before it need not be kept."""
+        """The input from `offset` on. Earlier input is dropped."""
         self.given = self.given[max(0, offset - self.given_at) :]
         self.given_at = max(self.given_at, offset)
         return self.given
 
 
 class Sessions:
-    """All commands of this api."""
+    """All exec sessions of this api process."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
-        self.bells = Bells()  # by the session's id
+        self.bells = Bells()  # by session id
 
     def begin(self, key: AgentKey, user: str, order: Order) -> Session:
-        """A new one. Raises: ConflictError when too many run there."""
+        """Create a session. Raises: ConflictError when too many run on that node."""
         self._forget()
         if sum(one.key == key and one.over is None for one in self._sessions.values()) >= _OF_AN_AGENT_MAX:
             raise ConflictError(f"{_OF_AN_AGENT_MAX} commands run beside {key} already", "wait until one of them has ended")
@@ -91,14 +91,14 @@ class Sessions:
         return session
 
     def of_agent(self, id: str, key: AgentKey) -> Session:
-        """For its agent. Raises: NotFoundError."""
+        """A session, for its agent. Raises: NotFoundError."""
         session = self._sessions.get(id)
         if session is None or session.key != key:
             raise NotFoundError("there is no such command")
         return session
 
     def of_user(self, id: str, job: str, user: str) -> Session:
-        """For whoever asked for it. Raises: NotFoundError."""
+        """A session, for the user that started it. Raises: NotFoundError."""
         session = self._sessions.get(id)
         if session is None or session.key.job != job or session.user != user:
             raise NotFoundError(
@@ -108,7 +108,7 @@ class Sessions:
         return session
 
     def orders(self, key: AgentKey) -> list[Order]:
-        """What the agent is to have started; one that nobody listens to any more is to end."""
+        """The commands that the agent should run. One whose user has stopped reading gets the order to stop."""
         if not self._sessions:
             return []
         now_s = time.monotonic()

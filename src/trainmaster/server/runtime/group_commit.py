@@ -1,6 +1,6 @@
-"""Group commit: whatever waits while one transaction commits goes into the next one, and is acknowledged together.
+"""Group commit: items that arrive during one transaction are committed together in the next one.
 
-One thread per store, so that each store has one writer and a commit never blocks the event loop.
+Each store has one writer thread, so a commit never blocks the event loop.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ R = TypeVar("R")
 
 
 class _Waiting(NamedTuple, Generic[T, R]):
-    """Items not written yet, and who waits for them."""
+    """Items that are not written yet, and the future of their caller."""
 
     items: Sequence[T]
     done: asyncio.Future[list[R]]
 
 
-_GROUP_MAX = 5000  # items of one transaction: bounds how long the last of them waits
+_GROUP_MAX = 5000  # items per transaction; bounds the waiting time of the last one
 
 
 class GroupWriter(Generic[T, R]):
-    """Law: the result of an item is given only after the transaction that holds it is durable.
+    """Writes items in groups. Law: a caller gets its result only after the transaction with its items is durable.
 
-    `write` is called with the items of a group, in order of arrival, and returns one result per item; it runs on this
-    writer's own thread. `after` runs on the event loop once per group that was written.
+    `write` gets the items of a group in order of arrival and returns one result per item. It runs on this writer's own
+    thread. `after` runs on the event loop once per written group.
     """
 
     def __init__(self, write: Callable[[list[T]], Sequence[R]], after: Callable[[], None]) -> None:
@@ -39,9 +39,9 @@ class GroupWriter(Generic[T, R]):
         self._draining: asyncio.Task[None] | None = None
 
     async def put(self, items: Sequence[T]) -> list[R]:
-        """Write `items` in one transaction, with whatever else waits.
+        """Write `items` in one transaction, possibly together with items of other callers.
 
-        Raises: DiskFullError and what else `write` raises; then none of `items` was written.
+        Raises: DiskFullError and any error of `write`. Then none of `items` was written.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[R]] = loop.create_future()
@@ -51,22 +51,22 @@ class GroupWriter(Generic[T, R]):
         return await done
 
     def close(self) -> None:
-        """Finish what is being written; nothing may be put afterwards."""
+        """Finish the current write. Nothing may be put afterwards."""
         self._thread.shutdown(wait=True)
 
     async def _drain(self) -> None:
-        """Write group after group until nothing waits."""
+        """Write one group after another until nothing waits."""
         while self._waiting:
             group = self._take()
             error = await self._commit(group)
             if error is None:
                 continue
-            # On a full disk too each goes alone: what ends something has room where a submit has none.
+            # Also on a full disk, retry each batch alone: a cancel may still fit where a submit does not.
             final = isinstance(error, TrainmasterError) and not isinstance(error, DiskFullError | ConflictError)
             if final or len(group) == 1:
                 _refuse(group, error)
                 continue
-            for alone in group:  # one item that cannot be stored must not take the others with it
+            for alone in group:  # one batch that cannot be stored must not fail the others
                 error = await self._commit([alone])
                 if error is not None:
                     _refuse([alone], error)
@@ -82,7 +82,7 @@ class GroupWriter(Generic[T, R]):
         return group
 
     async def _commit(self, group: list[_Waiting[T, R]]) -> BaseException | None:
-        """One transaction; its results are set, its error is returned."""
+        """Commit one group. Sets the callers' results and returns None, or returns the error."""
         flat = [item for items, _ in group for item in items]
         writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, flat)
         await asyncio.wait([writing])
@@ -99,7 +99,7 @@ class GroupWriter(Generic[T, R]):
 
 
 def _refuse(group: list[_Waiting[T, R]], error: BaseException) -> None:
-    """Tell those whose group was not written."""
+    """Give the error to every caller in the group."""
     for _, done in group:
         if not done.done():
             done.set_exception(error)

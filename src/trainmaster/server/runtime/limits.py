@@ -1,6 +1,6 @@
-"""The limits on requests: bytes of a body by route, and how long a connection or a body may be idle.
+"""Limits on requests: body size by route, idle times of connections and bodies.
 
-A route that is not in the table takes `BODY_MAX_BYTES`. The OpenAPI document tells each route's own (`x-body-max-bytes`).
+A route that is not in the table accepts `BODY_MAX_BYTES`. The OpenAPI document shows each limit (`x-body-max-bytes`).
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ KIB, MIB = 1024, 1024 * 1024
 
 BODY_MAX_BYTES = MIB
 _BY_ROUTE: Mapping[tuple[str, str], int] = {
-    ("POST", "/jobs/batch"): 64 * MIB,  # 10,000 jobs, each with the variables of its shell
+    ("POST", "/jobs/batch"): 64 * MIB,  # 10,000 jobs, each with its environment variables
     ("POST", "/jobs/cancel"): 4 * MIB,
     ("PUT", "/cluster"): 2 * MIB,
     ("POST", "/cluster/plan"): 2 * MIB,
     ("POST", "/code/missing"): 32 * MIB,  # a tree of 100,000 files
-    ("POST", "/code"): 100 * MIB,  # on the disk, not in memory
+    ("POST", "/code"): 100 * MIB,  # spooled to disk, not held in memory
     ("PUT", "/provenance/diffs/{sha256}"): 2 * MIB,
     ("POST", "/notes"): 128 * KIB,
     ("POST", "/tokens"): 16 * KIB,
@@ -27,21 +27,21 @@ _BY_ROUTE: Mapping[tuple[str, str], int] = {
     ("POST", "/agent/exec/output"): 2 * MIB,
 }
 
-ALL_BODIES_BYTES = 128 * MIB  # bodies in memory at a time; the next one waits
-BUSY_S = 20.0  # how long it waits before it is refused as busy
+ALL_BODIES_BYTES = 128 * MIB  # total size of bodies in memory; further requests wait
+BUSY_S = 20.0  # how long a request waits for memory before it is rejected as busy
 
-HEAD_S = 10.0  # for a request's first line and headers, from a connection's or the request's first moment
+HEAD_S = 10.0  # for a request's first line and headers, from the start of the connection or of the request
 HEAD_MAX_BYTES = 64 * KIB
-BODY_IDLE_S = 20.0  # in which nothing of a body comes
-BODY_SLOWEST = 64 * KIB  # bytes per second on average, once BODY_IDLE_S is over
+BODY_IDLE_S = 20.0  # longest time without new body bytes
+BODY_SLOWEST = 64 * KIB  # slowest average rate in bytes per second, checked after BODY_IDLE_S
 CONNECTIONS_MAX = 2048  # over TCP; agents come over the Unix socket
-UNREAD_MAX_BYTES, UNREAD_S = MIB, 2.0  # of a body whose answer is given already: beyond it the connection ends
-VALUES_MIN, VALUES_MAX = 100_000, 4_000_000  # values and names in a JSON body, whatever its route's limit is
-BYTES_PER_VALUE = 4  # of a route's limit; the points of an agent are as dense as that
+UNREAD_MAX_BYTES, UNREAD_S = MIB, 2.0  # of a body that is still sent after the response; beyond that the connection ends
+VALUES_MIN, VALUES_MAX = 100_000, 4_000_000  # bounds of the number of values and names in a JSON body, on every route
+BYTES_PER_VALUE = 4  # a body may hold one value per so many bytes of its route's limit; agents' points are that dense
 
 
 def body_max_bytes(method: str, route: str) -> int:
-    """The largest body of a route, by its template (`/jobs/{ref}/exec`)."""
+    """The largest body of a route, given its template (`/jobs/{ref}/exec`)."""
     return _BY_ROUTE.get((method, route), BODY_MAX_BYTES)
 
 
@@ -51,7 +51,7 @@ def of(scope: Scope) -> int:
 
 
 def values_max(limit_bytes: int) -> int:
-    """How many commas, colons and brackets a JSON body may hold: what bounds the memory that it takes once decoded."""
+    """How many commas, colons and brackets a JSON body may hold. This bounds the memory of the decoded value."""
     return max(VALUES_MIN, min(limit_bytes // BYTES_PER_VALUE, VALUES_MAX))
 
 

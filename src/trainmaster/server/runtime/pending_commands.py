@@ -1,4 +1,4 @@
-"""Commands that were accepted and not taken up yet, kept in memory: decoded once, however often they are shown."""
+"""Commands that were accepted but not processed by control yet, kept decoded in memory."""
 
 import threading
 
@@ -7,7 +7,7 @@ from trainmaster.server.runtime.services import EventReader
 
 
 class Waiting:
-    """The inbox beyond control's cursor. Rows become visible in the order of their numbers, so reading on is enough."""
+    """The inbox rows beyond control's cursor. Rows appear in the order of their numbers, so reading on finds all of them."""
 
     def __init__(self, inbox: Inbox, events: EventReader) -> None:
         self._inbox = inbox
@@ -17,7 +17,7 @@ class Waiting:
         self._read_seq = 0
 
     def rows(self) -> list[InboxRow]:
-        """Commands, not reports, in order. Linear in what is new since the last call."""
+        """Pending commands (no reports), in order. The cost is linear in what is new since the last call."""
         with self._turn:
             cursor = self._events.head().inbox_cursor
             if self._rows and self._rows[0].seq <= cursor:

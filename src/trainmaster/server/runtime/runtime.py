@@ -1,4 +1,4 @@
-"""What the api process holds while it runs: writers, waiters, the cache of jobs. Route modules get it by `of(request)`."""
+"""State of the running api process: writers, notifications, caches. Routes get it with `of(request)`."""
 
 import asyncio
 import contextlib
@@ -31,23 +31,23 @@ from trainmaster.server.runtime.workers import JOBS
 
 _log = logging.getLogger("trainmaster.api")
 
-_JOB_TTL_S = 1.0  # of a cached job, should a datagram have been lost
+_JOB_TTL_S = 1.0  # lifetime of a cached job, in case a notification datagram was lost
 _NODES_TTL_S = 1.0
 _CACHED_MAX = 4096
-_VALUES_AT_ONCE = 10_000  # of metrics: calls of the database with more hold the interpreter for too long
+_VALUES_AT_ONCE = 10_000  # metric values per database call: larger calls block the interpreter for too long
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one sync brought for the metric store."""
+    """Metric points and heartbeats of one sync call."""
 
     points: tuple[MetricPoint, ...]
     heartbeats: tuple[HeartbeatRow, ...]
-    unsent: bool = False  # nothing of its own: what agents that are gone left is to be taken up
+    unsent: bool = False  # instead of bringing data, ask the writer to import what dead agents left on disk
 
 
 class Runtime:
-    """One api process at work."""
+    """The state of one api process."""
 
     def __init__(self, services: Services) -> None:
         home = services.home
@@ -65,26 +65,26 @@ class Runtime:
         self.gate = Gate()
         self.bodies = Room(limits.ALL_BODIES_BYTES, limits.BUSY_S)
         self.collecting = False
-        self.giving_up: set[str] = set()  # jobs whose curves a person gave up, until they are removed
-        self.trees: set[str] = set()  # digests of code trees that were stored, or found stored, since a collection began
+        self.giving_up: set[str] = set()  # jobs whose curves a user discards; an id leaves the set when they are removed
+        self.trees: set[str] = set()  # digests of code trees known to be stored; cleared when a garbage collection begins
         self.followers = 0
         self.began_s = time.monotonic()
-        self.called_s = self.began_s  # when somebody was last let in at the door
-        self.words = Words()  # of what agents told and this version passed over
+        self.called_s = self.began_s  # time of the last authenticated request
+        self.words = Words()  # warnings about agent data that this version ignored
         self.points = 0  # metric points written since the start
-        self.environments: set[str] = set()  # records known to be in the blob store
-        self._jobs: dict[str, tuple[float, asyncio.Future[Job | None]]] = {}  # when the look began; on the loop alone
+        self.environments: set[str] = set()  # digests of environment records known to be in the blob store
+        self._jobs: dict[str, tuple[float, asyncio.Future[Job | None]]] = {}  # lookup and its start; event loop only
         self._nodes: tuple[float, list[Node]] | None = None
         self._rules: tuple[float, Cluster] | None = None
         self._fences: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Begin to hear control."""
+        """Start listening for notifications from control."""
         await asyncio.to_thread(self._keep_ahead)
         await self.follower.start()
 
     def close(self) -> None:
-        """Finish writing."""
+        """Finish pending writes and release everything."""
         self.bells.close()
         self.execs.bells.close()
         self.follower.close()
@@ -93,12 +93,12 @@ class Runtime:
         self.waker.close()
 
     def called(self) -> None:
-        """Somebody was let in."""
+        """Record that an authenticated request came in."""
         self.called_s = time.monotonic()
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
-        """Somebody follows a log; `followers` says how many do."""
+        """Count a log follower in `followers` for the duration of the block."""
         self.followers += 1
         try:
             yield
@@ -106,7 +106,7 @@ class Runtime:
             self.followers -= 1
 
     async def accept(self, rows: Sequence[NewRow]) -> list[str]:
-        """Take commands into the inbox, durably; returns each one's job id. Raises: DiskFullError."""
+        """Store commands durably in the inbox; returns the job id of each. Raises: DiskFullError."""
         ids = await self.rows.put(rows)
         for row, job in zip(rows, ids, strict=True):
             if not isinstance(row.command, AgentReport | SubmitJob):
@@ -114,7 +114,7 @@ class Runtime:
         return ids
 
     async def job(self, job_id: str) -> Job | None:
-        """A job as control last recorded it, at most a moment old: one look answers all who ask meanwhile.
+        """The job as control last recorded it, at most one second old. Concurrent callers share one database lookup.
 
         Raises: OperationError.
         """
@@ -126,48 +126,48 @@ class Runtime:
             look = asyncio.ensure_future(JOBS.run(self.services.events.job, job_id))
             self._jobs[job_id] = now_s, look
             look.add_done_callback(lambda over: self._keep(job_id, over))
-        return await asyncio.shield(look)  # whoever leaves does not end it for the others
+        return await asyncio.shield(look)  # a caller that disconnects does not cancel the shared lookup
 
     def _keep(self, job_id: str, look: "asyncio.Future[Job | None]") -> None:
-        """Only what a look has found is kept."""
+        """Keep a lookup in the cache only if it found a job."""
         found = None if look.cancelled() or look.exception() is not None else look.result()
         if found is None and self._jobs.get(job_id, (0.0, None))[1] is look:
             self.forget(job_id)
 
     def forget(self, job_id: str) -> None:
-        """Look at this job anew the next time, even if somebody is looking now: that may be the state before the news."""
+        """Drop a job from the cache, even during a lookup: that lookup may return the state before the change."""
         self._jobs.pop(job_id, None)
 
     def nodes(self) -> list[Node]:
-        """The known nodes, at most a second old."""
+        """All known nodes, at most one second old."""
         now_s = time.monotonic()
         if self._nodes is None or now_s - self._nodes[0] > _NODES_TTL_S:
             self._nodes = (now_s, self.services.events.nodes())
         return self._nodes[1]
 
     def rules(self) -> Cluster:
-        """The rules of the cluster, at most a second old; `rules.present` looks at what was just accepted too."""
+        """The recorded cluster configuration, at most one second old. `cluster_rules.present` adds changes not yet applied."""
         now_s = time.monotonic()
         if self._rules is None or now_s - self._rules[0] > _NODES_TTL_S:
             self._rules = (now_s, self.services.events.rules())
         return self._rules[1]
 
     async def trim(self) -> None:
-        """Forget inbox rows that control took up long ago. Raises: OperationError, DiskFullError."""
+        """Delete inbox rows that control processed long ago. Raises: OperationError, DiskFullError."""
         head = await asyncio.to_thread(self.services.events.head)
         await asyncio.to_thread(self.services.inbox.trim, head.inbox_cursor, time.time())
 
     async def take_up(self) -> None:
-        """Bring in the metric points that agents left behind. Raises: OperationError, DiskFullError, OSError."""
+        """Import metric points that dead agents left on disk. Raises: OperationError, DiskFullError, OSError."""
         await self.samples.put([Sample((), (), unsent=True)])
 
     def _keep_ahead(self) -> None:
-        """An inbox restored from an older copy must give out nothing a second time."""
+        """After a restore from an older copy, make sure the inbox gives out no number twice."""
         events = self.services.events
         self.services.inbox.keep_ahead(events.head().inbox_cursor, events.numbers())
 
     def _changed(self, jobs: set[str | None] | None) -> None:
-        """Control recorded something of these jobs (None: of no job, but of a node or the cluster), or of any."""
+        """Handle a change in the event log. `jobs` None: any job may have changed. None in the set: a node or the cluster."""
         self._nodes = self._rules = None
         if jobs is None:
             self._jobs.clear()
@@ -179,9 +179,10 @@ class Runtime:
             self.bells.ring(job)
 
     def _write_samples(self, samples: list[Sample]) -> Sequence[int]:
-        """On the metric writer's thread: a transaction for so many values, the fence raised before an attempt's first sample.
+        """Write samples on the metric writer's thread, one transaction per chunk of values.
 
-        What is below the fence is refused, so what earlier attempts left behind comes before that.
+        The first sample of a new attempt raises that job's fence. Points below the fence are rejected, so points that earlier
+        attempts left on disk are imported first.
         """
         home, metrics = self.services.home, self.services.metrics
         if any(sample.unsent for sample in samples):
@@ -203,9 +204,10 @@ class Runtime:
 
 
 def whole_points(values: Sequence[MetricPoint], most: int) -> Iterator[Sequence[MetricPoint]]:
-    """`values` in stretches of about `most`, at least one, empty perhaps. All values of an agent's point stay together.
+    """Split `values` into chunks of about `most`; there is at least one chunk, which may be empty.
 
-    The store takes each number once, with the values that come with it: the rest of a point that was cut would be lost.
+    The values of one agent point stay together: the store accepts each point number once, so the rest of a split point
+    would be lost.
     """
     begin = 0
     while True:
@@ -219,21 +221,21 @@ def whole_points(values: Sequence[MetricPoint], most: int) -> Iterator[Sequence[
 
 
 def of(request: Request) -> Runtime:
-    """The runtime that serves this request."""
+    """The runtime of the app that serves this request."""
     runtime = request.app.state.runtime
     assert isinstance(runtime, Runtime)
     return runtime
 
 
 def caller(request: Request) -> Caller:
-    """Who asks."""
+    """The authenticated caller of a user request."""
     found = request.scope["trainmaster.caller"]
     assert isinstance(found, Caller)
     return found
 
 
 def agent(request: Request, told: object = None) -> AgentKey:
-    """Which agent asks. `told` is what its body says, which must not be another. Raises: UsageError, AuthenticationError."""
+    """The authenticated agent. `told`: the key in the body, which must match. Raises: UsageError, AuthenticationError."""
     known = request.scope["trainmaster.agent"]
     if known is None:  # an agent of an earlier version
         return proven_agent(of(request).secret, str(told), bearer(request.headers.get("authorization")))
@@ -244,5 +246,5 @@ def agent(request: Request, told: object = None) -> AgentKey:
 
 
 def user(request: Request) -> str:
-    """The name under which the caller acts: the member."""
+    """The name of the member that sent the request."""
     return caller(request).name

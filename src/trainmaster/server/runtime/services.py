@@ -1,4 +1,4 @@
-"""What the api process is built on, constructor-injected: the stores and the home, nothing that runs."""
+"""Dependencies of the api process, passed in by `trainmaster.compose`: the home directory and the stores."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from trainmaster.ports.store import EventStore, Inbox, MetricStore, TokenStore
 
 
 class EventHead(Protocol):
-    """How far control is."""
+    """How far control has processed its input."""
 
     @property
     def last_seq(self) -> int:
@@ -21,15 +21,15 @@ class EventHead(Protocol):
 
     @property
     def inbox_cursor(self) -> int:
-        """The last inbox row that was taken up."""
+        """The last inbox row that control processed."""
         ...
 
 
 class EventReader(EventStore, JobIndex, Protocol):
-    """The event store as the api reads it; nothing is appended through it."""
+    """The event store as the api sees it: read only."""
 
     def head(self) -> EventHead:
-        """Where the log ends."""
+        """The current end of the event log."""
         ...
 
 
@@ -45,4 +45,4 @@ class Services:
     secret: bytes = field(repr=False)  # agents' credentials are derived from it
     tokens: TokenStore
     configuration: Configuration = field(default_factory=Configuration)
-    runs: Callable[[str], dict[str, str]] = lambda job: {}  # where a job's runs can be looked at: tracker -> URL
+    runs: Callable[[str], dict[str, str]] = lambda job: {}  # links to a job's runs in trackers: tracker -> URL

@@ -1,7 +1,7 @@
-"""Metric points that agents have not sent when they end, or are killed: from the files that they keep on this machine.
+"""Imports metric points that an agent had not sent when it ended or was killed, from the file it keeps on this machine.
 
-Taken up by the api, which alone writes metrics: now and then, and before the first sample of a later attempt raises the
-fence above them. Every point has the number that its agent gave it, so what is taken up twice, or had arrived, is stored once.
+The api does it, because it alone writes metrics: at intervals, and before the first sample of a later attempt raises the
+fence. Each point has a number given by its agent, so the import is idempotent.
 """
 
 import fcntl
@@ -20,14 +20,14 @@ from trainmaster.ports.store import Arrival, MetricPoint, MetricStore
 from trainmaster.wire.names import EXIT, LOCK
 
 _TROUBLE = "metrics"
-_AT_ONCE = 5000  # values of one transaction
+_AT_ONCE = 5000  # values per transaction
 _log = logging.getLogger("trainmaster.api")
 
 
 def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
-    """Bring into the store what agents that ended or are gone left, of one job or of all; how many values that was.
+    """Import the leftover points of ended or dead agents, of one job or of all; returns the number of values.
 
-    Raises: OperationError when the store cannot be written; what was not taken up is still there.
+    Raises: OperationError when the store cannot be written. Files that were not imported stay where they are.
     """
     count, wrong = 0, list[str]()
     for key, path in _waiting(home):
@@ -46,7 +46,7 @@ def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
 
 
 def _waiting(home: Home) -> list[tuple[AgentKey, Path]]:
-    """Every agent with such a file, the living ones too; earlier attempts first."""
+    """All agents that have such a file, live ones included; earlier attempts first."""
     found = []
     with suppress(FileNotFoundError):
         for path in home.points("").parent.glob("*.jsonl"):
@@ -56,18 +56,18 @@ def _waiting(home: Home) -> list[tuple[AgentKey, Path]]:
 
 
 def is_gone(home: Home, key: AgentKey) -> bool:
-    """Whether nobody holds the agent's lock, for certain."""
+    """Whether it is certain that no process holds the agent's lock."""
     try:
         with _gone(home, key) as gone:
             return gone
-    except OSError:  # no proof
+    except OSError:  # doubt is not proof
         return False
 
 
 def has_ended(home: Home, key: AgentKey) -> bool:
-    """Whether the agent's end is on record: from then on its file holds all its points, though it may still try to send them.
+    """Whether the agent has recorded its end. After that its file is complete, even if the agent still tries to send points.
 
-    False too where that cannot be seen.
+    False if that cannot be determined.
     """
     with suppress(OSError):
         (home.attempt(key.job, key.attempt, key.node_index) / EXIT).stat()
@@ -77,7 +77,7 @@ def has_ended(home: Home, key: AgentKey) -> bool:
 
 @contextmanager
 def _gone(home: Home, key: AgentKey) -> Iterator[bool]:
-    """Whether nobody holds the agent's lock; then nobody does until the block ends. Raises: OSError where that is not known."""
+    """Whether the agent's lock is free; if so, hold it until the block ends. Raises: OSError if that cannot be determined."""
     path = home.attempt(key.job, key.attempt, key.node_index) / LOCK
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -96,7 +96,7 @@ def _gone(home: Home, key: AgentKey) -> Iterator[bool]:
 
 
 def _take_up(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int:
-    """One agent's. Raises: OSError."""
+    """Import the file of one agent. Raises: OSError."""
     directory = home.attempt(key.job, key.attempt, key.node_index)
     try:
         found = deque(_values(key, point) for point in point_file.left(str(path), str(directory)))
@@ -108,7 +108,7 @@ def _take_up(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int
     count, late = sum(len(values) for values in found), 0
     while found:
         group: list[MetricPoint] = []
-        while found and len(group) < _AT_ONCE:  # the values of a point go into one transaction
+        while found and len(group) < _AT_ONCE:  # all values of a point go into one transaction
             group += found.popleft()
         late += metrics.write(group, [])
     path.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def _take_up(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int
 
 
 def _values(key: AgentKey, left: point_file.Left) -> list[MetricPoint]:
-    """One point's. Raises: AttributeError, TypeError or ValueError where it is none."""
+    """The values of one point. Raises: AttributeError, TypeError or ValueError if it is malformed."""
     arrival = None if left.n is None else Arrival(key.node_index, int(left.n), None if left.at_s is None else float(left.at_s))
     rank, step, time_s = int(left.rank), left.step, float(left.time_s)
     named = left.values.items()

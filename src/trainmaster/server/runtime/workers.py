@@ -1,7 +1,7 @@
-"""Worker threads, in pools by what they wait for: none of them can keep another from working.
+"""Thread pools of the api process, one per kind of blocking work, so that one kind cannot starve another.
 
-Readers of the databases are Starlette's own pool (`READERS`). A store may be a network away, so its questions have threads
-of their own, and so have submits, which may have to ask it.
+Database reads use Starlette's own pool (`READERS` threads). Calls to the blob store and submits, which may have to call
+it, have pools of their own: the store may be remote and slow.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,21 +12,21 @@ import anyio
 import anyio.to_thread
 
 _BLOCK_BYTES = 1024 * 1024
-READERS = 8  # threads that read the databases at a time: more would only wait for each other
+READERS = 8  # threads for database reads: more would only wait for each other
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Pool:
-    """A number of threads. For one event loop at a time: tests have several, one after the other."""
+    """A fixed number of threads for one event loop at a time. (Tests run several loops, one after the other.)"""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._limits: dict[int, anyio.CapacityLimiter] = {}
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:
-        """`work(*given)` on a thread of this pool, as soon as one is free."""
+        """Run `work(*given)` on a thread of this pool, as soon as one is free."""
         loop = id(anyio.lowlevel.current_token())
         limit = self._limits.get(loop)
         if limit is None:
@@ -35,7 +35,7 @@ class Pool:
         return await anyio.to_thread.run_sync(work, *given, limiter=limit)
 
     def runs(self, route: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-        """Decorate a route: it runs in this pool instead of the readers'."""
+        """Decorate a route so that it runs in this pool instead of the readers' pool."""
 
         @wraps(route)
         async def inside(*given: P.args, **named: P.kwargs) -> T:
@@ -45,7 +45,7 @@ class Pool:
 
 
 async def blocks(file: BinaryIO) -> AsyncIterator[bytes]:
-    """The bytes of a blob, read by the store's threads."""
+    """Stream a blob; the `STORES` pool reads it."""
     with file:
         while data := await STORES.run(file.read, _BLOCK_BYTES):
             yield data
@@ -53,7 +53,7 @@ async def blocks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 BODIES = Pool(2)  # decode large bodies
 HEALTH = Pool(2)  # `/healthz` alone
-JOBS = Pool(2)  # look up the one job that an agent or the reader of a log is about
-STORES = Pool(16)  # ask the blob store, which may be far away, for agents and for people
-LONG = Pool(2)  # garbage collection, and what else goes on for minutes
-SUBMITS = Pool(4)  # make rows of what is submitted
+JOBS = Pool(2)  # look up the job of an agent's or log reader's request
+STORES = Pool(16)  # call the blob store, which may be remote
+LONG = Pool(2)  # garbage collection and other work that takes minutes
+SUBMITS = Pool(4)  # turn submitted jobs into inbox rows

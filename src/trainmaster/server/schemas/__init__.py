@@ -1,4 +1,4 @@
-"""Bodies as `/openapi.json` describes them: documentation only.
+"""Models of request and response bodies for `/openapi.json`.
 
-Nothing is validated or serialized through these models.
+They are documentation only: nothing is validated or serialized through them.
 """

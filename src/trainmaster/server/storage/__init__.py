@@ -1,4 +1,4 @@
-"""Routes and background work that remove or count bytes: garbage collection, retention, code copies.
+"""Routes and background work that delete or count stored bytes: garbage collection, retention, code copies.
 
-How bytes are stored is in `trainmaster.blobs`.
+`trainmaster.blobs` stores the bytes.
 """

@@ -1,4 +1,4 @@
-"""Code copies: what of a tree the server lacks, and the objects themselves."""
+"""Upload of code copies: which objects of a tree are missing, and the objects themselves."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ _ZIP = {"requestBody": {"required": True, "content": {"application/zip": {"schem
 
 @router.post(
     "/code/missing",
-    summary="Which objects of a tree to send",
+    summary="List missing objects of a tree",
     response_model=None,
     responses=models.answers(models.CodeMissing),
     openapi_extra=models.body(models.CodeTree),
 )
 async def missing(request: Request) -> bodies.Json:
-    """An empty list means that the tree is stored, and a job may name its digest."""
+    """An empty list means that the tree is stored and a job may refer to its digest."""
     body = await bodies.read_json(request, "the tree", _TREE)
     desk = runtime.of(request)
     async with desk.gate.inside():
@@ -38,13 +38,13 @@ async def missing(request: Request) -> bodies.Json:
 
 @router.post(
     "/code",
-    summary="Send objects",
+    summary="Upload objects",
     response_model=None,
     responses=models.answers(models.CodeStored),
     openapi_extra=_ZIP,
 )
 async def store(request: Request) -> bodies.Json:
-    """The body is a zip whose members are named by the SHA-256 of their bytes."""
+    """The body is a zip file whose members are named by the SHA-256 of their content."""
     desk = runtime.of(request)
     with await bodies.spool(request, "the upload", desk.services.home.root) as upload:
         async with desk.gate.inside():

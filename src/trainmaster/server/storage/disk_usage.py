@@ -1,4 +1,4 @@
-"""What a server's home takes on its disk, by kind and by the largest jobs: everything is counted, once."""
+"""Measures the disk usage of the server's home, by kind and by job. Every file is counted once."""
 
 import os
 from collections.abc import Iterator
@@ -9,42 +9,42 @@ from trainmaster.home import Home
 from trainmaster.wire import disks
 from trainmaster.wire.disks import Size
 
-LARGEST = 10  # jobs that are named
+LARGEST = 10  # jobs that are listed
 _FILES = (".db", ".db-wal", ".db-shm", ".db-journal")
-_ROOMS = {  # directories of the home, and what they are called here
+_ROOMS = {  # directory of the home -> kind in the report
     "cache": "cache",
     "environments": "environments",
     "venvs": "environments",
     "mlflow": "trackers",
     "tracking": "trackers",
     "logs": "server logs",
-    "points": "metrics.db",  # on their way there
+    "points": "metrics.db",  # points not imported yet
 }
 _STORED = ("checkpoints", "artifacts", "code", "provenance")
 
 
 @dataclass(slots=True)
 class Disk:
-    """What there is. `jobs`: of each job, by kind; `others` is what belongs to none."""
+    """Disk usage. `jobs`: by job and kind; what belongs to no job is only in `kinds`."""
 
     kinds: dict[str, Size] = field(default_factory=dict)
     jobs: dict[str, dict[str, int]] = field(default_factory=dict)
     free_bytes: int = 0
 
     def add(self, kind: str, size: Size, job: str | None = None) -> None:
-        """Count something, as a job's where it is one's."""
+        """Count something, for a job if it has one."""
         self.kinds[kind] = self.kinds.get(kind, Size()).plus(size)
         if job is not None and size.bytes:
             of_job = self.jobs.setdefault(job, {})
             of_job[kind] = of_job.get(kind, 0) + size.bytes
 
     def largest(self, count: int = LARGEST) -> list[tuple[str, dict[str, int]]]:
-        """The jobs that take most, and how much of each kind."""
+        """The jobs with the largest usage, by kind."""
         return sorted(self.jobs.items(), key=lambda one: (-sum(one[1].values()), one[0]))[:count]
 
 
 def use(home: Home) -> Disk:
-    """Everything below the home. Linear in the files."""
+    """The usage of everything below the home. The cost is linear in the number of files."""
     found, counted = Disk(), os.statvfs(home.root)
     found.free_bytes = counted.f_bavail * counted.f_frsize
     for path in _below(home.root):
@@ -68,7 +68,7 @@ def use(home: Home) -> Disk:
 
 
 def of_job(home: Home, job: str) -> dict[str, int]:
-    """What one job takes in the home, by kind, but for its metrics."""
+    """The usage of one job in the home, by kind, without its metrics."""
     found = Disk()
     found.add("logs", disks.size(home.attempts(job)), job)
     _work_of(found, home.jobs_work(job))

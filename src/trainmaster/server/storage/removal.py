@@ -1,6 +1,6 @@
-"""`tm rm` and `tm prune`: giving up the bytes of jobs that are over. What would go, and how much, is told before it does.
+"""`tm rm` and `tm prune`: delete stored bytes of ended jobs. A dry run shows what would be deleted, and its size.
 
-The record of a job stays: `tm show` goes on to tell what it was, and that its bytes were removed.
+The record of a job stays: `tm show` still shows it, and that its bytes were removed.
 """
 
 import sys
@@ -39,7 +39,7 @@ _PRUNED = (Kept.WORK, Kept.LOGS)
 
 @dataclass(frozen=True, slots=True)
 class _Going:
-    """What would be removed of a job; `kept_for` are forks that still need its checkpoints: those go when they are over."""
+    """What would be removed of a job. `kept_for`: forks that need its checkpoints, which stay until those forks end."""
 
     job: Job
     kinds: tuple[Kept, ...]
@@ -47,7 +47,7 @@ class _Going:
     kept_for: tuple[str, ...] = ()
 
     def told(self) -> dict[str, Any]:
-        """As the answer has it."""
+        """As JSON, for the response."""
         return {
             "id": self.job.id,
             "ended_s": self.job.ended_s,
@@ -59,11 +59,11 @@ class _Going:
 
 @router.post("/jobs/remove", summary="Remove the bytes of jobs", **models.asking(actions.Remove, actions.Removed))
 async def remove(request: Request) -> bodies.Json:
-    """Of jobs that are over; one that is not is refused, beside the others. Asking again removes nothing more."""
+    """For ended jobs; others are rejected one by one. Repeating the request removes nothing more."""
     body = await bodies.read_json(request, "the request", _NAMED)
     kinds, dry_run, refs = _kinds(body, OF_ENDED), _switch(body, "dry_run"), body.get("jobs")
     if not isinstance(refs, list) or not 1 <= len(refs) <= REMOVED_MAX or not all(isinstance(ref, str) for ref in refs):
-        raise UsageError(f"jobs must be a list of 1 to {REMOVED_MAX} texts")
+        raise UsageError(f"jobs must be a list of 1 to {REMOVED_MAX} strings")
     desk = runtime.of(request)
     found = await run_in_threadpool(find_each, desk, refs)
     answers, going = [], list[_Going]()
@@ -81,7 +81,7 @@ async def remove(request: Request) -> bodies.Json:
 
 @router.post("/storage/prune", summary="Remove the bytes of old jobs", **models.asking(actions.Prune, actions.Pruned))
 async def prune(request: Request) -> bodies.Json:
-    """Of jobs that ended long ago, and that who asks may change; `more` says that there are others."""
+    """For jobs that ended long ago and that the caller may change. `more`: there are further ones."""
     body = await bodies.read_json(request, "the request", _OLD)
     kinds, dry_run = _kinds(body, _PRUNED), _switch(body, "dry_run")
     older_s, keep = _number(body, "older_than_s", YOUNG_MAX_S), int(_number(body, "keep", NUMBER_MAX))
@@ -103,14 +103,14 @@ async def prune(request: Request) -> bodies.Json:
 
 
 def _going(desk: runtime.Runtime, job: Job, kinds: tuple[Kept, ...]) -> _Going:
-    """What there is of these kinds and was not given up before."""
+    """What exists of these kinds and was not removed before."""
     events, there = desk.services.events, disk_usage.of_job(desk.services.home, job.id)
     sizes = {
         Kept.WORK: there.get("work", 0) + there.get("set aside", 0),
         Kept.LOGS: there.get("logs", 0),
         Kept.CHECKPOINTS: sum(part.bytes for one in job.checkpoints for part in one.parts),
         Kept.ARTIFACTS: events.artifact_totals(job.id).bytes,
-        Kept.METRICS: 0,  # rows of a database, whose room is used again
+        Kept.METRICS: 0,  # database rows; their space is reused, not freed
     }
     going = tuple(kind for kind in kinds if kind not in job.removed and (sizes[kind] or kind is Kept.METRICS))
     forks = tuple(_forks(desk, job)) if Kept.CHECKPOINTS in going else ()
@@ -125,7 +125,7 @@ def _forks(desk: runtime.Runtime, job: Job) -> Iterator[str]:
 
 
 def _jobs(desk: runtime.Runtime, query: JobQuery) -> Iterator[Job]:
-    """Newest first, a page in memory."""
+    """Newest first, read in pages."""
     before: int | None = None
     while page := desk.services.events.jobs(JobQuery(query.states, query.project, None, query.limit, before)):
         yield from page
@@ -141,7 +141,7 @@ def _refusal(request: Request, found: Found) -> TrainmasterError | None:
 
 
 async def _take(request: Request, going: list[_Going]) -> None:
-    """Recorded by control before a byte goes."""
+    """Record the orders before any byte is removed."""
     desk, user, now_s = runtime.of(request), runtime.user(request), time.time()
     given = [one for one in going if one.kinds]
     if given:
@@ -178,5 +178,5 @@ def _number(body: Mapping[str, Any], name: str, most: float) -> float:
     """Raises: UsageError."""
     found = body.get(name, 0)
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= most:
-        raise UsageError(f"{name} must be a number of at least 0")
+        raise UsageError(f"{name} must be a number, at least 0")
     return found

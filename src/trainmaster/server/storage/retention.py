@@ -1,6 +1,6 @@
-"""What is removed of jobs that are over without anybody asking: by age, and by how full the disk is (`server.toml`).
+"""Automatic removal of data of ended jobs: by age, and when the disk gets full (`server.toml`).
 
-Control records each order before anything is removed; the curves alone are thinned here, where they are written.
+Control records each removal before it happens. Curves are removed here, because the api alone writes metrics.
 """
 
 import os
@@ -22,18 +22,18 @@ DAY_S = 86400.0
 _EVERY_S = 3600.0
 _FIRST_S = 60.0
 LOOK_S = 2.0
-_ROWS = 200  # orders, or jobs with curves, at a time
+_ROWS = 200  # removal orders, or jobs with curves, per step
 
 
 class Retention:
-    """What is due, by the record and what lies in the home."""
+    """Finds what is due for removal, from the record and the home directory."""
 
     def __init__(self, home: Home, events: EventStore, settings: RetentionSettings) -> None:
         self._home, self._events, self._settings = home, events, settings
         self._thinned: set[str] = set()
 
     def due(self, now_s: float) -> Iterator[GiveUpBytes]:
-        """Orders by age, then, if that does not make enough room, those that come before their time."""
+        """Removals that are due by age; then, if the disk is still too full, younger ones, oldest first."""
         settings, freed, young = self._settings, 0, list[tuple[float, Job, tuple[Kept, ...]]]()
         for job, there in self._with_bytes():
             if job.ended_s is None:
@@ -56,7 +56,7 @@ class Retention:
             yield GiveUpBytes(job.id, BY, kinds)
 
     def thin(self, metrics: MetricStore, jobs: Sequence[str], now_s: float) -> list[str]:
-        """Thin the curves of those that ended long ago, and remove those that were given up; whose points are gone."""
+        """Thin old curves, and remove curves that were discarded; returns the jobs whose points are gone."""
         limit_s, removed = self._settings.metrics_days * DAY_S, list[str]()
         for id in jobs:
             job = self._events.job(id) if id not in self._thinned else None
@@ -73,7 +73,7 @@ class Retention:
         return removed
 
     def _with_bytes(self) -> Iterator[tuple[Job, tuple[Kept, ...]]]:
-        """Jobs on record that have a directory here, and which kinds they have."""
+        """Recorded jobs that have a directory here, and which kinds of data they have."""
         work, logs = _names(self._home.jobs_work("")), _names(self._home.attempts(""))
         for id in sorted(work | logs):
             job = self._events.job(id)
@@ -81,14 +81,14 @@ class Retention:
                 yield job, tuple(kind for kind, of in ((Kept.WORK, work), (Kept.LOGS, logs)) if id in of)
 
     def _missing(self) -> int:
-        """Bytes that are to be freed before their time."""
+        """How many bytes must be freed to reach the free space that is configured."""
         found = os.statvfs(self._home.root)
         wanted = found.f_blocks * self._settings.free_percent / 100
         return int((wanted - found.f_bavail) * found.f_frsize)
 
 
 class Keeper:
-    """The loop of one api: now and then everything, soon the curves that a person gave up."""
+    """The retention loop of the api: a full check at intervals, and soon after a user discards curves."""
 
     def __init__(self, desk: Runtime) -> None:
         services = desk.services
@@ -96,7 +96,7 @@ class Keeper:
         self._retention = Retention(services.home, services.events, services.configuration.retention)
 
     async def turn(self) -> float:
-        """One look; when the next one is due, in seconds. Raises: OSError, TrainmasterError (a full disk: the next time)."""
+        """Run one step; returns the seconds until the next one. Raises: OSError, TrainmasterError (a full disk: retried)."""
         if self._desk.giving_up:
             given_up = set(await LONG.run(self._given_up))
             self._desk.giving_up -= given_up
@@ -108,7 +108,7 @@ class Keeper:
         return LOOK_S
 
     def _given_up(self) -> list[str]:
-        """Those that control has recorded."""
+        """Remove discarded curves, once control has recorded that."""
         return self._retention.thin(self._desk.services.metrics, sorted(self._desk.giving_up), time.time())
 
     async def _everything(self) -> None:
@@ -122,13 +122,13 @@ class Keeper:
         await self._shrink()
 
     async def _shrink(self) -> None:
-        """In steps: agents' points are written in between."""
+        """Thin curves in small steps, so that agents' points are written in between."""
         while await LONG.run(self._desk.services.metrics.shrink):
             pass
 
 
 def row(order: GiveUpBytes, now_s: float) -> NewRow:
-    """An order as it is accepted: once a day of each job and kind, should it not have been carried out."""
+    """An inbox row for a removal; its key allows one per job, kinds and day, in case one is not carried out."""
     return NewRow(f"GiveUpBytes:{order.job}:{','.join(order.kinds)}:{order.by}:{now_s // DAY_S:.0f}", order, now_s)
 
 

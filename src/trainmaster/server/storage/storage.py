@@ -1,4 +1,4 @@
-"""What the store holds, by project and kind, and its garbage collection."""
+"""Routes of the blob store: usage by project and kind, and garbage collection."""
 
 import asyncio
 import time
@@ -31,13 +31,13 @@ _BODY = {"requestBody": {"content": {"application/json": {"schema": {"$ref": "#/
 
 
 class ServerRecords:
-    """`collecting.Records` of a server's own stores."""
+    """Implements `collecting.Records` on the server's own stores."""
 
     def __init__(self, services: Services) -> None:
         self._events, self._inbox = services.events, services.inbox
 
     def waiting(self, after: int) -> Iterator[tuple[int, str, SubmitJob | AgentReport]]:
-        """See `Records`; a page in memory."""
+        """See `Records`; reads in pages."""
         after = max(after, self._events.head().inbox_cursor)
         while rows := self._inbox.drain(after, _PAGE):
             yield from ((row.seq, row.job, row.command) for row in rows if isinstance(row.command, SubmitJob | AgentReport))
@@ -48,7 +48,7 @@ class ServerRecords:
         return self._events.head().last_seq
 
     def jobs(self) -> Iterator[Job]:
-        """See `Records`; newest first, a page in memory."""
+        """See `Records`; newest first, in pages."""
         before: int | None = None
         while page := self._events.jobs(JobQuery(limit=_PAGE, before_seq=before)):
             yield from page
@@ -71,12 +71,12 @@ class ServerRecords:
 
 
 @router.get(
-    "/storage", summary="What the store holds", response_model=None, responses=models.answers(storage_schemas.StorageUse)
+    "/storage", summary="Storage usage", response_model=None, responses=models.answers(storage_schemas.StorageUse)
 )
 async def use(
-    request: Request, project: Annotated[str | None, Query(max_length=TEXT_MAX, description="only of this project")] = None
+    request: Request, project: Annotated[str | None, Query(max_length=TEXT_MAX, description="this project only")] = None
 ) -> bodies.Json:
-    """By project and kind; `orphaned_bytes` is what garbage collection would remove once it is old enough."""
+    """By project and kind. Garbage collection removes `orphaned_bytes` once they are old enough."""
     services = runtime.of(request).services
     found = await LONG.run(used.use, services.blobs, ServerRecords(services))
     rows = [_use(one) for one in found if project in (None, one.project)]
@@ -95,24 +95,25 @@ async def use(
 
 @router.post(
     "/storage/gc",
-    summary="Remove what nothing refers to",
+    summary="Collect garbage",
     response_model=None,
     responses=models.answers(models.StorageCollected),
     openapi_extra=_BODY,
 )
 async def gc(request: Request) -> bodies.Json:
-    """Never what a job, a submit on its way or a fork refers to, nor what is younger than `grace_s`.
+    """Removes stored bytes that nothing refers to. It keeps everything that a job, a pending submit or a fork needs.
 
-    With `older_checkpoints`, jobs that are over for that long give up all checkpoints but their last good one.
+    Anything younger than `grace_s` stays. With `older_checkpoints`, it also removes checkpoints of jobs that ended longer ago
+    than that; each job keeps its last good checkpoint.
     """
     body = await bodies.read_json(request, "the collection", _KNOWN)
     grace_s = body.get("grace_s", collecting.GRACE_S)
     if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not 0 <= grace_s <= YOUNG_MAX_S:
-        raise UsageError("grace_s must be a number of seconds of at least 0")
+        raise UsageError("grace_s must be a number of seconds, at least 0")
     dry_run, older_too, unknown = (_switch(body, name) for name in _SWITCHES)
     desk = runtime.of(request)
     if desk.collecting:
-        raise ConflictError("a collection is under way already", "wait for it to end")
+        raise ConflictError("a garbage collection is already running", "wait for it to end")
     rules = collecting.Collecting(float(grace_s), dry_run, lambda: _closed(desk), desk.trees.copy, unknown=unknown)
     desk.trees.clear()
     desk.collecting = True
@@ -121,7 +122,7 @@ async def gc(request: Request) -> bodies.Json:
         try:
             return await LONG.run(collecting.collect, desk.services.blobs, ServerRecords(desk.services), rules)
         finally:
-            desk.collecting = False  # not before it is over, whoever waits for it
+            desk.collecting = False  # only when the thread is done, even if the client has left
 
     done = await asyncio.shield(work())
     older = await _give_up(desk, runtime.user(request), rules) if older_too else []
@@ -140,7 +141,7 @@ async def gc(request: Request) -> bodies.Json:
 
 
 async def _give_up(desk: runtime.Runtime, user: str, rules: collecting.Collecting) -> list[collecting.Older]:
-    """Ask control for it: it records what a job keeps, and removes the bytes once no fork needs them."""
+    """Ask control to discard checkpoints: it records what a job keeps, and removes the bytes once no fork needs them."""
     found = await LONG.run(collecting.older, ServerRecords(desk.services), time.time() - rules.grace_s)
     if found and not rules.dry_run:
         now_s = time.time()
@@ -155,7 +156,7 @@ async def _give_up(desk: runtime.Runtime, user: str, rules: collecting.Collectin
 
 @contextmanager
 def _closed(desk: runtime.Runtime) -> Iterator[None]:
-    """Nobody makes references; and what is removed meanwhile is no longer known to be there."""
+    """Hold the blob lock exclusively. Forget which blobs are known to be stored: they may be removed."""
     with desk.gate.closed():
         desk.environments.clear()
         yield

@@ -1,4 +1,4 @@
-"""Logs and events as they come: reads that wait, and server-sent events.
+"""Logs and events as streams: long polling and server-sent events.
 
-Waking the readers is in `runtime`.
+The notification of waiting readers is in `runtime`.
 """

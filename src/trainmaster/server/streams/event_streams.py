@@ -1,7 +1,7 @@
 """Events and logs as server-sent events, for browsers and scripts that keep a connection open.
 
-Every message has an `id`; whoever comes back with it (`Last-Event-ID`, as a browser's EventSource does by itself) goes on
-behind it. A browser cannot send a header along: it asks for a ticket first and appends `?ticket=…`.
+Every message has an `id`. A client that reconnects with it (`Last-Event-ID`, as a browser's EventSource does) continues
+behind it. A browser cannot send an Authorization header here: it gets a ticket first and appends `?ticket=…`.
 Source: WHATWG HTML, section 9.2 (server-sent events).
 """
 
@@ -27,32 +27,32 @@ from trainmaster.server.views.lookup import find
 
 router = APIRouter(tags=["streams"])
 
-_KEEP_ALIVE_S = 15.0  # a word now and then, so that proxies hold the line
-_BEAT_S = 1.0  # how often it is looked whether the caller may still read, where nothing is written
+_KEEP_ALIVE_S = 15.0  # interval of comments that keep proxies from closing the connection
+_BEAT_S = 1.0  # how often an idle stream checks that the caller's token is still valid
 _PAGE = 500
 _STREAM: dict[str, Any] = {
     "response_class": StreamingResponse,
-    "responses": {200: {"content": {"text/event-stream": {}}, "description": "server-sent events, until the caller leaves"}},
+    "responses": {200: {"content": {"text/event-stream": {}}, "description": "server-sent events, until the client leaves"}},
 }
-_AFTER = "only what comes after this; default: only what happens from now on"
+_AFTER = "only what comes after this; default: only new events"
 After = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description=_AFTER)]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=CURSOR_MAX, description="the last message seen")]
 
 
 @router.post("/tickets", status_code=201, response_model=None, responses=models.answers(models.Ticket, 201))
 async def ticket(request: Request) -> bodies.Json:
-    """A key that opens streams for the caller for a minute, to be put into a URL: `?ticket=…`."""
+    """A key for stream URLs, valid for one minute: `?ticket=…`."""
     found = runtime.of(request).tokens.ticket(runtime.caller(request), time.monotonic())
     return bodies.Json({"ticket": found, "expires_s": TICKET_S}, 201)
 
 
-@router.get("/events/stream", summary="What happens, as it happens", **_STREAM)
+@router.get("/events/stream", summary="Stream events", **_STREAM)
 async def events(
     request: Request, after: After = None, job: Text = None, last_event_id: LastEventId = None
 ) -> StreamingResponse:
     """The events of all jobs, or of one. Message `id`: the event's sequence number; `event`: its type.
 
-    `event: closed` where the token was revoked or has expired.
+    The stream ends with `event: closed` when the token is revoked or expires.
     """
     desk = runtime.of(request)
     job_id = None if job is None else (await asyncio.to_thread(find, desk, job)).job.id
@@ -62,13 +62,13 @@ async def events(
     return _response(_events(desk, job_id, seq, runtime.caller(request)))
 
 
-@router.get("/jobs/{ref}/logs/stream", summary="The ranks' output, as it is written", **_STREAM)
+@router.get("/jobs/{ref}/logs/stream", summary="Stream the ranks' output", **_STREAM)
 async def logs(
     request: Request, ref: Ref, query: Annotated[LogQuery, Depends()], last_event_id: LastEventId = None
 ) -> StreamingResponse:
-    """Chunks as `GET /jobs/{ref}/logs` has them, each with the `cursor` as its `id`; `event: end` when the job is over.
+    """Chunks as in `GET /jobs/{ref}/logs`, with the `cursor` as message `id`; `event: end` when the job has ended.
 
-    `event: closed` where the token was revoked or has expired.
+    The stream ends with `event: closed` when the token is revoked or expires.
     """
     desk = runtime.of(request)
     job_id = (await asyncio.to_thread(find, desk, ref)).job.id
@@ -120,9 +120,9 @@ async def _logs(
 
 
 def _message(id: int | str | None, kind: str, data: Any) -> bytes:
-    """One message; without an `id` the reader's place stays where it was."""
+    """Format one message; without an `id` the client's position stays the same."""
     head = "" if id is None else f"id: {id}\n"
-    kind = kind if kind.isidentifier() else "unreadable"  # of a damaged event it may be anything
+    kind = kind if kind.isidentifier() else "unreadable"  # a damaged event may have any type
     return f"{head}event: {kind}\ndata: {json.dumps(bodies.finite(data), ensure_ascii=True)}\n\n".encode()
 
 

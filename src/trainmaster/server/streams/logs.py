@@ -1,4 +1,4 @@
-"""`GET /jobs/{ref}/logs`: what the ranks wrote, at once or as they write it."""
+"""`GET /jobs/{ref}/logs`: the ranks' output, at once or followed as it is written."""
 
 import asyncio
 import time
@@ -19,32 +19,32 @@ from trainmaster.server.views.lookup import find
 
 router = APIRouter(tags=["jobs"])
 
-_LOOK_S = 0.05  # how often file sizes are looked at while somebody waits,
-_LOOKS_PER_S = 200  # and all who wait together: a look costs half a millisecond
+_LOOK_S = 0.05  # interval at which file sizes are checked for one follower
+_LOOKS_PER_S = 200  # limit for all followers together: one check takes half a millisecond
 _TAIL_MAX = 100_000
-_TAIL = "only the last lines of each rank, of the newest attempt"
+_TAIL = "only the last lines of each rank, from the newest attempt"
 
 
 @dataclass(slots=True)
 class LogQuery:
-    """Which part of the output."""
+    """Which part of the output to return."""
 
     rank: Annotated[int | None, Query(ge=0, le=NUMBER_MAX)] = None
-    role: Annotated[str | None, Query(max_length=TEXT_MAX, description="what runs beside the ranks, by its name")] = None
+    role: Annotated[str | None, Query(max_length=TEXT_MAX, description="the name of a role that runs beside the ranks")] = None
     attempt: Annotated[int | None, Query(ge=1, le=NUMBER_MAX)] = None
-    after: Annotated[str, Query(max_length=CURSOR_MAX, description="`cursor` of the last answer")] = ""
+    after: Annotated[str, Query(max_length=CURSOR_MAX, description="`cursor` of the last response")] = ""
     wait_s: Wait = 0
     tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description=_TAIL)] = None
 
     def skip(self, desk: runtime.Runtime, job: str, cursor: rank_logs.Cursor) -> None:
-        """Move a cursor that is at the beginning to the `tail` asked for, if one is. By a thread."""
+        """Move a cursor that is at the beginning to the requested `tail`. Runs on a worker thread."""
         if self.tail is not None and not self.after:
             rank_logs.skip_to_tail(self._files(desk, job, 0), cursor, self.tail)
 
     def read(
         self, desk: runtime.Runtime, job: str, live: int | None, cursor: rank_logs.Cursor
     ) -> tuple[list[rank_logs.Chunk], bool]:
-        """What is new, and whether it was the end; `live` is the attempt that still writes, if one does. By a thread."""
+        """New output, and whether it is the end. `live`: the attempt that still writes, if any. Runs on a worker thread."""
         files = self._files(desk, job, cursor.first)
         chunks = rank_logs.read_new(files, cursor, live, follow=self.wait_s > 0)
         if live is not None:
@@ -52,22 +52,22 @@ class LogQuery:
         return chunks, live is None and rank_logs.at_end(files, cursor)
 
     def _files(self, desk: runtime.Runtime, job: str, first: int) -> list[rank_logs.RankFile]:
-        """The files asked for, of attempts from `first` on."""
+        """The requested files, of attempts from `first` on."""
         which = rank_logs.Which(self.attempt, self.rank, self.role)
         return rank_logs.rank_files(desk.services.home, job, first, which)
 
 
-@router.get("/jobs/{ref}/logs", summary="The ranks' output", response_model=None, responses=models.answers(models.Logs))
+@router.get("/jobs/{ref}/logs", summary="Read the ranks' output", response_model=None, responses=models.answers(models.Logs))
 async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]) -> bodies.Json:
-    """Without `wait_s` the logs of all attempts, rank 0 first; with it, in the order in which ranks write.
+    """Without `wait_s`: the logs of all attempts, rank 0 first. With `wait_s`: in the order in which the ranks write.
 
-    Ask again with `cursor` as long as there are chunks (or, following, until `ended`).
+    Repeat with `cursor` as long as there are chunks (or, when following, until `ended`).
     """
     desk = runtime.of(request)
     cursor = rank_logs.Cursor.decode(query.after)
     job = (await asyncio.to_thread(find, desk, ref)).job
     if Kept.LOGS in job.removed:
-        raise NotFoundError(f"the logs of {job.id} were removed to make room", f"what is on record: tm show {job.id}")
+        raise NotFoundError(f"the logs of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     job_id = job.id
     await asyncio.to_thread(query.skip, desk, job_id, cursor)
     with desk.following():
@@ -75,7 +75,7 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
 
 
 async def next_page(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: rank_logs.Cursor) -> dict[str, Any]:
-    """What is new, as soon as there is something or `wait_s` is over; `cursor` moves on."""
+    """Return new output as soon as there is some, or when `wait_s` is over; moves `cursor`."""
     deadline_s = time.monotonic() + query.wait_s
     while True:
         job = await desk.job(job_id)
@@ -91,7 +91,7 @@ async def next_page(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor:
 
 
 def _live(job: Job | None) -> int | None:
-    """The attempt that still writes; None once the job is over."""
+    """The attempt that still writes; None once the job has ended."""
     if job is not None and job.state.ended:
         return None
     return job.attempt.number if job is not None and job.attempt is not None else 1

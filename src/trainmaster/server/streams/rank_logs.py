@@ -1,6 +1,6 @@
-"""Rank logs as files: which there are, what is new in them, and the opaque cursor that remembers where a reader is.
+"""Reads rank logs from files, and keeps the reader's position in an opaque cursor.
 
-Logs are bytes of any encoding, cut at any place, truncated under the reader; text comes out whatever is in them.
+Logs may contain any bytes, and may be truncated while they are read. The result is always valid text.
 """
 
 import base64
@@ -19,38 +19,38 @@ from typing import BinaryIO, NamedTuple
 from trainmaster.errors import UsageError
 from trainmaster.home import Home, open_regular
 
-CHUNK_MAX_BYTES = 256 * 1024  # of one file in one answer, so that no rank starves the others
+CHUNK_MAX_BYTES = 256 * 1024  # per file and response, so that no rank starves the others
 ANSWER_MAX_BYTES = 1024 * 1024
 
 _FILE = re.compile(r"(?:rank(?P<rank>\d+)|role-(?P<role>[\w.-]+))\.log\Z")
 _NODE = re.compile(r"n(\d+)\Z")
 _CURSOR_MAX_BYTES = 1024 * 1024
 _OFFSET_MAX = 2**62
-_SETTLED_S = 0.2  # a line without an end is given out once its file has been quiet so long
+_SETTLED_S = 0.2  # an unterminated line is returned once its file was not written for so long
 _TAIL_BLOCK_BYTES = 64 * 1024
 _MARK_BYTES = 256
-_CUT_NOTICE = b"\n[trainmaster: this log reached its limit"  # as the agent writes it
-_CUT_KEPT_MAX_BYTES = 1024 * 1024 + 4096  # it stands after the first MiB at most
+_CUT_NOTICE = b"\n[trainmaster: this log reached its limit"  # written by the agent
+_CUT_KEPT_MAX_BYTES = 1024 * 1024 + 4096  # the notice is within so many bytes of the start
 
 
 class RankFile(NamedTuple):
-    """One rank's log, or a role's; sorts by attempt, then rank, the roles after the ranks."""
+    """One log file of a rank or a role. Sorts by attempt, then rank; roles come after the ranks."""
 
     attempt: int
-    beside: bool  # it is a role's
-    rank: int  # -1 of a role
+    beside: bool  # whether it is a role's
+    rank: int  # -1 for a role
     node_index: int
     path: str
     role: str | None = None
 
     @property
     def name(self) -> str:
-        """How a cursor calls it."""
+        """The file's name in a cursor."""
         return f"{self.attempt}/{self.node_index}/{self.rank if self.role is None else self.role}"
 
 
 class Chunk(NamedTuple):
-    """A piece of a rank's output, or of a role's (`rank` is -1 then)."""
+    """A piece of output of a rank or a role (then `rank` is -1)."""
 
     attempt: int
     rank: int
@@ -59,7 +59,7 @@ class Chunk(NamedTuple):
 
 
 class Which(NamedTuple):
-    """Whose logs: of one attempt, of one rank or of one role; None of any."""
+    """Selects logs by attempt, rank and role; None selects all."""
 
     attempt: int | None = None
     rank: int | None = None
@@ -68,9 +68,9 @@ class Which(NamedTuple):
 
 @dataclass(slots=True)
 class Cursor:
-    """How far a reader is: bytes given out per file; attempts below `first` are done with.
+    """A reader's position: byte offsets per file. Attempts below `first` are done.
 
-    `marks` are checksums of what stands before each offset: a log that was cut, and has grown beyond it since, is another.
+    `marks` are checksums of the bytes before each offset. They detect a log that was truncated and has grown again since.
     """
 
     first: int = 0
@@ -78,13 +78,13 @@ class Cursor:
     marks: dict[str, int] = field(default_factory=dict)
 
     def encode(self) -> str:
-        """Opaque, safe in a URL."""
+        """Encode as opaque text that is safe in a URL."""
         plain = json.dumps([self.first, self.offsets, self.marks], separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(zlib.compress(plain, 1)).decode().rstrip("=")
 
     @classmethod
     def decode(cls, text: str) -> "Cursor":
-        """Raises: UsageError when it is none of ours."""
+        """Raises: UsageError if the text is not a valid cursor."""
         if not text:
             return cls()
         try:
@@ -92,22 +92,22 @@ class Cursor:
             unpacker = zlib.decompressobj()
             first, offsets, *marks = json.loads(unpacker.decompress(packed, _CURSOR_MAX_BYTES))
             if not unpacker.eof:
-                raise ValueError("it is not whole")
+                raise ValueError("it is incomplete")
             numbers = [{str(name): _number(value) for name, value in given.items()} for given in (offsets, *marks[:1])]
             return cls(_number(first), *numbers)
         except (ValueError, TypeError, AttributeError, RecursionError, zlib.error) as error:
-            raise UsageError("after is no cursor of this server", "give the `cursor` of the last answer, or nothing") from error
+            raise UsageError("after is not a cursor of this server", "use the `cursor` of the last answer, or none") from error
 
 
 def _number(value: object) -> int:
-    """A number that can be an offset in a file. Raises: ValueError."""
+    """`value` as a file offset. Raises: ValueError."""
     if isinstance(value, int) and 0 <= value < _OFFSET_MAX:
         return value
-    raise ValueError("it is no offset")
+    raise ValueError("it is not an offset")
 
 
 def rank_files(home: Home, job: str, first: int, which: Which = Which()) -> list[RankFile]:  # noqa: B008  a constant
-    """The logs there are, of attempts from `first` on, in reading order."""
+    """The existing logs of attempts from `first` on, in reading order."""
     root = home.attempt(job, 0, 0).parent.parent
     found = []
     for number in _numbers(root):
@@ -126,9 +126,9 @@ def rank_files(home: Home, job: str, first: int, which: Which = Which()) -> list
 
 
 def read_new(files: list[RankFile], cursor: Cursor, live: int | None, follow: bool = False) -> list[Chunk]:
-    """What is new, up to the limits; moves `cursor` on. `live` is the attempt that still writes, if one does.
+    """New output, up to the size limits; moves `cursor`. `live`: the attempt that still writes, if any.
 
-    Files are read in order, each to its end before the next; to `follow`, a piece of each.
+    Each file is read to its end before the next one. With `follow`, a piece of each file is read instead.
     """
     chunks, left = [], ANSWER_MAX_BYTES
     for file in files:
@@ -141,13 +141,13 @@ def read_new(files: list[RankFile], cursor: Cursor, live: int | None, follow: bo
         left -= read.bytes
         if read.text:
             chunks.append(Chunk(file.attempt, file.rank, file.role, read.text))
-        if left <= 0 or (read.text and not follow and limit - read.bytes < 4):  # there may be more of this one
+        if left <= 0 or (read.text and not follow and limit - read.bytes < 4):  # this file may have more
             break
     return chunks
 
 
 def pass_over(files: list[RankFile], cursor: Cursor, live: int) -> None:
-    """Look no more at attempts before `live` once all of them was given out."""
+    """Skip attempts before `live` once they were read completely."""
     past = [file for file in files if file.attempt < live]
     if past and at_end(past, cursor):
         cursor.first = live
@@ -157,12 +157,12 @@ def pass_over(files: list[RankFile], cursor: Cursor, live: int) -> None:
 
 
 def at_end(files: list[RankFile], cursor: Cursor) -> bool:
-    """Whether everything in `files` was given out. A log that is shorter than what was given out was cut since."""
+    """Whether everything in `files` was read. A log shorter than its offset was truncated since, so it was not."""
     return all(_size(file.path) in (None, cursor.offsets.get(file.name, 0)) for file in files)
 
 
 def skip_to_tail(files: list[RankFile], cursor: Cursor, lines: int) -> None:
-    """Move `cursor` to the last `lines` lines of each rank of the newest attempt that has any."""
+    """Move `cursor` to the last `lines` lines of each rank, in the newest attempt that has logs."""
     newest = max((file.attempt for file in files), default=0)
     cursor.first = newest
     for file in files:
@@ -172,7 +172,7 @@ def skip_to_tail(files: list[RankFile], cursor: Cursor, lines: int) -> None:
 
 
 class _Read(NamedTuple):
-    """What was read: the offset after it, the mark of that place, and how many bytes it was."""
+    """What was read: the text, the offset behind it, the checksum at that position, and the number of bytes."""
 
     text: str
     offset: int
@@ -181,7 +181,7 @@ class _Read(NamedTuple):
 
 
 def _read(file: RankFile, offset: int, mark: int | None, limit: int, live: int | None) -> _Read:
-    """Text from `offset` on, whole lines where it can be; from the place of the cut where the log was cut since."""
+    """Text from `offset` on, in whole lines if possible. If the log was truncated, reading resumes at the notice."""
     try:
         with open_regular(file.path) as log:
             status = os.fstat(log.fileno())
@@ -191,7 +191,7 @@ def _read(file: RankFile, offset: int, mark: int | None, limit: int, live: int |
                 offset = _after_cut(log)
                 before = _before(log, offset)
             data = log.read(limit)
-    except OSError:  # tried again with the next look
+    except OSError:  # retried with the next read
         return _Read("", offset, mark)
     final = live is None or file.attempt < live
     if len(data) < limit and not final and time.time() - status.st_mtime < _SETTLED_S:
@@ -203,18 +203,18 @@ def _read(file: RankFile, offset: int, mark: int | None, limit: int, live: int |
 
 
 def _before(log: BinaryIO, offset: int) -> bytes:
-    """What a mark of the place is made of; the file is at the place then."""
+    """The bytes before `offset` that its checksum covers; leaves the file positioned at `offset`."""
     log.seek(max(0, offset - _MARK_BYTES))
     return log.read(min(offset, _MARK_BYTES))
 
 
 def _after_cut(log: BinaryIO) -> int:
-    """Where reading goes on in a log that became shorter: at the agent's notice, else at the beginning."""
+    """Where to continue in a log that became shorter: at the agent's notice, else at the beginning."""
     return max(0, log.read(_CUT_KEPT_MAX_BYTES).rfind(_CUT_NOTICE))
 
 
 def _tail_offset(path: str, lines: int) -> int:
-    """Where the last `lines` lines begin."""
+    """The offset of the last `lines` lines."""
     try:
         with open_regular(path) as log:
             end = position = log.seek(0, os.SEEK_END)
@@ -237,7 +237,7 @@ def _tail_offset(path: str, lines: int) -> int:
 
 
 def _size(path: str) -> int | None:
-    """None of a file that is gone, cannot be looked at, or is none."""
+    """The size of a regular file; None if there is no such file or it cannot be examined."""
     try:
         status = os.stat(path)
     except OSError:

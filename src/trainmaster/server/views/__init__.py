@@ -1,4 +1,4 @@
-"""Jobs, nodes and events as JSON values and as text, and finding the job that a request names.
+"""Jobs, nodes and events as JSON and as text, and the lookup of the job that a request names.
 
-Decides how things look outside; changes nothing.
+This package only formats and finds. It changes nothing.
 """

@@ -1,4 +1,4 @@
-"""Events as sentences a person reads, and as JSON: pure."""
+"""Formats events as sentences and as JSON. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,7 +12,7 @@ from trainmaster.scheduling.words import summed
 
 
 def event_view(row: Recorded | Unread) -> dict[str, Any]:
-    """One event of a job; of one that this version cannot read, that it is there."""
+    """One event of a job as JSON. An event that this version cannot read is shown as unreadable."""
     if isinstance(row, Unread):
         text = f"an event that this version of the server cannot read: {row.fault}"
         return {"seq": row.seq, "now_s": row.now_s, "type": row.type, "attempt": row.attempt, "text": text, "data": {}}
@@ -28,7 +28,7 @@ def event_view(row: Recorded | Unread) -> dict[str, Any]:
 
 
 def _shown(event: ev.Event) -> ev.Event:
-    """The event without the credentials that a person or a program put into it."""
+    """The event with credentials masked."""
     match event:
         case ev.Submitted(spec=spec, origin=origin, data=data):
             versions = tuple(replace(version, uri=credentials.text(version.uri)) for version in data)
@@ -41,7 +41,7 @@ def _shown(event: ev.Event) -> ev.Event:
 
 
 def sentence(event: ev.Event) -> str:
-    """What happened, in a line."""
+    """One line that says what happened."""
     match event:
         case ev.Submitted(origin=origin, urgent=urgent, member=member):
             said = f"submitted by {member or origin.user}" if member or origin.user else "submitted"
@@ -60,7 +60,7 @@ def sentence(event: ev.Event) -> str:
         case ev.PromiseBroken(reason):
             return reason
         case ev.Foreseen(_, waits_s):
-            return f"thought to wait {min(waits_s):.0f} to {max(waits_s):.0f} s more, by what was drawn"
+            return f"estimated to wait {min(waits_s):.0f} to {max(waits_s):.0f} s more"
         case ev.CommandRun(_, by, command, index, rank, role):
             beside = f"rank {rank}" if rank is not None else f"role {role}" if role is not None else f"n{index}"
             return f"{by} ran beside {beside}: {command}"
@@ -88,9 +88,9 @@ def sentence(event: ev.Event) -> str:
         case ev.NodeStateSet(name, state, by, reason):
             return _because(f"node {name} set {state.value} by {by}", reason)
         case ev.ClusterConfigured(cluster, by):
-            return f"{by} laid down the rules: {len(cluster.pools)} pools, {len(cluster.projects)} projects"
+            return f"{by} applied a cluster configuration: {len(cluster.pools)} pools, {len(cluster.projects)} projects"
         case ev.ClockSet(by_s):
-            return f"the machine's clock was set {'forward' if by_s > 0 else 'back'} by {abs(by_s):.0f} s; dates moved along"
+            return f"the system clock was set {'forward' if by_s > 0 else 'back'} by {abs(by_s):.0f} s; deadlines were adjusted"
         case ev.Planned(placed=placed):
             return f"placed {', '.join(placed)}" if placed else "planned"
     return _attempt_sentence(event)
@@ -105,13 +105,13 @@ def _handing_over(stopped: Sequence[str], shrunk: Sequence[str]) -> Iterator[str
 
 
 def _names(noun: str, values: Mapping[str, object]) -> str:
-    """The first of them by name: `3 parameters (lr, batch, …)`; nothing of none."""
+    """For example `3 parameters (lr, batch, …)`; empty for none."""
     shown = ", ".join(list(values)[:4]) + (", …" if len(values) > 4 else "")
     return f"{len(values)} {noun}{'' if len(values) == 1 else 's'} ({shown})" if values else ""
 
 
 def _attempt_sentence(event: ev.Event) -> str:
-    """What happened to an attempt."""
+    """One line about an attempt's event."""
     match event:
         case ev.Placed(attempt, allocation, terms=terms):
             counts = f" (it counted {summed(terms)})" if terms else ""
@@ -119,7 +119,7 @@ def _attempt_sentence(event: ev.Event) -> str:
         case ev.PreparationBegan(_, index, doing):
             return f"n{index}: {doing}"
         case ev.RendezvousChosen(_, address, port):
-            return f"ranks meet at {address}:{port}"
+            return f"rendezvous at {address}:{port}"
         case ev.NodeStarted(_, index, restored, step):
             back = "" if restored is None else f" from checkpoint {restored}" + ("" if step is None else f" (step {step})")
             return f"ranks of n{index} run{back}"
@@ -136,7 +136,7 @@ def _attempt_sentence(event: ev.Event) -> str:
 
 
 def _outcome(outcome: Outcome) -> str:
-    """How an agent's part ended."""
+    """How the part of one agent ended."""
     if outcome.launch_error is not None:
         return outcome.launch_error
     if outcome.machine_error is not None:

@@ -1,6 +1,6 @@
-"""Which job is meant, and how it stands once the inbox rows that control has not taken up are joined in.
+"""Finds the job that a reference names, and merges inbox rows that control has not processed yet.
 
-Law: the inbox is read before the projections, so that a row taken up in between shows up in at least one of them.
+Law: the inbox is read before the projections. So a row that is processed in between shows up in at least one of them.
 """
 
 from bisect import bisect_left
@@ -15,20 +15,20 @@ from trainmaster.ports.store import InboxRow, JobQuery
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.resources import pending_job, pending_reason
 
-_HINTED = 20  # unknown references of one request for which the nearest ids are looked for: that takes milliseconds each
-_ALIKE = 10  # whose ids begin alike: more than an error lists
-_NEWEST = 200  # of the waiting jobs, among which it is looked for
+_HINTED = 20  # per request: unknown references for which similar ids are searched; each search takes milliseconds
+_ALIKE = 10  # ids with the same prefix; more than an error lists
+_NEWEST = 200  # pending jobs in which similar ids are searched
 
 
 class _Waiting:
-    """Jobs not taken up yet, (id, name) in order of submission, so that what may be meant is found without a look at all."""
+    """Pending jobs as (id, name) in order of submission, indexed so that a lookup does not scan them."""
 
     def __init__(self, jobs: list[tuple[str, str]]) -> None:
         self._newest, self._order = jobs[-_NEWEST:], {job_id: at for at, (job_id, _) in enumerate(jobs)}
         self._names, self._ids = {name: (job_id, name) for job_id, name in jobs}, sorted(jobs)
 
     def meant(self, ref: str, near: bool) -> list[tuple[str, str]]:
-        """Those whose id begins so, the newest of that name, and the newest of all (many, to find what is `near`); in order."""
+        """Pending jobs whose id begins with `ref`, the newest with that name, and the newest of all; in order of submission."""
         at = bisect_left(self._ids, (ref, ""))
         beginning = [job for job in self._ids[at : at + _ALIKE] if job[0].startswith(ref)]
         named = [self._names[ref]] if ref in self._names else []
@@ -38,7 +38,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A job and what it waits for; `pending` are the commands about it that control has yet to take up."""
+    """A job, its reason, and the commands about it that control has not processed yet (`pending`)."""
 
     job: Job
     reason: str
@@ -46,9 +46,9 @@ class Found:
 
 
 def find(desk: Runtime, ref: str) -> Found:
-    """The job meant by an id, a unique prefix, a name, `@last` or `@last-failed`.
+    """Find a job by id, unique prefix, name, `@last` or `@last-failed`.
 
-    Raises: NotFoundError, ConflictError (several ids begin so), UsageError.
+    Raises: NotFoundError, ConflictError (several ids have this prefix), UsageError.
     """
     (found,) = find_each(desk, [ref])
     if isinstance(found, TrainmasterError):
@@ -57,7 +57,7 @@ def find(desk: Runtime, ref: str) -> Found:
 
 
 def find_each(desk: Runtime, refs: Sequence[str]) -> list[Found | TrainmasterError]:
-    """What `find` answers or raises for each; those named by their whole ids cost some microseconds each."""
+    """For each reference what `find` returns or raises. A reference by full id costs a few microseconds."""
     events, rows = desk.services.events, desk.waiting.rows()
     submits = {row.job: row for row in rows if isinstance(row.command, SubmitJob)}
     about: dict[str, list[InboxRow]] = {}
@@ -85,7 +85,7 @@ def find_each(desk: Runtime, refs: Sequence[str]) -> list[Found | TrainmasterErr
 
 
 def page(desk: Runtime, query: JobQuery) -> list[Found]:
-    """Jobs, newest first, those not taken up yet among them."""
+    """A page of jobs, newest first, including pending ones."""
     rows = desk.waiting.rows()
     recorded = desk.services.events.jobs(query)
     known = {job.id for job in recorded}
@@ -100,13 +100,13 @@ def page(desk: Runtime, query: JobQuery) -> list[Found]:
 
 
 def _named(row: InboxRow) -> tuple[str, str]:
-    """A waiting submit's id and name."""
+    """The id and name of a pending submit."""
     assert isinstance(row.command, SubmitJob)
     return row.job, row.command.spec.name
 
 
 def _asked_for(job: Job, query: JobQuery) -> bool:
-    """Whether a job not recorded yet belongs to a page."""
+    """Whether a pending job matches a query."""
     return (
         (not query.states or job.state in query.states)
         and query.project in (None, job.spec.project)
