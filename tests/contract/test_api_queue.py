@@ -58,7 +58,7 @@ def test_maintenance_that_is_over_is_noted(api: Api) -> None:
     windows = ["2020-01-01T10:00+01:00/2h", "2999-01-01T10:00/2h", "daily 03:00/30m"]
     rules = {"pools": {"all": {"nodes": "node*", "maintenance": windows}}}
     told = api.http.post("/cluster/plan", json={"cluster": rules}).json()["words"]
-    assert told == ["pool all: the maintenance of 2020-01-01T09:00/2h (UTC) is over, and means nothing any more"]
+    assert told == ["pool all: the maintenance of 2020-01-01T09:00/2h (UTC) is past and has no effect"]
 
 
 def test_a_plan_tells_whom_it_would_delay(api: Api) -> None:

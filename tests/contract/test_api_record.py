@@ -157,7 +157,7 @@ def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
 def test_a_comparison_that_cannot_be_made(api: Api) -> None:
     one, two = api.submit(), api.submit()
     assert compared(api, one, "@last")["differences"] == []
-    assert refused(api, "/compare", job=[one])[:2] == (400, "nothing to compare: one run alone cannot be compared")
+    assert refused(api, "/compare", job=[one])[:2] == (400, "nothing to compare: one run cannot be compared with itself")
     assert refused(api, "/compare", job=[two, "@last"])[:2] == (400, f"nothing to compare: all of them are {two}")
     assert refused(api, "/compare", job=[one, "train-7"])[:2] == (404, "there is no job 'train-7'")
     assert refused(api, "/compare", job=[one, two], metric="loss") == (

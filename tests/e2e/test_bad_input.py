@@ -81,7 +81,7 @@ def test_a_spec_of_no_text_is_said(tm: Tm) -> None:
 
 def test_a_missing_file_is_said_with_the_one_that_was_meant(tm: Tm) -> None:
     tm.file("train.yaml", "command: python train.py\n")
-    hint = "  check the path; a command goes behind --, as in: tm run -- python train.py\n"
+    hint = "  check the path; a command goes after --, as in: tm run -- python train.py\n"
     assert tm("run", "none.yaml").refusal == (2, f"error: none.yaml: cannot be read: No such file or directory\n{hint}")
     meant = "error: trian.yaml: cannot be read: No such file or directory; did you mean 'train.yaml'?\n"
     assert tm("submit", "trian.yaml").refusal == (2, meant + hint)
@@ -98,10 +98,10 @@ def test_with_json_a_refusal_is_json(tm: Tm) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train.py"], "error: 'train.py' is no spec file\n  a command goes behind --: tm run -- python train.py   a spec file: "),
-        (["--"], "error: there is no command behind --\n"),
+        (["train.py"], "error: 'train.py' is not a spec file\n  a command goes after --: tm run -- python train.py   a spec file: "),
+        (["--"], "error: there is no command after --\n"),
         ([], "error: nothing to run\n"),
-        (["--epochs", "3"], "options of your program go behind --: tm run -- python train.py --epochs\n"),
+        (["--epochs", "3"], "put options of your program after --: tm run -- python train.py --epochs\n"),
         (["--workdir", "/nonexistent", "--", "true"], "error: the work directory /nonexistent does not exist\n  name another"),
         (["--time-limit", "soon", "--", "true"], "time_limit: expected a duration"),
         (["--gpus", "-1", "--", "true"], "resources.gpus: expected"),
@@ -188,7 +188,7 @@ def test_commands_that_come_too_late_are_conflicts(tm: Tm) -> None:
     assert tm("hold", job).refusal == (5, f"error: {job} has succeeded; only a waiting job can be held\n")
     assert tm("release", job).refusal == (5, f"error: {job} has succeeded, so it is not held\n")
     assert tm("get", job, "plot.png").refusal == (
-        3, f"error: {job} has kept no artifacts\n  name them in its spec: artifacts: [out/*.png]; see also: tm show {job}\n",
+        3, f"error: {job} has no artifacts\n  to store files, name them in its spec: artifacts: [out/*.png]; see also: tm show {job}\n",
     )  # fmt: skip
 
 

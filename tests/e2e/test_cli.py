@@ -136,7 +136,7 @@ def test_ctrl_c_detaches(tm: Tm) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert said.splitlines()[-1] == "detached: long-1 goes on; back to it: tm logs -f long-1   end it: tm cancel long-1"
+    assert said.splitlines()[-1] == "detached: long-1 keeps running; follow it: tm logs -f long-1   cancel it: tm cancel long-1"
     assert tm.json("show", "long-1")["state"] == "running"
     assert tm("wait", "long-1", "--timeout", "0.1")[0] == 8
     assert tm("cancel", "long-1")[:2] == (0, "long-1 is being cancelled\n")
@@ -201,7 +201,7 @@ def test_up_and_down(tm: Tm) -> None:
     assert tm("up")[1].startswith("already running: http://")
     process = tm.begin("run", "--name", "stays", "--", "sleep", "60")
     tm.await_running("stays-1")
-    assert tm("down")[1].startswith("stays-1 runs on, on ")
+    assert tm("down")[1].startswith("stays-1 keeps running on ")
     _, said = process.communicate(timeout=30)
     assert (process.returncode, said.splitlines()[-2:]) == (
         7, ["error: the server was stopped; its jobs run on", "  start it again: tm up"],

@@ -113,7 +113,7 @@ def test_who_can_never_start_under_the_rules_hears_so_at_once(tm: Tm) -> None:
     _taken_up(tm, tm.submit("--name", "behind", "--", "true"))  # and so the rules, which came before it
     many = tm("submit", "--project", "small", "--nodes", "2", "--gpus", "1", "--name", "many", "--", "true")
     assert (many.code, many.out) == (0, "many-1\n"), many
-    note = "note: it cannot start under the rules as they are (tm policy): it asks for 2 GPUs; project small may hold 1 GPU"
+    note = "note: it cannot start under the present configuration (tm policy): it asks for 2 GPUs; project small may hold 1 GPU"
     assert note in many.err.splitlines()
     assert "note" not in tm("submit", "--project", "small", "--gpus", "1", "--name", "one", "--", "true").err
     tm.ok("cancel", "many-1")
@@ -140,16 +140,16 @@ def test_who_may_puts_a_job_ahead_of_all(tm: Tm) -> None:
 def test_what_the_nodes_cannot_keep_is_said_or_refused(tm: Tm) -> None:
     (tm.work / "much.yaml").write_text("projects: {v: {quota: {gpus: {guarantee: 3}}}}\npools: {far: {nodes: z-*}}\n")
     refused = tm("apply", "much.yaml")
-    assert (refused.code, "3 gpus are guaranteed in all; the nodes have 2" in refused.err) == (2, True)
+    assert (refused.code, "3 gpus are guaranteed in total; the nodes have 2" in refused.err) == (2, True)
     tm.ok("nodes", "drain", "node1")
     deadline(lambda: tm.json("nodes")[1]["state"] == "drained", "node1 is not drained", 30.0)
     refused = tm("apply", "much.yaml")
-    beyond = "3 gpus are guaranteed in all; the nodes have 1 now, and with those that are away 2"
+    beyond = "3 gpus are guaranteed in total; the nodes have 1 now, and with those that are away 2"
     assert (refused.code, beyond in refused.err) == (2, True)
     (tm.work / "all.yaml").write_text("projects: {v: {quota: {gpus: {guarantee: 2}}}}\npools: {far: {nodes: z-*}}\n")
     assert tm.json("apply", "all.yaml")["words"] == [
         "pool far: no node matches z-* and is in no earlier pool",
-        "2 gpus are guaranteed in all; the nodes have 1 now (1 away, with 1 more)",
+        "2 gpus are guaranteed in total; the nodes have 1 now (1 away, with 1 more)",
     ]
     (tm.work / "wrong.yaml").write_text("projects: {v: {wait: 2}}\n")
     tm.ok("nodes", "resume", "node1")
@@ -184,4 +184,4 @@ def test_an_order_by_factors_says_what_each_counts(tm: Tm) -> None:
 def test_all_of_it_is_on_record(shared: Tm) -> None:
     """After all of the above: rules that came and went, jobs cancelled, a kill."""
     shared.ok("down", "--cancel")
-    assert "folded again, gives what is on record" in shared("doctor", "--replay").out
+    assert "replaying the event log gives the recorded state" in shared("doctor", "--replay").out

@@ -48,7 +48,7 @@ def test_it_stays_with_the_server_until_term_and_jobs_go_on(tm: Tm, tmp_path: Pa
                 service.kill()
                 service.wait()
         assert presence.running(tm.home) is None
-        assert "jobs that run go on" in (tmp_path / "words").read_text()
+        assert "running jobs continue" in (tmp_path / "words").read_text()
         tm.ok("up")
         assert tm.show(job)["state"] == "running"
         assert len(tm.show(job)["attempts"]) == 1

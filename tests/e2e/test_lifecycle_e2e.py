@@ -110,7 +110,7 @@ def test_a_queued_job_says_why_it_waits_and_can_be_cancelled_or_held(tm: Tm) -> 
     waiting, held = (tm.submit("--name", name, "--gpus", "1", "--", "echo ran") for name in ("waiting", "held"))
     why = f"{waiting} is number 1 in the queue, waiting for 1 GPU, 1 CPU: other jobs hold what it needs (free now: "
     deadline(lambda: tm.ok("why", waiting).startswith(why), "the reason", every_s=0.1)
-    assert tm.ok("hold", held, "--reason", "not yet") == f"{held} is held; let it go: tm release {held}\n"
+    assert tm.ok("hold", held, "--reason", "not yet") == f"{held} is held; release it: tm release {held}\n"
     assert tm.state(held, "held")["reason"] == f"held by {ME}: not yet"
     tm.ok("cancel", waiting)
     assert attempts(tm.state(waiting, "cancelled"), "number") == []

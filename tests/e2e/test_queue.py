@@ -46,8 +46,8 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     first, second = tm.ok("why", small).splitlines()
     assert first.startswith(f"{small} is number 1 in the queue, waiting for 1 GPU, 0.1 CPUs: other jobs hold what it needs")
     assert second.startswith("It will start in about ")
-    assert ((eta_s["jobs"], eta_s["few"]), second.endswith("), a guess: no job that ran is over yet.")) == ((0, True), True)
-    assert "start estimates: a guess: no job that ran is over yet\n" in tm("queue").err
+    assert ((eta_s["jobs"], eta_s["few"]), second.endswith("), a guess: no job has finished yet.")) == ((0, True), True)
+    assert "start estimates: a guess: no job has finished yet\n" in tm("queue").err
 
     deadline(lambda: foreseen(tm, gang) and foreseen(tm, small), "forecasts to be on record", timeout_s=40.0)
 
@@ -67,7 +67,7 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     told = tm.ok("plan", *more, "--", "true")
     assert f"delays   {gang} by about " in told
     assert "It will start in about " in told
-    assert "), a guess: no job that ran is over yet." in told
+    assert "), a guess: no job has finished yet." in told
 
     tm.ok("cancel", long[0], "--grace", "0")
     assert tm.ended(small)["state"] == "succeeded", "it needed one of them"
@@ -107,7 +107,7 @@ def test_what_waits_for_somebody_to_act_says_so_and_not_that_many_are_ahead(tm: 
     assert tm.ok("why", late) == (
         f"{late} is number 1 in the queue, waiting for 0.1 CPUs for 48 h: "
         f"maintenance of pool all (from {tomorrow:%Y-%m-%d %H:%M} UTC) is in the way. It starts once the maintenance of pool all is out of its way.\n"
-        "It cannot start before that is over; nobody can say yet how soon after.\n"
+        "It cannot start before that is over; there is no estimate of when.\n"
     )
     tm.ok("cancel", late)
     tm.file("rules.yaml", "{}\n")
@@ -116,7 +116,7 @@ def test_what_waits_for_somebody_to_act_says_so_and_not_that_many_are_ahead(tm: 
         tm.ok("nodes", "drain", node)
     gang = tm.submit("--name", "drained", *asks, "--", "true")
     said = tm.ok("why", gang)
-    assert said.endswith("It starts once node0 and node1 take work again.\nNobody can say when that will be.\n")
+    assert said.endswith("It starts once node0 and node1 take work again.\nThere is no estimate of when that will be.\n")
     for node in ("node0", "node1"):
         tm.ok("nodes", "resume", node)
     tm.state(gang, "succeeded", timeout_s=30)
@@ -124,10 +124,10 @@ def test_what_waits_for_somebody_to_act_says_so_and_not_that_many_are_ahead(tm: 
 
 def test_who_is_held_is_said_with_the_way_out(tm: Tm) -> None:
     kept = tm.submit("--name", "kept", "--project", "apart", "--hold", "--", "true")
-    said = f"held, and not in the queue: {kept} (held at submit); let it go: tm release {kept}\n"
+    said = f"held, and not in the queue: {kept} (held at submit); release it: tm release {kept}\n"
     deadline(lambda: tm.show(kept)["state"] == "held", "control to have looked")
     found = tm("queue", "--project", "apart")
-    assert (found.code, found.out, found.err) == (0, "", f"nothing waits for its turn\n{said}")
+    assert (found.code, found.out, found.err) == (0, "", f"nothing is in the queue\n{said}")
     assert said in tm("queue").err
     assert tm.json("queue", "--project", "apart") == []
     tm.ok("cancel", kept)

@@ -56,16 +56,16 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
         ("python train.py", "error: there is no command 'python'\n  to run it: tm run -- python train.py\n"),
         ("train.yaml", "error: there is no command 'train.yaml'\n  to run it: tm run train.yaml\n"),
         ("run", "error: nothing to run\n  tm run train.yaml   or   tm run -- python train.py\n"),
-        ("run --", "error: there is no command behind --\n  tm run -- python train.py\n"),
+        ("run --", "error: there is no command after --\n  tm run -- python train.py\n"),
         (
             "run train.py",
-            "error: 'train.py' is no spec file\n"
-            "  a command goes behind --: tm run -- python train.py   a spec file: tm run train.yaml\n",
+            "error: 'train.py' is not a spec file\n"
+            "  a command goes after --: tm run -- python train.py   a spec file: tm run train.yaml\n",
         ),
         (
             "submit python train.py",
-            "error: 'python' is no spec file\n"
-            "  a command goes behind --: tm submit -- python train.py   a spec file: tm submit train.yaml\n",
+            "error: 'python' is not a spec file\n"
+            "  a command goes after --: tm submit -- python train.py   a spec file: tm submit train.yaml\n",
         ),
         ("run --nodes", "error: option '--nodes' requires an argument\n  its options: tm run --help\n"),
         ("ps --stat queued", "error: there is no option '--stat'; did you mean '--state'?\n  its options: tm ps --help\n"),
@@ -77,7 +77,7 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
         ("nodes drain", "error: missing argument 'NAME'\n  its options: tm nodes drain --help\n"),
         (
             "run a.yaml -- python x.py",
-            "error: 'a.yaml' stands before -- and a command behind it\n  give a FILE, or a COMMAND behind --\n",
+            "error: both 'a.yaml' and a command after -- are given\n  give a FILE, or a COMMAND after --\n",
         ),
     ],
 )
@@ -87,8 +87,8 @@ def test_what_cannot_be_meant(tm: Tm, line: str, said: str) -> None:
 
 def test_a_line_for_a_shell_without_its_dashes(tm: Tm) -> None:
     assert tm("run", "python3 train.py") == (
-        2, "", "error: 'python3 train.py' is no spec file\n"
-        "  a command goes behind --: tm run -- python3 train.py   a spec file: tm run train.yaml\n",
+        2, "", "error: 'python3 train.py' is not a spec file\n"
+        "  a command goes after --: tm run -- python3 train.py   a spec file: tm run train.yaml\n",
     )  # fmt: skip
 
 
@@ -113,14 +113,14 @@ def test_an_empty_name_among_several(tm: Tm) -> None:
 def test_a_misspelt_option_of_run_may_be_the_program_s_or_ours(tm: Tm) -> None:
     assert tm("run", "--gpu", "2", "--", "true") == (
         2, "", "error: there is no option '--gpu'; did you mean '--gpus'?\n"
-        "  options of your program go behind --: tm run -- python train.py --gpu\n",
+        "  put options of your program after --: tm run -- python train.py --gpu\n",
     )  # fmt: skip
 
 
 def test_options_of_the_program_in_the_wrong_place(tm: Tm) -> None:
     code, out, said = tm("run", "--epochs", "3", "train.py")
     assert (code, out) == (2, "")
-    assert said.endswith("options of your program go behind --: tm run -- python train.py --epochs\n")
+    assert said.endswith("put options of your program after --: tm run -- python train.py --epochs\n")
 
 
 def test_the_states_that_may_be_asked_for_are_all_there_are() -> None:
@@ -178,7 +178,7 @@ def test_reading_one_job(tm: Tm) -> None:
     with serving(route) as server:
         assert tm("--server", server.url, "why", "@last")[:2] == (0, (
             "digits-14 is queued: waiting for 2 GPUs. It starts once digits-12 has ended.\n"
-            "It will start in about 12 min (50 %: 8 to 20 min; 90 %: 60 s to 1.5 h), from few finished jobs (3): its bounds may be far off.\n"
+            "It will start in about 12 min (50 %: 8 to 20 min; 90 %: 60 s to 1.5 h), from few finished jobs (3): its bounds are unreliable.\n"
         ))  # fmt: skip
         assert tm("--server", server.url, "logs", "@last")[:2] == (0, "a\n[1] b\n")
         assert tm("--server", server.url, "get", "@last")[1].splitlines() == [
@@ -227,7 +227,7 @@ def test_all_are_tried_before_a_refusal_is_told(tm: Tm) -> None:
         assert tm("--server", server.url, "kill", "other-1", "digits-14") == (
             5,
             "digits-14 is being cancelled\n",
-            "error: other-1 has ended\nerror: 1 of 2 were refused, first: other-1 has ended\n  h\n",
+            "error: other-1 has ended\nerror: 1 of 2 were rejected, first: other-1 has ended\n  h\n",
         )
         assert tm("--server", server.url, "show", "nope")[0] == 3
 
@@ -242,15 +242,15 @@ def test_a_damaged_artifact_is_not_kept(tm: Tm, tmp_path: Path) -> None:
 
 def test_who_has_named_artifacts_is_not_told_to_name_them(tm: Tm) -> None:
     """R20: a job whose glob matched nothing was answered with "name them in its spec"."""
-    naming = "name them in its spec: artifacts: [out/*.png]"
+    naming = "to store files, name them in its spec: artifacts: [out/*.png]"
     for names, told in ((["no*.bin", "x"], "its spec names no*.bin, x"), ([], naming)):
         detail = (200, {**DETAIL, "spec": {**DETAIL["spec"], "artifacts": names}})
         none = (200, {"id": "digits-14", "artifacts": [], "total": 0, "bytes": 0})
         with serving(lambda asked, detail=detail, none=none: none if "/artifacts" in asked.line else detail) as server:
             listed = tm("--server", server.url, "artifacts", "@last")
             fetched = tm("--server", server.url, "get", "@last", "a")
-        assert listed == (0, "", f"digits-14 has kept no artifacts; {told}; see also: tm show digits-14\n")
-        assert fetched == (3, "", f"error: digits-14 has kept no artifacts\n  {told}; see also: tm show digits-14\n")
+        assert listed == (0, "", f"digits-14 has no artifacts; {told}; see also: tm show digits-14\n")
+        assert fetched == (3, "", f"error: digits-14 has no artifacts\n  {told}; see also: tm show digits-14\n")
 
 
 def test_what_only_reads_loads_nothing_heavy(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_table(told: Any) -> None:
         ],
     )
     assert err == (
-        "and 3 lines more: --limit 5\nfrom 2026-11-15 09:05 to 2026-11-22 12:30; 1 attempt not over yet, charged so far\n"
+        "and 3 lines more: --limit 5\nfrom 2026-11-15 09:05 to 2026-11-22 12:30; 1 attempt still running, charged so far\n"
     )
     assert [one.line for one in asked] == ["GET /usage?by=project&since_s=0.0&limit=1000&zone=UTC"]
 
@@ -103,7 +103,7 @@ def test_csv_has_exact_amounts_and_a_column_for_each_currency(told: Any) -> None
 
 def test_two_forms_at_once_are_refused(told: Any) -> None:
     code, out, err, asked = told(BOTH, "--csv", "--json")
-    assert (code, out, json.loads(err)["error"]["message"], asked) == (2, "", "--csv and --json say different things", [])
+    assert (code, out, json.loads(err)["error"]["message"], asked) == (2, "", "--csv and --json contradict each other", [])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_zone_is_this_machine_s(variable: str, expected: str, monkeypatch: p
 def test_an_end_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert tm(["usage", "--until", "all"]) == 2
     assert capsys.readouterr().err == (
-        "error: --until all: that is no end\n  leave --until out for all until now; from the beginning: --since all\n"
+        "error: --until all has no meaning\n  omit --until for all until now; from the beginning: --since all\n"
     )
 
 

@@ -11,7 +11,7 @@ FAILS = {"digits-3": "http://h answers 500, an error of its own"}
 @pytest.mark.parametrize(
     ("state", "line", "wrong"),
     [
-        ({}, "mlflow is only starting", False),
+        ({}, "mlflow is starting", False),
         (WELL, "mlflow up to date", False),
         ({**WELL, "points": 720, "seconds": 4.0}, "mlflow 720 points (4 s) behind", False),
         (
@@ -19,10 +19,10 @@ FAILS = {"digits-3": "http://h answers 500, an error of its own"}
             "mlflow 720 points (4 s) behind, does not answer: http://h cannot be reached",
             True,
         ),
-        ({**WELL, "runs": FAILS}, f"mlflow up to date but for digits-3, where it fails: {FAILS['digits-3']}", True),
+        ({**WELL, "runs": FAILS}, f"mlflow up to date except for digits-3, where it fails: {FAILS['digits-3']}", True),
         (
             {**WELL, "runs": {**FAILS, "digits-4": "x"}},
-            f"mlflow up to date but for digits-3 and 1 more, where it fails: {FAILS['digits-3']}",
+            f"mlflow up to date except for digits-3 and 1 more, where it fails: {FAILS['digits-3']}",
             True,
         ),
     ],

@@ -28,7 +28,7 @@ def test_what_happened_by_itself() -> None:
     ]
     assert [(entry.at_s, entry.kind, entry.text) for entry in job_entries(value, attempts)] == [
         (90.0, "submitted", "submitted"),
-        (101.0, "start", "attempt 1 begins on node0"),
+        (101.0, "start", "attempt 1 starts on node0"),
         (110.0, "crash", "attempt 1 ended: rank 0 was killed by signal 9 (restart)"),
         (112.0, "resume", "attempt 2 goes on from step 50 on node0"),
         (130.0, "end", "succeeded"),

@@ -17,10 +17,10 @@ from trainmaster.client.connection import Call, Connection
 from trainmaster.errors import UsageError
 
 STRANGERS = {
-    "another version": ({"version": "9.9"}, f"; it is of version 9.9, tm of {__version__}\n  use a tm of the server's version   "),
-    "our version": ({"version": __version__}, f"; it says it is of tm's own version, {__version__}\n  check the URL; if it is yours, "),
-    "no version": ({"version": [9]}, "; it is not Trainmaster's, or of another version\n  check the URL and its port   "),
-    "no health": (b"<html>", "; it is not Trainmaster's, or of another version\n  check the URL and its port   "),
+    "another version": ({"version": "9.9"}, f"; it has version 9.9, tm has {__version__}\n  use a tm of the server's version   "),
+    "our version": ({"version": __version__}, f"; it has the same version as tm, {__version__}\n  check the URL; if it is yours, "),
+    "no version": ({"version": [9]}, "; it is not a Trainmaster server, or has another version\n  check the URL and its port   "),
+    "no health": (b"<html>", "; it is not a Trainmaster server, or has another version\n  check the URL and its port   "),
 }
 
 
@@ -39,7 +39,7 @@ def test_the_server_is_named_and_its_version(stranger: str, capsys: pytest.Captu
         code = run(["ps", "--server", server.url])
     said = capsys.readouterr().err
     assert code == 1
-    assert said.startswith(f"error: the answer of the server at {server.url} has another shape than expected (")
+    assert said.startswith(f"error: the answer of the server at {server.url} has an unexpected shape (")
     assert words in said
     assert "Traceback" not in said
 

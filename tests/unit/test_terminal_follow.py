@@ -56,8 +56,8 @@ def test_why_it_waits_is_said_once() -> None:
     said = [("queued", "waiting for 1 GPU"), ("held", "held at submit"), ("held", "not yet")]
     assert [waiting_line({"id": "x-1", "state": state}, reason) for state, reason in said] == [
         "queued: waiting for 1 GPU",
-        "held at submit; let it go: tm release x-1",
-        "held: not yet; let it go: tm release x-1",
+        "held at submit; release it: tm release x-1",
+        "held: not yet; release it: tm release x-1",
     ]
 
 
@@ -66,7 +66,7 @@ def test_the_end_of_an_attempt_in_one_line() -> None:
     assert [ended_line(ended, 120), ended_line(ended, None), ended_line({**ended, "state": "requeued"}, 120)] == [
         "attempt 1 ended: rank 1 was killed by SIGKILL; restarting from step 120",
         "attempt 1 ended: rank 1 was killed by SIGKILL; restarting from the beginning",
-        "attempt 1 ended: rank 1 was killed by SIGKILL; back in the queue, goes on from step 120",
+        "attempt 1 ended: rank 1 was killed by SIGKILL; back in the queue, will continue from step 120",
     ]
 
 

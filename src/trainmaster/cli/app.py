@@ -1,4 +1,4 @@
-"""The `tm` command: a table of commands, each loaded only when it is called, and the one place where errors are told."""
+"""The `tm` command: the table of commands, loaded on demand, and the one place that reports errors."""
 
 import json
 import os
@@ -20,48 +20,48 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
-    "init": ("trainmaster.cli.admin.init:init", "Begin with files that run as they stand."),
+    "init": ("trainmaster.cli.admin.init:init", "Start with example files that run as they are."),
     "run": ("trainmaster.cli.jobs.run:run", "Submit a job and follow it to its end."),
     "submit": ("trainmaster.cli.jobs.submit:submit", "Submit a job and print its id."),
-    "plan": ("trainmaster.cli.jobs.plan:plan", "What would happen, before anything is submitted."),
-    "render": ("trainmaster.cli.jobs.plan:render", "Print exactly what an engine would be given."),
+    "plan": ("trainmaster.cli.jobs.plan:plan", "Show what a submit would do, without submitting."),
+    "render": ("trainmaster.cli.jobs.plan:render", "Print exactly what an engine would run."),
     "wait": ("trainmaster.cli.jobs.wait:wait", "Wait until jobs have ended."),
     "ps": ("trainmaster.cli.inspect.ps:ps", "List jobs, newest first."),
-    "top": ("trainmaster.cli.inspect.top:top", "Nodes and jobs, live."),
-    "show": ("trainmaster.cli.inspect.show:show", "Everything about one job: attempts, metric, checkpoints, failure."),
+    "top": ("trainmaster.cli.inspect.top:top", "Watch nodes and jobs live."),
+    "show": ("trainmaster.cli.inspect.show:show", "Show one job: attempts, metrics, checkpoints, failure."),
     "why": ("trainmaster.cli.inspect.why:why", "Why a job waits, what would let it start, and when it will."),
-    "queue": ("trainmaster.cli.inspect.queue:queue", "All that wait, in order, and when they will start."),
-    "logs": ("trainmaster.cli.inspect.logs:logs", "What a job printed, all attempts."),
-    "artifacts": ("trainmaster.cli.inspect.artifacts:artifacts", "List what a job has kept."),
-    "get": ("trainmaster.cli.inspect.artifacts:get", "Fetch a job's artifacts: one, those that match, or all."),
-    "compare": ("trainmaster.cli.inspect.compare:compare", "What differs between jobs, their metrics and curves."),
-    "note": ("trainmaster.cli.inspect.note:note", "Write into the logbook, or read it."),
-    "exec": ("trainmaster.cli.jobs.exec:execute", "Run a command beside a live job, where it runs."),
-    "cancel": ("trainmaster.cli.jobs.cancel:cancel", "End jobs."),
-    "requeue": ("trainmaster.cli.jobs.resubmit:requeue", "Run an ended job once more."),
-    "reproduce": ("trainmaster.cli.jobs.resubmit:reproduce", "Run a job once more to see whether the same comes out."),
+    "queue": ("trainmaster.cli.inspect.queue:queue", "List waiting jobs in order, with start estimates."),
+    "logs": ("trainmaster.cli.inspect.logs:logs", "Print a job's output, all attempts."),
+    "artifacts": ("trainmaster.cli.inspect.artifacts:artifacts", "List a job's artifacts."),
+    "get": ("trainmaster.cli.inspect.artifacts:get", "Download a job's artifacts: one, those that match, or all."),
+    "compare": ("trainmaster.cli.inspect.compare:compare", "Compare jobs: differences, metrics and curves."),
+    "note": ("trainmaster.cli.inspect.note:note", "Write or read the logbook."),
+    "exec": ("trainmaster.cli.jobs.exec:execute", "Run a command beside a live job, on its node."),
+    "cancel": ("trainmaster.cli.jobs.cancel:cancel", "Cancel jobs."),
+    "requeue": ("trainmaster.cli.jobs.resubmit:requeue", "Run an ended job again."),
+    "reproduce": ("trainmaster.cli.jobs.resubmit:reproduce", "Run a job again and compare the results."),
     "hold": ("trainmaster.cli.jobs.hold:hold", "Keep waiting jobs from starting."),
-    "release": ("trainmaster.cli.jobs.hold:release", "Let held jobs go on."),
-    "nodes": ("trainmaster.cli.inspect.nodes:nodes", "The machines: list, drain, resume, declare lost."),
+    "release": ("trainmaster.cli.jobs.hold:release", "Release held jobs."),
+    "nodes": ("trainmaster.cli.inspect.nodes:nodes", "Manage nodes: list, drain, resume, declare lost."),
     "usage": ("trainmaster.cli.inspect.usage:usage", "GPU-hours and cost, by project, member, day."),
-    "apply": ("trainmaster.cli.admin.cluster:apply", "Lay down the rules of the cluster: pools, projects, quotas, classes."),
-    "policy": ("trainmaster.cli.admin.cluster:policy", "The rules of the cluster in plain language."),
-    "simulate": ("trainmaster.cli.simulate.group:simulations", "A cluster trace through the production decisions."),
-    "export": ("trainmaster.cli.inspect.export:export", "The history of all jobs, for tm simulate."),
-    "up": ("trainmaster.cli.admin.server:up", "Start this machine's server, or revive what died of it."),
-    "down": ("trainmaster.cli.admin.server:down", "Stop this machine's server; jobs run on."),
-    "token": ("trainmaster.cli.admin.token:token", "Who may talk to the server: give out tokens, list and revoke them."),
-    "rm": ("trainmaster.cli.jobs.remove:rm", "Remove the bytes of ended jobs; their record stays."),
-    "prune": ("trainmaster.cli.jobs.remove:prune", "Remove the bytes of jobs that ended long ago."),
-    "storage": ("trainmaster.cli.admin.storage:storage", "What takes room on the disk, and removing what nothing needs."),
-    "backup": ("trainmaster.cli.admin.backup:backup", "Copy this machine's server, while it runs."),
-    "restore": ("trainmaster.cli.admin.backup:restore", "Make this machine's server of a backup."),
-    "doctor": ("trainmaster.cli.admin.doctor:doctor", "Check that everything is as it should be."),
-    "config": ("trainmaster.cli.admin.config:config", "What holds for jobs submitted from here, and who says so."),
-    "completion": ("trainmaster.cli.admin.completion:completion", "Print what makes your shell complete."),
+    "apply": ("trainmaster.cli.admin.cluster:apply", "Apply a cluster configuration: pools, projects, quotas, classes."),
+    "policy": ("trainmaster.cli.admin.cluster:policy", "Explain the cluster configuration."),
+    "simulate": ("trainmaster.cli.simulate.group:simulations", "Replay a cluster trace through the real scheduler."),
+    "export": ("trainmaster.cli.inspect.export:export", "Export the history of all jobs, for tm simulate."),
+    "up": ("trainmaster.cli.admin.server:up", "Start this machine's server, or restart its dead processes."),
+    "down": ("trainmaster.cli.admin.server:down", "Stop this machine's server; jobs keep running."),
+    "token": ("trainmaster.cli.admin.token:token", "Manage access tokens: create, list, revoke."),
+    "rm": ("trainmaster.cli.jobs.remove:rm", "Remove stored bytes of ended jobs; their record stays."),
+    "prune": ("trainmaster.cli.jobs.remove:prune", "Remove stored bytes of jobs that ended long ago."),
+    "storage": ("trainmaster.cli.admin.storage:storage", "Show disk usage, and remove unneeded bytes."),
+    "backup": ("trainmaster.cli.admin.backup:backup", "Back up this machine's server while it runs."),
+    "restore": ("trainmaster.cli.admin.backup:restore", "Restore this machine's server from a backup."),
+    "doctor": ("trainmaster.cli.admin.doctor:doctor", "Check the installation and the server."),
+    "config": ("trainmaster.cli.admin.config:config", "Show and change settings, and where they come from."),
+    "completion": ("trainmaster.cli.admin.completion:completion", "Print the script for shell completion."),
     "schema": ("trainmaster.cli.admin.schema:schema", "Print the JSON Schema of a spec file, or of cluster.yaml."),
 }
-ALIASES = {  # habits of other systems; not listed in the help
+ALIASES = {  # command names of other systems; not listed in the help
     "sbatch": ("submit", ()),
     "squeue": ("ps", ()),
     "scancel": ("cancel", ()),
@@ -71,7 +71,7 @@ ALIASES = {  # habits of other systems; not listed in the help
 }
 
 
-MEANT = {  # what is typed for want of knowing; only hinted at
+MEANT = {  # other words for a command; used in hints only
     "list": "ps", "ls": "ps", "jobs": "ps", "status": "show", "info": "show", "describe": "show",
     "remove": "rm", "delete": "rm", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
     "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
@@ -79,18 +79,18 @@ MEANT = {  # what is typed for want of knowing; only hinted at
 }  # fmt: skip
 
 
-MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)  # what odd JSON raises
+MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)  # raised by unexpected JSON
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and help line; loads the one that is called."""
+    """A command group that lists commands from the table and imports only the called one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order a person meets them."""
+        """In the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one."""
+        """Import one command."""
         if cmd_name not in COMMANDS:
             return None
         module, _, function = COMMANDS[cmd_name][0].partition(":")
@@ -98,15 +98,15 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """From the table, so that a key press loads nothing."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415  # only a shell asks
+        """Complete from the table, without imports."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415  # used by shell completion only
 
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
         return [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Aliases, and a guess where there is no such command."""
+        """Resolve aliases; for an unknown command, raise an error with a suggestion."""
         name, rest = args[0], args[1:]
         if name in ALIASES:
             name, more = ALIASES[name]
@@ -117,18 +117,18 @@ class LazyGroup(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table itself, so that help loads nothing."""
+        """Write the help from the table, without imports."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 def _instead(name: str, words: list[str]) -> str:
-    """What to type in place of a command that there is not: a program or spec without `tm run`, else the nearest command."""
+    """A suggestion for an unknown command: `tm run` for a program or spec, else the most similar command."""
     if name.endswith((".yaml", ".yml")):
         return f"to run it: tm run {shlex.join(words)}"
     if name.endswith(".py") or name in ("python", "python3", "torchrun", "bash"):
         return f"to run it: tm run -- {'python ' if name.endswith('.py') else ''}{shlex.join(words)}"
-    import difflib  # noqa: PLC0415  # only who mistypes needs it
+    import difflib  # noqa: PLC0415  # needed for typing errors only
 
     near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES, *MEANT], n=1, cutoff=0.6)
     meant = near[0] if near else None
@@ -142,15 +142,15 @@ def _instead(name: str, words: list[str]) -> str:
 @json_option
 @server_option
 def tm() -> None:
-    """Train a program you already have: queued, watched, brought back from its last checkpoint, accounted for.
+    """Run training programs as jobs: queued, monitored, resumed from checkpoints, and accounted for.
 
     \b
-    Begin with:  tm run -- python train.py
+    Start with:  tm run -- python train.py
     """
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; its exit code."""
+    """Run one command line; returns its exit code."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in before
@@ -167,23 +167,23 @@ def run(arguments: list[str]) -> int:
         tell("interrupted; jobs go on without this command", sys.stderr)
         return INTERRUPTED_EXIT
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has somewhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not fail
         return 128 + signal.SIGPIPE
     except OSError as error:
         told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         return tell_error(OperationError(told, "check that file, its rights and its disk" if error.filename else ""), as_json)
     except MISREAD as error:
         if session.asked is None or os.environ.get("TRAINMASTER_DEBUG"):
-            raise  # no server had a part in it, or a developer wants the traceback
-        from trainmaster.cli.unreadable import misread  # noqa: PLC0415  # seldom
+            raise  # no server was involved, or a developer asked for the traceback
+        from trainmaster.cli.unreadable import misread  # noqa: PLC0415  # rarely needed
 
         return tell_error(misread(session.asked, error), as_json)
 
 
 def _usage(error: click.ClickException, arguments: list[str]) -> UsageError:
-    """Click's own refusals in our shape."""
+    """Convert click's own errors to ours."""
     context: Any = getattr(error, "ctx", None)
-    called = next((f"tm {word}" for word in arguments if word in COMMANDS), "tm")  # the parser names no context
+    called = next((f"tm {word}" for word in arguments if word in COMMANDS), "tm")  # the parser's errors lack the context
     path = context.command_path if context is not None else called
     message = no_such_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
     message = re.sub(r"is not a valid (float|integer)( range)?$", "is not a number", message)
@@ -194,7 +194,7 @@ def _usage(error: click.ClickException, arguments: list[str]) -> UsageError:
 
 
 def tell_error(error: TrainmasterError, as_json: bool) -> int:
-    """Say what went wrong and what to do, on standard error; its exit code."""
+    """Print an error and its hint to standard error; returns the exit code."""
     if as_json:
         body = error.as_dict()
         body["error"]["request_id"] = error.request_id

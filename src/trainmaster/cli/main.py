@@ -1,4 +1,4 @@
-"""The entry point of `tm`: the version at once, everything else through `trainmaster.cli.app`."""
+"""The entry point of `tm`: prints the version without imports; everything else runs `trainmaster.cli.app`."""
 
 import sys
 from importlib import import_module
@@ -12,7 +12,7 @@ def main() -> None:
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"trainmaster {__version__}\n")
         return
-    sys.exit(import_module("trainmaster.cli.app").run(arguments))  # loaded here: --version needs none of it
+    sys.exit(import_module("trainmaster.cli.app").run(arguments))  # imported here because --version does not need it
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every command shares: its options (`--json`, `-q`, `--server`), its output and its client."""
+"""State that all commands share: common options (`--json`, `-q`, `--server`), output and client."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -17,7 +17,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Session:
-    """One invocation. The client is made when it is first asked for."""
+    """One invocation. The client is created on first use."""
 
     def __init__(self) -> None:
         self.out = Output()
@@ -26,11 +26,11 @@ class Session:
 
     @property
     def asked(self) -> Client | None:
-        """The client, if one was made."""
+        """The client, if it was created."""
         return self._client
 
     def client(self, start: bool = True) -> Client:
-        """The client; `start` brings up this machine's own server where none is configured."""
+        """The client. With `start`, start this machine's own server if no other is configured."""
         if self._client is None:
             self._client = Client(self.server, start=start, say=self.out.note)
             if (context := click.get_current_context(silent=True)) is not None:
@@ -41,19 +41,19 @@ class Session:
 
 
 class _Named(click.types.StringParamType):
-    """A name that a shell can complete: `completion.jobs`, `completion.nodes`, asked for only when a shell asks."""
+    """A name with shell completion: `completion.jobs` or `completion.nodes`, called only by a shell."""
 
     def __init__(self, what: str) -> None:
         self._what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As it is. Raises: UsageError for an empty one, which an unset variable of a shell makes."""
+        """The name unchanged. Raises: UsageError if it is empty, for example from an unset shell variable."""
         if value == "" and self._what == "jobs":
             raise UsageError("the job's name is empty", "name an id, a unique prefix of one, a name, @last or @last-failed")
         return super().convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-        """Those that begin so."""
+        """Names with this prefix."""
         found: list[CompletionItem] = getattr(import_module("trainmaster.cli.admin.completion"), self._what)(ctx, incomplete)
         return found
 
@@ -76,24 +76,24 @@ def _server(context: click.Context, _: click.Parameter, url: str | None) -> None
         context.find_object(Session).server = url  # type: ignore[union-attr]
 
 
-json_option = click.option("--json", is_flag=True, expose_value=False, callback=_json, help="Answer in JSON.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_quiet, help="Print ids alone.")
-server_option = click.option("--server", metavar="URL", expose_value=False, callback=_server, help="The server to talk to.")
+json_option = click.option("--json", is_flag=True, expose_value=False, callback=_json, help="Print JSON.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_quiet, help="Print ids only.")
+server_option = click.option("--server", metavar="URL", expose_value=False, callback=_server, help="The server to use.")
 
 
 def no_such_option(error: click.NoSuchOption) -> str:
     """`there is no option '--gpu'; did you mean '--gpus'?`."""
-    import difflib  # noqa: PLC0415  # only who mistypes needs it
+    import difflib  # noqa: PLC0415  # needed for typing errors only
 
     near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
     return f"there is no option {error.option_name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def remote(command: _Command) -> _Command:
-    """The options of a command that talks to a server; it gets the `Session` first."""
+    """Add the options of a command that needs a server. The command gets the `Session` first."""
     return json_option(server_option(click.pass_obj(command)))  # type: ignore[return-value]
 
 
 def offline(command: _Command) -> _Command:
-    """The options of a command that needs no server; it gets the `Session` first."""
+    """Add the options of a command that needs no server. The command gets the `Session` first."""
     return json_option(click.pass_obj(command))  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""What is said of an answer that a command could not make sense of: whose server it is, and of which version."""
+"""Builds the error for a server answer of unexpected shape: is the server of another version, or not ours?"""
 
 import traceback
 from typing import Any
@@ -11,22 +11,22 @@ _WORDS_MAX = 100
 
 
 def misread(client: Client, error: Exception) -> OperationError:
-    """The server at `client.url` answered JSON of a shape that raised `error`. Asks it for its version."""
+    """The error for an answer of the server at `client.url` that raised `error`. Asks the server for its version."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__} in {frame.name}, {frame.filename.rpartition('/')[2]}:{frame.lineno}"
     version = _version(client)
     if version is None:
-        whose, hint = "it is not Trainmaster's, or of another version", "check the URL and its port"
+        cause, hint = "it is not a Trainmaster server, or has another version", "check the URL and its port"
     elif version != __version__:
-        whose, hint = f"it is of version {version}, tm of {__version__}", "use a tm of the server's version"
+        cause, hint = f"it has version {version}, tm has {__version__}", "use a tm of the server's version"
     else:
-        whose, hint = f"it says it is of tm's own version, {version}", "check the URL; if it is yours, this is a defect of tm"
-    message = f"the answer of the server at {client.url} has another shape than expected ({what}); {whose}"
+        cause, hint = f"it has the same version as tm, {version}", "check the URL; if it is yours, this is a bug in tm"
+    message = f"the answer of the server at {client.url} has an unexpected shape ({what}); {cause}"
     return OperationError(message, f"{hint}   the traceback: TRAINMASTER_DEBUG=1 tm …")
 
 
 def _version(client: Client) -> str | None:
-    """What `/healthz` tells; None where it tells none that can be read."""
+    """The version in `/healthz`; None if there is none."""
     try:
         told: Any = client.healthz().get("version")
     except (TrainmasterError, OSError):

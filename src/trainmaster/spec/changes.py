@@ -47,7 +47,7 @@ def only_known_params(spec: JobSpec, changes: Mapping[str, Any], job: str) -> No
     name = str(unknown[0])
     add = f"a new one: --add-param {name}=…"
     if not spec.params:
-        other = "its command takes its own arguments: give another one behind --"
+        other = "its command takes its own arguments: give another one after --"
         raise UsageError(f"{job} has no parameters, so {name!r} would change nothing", f"{other}   {add}")
     near = nearest(name, list(spec.params))
     hint = f"did you mean {near!r}?" if near else f"it has {', '.join(spec.params)}"

@@ -58,7 +58,7 @@ def load_file(path: Path, environment: Mapping[str, str] | None = None) -> JobSp
         with path.open("rb") as file:
             data = file.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
-        hint = "check the path; a command goes behind --, as in: tm run -- python train.py"
+        hint = "check the path; a command goes after --, as in: tm run -- python train.py"
         raise spec_error([Fault("", f"{path}: cannot be read: {error.strerror}{_sibling(path)}")], hint) from error
     return load_bytes(data, str(path), environment)
 

@@ -1,4 +1,4 @@
-"""`tm backup` and `tm restore`: a copy of this machine's own server, and a server made of a copy."""
+"""`tm backup` and `tm restore`: copy this machine's server, and make a server from a copy."""
 
 import time
 from pathlib import Path
@@ -18,14 +18,14 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("folder", type=_FOLDER)
-@click.option("--blobs", is_flag=True, help="Copy checkpoints, artifacts and code too, where the store is in the home.")
+@click.option("--blobs", is_flag=True, help="Also copy checkpoints, artifacts and code, if the store is in the home.")
 @offline
 def backup(session: Session, folder: Path, blobs: bool) -> None:
-    """Copy this machine's own server into an empty FOLDER, while it runs: jobs, the log, metrics, rules and tokens."""
+    """Copy this machine's server into an empty FOLDER while it runs: jobs, events, metrics, configuration and tokens."""
     home, out = Home.default(), session.out
     target = folder.absolute()
     if target.is_relative_to(home.root):
-        raise UsageError(f"{target} is inside of {home.root}", "name a folder on another disk")
+        raise UsageError(f"{target} is inside {home.root}", "name a folder on another disk")
     made = copies.backup(home, target, blobs)
     if out.json:
         out.value({"folder": str(target), **made._asdict()})
@@ -35,15 +35,15 @@ def backup(session: Session, folder: Path, blobs: bool) -> None:
     for name in made.damaged:
         out.note(f"left out: {name} is damaged; see tm doctor")
     if made.left_bytes:
-        out.note(f"not in it: {human.size(made.left_bytes)} of checkpoints, artifacts and code; with them: tm backup --blobs")
-    out.note("keep it like a password: it holds the server's tokens\nto bring it back on an empty machine: tm restore FOLDER")
+        out.note(f"left out: {human.size(made.left_bytes)} of checkpoints, artifacts and code; with them: tm backup --blobs")
+    out.note("keep it like a password: it holds the server's tokens\nto restore it on an empty machine: tm restore FOLDER")
 
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @offline
 def restore(session: Session, folder: Path) -> None:
-    """Make this machine's own server of a backup in FOLDER. Its home must be empty; nothing is started."""
+    """Restore this machine's server from a backup in FOLDER. Its home must be empty. Nothing is started."""
     home, out = Home.default(), session.out
     if any(alive(home, which) for which in PROCESSES):
         raise UsageError(f"a server runs on {home.root}", "stop it first: tm down")
@@ -57,8 +57,8 @@ def restore(session: Session, folder: Path) -> None:
     out.data(f"restored {home.root} as of {taken}")
     if made.live:
         count = human.plural(len(made.live), "attempt")
-        out.note(f"{count} ran then and are lost: their jobs restart from their last checkpoints")
+        out.note(f"{count} ran at that time and are lost: their jobs restart from their last checkpoints")
     if not made.blobs:
-        out.note("checkpoints, artifacts and code are not in it")
-        out.note(f"unless the store is elsewhere, put them back before tm up: {home.blobs}")
-    out.note(f"never start the one on {made.origin} again: both would run the same jobs\nnext: tm up")
+        out.note("checkpoints, artifacts and code are not included")
+        out.note(f"unless the store is elsewhere, copy them back before tm up: {home.blobs}")
+    out.note(f"never start the server in {made.origin} again: both would run the same jobs\nnext: tm up")

@@ -1,4 +1,4 @@
-"""`tm apply`, `tm policy`, and `tm plan` of a cluster.yaml: the rules of the cluster."""
+"""`tm apply`, `tm policy`, and `tm plan` of a cluster.yaml: the cluster configuration."""
 
 import textwrap
 from pathlib import Path
@@ -11,16 +11,17 @@ from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import Row
 
 _WIDTH = 100
-_JOBS = 30  # told of, each with a line
+_JOBS = 30  # jobs listed
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @remote
 def apply(session: Session, file: Path) -> None:
-    """Lay down the rules in FILE (a cluster.yaml): pools, projects, quotas, classes.
+    """Apply FILE (a cluster.yaml): pools, projects, quotas, classes.
 
-    They take the place of those before, and hold from the next decision on. See first what they would do: tm plan FILE.
+    It replaces the present configuration and takes effect with the next scheduling decision. To see its effects first: tm
+    plan FILE.
     """
     mapping, out = _mapping(file), session.out
     answer = session.client().cluster_apply(mapping)
@@ -33,16 +34,16 @@ def apply(session: Session, file: Path) -> None:
 
 
 @click.command()
-@click.option("--yaml", "as_yaml", is_flag=True, help="As the cluster.yaml that lays them down.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print it as a cluster.yaml.")
 @remote
 def policy(session: Session, as_yaml: bool) -> None:
-    """The rules of the cluster in plain language: who goes first, who may have and borrow what, classes."""
+    """Explain the cluster configuration: the order of jobs, quotas and borrowing of projects, workload classes."""
     found, out = session.client().cluster(), session.out
     if out.json:
         out.value(found)
     elif as_yaml:
         from trainmaster.spec.cluster.cluster_mapping import to_yaml  # noqa: PLC0415
-        from trainmaster.spec.cluster.document import from_mapping  # noqa: PLC0415  # with the validator
+        from trainmaster.spec.cluster.document import from_mapping  # noqa: PLC0415  # imports the validator
 
         out.raw(to_yaml(from_mapping(found["cluster"])))
     else:
@@ -54,16 +55,16 @@ def policy(session: Session, as_yaml: bool) -> None:
 
 
 def lays_down(file: Path) -> bool:
-    """Whether a file is about a cluster, not about a job."""
+    """Whether a file is a cluster configuration, not a job."""
     if file.suffix not in (".yaml", ".yml", ".json") or not file.is_file():
         return False
-    from trainmaster.spec.cluster.document import is_cluster, read  # noqa: PLC0415  # with the reader of YAML
+    from trainmaster.spec.cluster.document import is_cluster, read  # noqa: PLC0415  # imports the YAML reader
 
     return is_cluster(read(file), str(file))
 
 
 def foreseen(session: Session, file: Path) -> None:
-    """What the rules in a file would do to the present queue."""
+    """Show what a configuration file would do to the present queue."""
     mapping, out = _mapping(file), session.out
     answer = session.client().cluster_plan(mapping)
     if out.json:
@@ -76,34 +77,34 @@ def foreseen(session: Session, file: Path) -> None:
 
 
 def _mapping(file: Path) -> dict[str, Any]:
-    """What the file says, valid and complete. Raises: SpecError with file, line and column, UsageError."""
+    """The file's content, validated and complete. Raises: SpecError with file, line and column, UsageError."""
     from trainmaster.spec.cluster.cluster_mapping import to_mapping  # noqa: PLC0415
-    from trainmaster.spec.cluster.document import load_file  # noqa: PLC0415  # with the validator
+    from trainmaster.spec.cluster.document import load_file  # noqa: PLC0415  # imports the validator
 
     return to_mapping(load_file(file))
 
 
 def _compared(session: Session, answer: Row) -> None:
-    """What is otherwise in the rules, and what the nodes cannot keep."""
-    for line in answer["changes"] or ["these are the rules already"]:
+    """Print the differences from the present configuration, and warnings."""
+    for line in answer["changes"] or ["this is the present configuration already"]:
         session.out.data(line)
     for word in answer["words"]:
         session.out.note(f"note: {word}")
 
 
 def _effects(answer: Row) -> list[str]:
-    """What becomes of those that wait."""
+    """What happens to the waiting jobs, as lines of text."""
     jobs, waiting = answer["jobs"], answer["waiting"]
     if not waiting:
-        return ["no job waits now"]
+        return ["no job is waiting"]
     if not jobs:
-        return [f"of {human.plural(waiting, 'job')} that wait none starts or moves by it"]
+        return [f"of {human.plural(waiting, 'waiting job')} none would start or move"]
     lines = [f"{job['id']}: {_change(job['now'], job['then'])}" for job in jobs[:_JOBS]]
     return [*lines, *([f"and {len(jobs) - _JOBS} more (--json)"] if len(jobs) > _JOBS else [])]
 
 
 def _change(now: Row, then: Row) -> str:
-    """How one job would stand, and how it stands."""
+    """How the outcome of one job changes."""
     if now["starts"] is None and now["reason"] == then["reason"]:
         return f"number {then['position']} in the queue, not {now['position']}"
     return f"{_standing(then)} (now: {_standing(now)})"

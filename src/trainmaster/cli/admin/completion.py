@@ -1,4 +1,4 @@
-"""Shell completion: the script for a shell, and the live ids it offers, from a two-second cache and never by a slow call."""
+"""Shell completion: the script for a shell, and live job and node names from a two-second cache."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from trainmaster.errors import TrainmasterError
 SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_TM_COMPLETE"
 _FRESH_S = 2.0
-_PATIENCE_S = 0.7  # for an answer; a key was pressed and somebody waits
+_PATIENCE_S = 0.7  # for an answer: the user is waiting for a key press
 _OFFERED = 200
 
 
@@ -30,7 +30,7 @@ _OFFERED = 200
 @offline
 @click.pass_context
 def completion(context: click.Context, session: Session, shell: str) -> None:
-    """Print what makes your shell complete commands, options, files and the ids of jobs.
+    """Print a script that completes commands, options, files and job ids in your shell.
 
     \b
     bash  eval "$(tm completion bash)"      in ~/.bashrc
@@ -44,14 +44,14 @@ def completion(context: click.Context, session: Session, shell: str) -> None:
 
 
 def jobs(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    """The newest jobs that begin so, with their states."""
+    """The newest jobs whose id has this prefix, with their states."""
     if incomplete.startswith("@"):
         return _those([["@last", "the newest job"], ["@last-failed", "the newest that failed"]], incomplete)
     return _those(_recent("jobs", context, lambda client: client.jobs(limit=_OFFERED), "id"), incomplete)
 
 
 def nodes(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    """The nodes that begin so."""
+    """The nodes whose name has this prefix."""
     return _those(_recent("nodes", context, lambda client: client.nodes(), "name"), incomplete)
 
 
@@ -60,13 +60,13 @@ def _those(words: list[list[str]], incomplete: str) -> list[CompletionItem]:
 
 
 def _recent(what: str, context: click.Context, ask: Callable[[Client], list[Row]], key: str) -> list[list[str]]:
-    """What was asked for in the last two seconds, else asked now; the last answer there was where none comes in time."""
+    """Cached names up to two seconds old, else from the server; on a timeout, older cached names."""
     session = context.find_object(Session) or Session()
     path = _cache(what, session.server)
     age_s, known = _read(path)
     if known is not None and age_s < _FRESH_S:
         return list(known)
-    session.out.json = True  # no word of a start or a wait may reach the line that is being typed
+    session.out.json = True  # suppresses notes, which would appear in the line that is being typed
     try:
         with _at_most(_PATIENCE_S):
             found = [[str(row[key]), str(row["state"])] for row in ask(session.client(start=False))]
@@ -81,7 +81,7 @@ def _recent(what: str, context: click.Context, ask: Callable[[Client], list[Row]
 
 
 def _cache(what: str, server: str | None) -> Path:
-    """A file for each server and person."""
+    """The cache file for a server and a user."""
     named = [server or "", *(os.environ.get(name, "") for name in ("TRAINMASTER_SERVER", "TRAINMASTER_HOME")), os.getcwd()]
     digest = hashlib.sha256("\0".join(named).encode()).hexdigest()[:16]
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -89,7 +89,7 @@ def _cache(what: str, server: str | None) -> Path:
 
 
 def _read(path: Path) -> tuple[float, Any]:
-    """Age in seconds, and what is in it."""
+    """The cache's age in seconds, and its content."""
     try:
         return time.time() - path.stat().st_mtime, json.loads(path.read_text())
     except (OSError, ValueError):
@@ -98,7 +98,7 @@ def _read(path: Path) -> tuple[float, Any]:
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raises: TimeoutError when the body takes longer."""
+    """Raises: TimeoutError when the block takes longer."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise TimeoutError

@@ -1,4 +1,4 @@
-"""`tm config`: what holds for jobs submitted from here, who says so, and how to say otherwise."""
+"""`tm config`: show, explain and change the settings for jobs submitted from here."""
 
 import os
 from pathlib import Path
@@ -15,9 +15,9 @@ from trainmaster.home import Home
 from trainmaster.spec.faults import nearest
 
 _MEANING = {
-    "server": "the server to talk to; default: this machine's own",
+    "server": "the server to use; default: this machine's own",
     "project": "the project of jobs that name none",
-    "tags.NAME": "a tag of every job that does not say otherwise",
+    "tags.NAME": "a default tag of every job",
 }
 _DEFAULTS = {"server": "this machine's own", "project": DEFAULT_PROJECT}
 
@@ -26,10 +26,9 @@ _DEFAULTS = {"server": "this machine's own", "project": DEFAULT_PROJECT}
 @offline
 @click.pass_context
 def config(context: click.Context, session: Session) -> None:
-    """What holds for jobs submitted from here, and who says so.
-
-    An option beats a TRAINMASTER_* variable, which beats the project's file (trainmaster.toml, or [tool.trainmaster] in
-    pyproject.toml, up to the root of the git repository), your own file, the machine's, the default.
+    """Show the settings for jobs submitted from here, and where each comes from.
+    Precedence: an option, a TRAINMASTER_* variable, the project's file (trainmaster.toml, or [tool.trainmaster] in
+    pyproject.toml, up to the root of the git repository), your own file, the machine's file, the default.
     """
     if context.invoked_subcommand is None:
         _list(session)
@@ -38,7 +37,7 @@ def config(context: click.Context, session: Session) -> None:
 @config.command("list")
 @offline
 def list_settings(session: Session) -> None:
-    """All of it, with where each comes from."""
+    """List all settings, and where each comes from."""
     _list(session)
 
 
@@ -46,7 +45,7 @@ def list_settings(session: Session) -> None:
 @click.argument("key")
 @offline
 def get(session: Session, key: str) -> None:
-    """The value that holds."""
+    """Print the value in effect."""
     winner = _winner(key)
     if session.out.json:
         session.out.value(winner.value)
@@ -58,7 +57,7 @@ def get(session: Session, key: str) -> None:
 @click.argument("key")
 @offline
 def explain(session: Session, key: str) -> None:
-    """Every place that says what KEY is, the one that wins first, with file and line."""
+    """List every place that sets KEY, in order of precedence, with file and line."""
     places = [*said(_known(key), Path.cwd()), *_default(key)]
     if session.out.json:
         session.out.value([_view(place) for place in places])
@@ -72,13 +71,13 @@ def explain(session: Session, key: str) -> None:
 @config.command("set")
 @click.argument("key")
 @click.argument("value")
-@click.option("--project", "shared", is_flag=True, help="In the project's trainmaster.toml, in place of your own.")
+@click.option("--project", "shared", is_flag=True, help="In the project's trainmaster.toml instead of your own file.")
 @offline
 def set_value(session: Session, key: str, value: str, shared: bool) -> None:
-    """Write it down; all else in the file stays as it is, comments included."""
+    """Write a setting; the rest of the file, including comments, stays as it is."""
     _known(key)
     if key == "server" and not value.startswith(("http://", "https://")):
-        raise UsageError(f"the server {value!r} is no URL", "write http://HOST:PORT")
+        raise UsageError(f"the server {value!r} is not a URL", "write http://HOST:PORT")
     path = _project_file() if shared else _own_file()
     document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     section, _, name = key.rpartition(".")
@@ -92,26 +91,26 @@ def set_value(session: Session, key: str, value: str, shared: bool) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.write_text(tomlkit.dumps(document), encoding="utf-8")
     if path.exists():
-        part.chmod(path.stat().st_mode & 0o777)  # one that holds a token stays a person's own
+        part.chmod(path.stat().st_mode & 0o777)  # a file with a token must stay private
     part.replace(path)
     session.out.note(f"written to {path}")
     winner = _winner(key)
     if winner.value != value:
-        session.out.note(f"it does not win: {_where(winner)} says {winner.value}")
+        session.out.note(f"it has no effect: {_where(winner)} says {winner.value}")
 
 
 @config.command()
 @offline
 def check(session: Session) -> None:
-    """Check the server's own file, server.toml, without starting anything."""
+    """Check the server's own file, server.toml, without starting the server."""
     home = Home.default()
     found = configuration.load(home)
     if session.out.json:
         session.out.value({"file": None if found.source is None else str(found.source)})
     elif found.source is None:
-        session.out.data(f"there is no {home.root / 'server.toml'}; every default holds")
+        session.out.data(f"there is no {home.root / 'server.toml'}; all settings have their defaults")
     else:
-        session.out.data(f"{found.source} is in order; it holds from the next start of the server on")
+        session.out.data(f"{found.source} is valid; it takes effect at the next start of the server")
 
 
 def _list(session: Session) -> None:
@@ -124,11 +123,11 @@ def _list(session: Session) -> None:
 
 
 def _known(key: str) -> str:
-    """The key, if it is one. Raises: UsageError."""
+    """`key`, if there is such a setting. Raises: UsageError."""
     if key in VARIABLES or (key.startswith("tags.") and key != "tags."):
         return key
     if key.startswith("token"):
-        raise UsageError("a token is not set here", f"write it beside its server in {_own_file()}, chmod 600")
+        raise UsageError("tokens are not set here", f"write it beside its server in {_own_file()}, chmod 600")
     near = nearest(key, tuple(VARIABLES))
     hint = f"did you mean {near}?" if near else "known: " + "; ".join(f"{name}: {line}" for name, line in _MEANING.items())
     raise UsageError(f"there is no setting {key!r}", hint)
@@ -156,7 +155,7 @@ def _own_file() -> Path:
 
 
 def _project_file() -> Path:
-    """The one that is there already, else a new one at the root of the repository, else here."""
+    """The project's file if it exists, else a new one at the root of the repository, else in this directory."""
     here = Path.cwd()
     levels = (here, *here.parents)
     root = next((level for level in levels if (level / ".git").exists()), here)

@@ -1,4 +1,4 @@
-"""`tm doctor`: is everything as it should be? Each check is one line; what is wrong comes with what to do."""
+"""`tm doctor`: checks the installation and the server. Each check prints one line, and a hint if it fails."""
 
 import email.utils
 import os
@@ -31,7 +31,7 @@ _CLOCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found. `ok` None: worth knowing, nothing wrong."""
+    """The result of a check. `ok` None: information only."""
 
     name: str
     ok: bool | None
@@ -40,11 +40,11 @@ class Check:
 
 
 @click.command()
-@click.option("--replay", is_flag=True, help="Fold the whole event log again and compare it with what is on record.")
+@click.option("--replay", is_flag=True, help="Replay the whole event log and compare the result with the recorded state.")
 @remote
 @click.pass_context
 def doctor(context: click.Context, session: Session, replay: bool) -> None:
-    """Check server, disk, permissions, clock, GPUs and programs; exit code 1 if something is wrong. Starts nothing."""
+    """Check server, disk, permissions, clock, GPUs and programs. Exit code 1 if a check fails. Starts nothing."""
     home, out = Home.default(), session.out
     checks: list[Callable[[], Check]] = [
         lambda: _server(session),
@@ -80,7 +80,7 @@ def doctor(context: click.Context, session: Session, replay: bool) -> None:
 
 
 def _made(check: Callable[[], Check]) -> Check:
-    """What a check found, or which file kept it from finding anything: the others are made all the same."""
+    """Run a check. If a file cannot be read, that is its result; other checks still run."""
     try:
         return check()
     except OSError as error:
@@ -88,7 +88,7 @@ def _made(check: Callable[[], Check]) -> Check:
 
 
 def _unread(error: OSError) -> Check:
-    return Check("files", False, str(error), "check that file, its rights and its disk")
+    return Check("files", False, str(error), "check that file, its permissions and its disk")
 
 
 def _server(session: Session) -> Check:
@@ -102,7 +102,7 @@ def _server(session: Session) -> Check:
         told_versions = f"{client.url} has version {told['version']}, this is {__version__}"
         return Check("server", False, told_versions, "tm down, then tm up")
     if not told["control"]:
-        return Check("server", False, f"{client.url} answers, its control process does not", "revive it: tm up")
+        return Check("server", False, f"{client.url} answers, but its control process does not", "restart it: tm up")
     try:
         client.jobs(limit=1)
     except TrainmasterError as error:
@@ -111,30 +111,30 @@ def _server(session: Session) -> Check:
 
 
 def _troubles(home: Home) -> Check:
-    """What the server's own processes say is wrong with them."""
+    """Problems that the server's processes report."""
     found = [server_troubles.one(one._asdict(), time.time()) for one in troubles.everywhere(home)]
     if not found:
         return Check("troubles", True, "the server's processes report none")
-    return Check("troubles", False, "; ".join(found), f"more is in {home.logs}")
+    return Check("troubles", False, "; ".join(found), f"for details see {home.logs}")
 
 
 def _home(home: Home) -> Check:
     try:
         status = home.root.stat()
     except OSError:
-        return Check("home", None, f"{home.root} does not exist yet; the first start makes it")
+        return Check("home", None, f"{home.root} does not exist yet; the first start creates it")
     if status.st_uid != os.geteuid():
         return Check("home", False, f"{home.root} belongs to another user", "choose another place with TRAINMASTER_HOME")
     readable = [path for path in (home.token_file, home.secret_file) if path.exists() and path.stat().st_mode & 0o077]
     if readable:
-        return Check("home", False, f"{readable[0]} can be read by others", f"chmod 600 {readable[0]}")
+        return Check("home", False, f"{readable[0]} is readable by others", f"chmod 600 {readable[0]}")
     if stat.S_IMODE(status.st_mode) & 0o077:
-        return Check("home", False, f"{home.root} can be entered by others", f"chmod 700 {home.root}")
+        return Check("home", False, f"{home.root} is accessible to others", f"chmod 700 {home.root}")
     return Check("home", True, str(home.root))
 
 
 def _files(home: Home) -> list[tuple[str, bool | None, str, str]]:
-    """Each database: looked at from beginning to end."""
+    """Check each database completely."""
     found: list[tuple[str, bool | None, str, str]] = import_module("trainmaster.compose").files_report(home)
     return found
 
@@ -144,38 +144,38 @@ def _disk(home: Home) -> Check:
     usage = shutil.disk_usage(place)
     told = f"{human.size(usage.free)} of {human.size(usage.total)} free at {place}"
     if usage.free < _DISK_MIN_BYTES:
-        return Check("disk", False, told, "free some space: a full disk keeps checkpoints and new jobs out")
+        return Check("disk", False, told, "free some space: on a full disk, checkpoints and new jobs are rejected")
     return Check("disk", True, told)
 
 
 def _mirror(home: Home) -> Check:
-    """How the trackers fare that runs are mirrored into."""
+    """The state of mirroring to trackers."""
     told = home.read_json(home.mirror_json) or {}
     try:
         wanted = configuration.load(home).all_sinks
     except TrainmasterError as error:
         return Check("mirror", False, error.message, error.hint)
     if not wanted:
-        return Check("mirror", None, "runs are mirrored nowhere; into an MLflow server of our own: tm up --mlflow")
+        return Check("mirror", None, "runs are not mirrored; to mirror them into a local MLflow server: tm up --mlflow")
     if not presence.alive(home, "mirror"):
         running = presence.running(home) is not None
-        hint = f"tm up says why; see {home.logs / 'mirror.log'}" if running else "start it: tm up"
+        hint = f"tm up shows the reason; see {home.logs / 'mirror.log'}" if running else "start it: tm up"
         return Check("mirror", False if running else None, f"{', '.join(wanted)}: no mirror runs", hint)
     lines = [tracker_line(name, told.get("trackers", {}).get(name, {})) for name in wanted]
     troubled = any(wrong for _, wrong in lines)
-    hint = "jobs run on and nothing is lost: it is tried again, and catches up when the tracker answers" if troubled else ""
+    hint = "jobs keep running and nothing is lost: it retries, and catches up when the tracker answers" if troubled else ""
     return Check("mirror", not troubled, "; ".join(line for line, _ in lines), hint)
 
 
 def tracker_line(name: str, state: Mapping[str, Any]) -> tuple[str, bool]:
-    """How one tracker fares (its part of `mirror.json`), and whether something is wrong."""
+    """The state of one tracker (its part of `mirror.json`), and whether there is a problem."""
     points, trouble, runs = state.get("points"), state.get("trouble"), state.get("runs") or {}
     behind = f"{points} points ({human.duration(state['seconds'])}) behind" if points else "up to date"
-    line = f"{name} {'is only starting' if points is None else behind}"
+    line = f"{name} {'is starting' if points is None else behind}"
     if runs:
         job, why = next(iter(runs.items()))
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        line += f" but for {job}{more}, where it fails: {why}"
+        line += f" except for {job}{more}, where it fails: {why}"
     if trouble:
         line += f", does not answer: {trouble}"
     return line, bool(trouble or runs)
@@ -188,7 +188,7 @@ def _clock() -> Check:
     except OSError:
         built_s = 0.0
     if now_s < built_s - _CLOCK_S:
-        told = f"it is before this program was installed: {email.utils.formatdate(now_s)}"
+        told = f"it is set before this program's installation: {email.utils.formatdate(now_s)}"
         return Check("clock", False, told, "set the clock")
     return Check("clock", True, email.utils.formatdate(now_s))
 
@@ -199,34 +199,34 @@ def _python() -> Check:
     if sys.version_info < _PYTHON:
         return Check("python", False, told, "Trainmaster itself needs Python 3.11")
     if program is None:
-        return Check("python", False, f"{told}, but no `python` on PATH for programs", "put one on PATH, or say --python PATH")
+        return Check("python", False, f"{told}, but no `python` on PATH for programs", "put one on PATH, or use --python PATH")
     return Check("python", True, f"{told}; programs run with {program}")
 
 
 def _git() -> Check:
     program = shutil.which("git")
     if program is None:
-        return Check("git", None, "not installed: commits are not recorded, and .gitignore is not heeded")
+        return Check("git", None, "not installed: commits are not recorded, and .gitignore is ignored")
     told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return Check("git", True, told.stdout.strip()) if told.returncode == 0 else Check("git", False, f"{program} does not run")
 
 
 def _gpus() -> Check:
     try:
-        nvml = import_module("pynvml")  # loaded here: nobody else of the command line needs it
+        nvml = import_module("pynvml")  # imported here: no other command needs it
         nvml.nvmlInit()
     except ImportError:
-        return Check("gpus", None, "nvidia-ml-py is not installed: GPUs are not seen", "pip install nvidia-ml-py")
+        return Check("gpus", None, "nvidia-ml-py is not installed: GPUs are not detected", "pip install nvidia-ml-py")
     except nvml.NVMLError as error:
-        return Check("gpus", None, f"none seen ({error}); stand-ins can be declared: tm up --gpus-per-node N")
+        return Check("gpus", None, f"none detected ({error}); to declare stand-ins: tm up --gpus-per-node N")
     names = [nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount())]
     driver = nvml.nvmlSystemGetDriverVersion()
     return Check("gpus", True, f"{len(names)}: {', '.join(sorted(set(names)))}, driver {driver}")
 
 
 def _cgroups(home: Home, which: int) -> Check:
-    """What the local engine gets of the kernel here: to end all of an attempt (0), to hold memory limits (1)."""
-    cgroups = import_module("trainmaster.engines.local.cgroups").Cgroups(home.root)  # loaded here: nobody else needs it
+    """What the kernel allows the local engine: to kill all processes of an attempt (0), to enforce memory limits (1)."""
+    cgroups = import_module("trainmaster.engines.local.cgroups").Cgroups(home.root)  # imported here: no other command needs it
     said = str(cgroups.words()[which])
     if which == 0:
         hint = "" if cgroups.contains else "run the server as a service with Delegate=yes (systemd), or as root"
@@ -237,9 +237,9 @@ def _cgroups(home: Home, which: int) -> Check:
 def _replay(home: Home) -> Check:
     if not home.events_db.exists():
         return Check("replay", None, "no event log yet")
-    compose = import_module("trainmaster.compose")  # loaded here: it names every adapter
+    compose = import_module("trainmaster.compose")  # imported here: it imports every adapter
     differences: list[str] = compose.replay_report(home)
     if differences:
         more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
         return Check("replay", False, differences[0] + more, "keep a copy of the home and report it")
-    return Check("replay", True, "the event log, folded again, gives what is on record")
+    return Check("replay", True, "replaying the event log gives the recorded state")

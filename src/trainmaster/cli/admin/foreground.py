@@ -1,7 +1,7 @@
-"""`tm up --foreground`: stays with the server it has started, for systemd and containers.
+"""`tm up --foreground`: stays in the foreground with the server, for systemd and containers.
 
-Its processes are looked after while it stays: whatever of them is gone comes back. TERM or INT ends them, and no job:
-agents are nobody's children. When somebody else stops the server (`tm down`) it ends too.
+It restarts server processes that die. SIGTERM or SIGINT stops them, but no jobs: agents are not children of the server.
+It also ends when the server is stopped by `tm down`.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from trainmaster.errors import OperationError, TrainmasterError
 from trainmaster.home import Home
 
 _LOOK_S = 1.0
-_STUBBORN = 30  # looks in a row at which a process did not come back
+_STUBBORN = 30  # checks in a row at which a process could not be restarted
 
 
 def listen() -> threading.Event:
-    """An event that TERM and INT set from here on: call it before the server is started, so that none is missed."""
+    """An event that SIGTERM and SIGINT set. Call it before the server is started, so that no signal is missed."""
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -34,8 +34,8 @@ def listen() -> threading.Event:
 
 
 def stay(home: Home, out: Output, stopping: threading.Event) -> None:
-    """Return once the server was stopped. Raises: OperationError when a process of it does not come back."""
-    sys.stdout.flush()  # where it is a pipe or the journal
+    """Return once the server was stopped. Raises: OperationError if a process cannot be restarted."""
+    sys.stdout.flush()  # it may be a pipe or the journal
     _tell_systemd("READY=1")
     failures = 0
     while not stopping.wait(_LOOK_S):
@@ -45,33 +45,33 @@ def stay(home: Home, out: Output, stopping: threading.Event) -> None:
             return
         failures = failures + 1 if not _revived(home, out) else 0
         if failures >= _STUBBORN:
-            raise OperationError(f"the server does not come back after {failures} tries", f"see {home.logs}")
+            raise OperationError(f"the server could not be restarted in {failures} tries", f"see {home.logs}")
     _tell_systemd("STOPPING=1")
     report = daemons.stop(home)
-    out.note(f"stopped: {', '.join(report.stopped) or 'nothing ran any more'}; jobs that run go on")
+    out.note(f"stopped: {', '.join(report.stopped) or 'nothing was running'}; running jobs continue")
 
 
 def _revived(home: Home, out: Output) -> bool:
-    """Bring back what is gone; whether all of it is there."""
+    """Restart dead processes; returns whether all are running."""
     for which in presence.PROCESSES:
         try:
             if not presence.alive(home, which) and daemons.revive(home, which):
-                out.note(f"{which} was gone and is back")
+                out.note(f"{which} had died and was restarted")
         except (TrainmasterError, OSError) as error:
-            out.note(f"{which} does not come back: {error}")
+            out.note(f"{which} cannot be restarted: {error}")
             return False
     return True
 
 
 def _reap() -> None:
-    """In a container we are process 1, to which whatever lost its parent falls: let what has ended go."""
+    """Reap orphaned processes: in a container this process is process 1, which adopts them."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def _tell_systemd(word: str) -> None:
-    """`sd_notify`, where systemd has started us with Type=notify."""
+    """`sd_notify`, if systemd started this process with Type=notify."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

@@ -1,4 +1,4 @@
-"""`tm init`: a directory to start from, that runs as it stands."""
+"""`tm init`: creates example files that run as they are."""
 
 import json
 import re
@@ -22,12 +22,12 @@ _FILE = "train.yaml"
 
 @click.command()
 @click.argument("directory", default=".", metavar="[DIRECTORY]")
-@click.option("--starter", type=click.Choice(list(STARTERS)), help="Which one; asked for on a terminal.")
-@click.option("--script", metavar="FILE", help="With `own`: the script; default: the only one in the directory.")
-@click.option("--no-input", is_flag=True, help="Ask nothing.")
+@click.option("--starter", type=click.Choice(list(STARTERS)), help="Which starter; on a terminal you are asked.")
+@click.option("--script", metavar="FILE", help="With `own`: your script; default: the only one in the directory.")
+@click.option("--no-input", is_flag=True, help="Do not ask.")
 @offline
 def init(session: Session, directory: str, starter: str | None, script: str | None, no_input: bool) -> None:
-    """Begin with files that run as they stand; nothing that is there is overwritten.
+    """Create example files that run as they are. Existing files are not overwritten.
 
     \b
     single  one process of plain Python, with checkpoints
@@ -42,7 +42,7 @@ def init(session: Session, directory: str, starter: str | None, script: str | No
     files = _files(starter, place, script)
     there = [name for name in files if (place / name).exists()]
     if there:
-        raise ConflictError(f"{place / there[0]} is there already", "name another directory: tm init DIRECTORY")
+        raise ConflictError(f"{place / there[0]} exists already", "name another directory: tm init DIRECTORY")
     place.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (place / name).write_text(text)
@@ -57,16 +57,16 @@ def init(session: Session, directory: str, starter: str | None, script: str | No
 
 
 def _ask() -> str:
-    """Which starter, from a person."""
+    """Ask the user for a starter."""
     for name, line in STARTERS.items():
         click.echo(f"  {name:8} {line}", err=True)
     return str(click.prompt("starter", type=click.Choice(list(STARTERS)), default="single", err=True))
 
 
 def _files(starter: str, place: Path, script: str | None) -> dict[str, str]:
-    """Name and text of each file of a starter."""
+    """The files of a starter: name -> text."""
     if script is not None and starter != "own":
-        raise UsageError(f"the starter {starter} brings its own script", "for yours: tm init --starter own --script FILE")
+        raise UsageError(f"the starter {starter} has its own script", "for yours: tm init --starter own --script FILE")
     name = _NAME.sub("-", place.absolute().name).strip("-._") or "train"
     root = resources.files("trainmaster") / "starters" / starter
     texts = {entry.name: entry.read_text() for entry in root.iterdir() if entry.name.endswith((".py", ".yaml"))}
@@ -77,7 +77,7 @@ def _files(starter: str, place: Path, script: str | None) -> dict[str, str]:
 
 
 def _script(place: Path, named: str | None) -> str:
-    """The script that is meant, as seen from the directory. Raises: UsageError."""
+    """The script, relative to the directory. Raises: UsageError."""
     if named is not None:
         if not (place / named).is_file():
             raise UsageError(f"{place / named} does not exist", "--script names a file in the directory")

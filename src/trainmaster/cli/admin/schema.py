@@ -1,4 +1,4 @@
-"""`tm schema`: what a spec file, or a cluster.yaml, may hold, for editors."""
+"""`tm schema`: prints the JSON Schema of a spec file, or of cluster.yaml, for editors."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`tm up` and `tm down`: this machine's own server."""
+"""`tm up` and `tm down`: start and stop this machine's server."""
 
 import re
 import time
@@ -19,26 +19,26 @@ _CANCEL_S = 120.0  # ranks get 30 s of grace
 
 
 def _kinds(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Names as a spec may ask for them."""
+    """Check the names of kinds of GPU."""
     if value is None or all(re.fullmatch(r"[a-z][a-z0-9_.-]*", kind) for kind in value.split(",")):
         return value
-    raise UsageError(f"{value!r} are no kinds of GPU", "name them in small letters, with commas between: --gpu-kind a100,h100")
+    raise UsageError(f"{value!r} is not a list of kinds of GPU", "lower case, separated by commas: --gpu-kind a100,h100")
 
 
 @click.command()
 @click.option("--host", help="Address to listen on; default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: a free one.")
-@click.option("--nodes", type=click.IntRange(0), help="Declare so many virtual nodes on this machine; 0: itself, as it is.")
-@click.option("--gpus-per-node", type=click.IntRange(0), help="Declare so many stand-in GPUs on each.")
-@click.option("--gpu-kind", callback=_kinds, metavar="KIND[,…]", help="Their kind: a100; of several each node in turn has one.")
-@click.option("--foreground", is_flag=True, help="Stay, until TERM, INT or tm down: for systemd and containers.")
-@click.option("--mlflow/--no-mlflow", default=None, help="Run an MLflow server beside it, and mirror all runs into it.")
-@click.option("--mlflow-port", type=click.IntRange(1, 65535), help="Its port; default: that of the last time, else a free one.")
-@click.option("--new-log", is_flag=True, help="Begin anew where the log is lost: old files are set aside, agents run on.")
+@click.option("--nodes", type=click.IntRange(0), help="Declare this many virtual nodes on this machine; 0: the real one.")
+@click.option("--gpus-per-node", type=click.IntRange(0), help="Declare this many stand-in GPUs on each.")
+@click.option("--gpu-kind", callback=_kinds, metavar="KIND[,…]", help="Their kind: a100; several alternate over the nodes.")
+@click.option("--foreground", is_flag=True, help="Stay until SIGTERM, SIGINT or tm down: for systemd and containers.")
+@click.option("--mlflow/--no-mlflow", default=None, help="Run an MLflow server beside it, and mirror all runs to it.")
+@click.option("--mlflow-port", type=click.IntRange(1, 65535), help="Its port; default: the previous one, else a free one.")
+@click.option("--new-log", is_flag=True, help="Start over after the event log was lost: keep old files aside, keep agents.")
 @click.option("--failpoints", is_flag=True, help="Let $TRAINMASTER_FAILPOINT kill the server (tests only).")
 @remote
 def up(session: Session, foreground: bool, host: str | None, port: int | None, **declared: int | bool | None) -> None:
-    """Start this machine's server, or revive what died of it; harmless when it runs."""
+    """Start this machine's server, or restart its dead processes. Does nothing if it is running."""
     home, out = Home.default(), session.out
     stopping = listen() if foreground else None
     info = daemons.start(home, daemons.Options(host=host, port=port, **declared))  # type: ignore[arg-type]
@@ -57,12 +57,12 @@ def _say_up(session: Session, home: Home, info: presence.ServerInfo) -> None:
         out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started), **more})
         return
     fresh = len(set(info.started) & set(presence.PROCESSES))
-    what = "started" if fresh == len(presence.PROCESSES) else "revived" if fresh else "already running"
+    what = "started" if fresh == len(presence.PROCESSES) else "restarted" if fresh else "already running"
     out.data(f"{what}: {info.url}")
     if info.mlflow:
-        out.data(f"MLflow: {info.mlflow}" + (" (answers in half a minute or so)" if presence.BESIDE[0] in info.started else ""))
+        out.data(f"MLflow: {info.mlflow}" + (" (ready in about half a minute)" if presence.BESIDE[0] in info.started else ""))
     if info.trouble:
-        out.note(f"runs are not mirrored: {info.trouble}\njobs run all the same")
+        out.note(f"runs are not mirrored: {info.trouble}\njobs are not affected")
     virtual = declared_nodes(home)
     if virtual:
         out.note(virtual)
@@ -70,32 +70,32 @@ def _say_up(session: Session, home: Home, info: presence.ServerInfo) -> None:
 
 
 def exposure(home: Home) -> str:
-    """That others can read what goes to and fro, in a sentence; empty where the server listens on loopback alone."""
+    """A warning that traffic is readable by others; empty if the server listens on loopback only."""
     host = (home.read_json(home.settings_json) or {}).get("host")
     if not host or is_loopback(f"[{host}]" if ":" in host else host):
         return ""
-    behind = "put a reverse proxy that speaks TLS before it, and let it listen on 127.0.0.1"
-    return f"the server listens on {host} without encryption: whoever reads along can act with the tokens it sees; {behind}"
+    behind = "put a reverse proxy with TLS in front of it, and let it listen on 127.0.0.1"
+    return f"the server listens on {host} without encryption: an eavesdropper can use the tokens it sees; {behind}"
 
 
 def declared_nodes(home: Home) -> str:
-    """What is not real about this server's nodes, in a sentence; empty when they are."""
+    """A sentence about nodes that are not real; empty if all are."""
     settings = home.read_json(home.settings_json) or {}
     nodes, gpus = settings.get("nodes"), settings.get("gpus_per_node")
     if not nodes and gpus is None:
         return ""
     count = nodes or 1
     devices = f" with {gpus} stand-in GPU{'s' * (gpus != 1)} each" if gpus else ""
-    declared = f"{count} virtual node{'s' * (count != 1)}{devices}, declared for trying things out"
-    return f"{declared}; for this machine as it is: tm down, then tm up --nodes 0"
+    declared = f"{count} virtual node{'s' * (count != 1)}{devices}, declared for testing"
+    return f"{declared}; for the real machine: tm down, then tm up --nodes 0"
 
 
 @click.command()
-@click.option("--cancel", "cancelling", is_flag=True, help="End all jobs first.")
+@click.option("--cancel", "cancelling", is_flag=True, help="Cancel all jobs first.")
 @quiet_option
 @remote
 def down(session: Session, cancelling: bool) -> None:
-    """Stop this machine's server. Jobs that run go on, and are picked up again by the next `tm up`."""
+    """Stop this machine's server. Running jobs continue, and the next `tm up` manages them again."""
     target = configured(session.server)
     if target is not None:
         message = f"{target.source} names the server {target.url}, which is not this machine's own"
@@ -112,7 +112,7 @@ def down(session: Session, cancelling: bool) -> None:
 
 
 def _running_jobs(session: Session, cancelling: bool) -> list[Row]:
-    """Those that go on without the server; all of them are ended before if asked for."""
+    """Jobs that keep running without the server; with `cancelling`, all jobs are cancelled first."""
     try:
         with session.client() as client:
             if cancelling:
@@ -121,7 +121,7 @@ def _running_jobs(session: Session, cancelling: bool) -> list[Row]:
     except TrainmasterError as error:
         if cancelling:
             raise
-        session.out.note(f"which jobs run on is not known: {error.message}")
+        session.out.note(f"cannot tell which jobs keep running: {error.message}")
         return []
 
 
@@ -134,13 +134,13 @@ def _tell(session: Session, left: list[Row], report: daemons.StopReport) -> None
             out.data(job["id"])
     else:
         for job in left:
-            out.data(f"{job['id']} runs on, on {', '.join(job['nodes'])}")
+            out.data(f"{job['id']} keeps running on {', '.join(job['nodes'])}")
         if report.stopped:
-            out.note("the server is stopped" + ("; pick the jobs up again: tm up" if left else ""))
+            out.note("the server is stopped" + ("; to manage these jobs again: tm up" if left else ""))
 
 
 def _end_all(client: Client, session: Session) -> None:
-    """Cancel every job that has not ended, and see them end. Raises: WaitTimeoutError when one does not."""
+    """Cancel every unfinished job and wait for the ends. Raises: WaitTimeoutError."""
     asked = [str(job["id"]) for job in client.cancel_many({"all": True}, "tm down --cancel") if "id" in job]
     for id in asked[:_NAMED_MAX]:
         session.out.note(f"cancelling {id}")

@@ -1,4 +1,4 @@
-"""`tm storage`: what the store and the server's home hold, and removing what nothing needs."""
+"""`tm storage`: shows the usage of the store and the server's home, and collects garbage."""
 
 import click
 
@@ -9,15 +9,15 @@ from trainmaster.client.api import Row
 
 _HEADERS = ("PROJECT", "KIND", "BLOBS", "SIZE", "ORPHANED", "OLDER CHECKPOINTS")
 _SIZES = ("bytes", "orphaned_bytes", "spare_bytes")
-_UNKNOWN = "(unknown)"  # the project that the server names for them
+_UNKNOWN = "(unknown)"  # the server's name for the project of unknown jobs
 
 
 @click.group(invoke_without_command=True)
-@click.option("--project", help="Only of this project.")
+@click.option("--project", help="Only this project.")
 @remote
 @click.pass_context
 def storage(context: click.Context, session: Session, project: str | None) -> None:
-    """What checkpoints, artifacts, code and provenance take, by project; and everything in the server's home."""
+    """Show the size of checkpoints, artifacts, code and provenance by project, and of everything in the server's home."""
     if context.invoked_subcommand is not None:
         return
     found, out = session.client().room.storage(project), session.out
@@ -34,17 +34,17 @@ def storage(context: click.Context, session: Session, project: str | None) -> No
     total = {f: sum(one[f] for one in found["use"]) for f in _SIZES}
     out.note(f"{human.size(total['bytes'])} in {found['store']}")
     if total["orphaned_bytes"]:
-        out.note(f"{human.size(total['orphaned_bytes'])} nothing refers to; remove what is older than a day: tm storage gc")
+        out.note(f"{human.size(total['orphaned_bytes'])} are unreferenced; remove those older than a day: tm storage gc")
     if total["spare_bytes"]:
         size = human.size(total["spare_bytes"])
-        out.note(f"{size} are older checkpoints of jobs that are over; give them up: tm storage gc --older-checkpoints")
+        out.note(f"{size} are older checkpoints of ended jobs; remove them: tm storage gc --older-checkpoints")
     unknown = sum(one["bytes"] for one in found["use"] if one["project"] == _UNKNOWN)
     if unknown:
-        out.note(f"{human.size(unknown)} are of jobs that this server does not know; remove them: tm storage gc --unknown-jobs")
+        out.note(f"{human.size(unknown)} belong to jobs that this server does not know; remove: tm storage gc --unknown-jobs")
 
 
 def _home(out: Output, found: Row) -> None:
-    """Everything that the home holds, by kind, and the jobs that take most of it. An older server tells of none."""
+    """Print the usage of the home by kind, and the jobs with the largest usage. An older server does not report it."""
     if "disk" not in found:
         return
     kinds = sorted(found["disk"], key=lambda one: -one["bytes"])
@@ -53,21 +53,21 @@ def _home(out: Output, found: Row) -> None:
     rows = [[one["job"], human.size(sum(one["bytes"].values())), _parts(one["bytes"])] for one in found["largest"]]
     if rows:
         out.table(("LARGEST", "SIZE", "OF IT"), rows)
-        out.note("remove what a job that is over left: tm rm JOB   of all that ended long ago: tm prune")
+        out.note("remove data of an ended job: tm rm JOB   of all that ended long ago: tm prune")
 
 
 def _parts(sizes: Row) -> str:
     return ", ".join(f"{kind} {human.size(size)}" for kind, size in sorted(sizes.items(), key=lambda one: -one[1]))
 
 
-@storage.command(short_help="Remove what nothing refers to.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@click.option("--grace", default="24h", metavar="TIME", help="Leave alone what is younger: 90m, 24h (default), 7d.")
-@click.option("--older-checkpoints", is_flag=True, help="Also all but the last good checkpoint of jobs that are over.")
-@click.option("--unknown-jobs", is_flag=True, help="Also what is there of jobs that this server does not know.")
+@storage.command(short_help="Remove unreferenced bytes.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
+@click.option("--grace", default="24h", metavar="TIME", help="Keep what is younger: 90m, 24h (default), 7d.")
+@click.option("--older-checkpoints", is_flag=True, help="Also remove all but the last good checkpoint of ended jobs.")
+@click.option("--unknown-jobs", is_flag=True, help="Also remove blobs of jobs that this server does not know.")
 @remote
 def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unknown_jobs: bool) -> None:
-    """Remove what nothing refers to: never what a job, a submit on its way or a fork needs.
+    """Remove stored bytes that nothing refers to. Keeps what a job, a pending submit or a fork needs.
 
     A job's last good checkpoint stays, and so does one that another job started from.
     """
@@ -87,6 +87,6 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
     out.note(f"{'would remove' if dry_run else 'removed'} {what}")
     if older_checkpoints:
         older = f"{human.plural(done['given_up'], 'older checkpoint')}, {human.size(done['given_up_bytes'])}"
-        out.note(f"{'would give up' if dry_run else 'gave up'} {older}")
+        out.note(f"{'would remove' if dry_run else 'removed'} {older}")
     if done["young_bytes"]:
-        out.note(f"{human.size(done['young_bytes'])} more nothing refers to, younger than {grace}: left alone for now")
+        out.note(f"{human.size(done['young_bytes'])} more are unreferenced but younger than {grace}: kept for now")

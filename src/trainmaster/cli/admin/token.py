@@ -1,4 +1,4 @@
-"""`tm token`: who may talk to a server, and as whom."""
+"""`tm token`: creates, lists and revokes access tokens."""
 
 import time
 
@@ -13,21 +13,21 @@ _HEADERS = ("NAME", "ROLE", "GIVEN OUT", "BY", "EXPIRES")
 
 @click.group()
 def token() -> None:
-    """Who may talk to the server: give out tokens, list and revoke them. For administrators.
+    """Manage access tokens: create, list, revoke. For administrators.
 
-    A member sees everything and changes its own jobs; it is charged and limited by the token's name.
+    A member sees everything and changes its own jobs; usage is charged to the token's name, and its limits apply.
     An administrator may do everything. The token in the server's own home is an administrator's.
     """
 
 
 @token.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice(("member", "admin")), default="member", show_default=True, help="What it may do.")
-@click.option("--expires", metavar="TIME", help="How long it holds: 12h, 30d; default: until it is revoked.")
+@click.option("--role", type=click.Choice(("member", "admin")), default="member", show_default=True, help="Its role.")
+@click.option("--expires", metavar="TIME", help="Valid for: 12h, 30d; default: until it is revoked.")
 @quiet_option
 @remote
 def create(session: Session, name: str, role: str, expires: str | None) -> None:
-    """Give NAME a token. It is printed once and stored as a digest: nobody can look it up later."""
+    """Create a token for NAME. It is printed once; the server stores only a digest, so it cannot be shown again."""
     expires_s = None if expires is None else times.seconds(expires, "--expires", "write 12h or 30d")
     client, out = session.client(), session.out
     made = client.create_token(name, role, expires_s)
@@ -36,16 +36,16 @@ def create(session: Session, name: str, role: str, expires: str | None) -> None:
         return
     out.data(str(made["token"]))
     if not out.quiet:
-        out.note(f"the token of {name} ({role}), which expires {_expiry(made)}; it is shown this once")
+        out.note(f"the token of {name} ({role}), which expires {_expiry(made)}; it is shown only this once")
         out.note(f"{name} sets TRAINMASTER_TOKEN to it, and TRAINMASTER_SERVER to {client.url}")
-        out.note(f"take it back: tm token revoke {name}")
+        out.note(f"to revoke it: tm token revoke {name}")
 
 
 @token.command("list")
 @quiet_option
 @remote
 def list_tokens(session: Session) -> None:
-    """The tokens that were given out."""
+    """List the tokens."""
     found, out = session.client().tokens(), session.out
     if out.json:
         out.value(found)
@@ -57,20 +57,20 @@ def list_tokens(session: Session) -> None:
         rows = [[row["name"], row["role"], human.ago(row["created_s"], now_s), row["made_by"], _expiry(row)] for row in found]
         out.table(_HEADERS, rows)
     else:
-        out.note("no token was given out; the one in the server's home is an administrator's")
-        out.note("give one out: tm token create NAME")
+        out.note("there are no tokens; the one in the server's home is an administrator's")
+        out.note("create one: tm token create NAME")
 
 
 @token.command()
 @click.argument("name")
 @remote
 def revoke(session: Session, name: str) -> None:
-    """Take the token of NAME back: it holds no more from the next request on. Its jobs go on."""
+    """Revoke the token of NAME: it is invalid from the next request on. The member's jobs continue."""
     answer, out = session.client().revoke_token(name), session.out
     if out.json:
         out.value(answer)
     else:
-        out.data(f"the token of {name} holds no more; its jobs go on")
+        out.data(f"the token of {name} is revoked; its jobs continue")
 
 
 def _expiry(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""`tm artifacts` and `tm get`: what a job has kept, listed and fetched; what arrives is checked against its digest."""
+"""`tm artifacts` and `tm get`: list and download a job's artifacts. Downloads are checked against their digests."""
 
 import contextlib
 import difflib
@@ -19,22 +19,22 @@ from trainmaster.errors import ConflictError, NotFoundError, OperationError, Usa
 from trainmaster.wire.names import is_artifact_name
 
 KINDS = ("file", "metrics", "plot", "confusion_matrix", "model", "pickle")
-_NAMING = "name them in its spec: artifacts: [out/*.png]"
+_NAMING = "to store files, name them in its spec: artifacts: [out/*.png]"
 _HEADERS = ("PATH", "KIND", "SIZE", "SHA-256", "TRY")
 _BLOCK_BYTES = 1024 * 1024
 
 
 class _CannotWriteError(OperationError):
-    """One file has no place; the others may have."""
+    """One file cannot be written; others may be."""
 
 
 @click.command()
 @click.argument("job", type=JOB)
-@click.option("--kind", type=click.Choice(KINDS), help="Only those of this kind.")
+@click.option("--kind", type=click.Choice(KINDS), help="Only artifacts of this kind.")
 @quiet_option
 @remote
 def artifacts(session: Session, job: str, kind: str | None) -> None:
-    """List what a job has kept: path, kind, size, digest, attempt. With -q paths alone."""
+    """List a job's artifacts: path, kind, size, digest, attempt. With -q paths only."""
     answer = session.client().artifacts(job, kind)
     if not answer["artifacts"] and answer["total"] and not session.out.json:
         session.out.note(f"{answer['id']} has no artifact of kind {kind}; all of them: tm artifacts {answer['id']}")
@@ -45,21 +45,21 @@ def artifacts(session: Session, job: str, kind: str | None) -> None:
 @click.command()
 @click.argument("job", type=JOB)
 @click.argument("path", required=False)
-@click.option("--all", "everything", is_flag=True, help="Everything the job has kept.")
-@click.option("-o", "--output", metavar="PLACE", help="The file, or the directory of several; - is standard output.")
-@click.option("-f", "--force", is_flag=True, help="Replace files that are there with other contents.")
+@click.option("--all", "everything", is_flag=True, help="All artifacts of the job.")
+@click.option("-o", "--output", metavar="PLACE", help="The file, or the directory for several; - is standard output.")
+@click.option("-f", "--force", is_flag=True, help="Replace existing files with other contents.")
 @remote
 def get(  # noqa: PLR0913  a command's options
     session: Session, job: str, path: str | None, everything: bool, output: str | None, force: bool
 ) -> None:
-    """Fetch the artifact at PATH, all that match PATH as a glob, or with --all everything; without any of these, list.
+    """Download the artifact at PATH, all that match PATH as a glob, or with --all everything; without these, list them.
 
-    One file is put here under its own name; several keep their paths below the current directory, or below PLACE. In a
+    One file is written here under its own name. Several keep their paths below the current directory, or below PLACE. In a
     glob `*` matches `/` too: tm get JOB '*.png'.
     """
     client = session.client()
     if everything and path is not None:
-        raise UsageError("both a path and --all", "name a path, or take all")
+        raise UsageError("both a path and --all are given", "give one of them")
     answer = client.artifacts(job, path=path)
     job, found = answer["id"], answer["artifacts"]
     if path is None and not everything:
@@ -86,24 +86,24 @@ def _list(session: Session, job: str, found: Sequence[Row]) -> None:
         for one in found:
             out.data(one["path"])
     elif not found:
-        out.note(f"{job} has kept no artifacts; {_keeping(session, job)}; see also: tm show {job}")
+        out.note(f"{job} has no artifacts; {_keeping(session, job)}; see also: tm show {job}")
     else:
         rows = [[one["path"], one["kind"].replace("_", " "), human.size(one["bytes"]), one["digest"][:12], str(one["attempt"])]
                 for one in found]  # fmt: skip
         out.table(_HEADERS, rows)
         total = human.size(sum(one["bytes"] for one in found))
-        out.note(f"{human.plural(len(found), 'artifact')}, {total}; fetch: tm get {job} PATH, tm get {job} --all -o DIR")
+        out.note(f"{human.plural(len(found), 'artifact')}, {total}; download: tm get {job} PATH, tm get {job} --all -o DIR")
 
 
 def _keeping(session: Session, job: str) -> str:
-    """What to know of a job that has kept nothing."""
+    """A hint for a job without artifacts."""
     named = session.client().job(job)["spec"].get("artifacts")
     return f"its spec names {', '.join(named)}" if named else _NAMING
 
 
 def _none(session: Session, job: str, path: str | None, known: Sequence[str]) -> NotFoundError:
     if not known:
-        return NotFoundError(f"{job} has kept no artifacts", f"{_keeping(session, job)}; see also: tm show {job}")
+        return NotFoundError(f"{job} has no artifacts", f"{_keeping(session, job)}; see also: tm show {job}")
     if path is not None and any(mark in path for mark in "*?["):
         return NotFoundError(f"{job} has no artifact that matches {path!r}", f"list them: tm artifacts {job}")
     near = difflib.get_close_matches(path or "", known, n=1)
@@ -120,7 +120,7 @@ def _get_one(session: Session, job: str, artifact: Row, output: str | None) -> N
     if target.is_dir():
         target = target / Path(path).name
     if output is None and target.exists() and _digest(target) != artifact["digest"]:
-        raise ConflictError(f"{target} exists already", f"say where: tm get {job} {path} -o FILE")
+        raise ConflictError(f"{target} exists already", f"name another place: tm get {job} {path} -o FILE")
     _fetch(client, job, artifact, target)
     if out.json:
         out.value(_told(artifact, target))
@@ -129,7 +129,7 @@ def _get_one(session: Session, job: str, artifact: Row, output: str | None) -> N
 
 
 def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple[Path, bool]) -> None:
-    """Each below a directory; nothing is fetched while one of them would replace another file without --force."""
+    """Download several into a directory. Without --force, nothing is downloaded if a different file would be replaced."""
     (directory, force), client, out = where, session.client(), session.out
     targets = [(one, directory / inside) for one in chosen if (inside := _inside(one["path"])) is not None]
     there = {target for one, target in targets if target.is_file() and _digest(target) == one["digest"]}
@@ -141,8 +141,8 @@ def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple
         raise ConflictError(f"{taken[0]}{more} {verb} already with other contents", hint)
     outside = [one["path"] for one in chosen if _inside(one["path"]) is None]
     if outside:
-        out.warn(f"not fetched, since it would be put outside {directory}: {', '.join(map(repr, outside[:3]))}"
-                 f"{' and others' if len(outside) > 3 else ''}; fetch it alone: tm get {job} PATH -o FILE")  # fmt: skip
+        out.warn(f"not downloaded, because it would be outside {directory}: {', '.join(map(repr, outside[:3]))}"
+                 f"{' and others' if len(outside) > 3 else ''}; download it alone: tm get {job} PATH -o FILE")  # fmt: skip
     failed = []
     for one, target in targets:
         if target not in there:
@@ -156,7 +156,7 @@ def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple
     if out.json:
         out.value([_told(one, target) for one, target in targets])
         return
-    same = f", {len(there)} of them were here already" if there else ""
+    same = f", {len(there)} of them existed already" if there else ""
     total = human.size(sum(one["bytes"] for one, _ in targets))
     out.note(f"{directory}: {human.plural(len(targets), 'artifact')}, {total}, SHA-256 verified{same}")
 
@@ -166,12 +166,12 @@ def _told(artifact: Row, target: Path) -> Row:
 
 
 def _inside(path: str) -> Path | None:
-    """The artifact's path as one that stays below a directory; None of one that climbs out (an older version kept those)."""
+    """The artifact's path, if it stays below a directory; else None (older versions accepted such paths)."""
     return Path(*(part for part in path.split("/") if part not in ("", "."))) if is_artifact_name(path) else None
 
 
 def _digest(path: Path) -> str | None:
-    """SHA-256 of a file; None of what is none."""
+    """SHA-256 of a file; None if it is not a file."""
     if not path.is_file():
         return None
     sha256 = hashlib.sha256()
@@ -182,19 +182,19 @@ def _digest(path: Path) -> str | None:
 
 
 class _Digesting:
-    """A sink that digests what passes."""
+    """A sink that digests the bytes on their way."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink, self.sha256 = sink, hashlib.sha256()
 
     def write(self, data: bytes, /) -> int:
-        """Digest, then pass on."""
+        """Digest the bytes, then write them."""
         self.sha256.update(data)
         return self._sink.write(data)
 
 
 def _checked(client: Client, job: str, artifact: Row, sink: BinaryIO) -> None:
-    """Copy, and raise OperationError when the bytes are not those that were kept."""
+    """Copy the bytes. Raises: OperationError if their digest is wrong."""
     digesting = _Digesting(sink)
     client.artifact(job, artifact["path"], digesting)
     sink.flush()
@@ -203,7 +203,7 @@ def _checked(client: Client, job: str, artifact: Row, sink: BinaryIO) -> None:
 
 
 def _fetch(client: Client, job: str, artifact: Row, target: Path) -> None:
-    """Whole or not at all: beside its place first, then renamed."""
+    """Download to a temporary file, then rename it, so that the target is never incomplete."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

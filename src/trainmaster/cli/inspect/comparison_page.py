@@ -1,4 +1,4 @@
-"""A comparison as one page of HTML: no script, nothing fetched, light or dark as the reader's screen is, for phones too."""
+"""Writes a comparison as one self-contained HTML page, without scripts, for light and dark screens and for phones."""
 
 import math
 from collections.abc import Mapping, Sequence

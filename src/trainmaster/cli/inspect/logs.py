@@ -1,4 +1,4 @@
-"""`tm logs`: what a job's ranks printed."""
+"""`tm logs`: prints the output of a job's ranks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,17 +16,17 @@ _HOLD_S = 5.0
 
 @click.command()
 @click.argument("job", type=JOB)
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the job has ended.")
-@click.option("--rank", type=click.IntRange(0), help="One rank alone; default: all, as [1] behind rank 0.")
-@click.option("--role", metavar="NAME", help="One role alone, of those that run beside the ranks.")
-@click.option("--attempt", type=click.IntRange(1), help="One attempt alone; default: all.")
-@click.option("--tail", type=click.IntRange(0), help="The last lines of the newest attempt alone.")
-@click.option("--raw", is_flag=True, help="Control sequences as they were printed, on a terminal too.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Follow until the job has ended.")
+@click.option("--rank", type=click.IntRange(0), help="Only this rank; default: all; ranks above 0 are marked, as [1].")
+@click.option("--role", metavar="NAME", help="Only this role, which runs beside the ranks.")
+@click.option("--attempt", type=click.IntRange(1), help="Only this attempt; default: all.")
+@click.option("--tail", type=click.IntRange(0), help="Only the last lines of the newest attempt.")
+@click.option("--raw", is_flag=True, help="Print control sequences unchanged, also on a terminal.")
 @remote
 def logs(session: Session, job: str, following: bool, raw: bool, **which: Any) -> None:
-    """What a job printed: all attempts, rank 0 first; with -f as it is printed.
+    """Print a job's output: all attempts, rank 0 first; with -f as it is written.
 
-    On a terminal, colours and cleared lines are kept and other control sequences are shown as text. Piped, or with --raw,
+    On a terminal, colors and cleared lines are kept and other control sequences are shown as text. Piped, or with --raw,
     the output is exactly what the job printed.
     """
     client, out = session.client(), session.out
@@ -53,22 +53,22 @@ def logs(session: Session, job: str, following: bool, raw: bool, **which: Any) -
 
 
 def _voices(job: Row) -> list[LogFilter]:
-    """Whoever prints, in the order in which they are shown."""
+    """The ranks and roles that print, in the order in which they are shown."""
     ranks = [LogFilter(rank=rank, role=None) for rank in range(rank_count(job))]
     return ranks + [LogFilter(rank=None, role=role) for role in job["spec"].get("roles") or ()]
 
 
 def _check(job: Row, which: dict[str, Any], following: bool) -> None:
-    """Raises: UsageError for a rank, a role or an attempt that there is not, rather than showing nothing."""
+    """Raises: UsageError for a rank, role or attempt that does not exist."""
     rank, role, attempt = which["rank"], which["role"], which["attempt"]
     ranks, numbers = rank_count(job), [one["number"] for one in job["attempts"]]
     roles = list(job["spec"].get("roles") or ())
     if role is not None and rank is not None:
-        raise UsageError("--rank and --role say different things", "give one of them")
+        raise UsageError("--rank and --role contradict each other", "give one of them")
     if role is not None and role not in roles:
         raise UsageError(f"{job['id']} has no role {role!r}", f"it has {', '.join(roles)}" if roles else "it has none")
     if rank is not None and rank >= ranks:
-        has = "rank 0 alone" if ranks == 1 else f"ranks 0 to {ranks - 1}"
+        has = "rank 0 only" if ranks == 1 else f"ranks 0 to {ranks - 1}"
         raise UsageError(f"{job['id']} has no rank {rank}", f"it has {has}")
     if attempt is not None and attempt not in numbers and not following:
         had = f"it has had {', '.join(map(str, numbers))}" if numbers else _nothing(job)
@@ -83,7 +83,7 @@ def _nothing(job: Row) -> str:
 
 
 def stored(client: Client, ref: str, query: LogFilter) -> Iterator[Row]:
-    """Pages of what is there now."""
+    """Read the stored log in pages."""
     while True:
         page = client.logs(ref, **query)
         if not page["chunks"]:

@@ -1,4 +1,4 @@
-"""`tm nodes`: the machines, and what a person says of one."""
+"""`tm nodes`: lists, drains and resumes nodes, and declares nodes lost."""
 
 import click
 
@@ -7,10 +7,10 @@ from trainmaster.cli.session import NODE, Session, quiet_option, remote
 from trainmaster.client.api import Row
 
 _HEADERS = ("NODE", "STATE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "ALSO FREE", "JOBS")
-_SPARE = (5,)  # left out first where the terminal is narrow
+_SPARE = (5,)  # columns dropped first on a narrow terminal
 _SAID = {
-    "drain": "{name} is drained: it finishes what it runs; use it again: tm nodes resume {name}",
-    "resume": "{name} takes jobs again",
+    "drain": "{name} is drained: it finishes its running jobs; use it again: tm nodes resume {name}",
+    "resume": "{name} accepts jobs again",
     "lost": "{name} is declared lost: its jobs start elsewhere; use it again: tm nodes resume {name}",
 }
 
@@ -20,7 +20,7 @@ _SAID = {
 @remote
 @click.pass_context
 def nodes(context: click.Context, session: Session) -> None:
-    """The machines: list, drain, resume, declare lost."""
+    """Manage nodes: list, drain, resume, declare lost."""
     if context.invoked_subcommand is None:
         _list(session)
 
@@ -29,16 +29,16 @@ def nodes(context: click.Context, session: Session) -> None:
 @quiet_option
 @remote
 def list_nodes(session: Session) -> None:
-    """What there is, and what of it is free."""
+    """List the nodes and their free capacity."""
     _list(session)
 
 
 @nodes.command()
 @click.argument("name", type=NODE)
-@click.option("--reason", default="", help="Why; it is shown with the node.")
+@click.option("--reason", default="", help="A reason; it is shown with the node.")
 @remote
 def drain(session: Session, name: str, reason: str) -> None:
-    """Give a node nothing new; what it runs goes on."""
+    """Start no new jobs on a node; its running jobs continue."""
     _set(session, name, "drain", reason)
 
 
@@ -50,12 +50,12 @@ def resume(session: Session, name: str) -> None:
     _set(session, name, "resume", "")
 
 
-@nodes.command(short_help="Say that nothing runs there any more.")
+@nodes.command(short_help="Declare that nothing runs on a node any more.")
 @click.argument("name", type=NODE)
-@click.option("--reason", default="", help="Why; it is shown with the node.")
+@click.option("--reason", default="", help="A reason; it is shown with the node.")
 @remote
 def lost(session: Session, name: str, reason: str) -> None:
-    """Say that nothing runs on a node any more, so that its jobs may start elsewhere."""
+    """Declare that nothing runs on a node any more, so that its jobs may start elsewhere."""
     _set(session, name, "lost", reason)
 
 
@@ -86,7 +86,7 @@ def _row(node: Row) -> list[str]:
 
 
 def _counted(name: str, part: float, whole: float) -> str:
-    """`disk 90 of 120 GiB`, `license 1 of 2`, under the names that a spec asks for it by."""
+    """`disk 90 of 120 GiB`, `license 1 of 2`, with the names used in specs."""
     if name == "disk_bytes":
         return f"disk {human.memory_of(part, whole)}"
     if name == "network_bps":

@@ -1,4 +1,4 @@
-"""`tm note`: write into the logbook, and read it."""
+"""`tm note`: writes and reads the logbook."""
 
 import os
 import shlex
@@ -18,15 +18,15 @@ from trainmaster.errors import OperationError, UsageError
 
 _MARKS = {"note": "✎", "submitted": "·", "start": "▶", "resume": "↻", "crash": "✗", "best": "★", "end": "■"}
 _PLAIN_MARKS = {"note": "#", "submitted": "-", "start": ">", "resume": "~", "crash": "x", "best": "*", "end": "="}
-_EDITED = "\n\n<!-- A note about {about}, in Markdown. What stands between these marks is not kept. -->\n"
+_EDITED = "\n\n<!-- A note about {about}, in Markdown. The text between these marks is not stored. -->\n"
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[JOB] [TEXT]")
-@click.option("--list", "listed", is_flag=True, help="Read the logbook: notes, and what happened by itself.")
-@click.option("--notes", "notes_only", is_flag=True, help="With --list: only what people wrote.")
-@click.option("--experiment", help="About, or of, an experiment.")
-@click.option("--project", help="About, or of, a project.")
+@click.option("--list", "listed", is_flag=True, help="Read the logbook: notes and events.")
+@click.option("--notes", "notes_only", is_flag=True, help="With --list: only notes.")
+@click.option("--experiment", help="The subject is an experiment.")
+@click.option("--project", help="The subject is a project.")
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="With --list: how many.")
 @remote
 def note(  # noqa: PLR0913  a command's options
@@ -40,7 +40,7 @@ def note(  # noqa: PLR0913  a command's options
 ) -> None:
     """Write a note about JOB, or about an experiment or a project; with --list read the logbook.
 
-    TEXT is Markdown; - reads it from standard input; without TEXT your editor is opened. Names of jobs become links.
+    TEXT is Markdown; - reads it from standard input; without TEXT your editor is opened. Job ids in it become links.
     """
     if listed or notes_only:
         if len(words) > 1:
@@ -53,10 +53,10 @@ def note(  # noqa: PLR0913  a command's options
     rest = list(words)
     if not about:
         if not rest:
-            raise UsageError("a note about what?", 'tm note JOB "what I saw"; read the logbook: tm note --list')
+            raise UsageError("the note has no subject", 'tm note JOB "what I saw"; read the logbook: tm note --list')
         about = {"job": rest.pop(0)}
     if len(rest) > 1:
-        raise UsageError(f"{len(rest)} texts", "put the note into quotes: tm note JOB 'what I saw'")
+        raise UsageError(f"{len(rest)} texts are given", "quote the note: tm note JOB 'what I saw'")
     text = _text(rest[0] if rest else None, " ".join(about.values()))
     if not text.strip():
         raise UsageError("the note is empty: nothing was written", 'tm note JOB "what I saw"')
@@ -70,7 +70,7 @@ def note(  # noqa: PLR0913  a command's options
 
 
 def _text(given: str | None, about: str) -> str:
-    """The note: as given, from standard input, or from an editor. Raises: UsageError, OperationError."""
+    """The note's text: as given, from standard input, or from an editor. Raises: UsageError, OperationError."""
     if given == "-" or (given is None and not sys.stdin.isatty()):
         return sys.stdin.buffer.read().decode(errors="replace")
     return given if given is not None else _edited(about)
@@ -79,7 +79,7 @@ def _text(given: str | None, about: str) -> str:
 def _edited(about: str) -> str:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:
-        raise UsageError("no text, and no editor to write it in", 'tm note JOB "what I saw", or set EDITOR')
+        raise UsageError("there is no text, and no editor to write it in", 'tm note JOB "what I saw", or set EDITOR')
     descriptor, name = tempfile.mkstemp(prefix="note-", suffix=".md")
     path, template = Path(name), _EDITED.format(about=about)
     try:
@@ -90,7 +90,7 @@ def _edited(about: str) -> str:
         except OSError as error:
             raise OperationError(f"the editor {editor} cannot be started: {error.strerror}", "set EDITOR") from error
         if ended:
-            raise OperationError(f"the editor ended with code {ended}: nothing was written")
+            raise OperationError(f"the editor exited with code {ended}: nothing was written")
         text = path.read_text(errors="replace")
     finally:
         path.unlink(missing_ok=True)
@@ -118,7 +118,7 @@ def _read(session: Session, query: Mapping[str, Any]) -> None:
 
 
 def lines_of(entry: Mapping[str, Any], marks: Mapping[str, str], with_job: bool, width: int) -> list[str]:
-    """An entry as lines: time, mark, whose it is; a note's own lines stay lines."""
+    """An entry as lines: time, mark, job and author, text."""
     clock = time.strftime("%H:%M:%S", time.localtime(entry["at_s"]))
     whose = entry["job"] or (f"experiment {entry['experiment']}" if entry["experiment"] else f"project {entry['project']}")
     head = f"  {clock} {marks.get(entry['kind'], ' ')} " + (f"{whose}  " if with_job or not entry["job"] else "")

@@ -1,4 +1,4 @@
-"""`tm queue`: all that wait for their turn, in order, with what they wait for and when they will start."""
+"""`tm queue`: lists waiting jobs in order, with reasons and start estimates."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,21 +12,21 @@ from trainmaster.client.api import Row
 from trainmaster.client.filters import QueueFilter
 
 _HEADERS = ("#", "ID", "PROJECT", "MEMBER", "CLASS", "ASKS FOR", "WAITED", "STARTS IN", "90 %", "WHY")
-_SPARE = tuple(_HEADERS.index(name) for name in ("CLASS", "MEMBER", "PROJECT", "ASKS FOR"))  # left out of a narrow terminal
+_SPARE = tuple(_HEADERS.index(name) for name in ("CLASS", "MEMBER", "PROJECT", "ASKS FOR"))  # dropped on a narrow terminal
 _PAGE = 1000
 _HELD_MAX = 5
 
 
 @click.command()
-@click.option("-a", "--all", "everything", is_flag=True, help="The whole queue, not its beginning only.")
+@click.option("-a", "--all", "everything", is_flag=True, help="The whole queue, not only its beginning.")
 @click.option("--project", help="Only jobs of this project; positions are those in the whole queue.")
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, help="How many.", show_default=True)
 @quiet_option
 @remote
 def queue(session: Session, everything: bool, project: str | None, limit: int) -> None:
-    """Show the queue: who waits for what, since when, and in what time each will start, with the 90 % bound.
+    """Show the queue: which job waits for what, since when, and when it will start, with the 90 % bound.
 
-    Held jobs have no place in it: they are named below it, with who holds them. With --json it is the queue alone.
+    Held jobs are not in the queue; they are listed below it, with the member who holds them. With --json only the queue.
     """
     query = QueueFilter(limit=_PAGE if everything else limit)
     if project:
@@ -47,7 +47,7 @@ def queue(session: Session, everything: bool, project: str | None, limit: int) -
     elif not jobs and not held:
         out.note("nothing waits" if project is None else f"nothing of project {project} waits; the whole queue: tm queue")
     elif not jobs:
-        out.note("nothing waits for its turn")
+        out.note("nothing is in the queue")
     else:
         out.table(_HEADERS, [row(job, found["now_s"]) for job in jobs], spare=_SPARE)
         if len(jobs) < found["total"]:
@@ -62,16 +62,16 @@ def queue(session: Session, everything: bool, project: str | None, limit: int) -
 
 
 def _held(jobs: list[Row]) -> Iterator[str]:
-    """Those that are not in the queue until somebody lets them go."""
+    """Held jobs, which are not in the queue until they are released."""
     for job in jobs[:_HELD_MAX]:
-        yield f"held, and not in the queue: {job['id']} ({job['reason']}); let it go: tm release {job['id']}"
+        yield f"held, and not in the queue: {job['id']} ({job['reason']}); release it: tm release {job['id']}"
     if len(jobs) > _HELD_MAX:
-        yield "and more that are held: tm ps --state held"
+        yield "and more held jobs: tm ps --state held"
 
 
 def row(job: dict[str, Any], now_s: float) -> list[str]:
     """A job's cells."""
-    eta_s, asks = job["eta_s"], f"waiting for {job['asks']}: "  # that has a column of its own
+    eta_s, asks = job["eta_s"], f"waiting for {job['asks']}: "  # the request has a column of its own
     return [
         str(job["position"]),
         job["id"],

@@ -1,4 +1,4 @@
-"""`tm top`: nodes and jobs as they are now, drawn again every moment; `q` ends it, and only it."""
+"""`tm top`: shows nodes and jobs, redrawn continuously; `q` ends it."""
 
 import contextlib
 import select
@@ -19,20 +19,20 @@ from trainmaster.client.api import Client
 from trainmaster.client.filters import JobFilter
 
 _HEADERS = ("ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE / WHY")
-_SPARE = (4, 3, 2)  # left out of a narrow terminal
+_SPARE = (4, 3, 2)  # columns dropped on a narrow terminal
 _NODES = ("NODE", "STATE", "CPUS", "MEMORY", "GPUS")
 _LISTED = 200
-_ENDED = 5  # of those that are over
+_ENDED = 5  # ended jobs shown
 _CLEAR, _HOME_CURSOR, _HIDE, _SHOW = "\x1b[2J", "\x1b[H\x1b[J", "\x1b[?25l", "\x1b[?25h"
 _BAR = 10
 
 
 @click.command()
 @click.option("--every", "every_s", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds.")
-@click.option("--once", is_flag=True, help="Draw it once; so it is where the output is piped.")
+@click.option("--once", is_flag=True, help="Draw it once; the default if the output is piped.")
 @remote
 def top(session: Session, every_s: float, once: bool) -> None:
-    """Nodes and jobs, live; q ends it, jobs go on."""
+    """Watch nodes and jobs live; q ends it, jobs continue."""
     client, out = session.client(start=False), session.out
     if out.json:
         out.value({"nodes": client.nodes(), "jobs": client.jobs(limit=_LISTED)})
@@ -54,7 +54,7 @@ def top(session: Session, every_s: float, once: bool) -> None:
 
 
 def _page(client: Client, width: int | None, height: int | None) -> list[str]:
-    """The whole picture, no longer than the terminal."""
+    """The whole screen, cut to the terminal's height."""
     now_s = time.time()
     jobs = client.jobs(**JobFilter(limit=_LISTED))
     live = [job for job in jobs if job["ended_s"] is None]
@@ -68,11 +68,11 @@ def _page(client: Client, width: int | None, height: int | None) -> list[str]:
     lines += draw(_HEADERS, [row(job, now_s) for job in shown], width, _SPARE) if shown else []
     if height is not None and len(lines) > height - 2:
         lines = [*lines[: height - 3], f"… {len(lines) - height + 3} more lines: tm ps"]
-    return lines if height is None else [*lines, "", "q ends this; jobs go on"][: height - 1]
+    return lines if height is None else [*lines, "", "q ends this; jobs continue"][: height - 1]
 
 
 def _node(node: dict[str, object]) -> list[str]:
-    """One node's cells, what is in use of it as a bar."""
+    """One node's cells, with bars for usage."""
     free: dict[str, object] = node["free"]  # type: ignore[assignment]
     whole, left = float(node["cpus"]), float(free["cpus"])  # type: ignore[arg-type]
     memory, unused = float(node["memory_bytes"]), float(free["memory_bytes"])  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def _bar(used: float, whole: float) -> str:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Keys arrive one by one; the terminal is as it was afterwards, whatever happens."""
+    """Put the terminal into raw mode so that single keys are read; restore it afterwards in any case."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
@@ -104,6 +104,6 @@ def _raw_terminal() -> Iterator[None]:
 
 
 def _pressed(timeout_s: float) -> str:
-    """The key pressed meanwhile; empty if none was."""
+    """The key that was pressed within the time; empty if none."""
     ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
     return sys.stdin.read(1) if ready else ""

@@ -1,4 +1,4 @@
-"""`tm usage`: what was used, by whom, and what it cost."""
+"""`tm usage`: shows resource usage and cost."""
 
 import csv
 import sys
@@ -27,22 +27,22 @@ _HEADERS = {"gpu_hours": "gpu h", "cpu_hours": "cpu h", "lost_gpu_hours": "lost 
     help="One or more, comma-separated, of project, member, class, experiment, pool, day, job.",
 )  # fmt: skip
 @click.option("--since", default="7d", show_default=True, metavar="WHEN", help="7d (ago), yesterday, 2026-11-30, or all.")
-@click.option("--until", metavar="WHEN", help="Likewise, but all; now, where it is left out.")
-@click.option("--project", help="Only of this project.")
-@click.option("--zone", help="Whose days and times: UTC, Europe/Berlin, +02:00; this machine's, where it is left out.")
+@click.option("--until", metavar="WHEN", help="Likewise, except all; default: now.")
+@click.option("--project", help="Only this project.")
+@click.option("--zone", help="Time zone of days and times: UTC, Europe/Berlin, +02:00; default: this machine's.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Lines.")
-@click.option("--csv", "as_csv", is_flag=True, help="Answer in CSV.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @remote
 def usage(session: Session, by: str, since: str, until: str | None, project: str | None, **form: Any) -> None:
-    """GPU-hours, CPU-hours and cost of every attempt, from its placement until its nodes were free again.
+    """Show GPU hours, CPU hours and cost of every attempt, from its placement until its nodes are free.
 
-    CPU hours are those of what held no GPU, lost is what a later attempt did again. What still runs is charged so far.
+    CPU hours count jobs without GPUs. Lost is work that a later attempt repeated. Running attempts count up to now.
     """
     out, now_s = session.out, time.time()
     if form["as_csv"] and out.json:
-        raise UsageError("--csv and --json say different things", "give one of them")
+        raise UsageError("--csv and --json contradict each other", "give one of them")
     if until == "all":
-        raise UsageError("--until all: that is no end", "leave --until out for all until now; from the beginning: --since all")
+        raise UsageError("--until all has no meaning", "omit --until for all until now; from the beginning: --since all")
     zone = form["zone"] and zone_of(form["zone"])
     query = {"by": by, "since_s": times.moment(since, "--since", now_s, zone), "project": project, "limit": form["limit"]}
     until_s = None if until is None else times.moment(until, "--until", now_s, zone)
@@ -74,7 +74,7 @@ def _draw(session: Session, found: Row) -> None:
     out.table([header.upper() for header in headers], rows, spare=spare)
     if found["left_out"]:
         out.note(f"and {human.plural(found['left_out'], 'line')} more: --limit {len(found['lines']) + found['left_out']}")
-    running = f"; {human.plural(total['running'], 'attempt')} not over yet, charged so far" if total["running"] else ""
+    running = f"; {human.plural(total['running'], 'attempt')} still running, charged so far" if total["running"] else ""
     out.note(f"{_period(found)}{running}")
 
 
@@ -95,18 +95,18 @@ def _heading(value: str) -> str:
 
 
 def _hours(value: float) -> str:
-    """Three digits that count; whole above a hundred."""
+    """Three significant digits; whole numbers above a hundred."""
     return "-" if not value else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _money(value: str) -> str:
-    """To the hundredth; less than half of one is not nothing."""
+    """Rounded to a hundredth; smaller amounts are shown as `< 0.01`."""
     amount = float(value)
     return "-" if not amount else f"{amount:,.2f}" if amount >= 0.005 else "< 0.01"
 
 
 def _write_csv(found: Row) -> None:
-    """Every line, exact amounts too; money in a column for each currency."""
+    """Write every line with exact amounts; one column per currency."""
     currencies = list(found["total"]["cost"])
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow([*found["by"], *_AMOUNTS, *(f"cost_{currency}" for currency in currencies)])
@@ -116,5 +116,5 @@ def _write_csv(found: Row) -> None:
 
 
 def _cell(text: str) -> str:
-    """A name as a spreadsheet shows it: one that begins like a formula would be computed."""
+    """A name as safe CSV text: a spreadsheet would compute a name that begins like a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -1,4 +1,4 @@
-"""`tm why`: the reason a job waits, in plain words, and when it will start."""
+"""`tm why`: says why a job waits and when it will start."""
 
 import click
 
@@ -7,23 +7,23 @@ from trainmaster.cli.render import human
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import Row
 
-_GUESS = "a guess: no job that ran is over yet"
+_GUESS = "a guess: no job has finished yet"
 
 
 @click.command()
 @click.argument("job", type=JOB)
 @remote
 def why(session: Session, job: str) -> None:
-    """Why a job waits, its position, and what would let it start: a smallest set of changes; then when it will, with bounds.
+    """Show why a job waits, its position, a smallest set of changes that would let it start, and when it will start.
 
-    Of a job that does not wait, how it stands.
+    For a job that does not wait, show its state.
     """
     answer, out = session.client().why(job), session.out
     if out.json:
         out.value(answer)
         return
     out.data(sentence(answer))
-    for one in answer.get("troubles", ()):  # a server of an older version has none
+    for one in answer.get("troubles", ()):  # missing in answers of older servers
         out.data(f"Warning: {human.trouble(one)}")
     if answer["position"] is not None and answer["kind"] not in ("impossible", "starting", None):
         out.data(expected(answer["eta_s"]) if answer["eta_s"] is not None else _unforeseen(answer))
@@ -31,7 +31,7 @@ def why(session: Session, job: str) -> None:
 
 
 def sentence(answer: Row) -> str:
-    """`digits-14 is queued: waiting for 2 GPUs`; a reason that names the job is a sentence already."""
+    """`digits-14 is queued: waiting for 2 GPUs`; a reason that names the job is already a sentence."""
     id, state, reason = str(answer["id"]), str(answer["state"]), str(answer["text"])
     if reason.startswith(f"{id} "):
         return reason
@@ -42,21 +42,21 @@ def sentence(answer: Row) -> str:
 
 
 def _unforeseen(answer: Row) -> str:
-    """Why there is no estimate: nodes that are away and quotas change when somebody changes them."""
+    """Why there is no estimate: nobody knows when nodes return or quotas change."""
     if answer["kind"] == "window":
-        return "It cannot start before that is over; nobody can say yet how soon after."
+        return "It cannot start before that is over; there is no estimate of when."
     if any(need["what"] in ("opens", "quota") for need in answer["needs"]):
-        return "Nobody can say when that will be."
-    return "Nobody can say yet when it will start" + (": too many jobs are ahead of it." if answer["ahead"] else ".")
+        return "There is no estimate of when that will be."
+    return "There is no start estimate yet" + (": too many jobs are ahead of it." if answer["ahead"] else ".")
 
 
 def expected(eta_s: Row) -> str:
-    """A start estimate with its bounds."""
+    """A start estimate with its bounds, as a sentence."""
     half, most = (human.between(eta_s[f"low{share}"], eta_s[f"high{share}"]) for share in (50, 90))
     said = f"It will start in about {human.about(eta_s['p50'])} (50 %: {half}; 90 %: {most})"
     return f"{said}{f', {drawn(eta_s)}' if eta_s['few'] else ''}."
 
 
 def drawn(eta_s: Row) -> str:
-    """What an estimate of which `few` is true is worth."""
-    return f"from few finished jobs ({eta_s['jobs']}): its bounds may be far off" if eta_s["jobs"] else _GUESS
+    """How reliable an estimate is that has `few` set."""
+    return f"from few finished jobs ({eta_s['jobs']}): its bounds are unreliable" if eta_s["jobs"] else _GUESS

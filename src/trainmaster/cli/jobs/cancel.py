@@ -1,4 +1,4 @@
-"""`tm cancel`: end jobs by name, or all of them, in one request; everything that was refused is told."""
+"""`tm cancel`: cancels jobs by reference, or all, in one request, and lists those that were rejected."""
 
 import sys
 from typing import Any
@@ -18,26 +18,26 @@ _STATES = ("held", "queued", "starting", "running", "stopping")
 
 @click.command()
 @click.argument("jobs", type=JOB, nargs=-1, metavar="JOB...")
-@click.option("--grace", metavar="TIME", help="How long its ranks may take to save and end, such as 5s; the usual is 30s.")
-@click.option("--now", is_flag=True, help="Kill at once: no signal to save before.")
-@click.option("--all", "everything", is_flag=True, help="Every job that has not ended.")
-@click.option("--project", help="With --all: of this project alone.")
-@click.option("--experiment", help="With --all: of this experiment alone.")
-@click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="With --all: in this state alone.")
+@click.option("--grace", metavar="TIME", help="How long the ranks may take to save and exit: 5s; default 30s.")
+@click.option("--now", is_flag=True, help="Kill at once, without a chance to save.")
+@click.option("--all", "everything", is_flag=True, help="Every unfinished job.")
+@click.option("--project", help="With --all: only in this project.")
+@click.option("--experiment", help="With --all: only in this experiment.")
+@click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="With --all: only in this state.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask.")
-@click.option("--reason", default="", help="Why; it is shown with the job.")
+@click.option("--reason", default="", help="A reason; it is shown with the job.")
 @quiet_option
 @remote
 def cancel(session: Session, jobs: tuple[str, ...], grace: str | None, now: bool, reason: str, **which: Any) -> None:
-    """End jobs, whether they wait or run: TERM, so that they may save, and KILL after the grace.
+    """Cancel waiting or running jobs: SIGTERM, so that they can save, then SIGKILL after the grace period.
 
-    A second cancel with a shorter grace shortens it.
+    A second cancel with a shorter grace period shortens it.
     """
     narrowed = bool(which["project"] or which["experiment"] or which["states"])
     if bool(jobs) == which["everything"] or (narrowed and not which["everything"]):
-        raise UsageError("name the jobs, or say --all (and which of all)", "tm cancel JOB...   or   tm cancel --all")
+        raise UsageError("name the jobs, or give --all (and filters)", "tm cancel JOB...   or   tm cancel --all")
     if now and grace is not None:
-        raise UsageError("--now and --grace say different things", "give one of them")
+        raise UsageError("--now and --grace contradict each other", "give one of them")
     grace_s = 0.0 if now else None if grace is None else times.seconds(grace, "--grace", _HINT)
     client = session.client()
     if len(jobs) == 1:
@@ -53,13 +53,13 @@ def cancel(session: Session, jobs: tuple[str, ...], grace: str | None, now: bool
 
 
 def _confirm(session: Session, client: Client, chosen: dict[str, Any]) -> None:
-    """Ask at a terminal. Raises: UsageError where nobody can be asked, click.Abort."""
+    """Ask for confirmation. Raises: UsageError without a terminal, click.Abort."""
     query: Any = {"state": chosen.get("states") or _STATES, **{k: v for k, v in chosen.items() if k != "states"}}
     count = len(client.jobs(all=1, **query))
     if count == 0:
         return
     if session.out.json or not sys.stdin.isatty():
-        raise UsageError(f"this would cancel {human.plural(count, 'job')}", "say so: --yes")
+        raise UsageError(f"this would cancel {human.plural(count, 'job')}", "confirm: --yes")
     click.confirm(f"cancel {human.plural(count, 'job')}?", abort=True, err=True)
 
 
@@ -80,5 +80,5 @@ def _tell(session: Session, answers: list[Row]) -> None:
         out.note(f"error: {row['error']['message']}")
     if refused:
         first = refused[0]["error"]
-        message = f"{len(refused)} of {len(answers)} were refused, first: {first['message']}"
+        message = f"{len(refused)} of {len(answers)} were rejected, first: {first['message']}"
         raise BY_CODE.get(first["code"], OperationError)(message, first["hint"])

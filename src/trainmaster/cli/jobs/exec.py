@@ -1,4 +1,4 @@
-"""`tm exec`: a command beside a live job's ranks, with its environment and in its work directory; its output comes here."""
+"""`tm exec`: runs a command beside a live job's ranks, in their environment and work directory, and shows its output."""
 
 import base64
 import os
@@ -13,24 +13,24 @@ from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import Client, Row
 from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
 
-_NOT_STARTED_EXIT = 127  # as shells have it
+_NOT_STARTED_EXIT = 127  # as in shells
 _BLOCK_BYTES = 65536
-_STOP_S = 10.0  # after Ctrl-C, for its last words
+_STOP_S = 10.0  # after Ctrl-C, how long to wait for the last output
 
 
 @click.command("exec")
 @click.argument("job", type=JOB)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--rank", type=click.IntRange(0), help="Beside this rank, with its environment; default: rank 0.")
+@click.option("--rank", type=click.IntRange(0), help="Beside this rank, in its environment; default: rank 0.")
 @click.option("--role", metavar="NAME", help="Beside this role.")
 @click.option("--node", type=click.IntRange(0), help="On this node of the gang.")
-@click.option("-i", "--stdin", "typing", is_flag=True, help="Pass standard input on; otherwise the command's is empty.")
-@click.option("--stacks", is_flag=True, help="Show the Python stacks of its ranks (py-spy) in place of a command.")
+@click.option("-i", "--stdin", "typing", is_flag=True, help="Forward standard input; otherwise the command's input is empty.")
+@click.option("--stacks", is_flag=True, help="Show the Python stacks of the ranks (py-spy) instead of running a command.")
 @remote
 def execute(session: Session, job: str, command: tuple[str, ...], typing: bool, stacks: bool, **where: Any) -> int:
-    """Run a command beside a live job: in its allocation, environment and work directory, until it or the attempt ends.
+    """Run a command beside a live job, in its allocation, environment and work directory. It ends with the attempt.
 
-    The exit code is the command's own, 128+n after signal n. There is no terminal for it: no editors, no prompts.
+    The exit code is the command's own, or 128+n after signal n. There is no terminal: no editors, no prompts.
     """
     if bool(command) == stacks:
         raise UsageError("give a command, or ask for --stacks", "tm exec JOB -- nvidia-smi   or   tm exec JOB --stacks")
@@ -45,7 +45,7 @@ def execute(session: Session, job: str, command: tuple[str, ...], typing: bool, 
 
 
 def _run(session: Session, client: Client, job: str, what: Row) -> int:
-    """One command to its end; its exit code."""
+    """Run one command to its end; returns its exit code."""
     begun = client.exec_begin(job, what)
     if what.get("stdin"):
         threading.Thread(target=_type, args=(session, begun), daemon=True).start()
@@ -64,12 +64,12 @@ def _run(session: Session, client: Client, job: str, what: Row) -> int:
             if interrupted_s is not None:
                 raise
             interrupted_s = time.monotonic()
-            client.close()  # whatever answer was on its way
+            client.close()  # drops any response still on its way
             client.exec_stop(begun["job"], begun["id"])
 
 
 def _type(session: Session, begun: Row) -> None:
-    """Pass standard input on, on a thread and a connection of its own; the command may end before it."""
+    """Forward standard input, on its own thread and connection. The command may end first."""
     try:
         with Client(session.server, start=False) as client:
             ended = False
@@ -80,7 +80,7 @@ def _type(session: Session, begun: Row) -> None:
                 while not client.exec_input(begun["job"], begun["id"], text, ended):
                     continue
     except (TrainmasterError, OSError):
-        return  # whoever reads the output hears of it
+        return  # the thread that reads the output reports the error
 
 
 def _show(session: Session, chunk: Row) -> None:
@@ -95,7 +95,7 @@ def _show(session: Session, chunk: Row) -> None:
 
 
 def _over(session: Session, begun: Row, over: Row) -> int:
-    """Say how it ended; the exit code. Raises: OperationError."""
+    """Report how the command ended; returns the exit code. Raises: OperationError."""
     if over["error"] is not None:
         if session.out.json:
             raise OperationError(over["error"])
@@ -107,5 +107,5 @@ def _over(session: Session, begun: Row, over: Row) -> int:
     if session.out.json:
         session.out.stream({**begun, **{name: over[name] for name in ("exit_code", "signal", "with_attempt")}})
     if code is None:
-        raise OperationError("how the command ended is not known: its agent is gone", f"tm show {begun['job']}")
+        raise OperationError("the command's result is unknown: its agent is gone", f"tm show {begun['job']}")
     return int(code)

@@ -1,4 +1,4 @@
-"""Following one job to its end: its output, a line of progress on a terminal, its restarts, and how it ended."""
+"""Follows one job to its end: its output, a progress line on a terminal, its restarts, and how it ended."""
 
 import shutil
 import sys
@@ -13,13 +13,13 @@ from trainmaster.client.api import ENDED, Row
 from trainmaster.client.filters import LogFilter
 from trainmaster.errors import JOB_FAILED_EXIT
 
-_HOLD_S = 1.0  # how long a quiet log is waited for before the job is looked at again
-_LOOK_S = 0.5  # how often the job is looked at while its log is busy
+_HOLD_S = 1.0  # how long to wait for new log text before checking the job
+_LOOK_S = 0.5  # how often to check the job while there is new log text
 _DRAW_S = 0.2
 
 
 class LiveLine:
-    """One line at the foot of a terminal, rewritten; nothing where standard error is none."""
+    """A progress line at the bottom of a terminal. Does nothing if standard error is not a terminal."""
 
     def __init__(self, wanted: bool) -> None:
         self._on = wanted and sys.stderr.isatty()
@@ -28,18 +28,18 @@ class LiveLine:
 
     @property
     def width(self) -> int:
-        """Columns it may take."""
+        """Available columns."""
         return shutil.get_terminal_size((80, 24)).columns - 1
 
     def draw(self, text: str, now_s: float) -> None:
-        """Show `text`, a few times a second at most."""
+        """Show `text`, at most a few times per second."""
         if self._on and text != self._shown and now_s - self._drawn_s >= _DRAW_S:
             sys.stderr.write("\r\x1b[K" + human.printable(text))
             sys.stderr.flush()
             self._shown, self._drawn_s = text, now_s
 
     def clear(self) -> None:
-        """Take it away, so that something else can be printed."""
+        """Remove the line, so that something else can be printed."""
         if self._on and self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -47,7 +47,7 @@ class LiveLine:
 
 
 class Follower:
-    """Follows one job. `rank`: whose output is shown; None for all."""
+    """Follows one job. `rank`: the rank whose output is shown; None for all."""
 
     def __init__(self, session: Session, id: str, rank: int | None) -> None:
         self._session, self._id, self._rank = session, id, rank
@@ -56,11 +56,11 @@ class Follower:
         self._meter = progress.Meter()
         self._job: Row = {}
         self._looked_s = 0.0
-        self._told: dict[int, int | None] = {}  # ended attempts that were announced, with the step said
+        self._told: dict[int, int | None] = {}  # announced ends of attempts -> the step that was printed
         self._reason = ""
 
     def follow(self) -> int:
-        """Until the end; the exit code."""
+        """Follow until the end; returns the exit code."""
         self._look()
         ranks = 1 if self._rank is not None else voices(self._job)
         self._meter.total = progress.total_steps(self._job["spec"]["params"])
@@ -72,7 +72,7 @@ class Follower:
             if page["chunks"]:
                 self._line.clear()
                 if any(chunk["attempt"] > self._job["attempt"] for chunk in page["chunks"]):
-                    self._look()  # so that the end of the attempt before is told first
+                    self._look()  # announce the end of the previous attempt first
                     self._announce(printer)
                 if not self._out.quiet:
                     printer.page(page["chunks"])
@@ -91,7 +91,7 @@ class Follower:
         return self._end()
 
     def close(self) -> None:
-        """Leave the terminal clean."""
+        """Remove the progress line."""
         self._line.clear()
 
     def _look(self) -> None:
@@ -111,7 +111,7 @@ class Follower:
             self._line.draw(progress.line(self._job, self._meter, primary, self._line.width), time.monotonic())
 
     def _announce(self, printer: LogPrinter) -> None:
-        """Say once, in one line each, what changed: why it waits, which attempt ended, what follows."""
+        """Announce each change once, one line each: the reason for waiting, ended attempts, restarts."""
         lines = []
         for attempt in self._job["attempts"]:
             number = attempt["number"]
@@ -142,7 +142,7 @@ class Follower:
 
 
 def newest_step(job: Row) -> int | None:
-    """Of the newest checkpoint a restart may use."""
+    """The step of the newest checkpoint that a restart may use."""
     return next((one["step"] for one in reversed(job["checkpoints"]) if one["good"] and one["step"] is not None), None)
 
 
@@ -150,18 +150,18 @@ def ended_line(attempt: Row, step: int | None) -> str:
     """`attempt 1 ended: rank 1 was killed by SIGKILL; restarting from step 120`."""
     why = str(attempt["message"] or attempt["cause"] or attempt["state"]).splitlines()[0].rstrip(".")
     where = f"from step {step}" if step is not None else "from the beginning" if attempt["started_s"] else ""
-    after = "back in the queue, goes on" if attempt["state"] == "requeued" else "restarting"
+    after = "back in the queue, will continue" if attempt["state"] == "requeued" else "restarting"
     return f"attempt {attempt['number']} ended: {why}; {after} {where}".rstrip()
 
 
 def waiting_line(job: Row, reason: str) -> str:
-    """`queued: waiting for 2 GPUs`, `held by ada: not yet; let it go: tm release digits-14`."""
+    """`queued: waiting for 2 GPUs`, `held by ada: not yet; release it: tm release digits-14`."""
     said = reason if reason.startswith(str(job["state"])) else f"{job['state']}: {reason}"
-    return said + (f"; let it go: tm release {job['id']}" if job["state"] == "held" else "")
+    return said + (f"; release it: tm release {job['id']}" if job["state"] == "held" else "")
 
 
 def summary(job: Row) -> str:
-    """One line: how it ended, after how long, where it got to, what to type next."""
+    """One line: how the job ended, after how long, its last step, and the next command to type."""
     took = human.duration((job["ended_s"] or time.time()) - (job["started_s"] or job["created_s"]))
     name, value = progress.chosen(progress.values_of(job), job["spec"]["metrics"]["primary"])
     restarts = sum(job["restarts"].values())
@@ -177,5 +177,5 @@ def summary(job: Row) -> str:
 
 
 def detached(session: Session, id: str) -> None:
-    """Say that the job goes on, and how to come back to it."""
-    session.out.note(f"\ndetached: {id} goes on; back to it: tm logs -f {id}   end it: tm cancel {id}")
+    """Say that the job keeps running, and how to follow it again."""
+    session.out.note(f"\ndetached: {id} keeps running; follow it: tm logs -f {id}   cancel it: tm cancel {id}")

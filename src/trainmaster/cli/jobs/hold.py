@@ -1,4 +1,4 @@
-"""`tm hold`, `tm release`: one request per job; all are tried before the first refusal is told."""
+"""`tm hold` and `tm release`: one request per job. All are tried before the first error is reported."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from trainmaster.client.api import Client, Row
 from trainmaster.errors import TrainmasterError
 
 _jobs = click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
-_reason = click.option("--reason", default="", help="Why; it is shown with the job.")
+_reason = click.option("--reason", default="", help="A reason; it is shown with the job.")
 
 
 @click.command()
@@ -19,7 +19,7 @@ _reason = click.option("--reason", default="", help="Why; it is shown with the j
 @remote
 def hold(session: Session, jobs: tuple[str, ...], reason: str) -> None:
     """Keep waiting jobs from starting."""
-    _each(session, jobs, lambda client, ref: client.hold(ref, reason), "is held; let it go: tm release {id}")
+    _each(session, jobs, lambda client, ref: client.hold(ref, reason), "is held; release it: tm release {id}")
 
 
 @click.command()
@@ -27,12 +27,12 @@ def hold(session: Session, jobs: tuple[str, ...], reason: str) -> None:
 @quiet_option
 @remote
 def release(session: Session, jobs: tuple[str, ...]) -> None:
-    """Let held jobs go on."""
+    """Release held jobs."""
     _each(session, jobs, lambda client, ref: client.release(ref), "is released")
 
 
 def _each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], Row], said: str) -> None:
-    """Ask for each, and say so."""
+    """Send one request per job, and report each result."""
     client, out = session.client(), session.out
     done: list[Row] = []
     refused: list[TrainmasterError] = []
@@ -54,4 +54,4 @@ def _each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], 
         out.value(done)
     if refused:
         first = refused[0]
-        raise type(first)(f"{len(refused)} of {len(refs)} were refused, first: {first.message}", first.hint)
+        raise type(first)(f"{len(refused)} of {len(refs)} were rejected, first: {first.message}", first.hint)

@@ -1,4 +1,4 @@
-"""How a command line describes a job, from a file or behind `--`: for `tm run`, `submit`, `plan` and `render` alike."""
+"""Options that describe a job, from a file or after `--`; shared by `tm run`, `submit`, `plan` and `render`."""
 
 import os
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from trainmaster.errors import UsageError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
-_AFTER_DASHES = "trainmaster.command"  # in the context: what stood behind `--`
+_AFTER_DASHES = "trainmaster.command"  # key in the context: the words after `--`
 
 
 class Describing(click.Command):
-    """Takes the command behind `--` aside before anything reads it as options."""
+    """A click command that takes the words after `--` out of the arguments before options are parsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split at the first `--`."""
@@ -27,64 +27,64 @@ class Describing(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            hint = f"options of your program go behind --: tm {ctx.info_name} -- python train.py {error.option_name}"
+            hint = f"put options of your program after --: tm {ctx.info_name} -- python train.py {error.option_name}"
             raise UsageError(no_such_option(error), hint) from error
 
 
 added_option = click.option(
-    "--add-param", "new_params", multiple=True, metavar="K=V", help="A parameter that file or parent has not."
+    "--add-param", "new_params", multiple=True, metavar="K=V", help="A parameter that the file or parent does not have."
 )
 _JOB_OPTIONS = (
     click.option("--name", help="Default: the script's name."),
-    click.option("--project", help="Who the job belongs to."),
-    click.option("--experiment", help="Collection of jobs; default: the name."),
+    click.option("--project", help="The project of the job."),
+    click.option("--experiment", help="A collection of jobs; default: the name."),
     click.option("--class", "work", metavar="NAME", help="Workload class: interactive, training, …; tm policy lists them."),
     click.option("--priority", type=int, help="-100 to 100, higher goes first within its class."),
-    click.option("--pool", metavar="NAME", help="The pool that its nodes are in; default: any."),
-    click.option("--choose", type=click.Choice(["finish", "cost"]), help="Of several kinds of GPU: by end or by cost."),
+    click.option("--pool", metavar="NAME", help="The pool to take nodes from; default: any."),
+    click.option("--choose", type=click.Choice(["finish", "cost"]), help="Between kinds of GPU, choose by end time or cost."),
     click.option("--nodes", type=int, help="Number of nodes."),
-    click.option("--nodes-max", type=int, help="It takes so many when it starts and nobody else waits."),
-    click.option("--gpus", help="GPUs per node: 2, or h100:8; h100:4,a100:8 is any of these."),
+    click.option("--nodes-max", type=int, help="More nodes, if free at its start and not needed by other jobs."),
+    click.option("--gpus", help="GPUs per node: 2, or h100:8; h100:4,a100:8 means any of these."),
     click.option("--cpus", type=float, help="CPU cores per node."),
     click.option("--memory", help="Memory limit per node: 64GiB."),
     click.option("--disk", help="Scratch space per node: 200GiB."),
     click.option("--network", help="Network bandwidth per node: 100Gbps."),
     click.option("--accelerator", "accelerators", multiple=True, metavar="KIND=N", help="Accelerators other than GPUs."),
-    click.option("--custom", multiple=True, metavar="NAME=N", help="What your administrator counts: license=1."),
+    click.option("--custom", multiple=True, metavar="NAME=N", help="Resources that your administrator defines: license=1."),
     click.option("--ranks", type=int, help="Training processes per node; default: its GPUs, else 1."),
-    click.option("--time-limit", help="Longest time it may run: 12h, 1h30m."),
-    click.option("--checkpoint", metavar="GLOB", help="Where checkpoints appear: 'out/ckpt*.pt'."),
-    click.option("--keep", type=int, help="How many checkpoints are kept."),
+    click.option("--time-limit", help="Maximum run time: 12h, 1h30m."),
+    click.option("--checkpoint", metavar="GLOB", help="Where the program saves checkpoints: 'out/ckpt*.pt'."),
+    click.option("--keep", type=int, help="How many checkpoints to keep."),
     click.option("--checkpoint-interval", metavar="TIME", help="How often sdk.should_checkpoint() says yes: 10m."),
     click.option("--resume-arguments", metavar="TEXT", help="Added to the command on a restart: '--resume {path}'."),
-    click.option("--restarts", type=int, help="How many failures of the program are paid for."),
-    click.option("--python", metavar="PATH", help="Interpreter in place of the one on PATH."),
-    click.option("--requirements", metavar="FILE", help="Packages to install, into an environment of its own."),
-    click.option("--function", metavar="MODULE:NAME", help="A function to call with the parameters, in place of a command."),
-    click.option("--data", multiple=True, metavar="NAME=PATH", help="Told the program as TRAINMASTER_DATA_NAME."),
-    click.option("--env", multiple=True, metavar="K[=V]", help="A variable for the program; of K alone, with its value here."),
-    click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="A parameter; wins over the file's."),
-    click.option("--metrics-pattern", metavar="REGEX", help="Finds metrics in the output, by named groups."),
-    click.option("--primary", metavar="NAME", help="The metric that matters."),
-    click.option("--tag", "tags", multiple=True, metavar="K=V", help="A text to find the job by."),
-    click.option("--artifact", "artifacts", multiple=True, metavar="GLOB", help="Files to keep."),
-    click.option("--workdir", metavar="DIR", help="Directory that is copied; default: this one, or the file's."),
+    click.option("--restarts", type=int, help="How many restarts after failures of the program."),
+    click.option("--python", metavar="PATH", help="Interpreter to use instead of the one on PATH."),
+    click.option("--requirements", metavar="FILE", help="Packages to install into an environment for the job."),
+    click.option("--function", metavar="MODULE:NAME", help="A function to call with the parameters, instead of a command."),
+    click.option("--data", multiple=True, metavar="NAME=PATH", help="Passed to the program as TRAINMASTER_DATA_NAME."),
+    click.option("--env", multiple=True, metavar="K[=V]", help="A variable for the program; K alone passes your value on."),
+    click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="A parameter; overrides the file's."),
+    click.option("--metrics-pattern", metavar="REGEX", help="Finds metrics in the output by named groups."),
+    click.option("--primary", metavar="NAME", help="The primary metric."),
+    click.option("--tag", "tags", multiple=True, metavar="K=V", help="A tag to find the job by."),
+    click.option("--artifact", "artifacts", multiple=True, metavar="GLOB", help="Files to store as artifacts."),
+    click.option("--workdir", metavar="DIR", help="Directory to copy; default: this one, or the file's."),
 )
 
 
 _URGENT_OPTIONS = (
-    click.option("--urgent", is_flag=True, help="Ahead of all others, for those who may say so; needs --reason."),
-    click.option("--reason", metavar="TEXT", help="Why it is urgent: recorded, and shown to those it delays."),
+    click.option("--urgent", is_flag=True, help="Schedule before all other jobs; needs permission and --reason."),
+    click.option("--reason", metavar="TEXT", help="Why it is urgent: recorded, and shown to delayed jobs."),
 )
 
 
 def described(command: _Command) -> _Command:
-    """All options that say what the job is, and how it is handed in."""
+    """Add all options that describe the job and how it is submitted."""
     own = (
         click.argument("words", nargs=-1, type=click.Path(), metavar="[FILE | -- COMMAND...]"),
         *_JOB_OPTIONS,
         added_option,
-        click.option("--in-place", is_flag=True, help="Run in the directory itself: no copy of the code, nothing set aside."),
+        click.option("--in-place", is_flag=True, help="Run in the directory itself: do not copy the code."),
         click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release."),
         *_URGENT_OPTIONS,
         quiet_option,
@@ -94,37 +94,37 @@ def described(command: _Command) -> _Command:
     return command
 
 
-keyed = click.option("--key", metavar="TEXT", help="A name for this request: asked for again, it makes no second job.")
+keyed = click.option("--key", metavar="TEXT", help="Idempotency key: a retry with the same key makes no second job.")
 
 
 def forking(command: _Command) -> _Command:
-    """The options of a command that may go on from another job's checkpoint."""
-    source = click.option("--from", "source", metavar="JOB[@STEP]", help="Go on from a job's checkpoint; default: its newest.")
+    """Add the options of a command that may start from another job's checkpoint."""
+    source = click.option("--from", "source", metavar="JOB[@STEP]", help="Start from a job's checkpoint; default: its newest.")
     return source(command)
 
 
 def urgent_of(options: dict[str, Any]) -> str | None:
-    """Why a job is urgent, taken out of the options; None: it is not. Raises: UsageError."""
+    """Pop the options about urgency; returns the reason, or None if the job is not urgent. Raises: UsageError."""
     urgent, reason = options.pop("urgent"), options.pop("reason")
     if urgent and not (reason or "").strip():
         raise UsageError("--urgent needs a reason, for those who wait instead", "--urgent --reason 'the demo is at three'")
     if reason is not None and not urgent:
-        raise UsageError("--reason means nothing without --urgent", "call it urgent: --urgent --reason TEXT")
+        raise UsageError("--reason has no effect without --urgent", "make it urgent: --urgent --reason TEXT")
     return reason if urgent else None
 
 
 def command_of(context: click.Context) -> str | list[str] | None:
-    """The command behind `--`; one alone is a line for bash. Raises: UsageError when nothing stands there."""
+    """The command after `--`; a single word is a line for bash. Raises: UsageError if there is none."""
     command: list[str] | None = context.meta.get(_AFTER_DASHES)
     if command is None:
         return None
     if not command:
-        raise UsageError("there is no command behind --", f"tm {context.info_name} -- python train.py")
+        raise UsageError("there is no command after --", f"tm {context.info_name} -- python train.py")
     return command[0] if len(command) == 1 else command
 
 
 def draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:
-    """The job that is meant; one from a file is valid. Raises: UsageError, SpecError."""
+    """The described job; a job from a file is validated. Raises: UsageError, SpecError."""
     urgent, key = urgent_of(options), options.pop("key", None)
     return _draft_of(context, words, options)._replace(urgent=urgent, key=key)
 
@@ -139,7 +139,7 @@ def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str,
     command, verb = command_of(context), context.info_name
     if command is not None:
         if words:
-            raise UsageError(f"{words[0]!r} stands before -- and a command behind it", "give a FILE, or a COMMAND behind --")
+            raise UsageError(f"both {words[0]!r} and a command after -- are given", "give a FILE, or a COMMAND after --")
         return draft_command(command, said, in_place, hold)
     if "function" in said and not words:
         return draft_command(None, said, in_place, hold)
@@ -147,14 +147,14 @@ def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str,
         raise UsageError("nothing to run", f"tm {verb} train.yaml   or   tm {verb} -- python train.py")
     if len(words) > 1 or not _is_spec(words[0]):
         raise _no_dashes(str(verb), words)
-    from trainmaster.client.files import check_params, draft_file  # noqa: PLC0415  # a command does without the validator
+    from trainmaster.client.files import check_params, draft_file  # noqa: PLC0415  # a command needs no validator
 
     check_params(Path(words[0]), set_params)
     return draft_file(Path(words[0]), said, in_place, hold)
 
 
 def _is_spec(word: str) -> bool:
-    """A file by its suffix, or one without any that cannot be executed."""
+    """Whether a word names a spec file: by its suffix, or a file without suffix that is not executable."""
     path = Path(word)
     return word.endswith(_SPEC_SUFFIXES) or (not path.suffix and path.is_file() and not os.access(word, os.X_OK))
 
@@ -163,12 +163,12 @@ def _no_dashes(verb: str, words: tuple[str, ...]) -> UsageError:
     """What is right in place of a command without `--`."""
     if words[0].endswith(_SPEC_SUFFIXES):
         hint = f"one file: tm {verb} {words[0]}   with parameters: tm {verb} {words[0]} --set lr=1e-4"
-        return UsageError(f"{' '.join(words[1:])!r} behind the file {words[0]} means nothing", hint)
+        return UsageError(f"{' '.join(words[1:])!r} after the file {words[0]} has no meaning", hint)
     if Path(words[0]).is_dir():
         inside = next(iter(sorted(path.name for path in Path(words[0]).glob("*.y*ml"))), "train.yaml")
         hint = f"name the spec file in it: tm {verb} {Path(words[0]) / inside}"
         return UsageError(f"{words[0]!r} is a directory", hint)
     line = " ".join(words)
     command = f"python {line}" if line.split()[0].endswith(".py") else line
-    message = f"{words[0]!r} is no spec file"
-    return UsageError(message, f"a command goes behind --: tm {verb} -- {command}   a spec file: tm {verb} train.yaml")
+    message = f"{words[0]!r} is not a spec file"
+    return UsageError(message, f"a command goes after --: tm {verb} -- {command}   a spec file: tm {verb} train.yaml")

@@ -1,4 +1,4 @@
-"""`tm plan` and `tm render`: what a submit would do, and what an engine would be given; neither submits anything."""
+"""`tm plan` and `tm render`: show what a submit would do, or what an engine would run. Nothing is submitted."""
 
 import json
 from pathlib import Path
@@ -28,10 +28,10 @@ _TO_COME = ("ray", "slurm", "kubernetes")
 @remote
 @click.pass_context
 def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
-    """What would happen, before anything is submitted or, of a cluster.yaml, applied.
+    """Show what a submit of a job, or an apply of a cluster.yaml, would do. Nothing is changed.
 
-    The spec in full, what of the work directory would be copied, and the scheduler's own decision: where the job would
-    start now, or what it would wait for, at which place and for how long; what it would cost, and whom it would delay.
+    Shows the complete spec, what would be copied of the work directory, and the scheduler's decision: where the job would
+    start now, or why it would wait, at which position and for how long; what it would cost, and which jobs it would delay.
 
     \b
     tm plan train.yaml
@@ -51,11 +51,11 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
     for line in _told(found):
         out.data(line)
     if not out.quiet:
-        out.note("nothing was submitted; to do it: tm submit, with the same words")
+        out.note("nothing was submitted; to submit it: tm submit, with the same arguments")
 
 
 def _told(found: Row) -> list[str]:
-    """A plan, to read."""
+    """A plan as lines of text."""
     spec, code, placement = found["spec"], found["code"], found["placement"]
     lines = [f"job      {spec['name']} (project {spec['project']}, experiment {spec['experiment']})"]
     lines += [f"{'command' if not n else '':8} {line}" for n, line in enumerate(_command(spec).splitlines() or [""])]
@@ -81,7 +81,7 @@ def _told(found: Row) -> list[str]:
 
 
 def _asked(spec: Row) -> Row:
-    """What it asks for, as a person says it."""
+    """The requested resources, formatted for reading."""
     asked = dict(spec["resources"])
     if isinstance(asked["gpus"], list):
         asked["gpus"] = " or ".join(asked["gpus"])
@@ -92,14 +92,14 @@ def _asked(spec: Row) -> Row:
 
 
 def _cost(cost: Row) -> str:
-    """What it will cost, and what at most."""
+    """The expected and the maximum cost."""
     most = "" if cost["at_most"] is None else f"; {cost['at_most']:,.2f} for its whole time limit"
     ran = f"{cost['per_hour']:,.2f} an hour, for about {human.about(cost['run_s'])}"
     return f"about {cost['expected']:,.2f} {cost['currency']} ({ran}{most})"
 
 
 def _delays(delays: list[Row]) -> list[str]:
-    """Who would start later for it."""
+    """The jobs that would start later because of it."""
     heads = ["delays   ", *[" " * 9] * (_DELAYS_MAX - 1)]
     told = [f"{head}{one['job']} by about {human.about(one['by_s'])}" for head, one in zip(heads, delays, strict=False)]
     return [*told, f"         and {len(delays) - _DELAYS_MAX:,} more"] if len(delays) > _DELAYS_MAX else told
@@ -111,10 +111,10 @@ def _command(spec: Row) -> str:
 
 
 def _limits(spec: Row) -> str:
-    """How long it may run, and what is paid for when it breaks."""
+    """Time limit, restarts and resume behavior."""
     limit = human.duration(spec["time_limit"]) if spec.get("time_limit") else "no time limit"
     paid, checkpoint = spec["restarts"], spec["checkpoint"].get("path")
-    restarts = f"restarts: {paid['program']} for failures of the program, {paid['infrastructure']} for the machine's"
+    restarts = f"restarts: {paid['program']} after failures of the program, {paid['infrastructure']} after failures of machines"
     resumes = f"resumes from the newest {checkpoint}" if checkpoint else "starts over when it is restarted (no checkpoint.path)"
     return f"{limit}; {restarts}; {resumes}"
 
@@ -128,19 +128,19 @@ def _share(share: Row) -> str:
 
 @click.command(cls=Describing)
 @described
-@click.option("--engine", default="local", show_default=True, help="What would run it.")
+@click.option("--engine", default="local", show_default=True, help="The engine.")
 @offline
 @click.pass_context
 def render(context: click.Context, /, session: Session, words: tuple[str, ...], engine: str, **options: Any) -> None:
-    """Print exactly what an engine would be given: for each node the command, its environment, its files.
+    """Print exactly what an engine would run: for each node the command, its environment and its files.
 
-    Needs no server. Names of nodes, and what only a submit draws (id, credential, code copy), are stand-ins.
+    Needs no server. Node names and values that only a submit creates (id, credential, code copy) are placeholders.
     """
     if engine in _TO_COME:
         raise UsageError(f"there is no engine {engine} yet", "known: local")
     if engine not in _ENGINES:
         raise UsageError(f"there is no engine {engine!r}", f"known: {', '.join(_ENGINES)}")
-    from trainmaster import compose  # noqa: PLC0415  # with all adapters: only rendering asks for it
+    from trainmaster import compose  # noqa: PLC0415  # imports all adapters; only `tm render` needs them
 
     draft = draft_of(context, words, options)
     spec = check(draft)

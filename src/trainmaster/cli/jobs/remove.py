@@ -1,4 +1,4 @@
-"""`tm rm` and `tm prune`: make room by removing the bytes of jobs that are over, after saying what and how much."""
+"""`tm rm` and `tm prune`: remove stored bytes of ended jobs, after showing what would be removed and its size."""
 
 import sys
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from trainmaster.client.connection import BY_CODE
 from trainmaster.errors import OperationError, UsageError
 
 _KINDS = click.Choice(("work", "logs", "checkpoints", "artifacts", "metrics"))
-_SHOWN = 20  # jobs that are listed before the question
+_SHOWN = 20  # jobs listed before the question
 _ONLY = click.option("--only", "kinds", type=_KINDS, multiple=True, metavar="KIND", help="Only these kinds; may be repeated.")
-_DRY = click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+_DRY = click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 _YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.command(short_help="Remove the bytes of ended jobs; their record stays.")
+@click.command(short_help="Remove stored bytes of ended jobs; their record stays.")
 @click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
 @_ONLY
 @_DRY
 @_YES
 @remote
 def rm(session: Session, jobs: tuple[str, ...], kinds: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Remove the bytes of jobs that are over: work directories, logs, checkpoints, artifacts and the points of curves.
+    """Remove stored bytes of ended jobs: work directories, logs, checkpoints, artifacts and the points of curves.
 
-    KIND is work, logs, checkpoints, artifacts or metrics. The record stays: tm show and tm ps still tell of the job. A
-    checkpoint that a fork still needs goes when the fork is over.
+    KIND is work, logs, checkpoints, artifacts or metrics. The record stays: tm show and tm ps still show the job. A
+    checkpoint that a fork needs is removed after that fork has ended.
     """
     client = session.client()
     found = client.room.remove(jobs, kinds, dry_run=True)
@@ -39,12 +39,12 @@ def rm(session: Session, jobs: tuple[str, ...], kinds: tuple[str, ...], dry_run:
     _refused([row for row in found if "error" in row])
 
 
-@click.command(short_help="Remove the bytes of jobs that ended long ago.")
+@click.command(short_help="Remove stored bytes of jobs that ended long ago.")
 @click.option("--older-than", default="30d", metavar="TIME", help="Jobs that ended so long ago: 90m, 24h, 30d (default).")
 @click.option(
-    "--keep", type=click.IntRange(0), default=0, metavar="N", help="Leave the newest N jobs alone, whatever their age."
+    "--keep", type=click.IntRange(0), default=0, metavar="N", help="Keep the newest N jobs, whatever their age."
 )
-@click.option("--project", help="Only of this project.")
+@click.option("--project", help="Only jobs of this project.")
 @_ONLY
 @_DRY
 @_YES
@@ -52,7 +52,7 @@ def rm(session: Session, jobs: tuple[str, ...], kinds: tuple[str, ...], dry_run:
 def prune(session: Session, older_than: str, kinds: tuple[str, ...], dry_run: bool, yes: bool, **which: object) -> None:
     """Remove the work directories and logs of jobs that ended long ago; with --only other kinds.
 
-    KIND is work, logs, checkpoints, artifacts or metrics. Only of jobs that you may change; their record stays.
+    KIND is work, logs, checkpoints, artifacts or metrics. It affects only jobs that you may change; their record stays.
     """
     client, age_s = session.client(), times.seconds(older_than, "--older-than", "write 90m, 24h or 30d")
     found = client.room.prune(age_s, kinds, dry_run=True, **which)
@@ -60,11 +60,11 @@ def prune(session: Session, older_than: str, kinds: tuple[str, ...], dry_run: bo
         client.room.remove([row["id"] for row in found["jobs"]], kinds or ("work", "logs"))
     _tell(session, found["jobs"], dry_run)
     if found["more"]:
-        session.out.note("there are more: say it again")
+        session.out.note("there are more: run it again")
 
 
 def _agreed(session: Session, rows: Sequence[Row], dry_run: bool, yes: bool) -> bool:
-    """Whether to go on: what would go is shown, and asked about at a terminal. Raises: UsageError, click.Abort."""
+    """Show what would be removed and ask for confirmation. Raises: UsageError, click.Abort."""
     going = [row for row in rows if row.get("kinds")]
     if dry_run or not going:
         return False
@@ -72,7 +72,7 @@ def _agreed(session: Session, rows: Sequence[Row], dry_run: bool, yes: bool) -> 
         return True
     what = f"{human.plural(len(going), 'job')}, {human.size(_bytes(going))}"
     if session.out.json or not sys.stdin.isatty():
-        raise UsageError(f"this would remove the bytes of {what}", "say so: --yes   or look first: --dry-run")
+        raise UsageError(f"this would remove the bytes of {what}", "confirm: --yes   or look first: --dry-run")
     for row in going[:_SHOWN]:
         session.out.note(_line(row))
     if len(going) > _SHOWN:
@@ -97,14 +97,14 @@ def _tell(session: Session, rows: Sequence[Row], dry_run: bool) -> None:
         out.note(f"{'would remove' if dry_run else 'removed'} {human.size(_bytes(going))} of {human.plural(len(going), 'job')}")
     for row in going:
         if row["kept_for"]:
-            out.note(f"a checkpoint of {row['id']} that {', '.join(row['kept_for'])} needs goes when that is over")
+            out.note(f"a checkpoint of {row['id']} that {', '.join(row['kept_for'])} needs is removed after that job has ended")
 
 
 def _refused(rows: Sequence[Row]) -> None:
-    """Raises: the first refusal, with how many there were."""
+    """Raises: the first error, with the number of errors."""
     if rows:
         first = rows[0]["error"]
-        message = first["message"] if len(rows) == 1 else f"{len(rows)} were refused, first: {first['message']}"
+        message = first["message"] if len(rows) == 1 else f"{len(rows)} were rejected, first: {first['message']}"
         raise BY_CODE.get(first["code"], OperationError)(message, first["hint"])
 
 

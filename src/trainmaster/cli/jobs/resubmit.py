@@ -1,4 +1,4 @@
-"""`tm requeue`, `tm reproduce`, and `--from` of `tm run` and `tm submit`: a job made from another one."""
+"""`tm requeue`, `tm reproduce`, and `--from` of `tm run` and `tm submit`: make a job from another."""
 
 from typing import Any
 
@@ -13,26 +13,26 @@ from trainmaster.client.api import Row
 from trainmaster.client.submission import Options
 from trainmaster.errors import INTERRUPTED_EXIT, UsageError
 
-_param = click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="A parameter the job has, otherwise.")
+_param = click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="Change a parameter of the job.")
 _job = click.argument("job", type=JOB)
 
 
 def forked(context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]) -> Row:
-    """Fork; what the server answered."""
+    """Fork a job; returns the server's answer."""
     source, new_params, hold = options.pop("source"), options.pop("new_params"), options.pop("hold")
     urgent, key = urgent_of(options), options.pop("key")
     if options.pop("in_place"):
-        raise UsageError("--from and --in-place do not go together", "a fork runs in a directory of its own: --workdir DIR")
+        raise UsageError("--from and --in-place cannot be combined", "a fork runs in a directory of its own: --workdir DIR")
     if words:
-        message = f"{words[0]!r} and --from do not go together: a fork has the spec of its parent"
-        raise UsageError(message, f"say what is to be otherwise: tm {context.info_name} --from {source} --set lr=1e-4")
+        message = f"{words[0]!r} and --from cannot be combined: a fork has the spec of its parent"
+        raise UsageError(message, f"change fields with options: tm {context.info_name} --from {source} --set lr=1e-4")
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
     changes = resubmit.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent, key)
     answer = resubmit.fork(session.client(), source, changes, session.out.note)
     start = answer["lineage"]
     step = "" if start["step"] is None else f", step {start['step']}"
     code = "this directory" if changes.command is not None and "workdir" not in said else said.get("workdir", "")
-    session.out.note(f"goes on from {start['job']}{step}" + (f", with the code of {code}" if changes.own_code else ""))
+    session.out.note(f"starts from {start['job']}{step}" + (f", with the code of {code}" if changes.own_code else ""))
     return answer
 
 
@@ -40,15 +40,15 @@ def forked(context: click.Context, session: Session, words: tuple[str, ...], opt
 @_job
 @_param
 @added_option
-@click.option("--tag", "tags", multiple=True, metavar="K=V", help="A text to find the job by.")
+@click.option("--tag", "tags", multiple=True, metavar="K=V", help="A tag to find the job by.")
 @click.option("--priority", type=int, help="-100 to 100, higher goes first.")
-@click.option("--time-limit", help="Longest time it may run: 12h, 1h30m.")
+@click.option("--time-limit", help="Maximum run time: 12h, 1h30m.")
 @click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release.")
 @keyed
 @quiet_option
 @remote
 def requeue(session: Session, /, job: str, new_params: tuple[str, ...], hold: bool, **options: Any) -> None:
-    """Run an ended job once more: a new job with the same spec and code.
+    """Run an ended job again: a new job with the same spec and code.
 
     \b
     tm requeue digits-3
@@ -63,16 +63,16 @@ def requeue(session: Session, /, job: str, new_params: tuple[str, ...], hold: bo
 
 @click.command()
 @_job
-@click.option("--follow", "--wait", "-f", "follow", is_flag=True, help="Follow it to its end, and compare.")
+@click.option("--follow", "--wait", "-f", "follow", is_flag=True, help="Follow it to its end, and compare the metrics.")
 @click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release.")
 @keyed
 @quiet_option
 @remote
 @click.pass_context
 def reproduce(context: click.Context, /, session: Session, job: str, key: str | None, **options: bool) -> None:
-    """Run a job once more with the same code, spec, parameters and start, to see whether the same comes out.
+    """Run a job again with the same code, spec, parameters and start, to see if the results are the same.
 
-    Says what cannot be held equal. Exit code with -f: 0 it succeeded, 10 it did not.
+    Lists what cannot be kept equal. Exit code with -f: 0 if it succeeded, 10 if not.
     """
     out, client, follow, hold = session.out, session.client(), options["follow"], options["hold"]
     answer = resubmit.reproduce(client, job, "held at submit" if hold else None, key)
@@ -80,11 +80,11 @@ def reproduce(context: click.Context, /, session: Session, job: str, key: str | 
     if not (out.quiet or out.json):
         out.note(f"equal to {first}: {'; '.join(answer['equal'])}")
         for line in answer["unequal"]:
-            out.note(f"not held equal: {line}")
+            out.note(f"not equal: {line}")
     _told(session, answer, hold, following=follow)
     if not follow:
         return
-    from trainmaster.cli.jobs.follow import Follower, detached  # noqa: PLC0415  # heavy; only for those who follow
+    from trainmaster.cli.jobs.follow import Follower, detached  # noqa: PLC0415  # slow import; only for following
 
     follower = Follower(session, id, rank=0)
     try:
@@ -100,12 +100,12 @@ def reproduce(context: click.Context, /, session: Session, job: str, key: str | 
 
 
 def compared(first: dict[str, float | None], second: dict[str, float | None], ids: tuple[str, str]) -> list[str]:
-    """The last value of every metric of both, and whether it is the same to the last bit."""
+    """The last value of every metric of both jobs, and whether they are equal to the last bit."""
     lines = []
     for name in dict.fromkeys((*first, *second)):
         then, now = first.get(name), second.get(name)
         if then is None or now is None:
-            lines.append(f"{name}: only {ids[0] if now is None else ids[1]} has it")
+            lines.append(f"{name}: only in {ids[0] if now is None else ids[1]}")
         elif then == now:
             lines.append(f"{name}: {human.number(now)} in both")
         else:
@@ -114,7 +114,7 @@ def compared(first: dict[str, float | None], second: dict[str, float | None], id
 
 
 def _told(session: Session, answer: Row, hold: bool, following: bool = False) -> None:
-    """The new job, and what to do next."""
+    """Print the new job's id and the next command."""
     out, id = session.out, answer["id"]
     if out.json:
         out.stream(answer)

@@ -1,4 +1,4 @@
-"""`tm run`: hand a job in, and follow it."""
+"""`tm run`: submits a job and follows it."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from trainmaster.errors import INTERRUPTED_EXIT
 @forking
 @keyed
 @click.option("--detach", "-d", is_flag=True, help="Do not follow it.")
-@click.option("--all-ranks", is_flag=True, help="Show what all ranks print, not rank 0 alone.")
+@click.option("--all-ranks", is_flag=True, help="Show the output of all ranks, not only of rank 0.")
 @remote
 @click.pass_context
 def run(
@@ -23,14 +23,14 @@ def run(
 ) -> None:
     """Submit a job and follow it to its end.
 
-    Exit code: 0 it succeeded, 10 it did not, 130 after Ctrl-C (the job goes on).
+    Exit code: 0 if it succeeded, 10 if not, 130 after Ctrl-C (the job keeps running).
 
     \b
     tm run train.yaml --set lr=1e-4
     tm run --gpus 2 --checkpoint 'out/*.pt' -- python train.py
     """
     draft, id = handed_in(context, session, words, options)
-    from trainmaster.cli.jobs.follow import Follower, detached  # noqa: PLC0415  # `tm submit` does without
+    from trainmaster.cli.jobs.follow import Follower, detached  # noqa: PLC0415  # `tm submit` does not need it
 
     follower = Follower(session, id, rank=None if all_ranks else 0)
     try:

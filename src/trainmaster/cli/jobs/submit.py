@@ -1,4 +1,4 @@
-"""`tm submit`: hand a job in."""
+"""`tm submit`: submits a job."""
 
 from typing import Any
 
@@ -30,9 +30,9 @@ def submit(context: click.Context, /, session: Session, words: tuple[str, ...], 
 def handed_in(
     context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[Draft | None, str]:
-    """What was submitted (None: a fork), and the job's id."""
+    """Submit the described job; returns its draft (None for a fork) and its id."""
     if options["source"] is not None:
-        from trainmaster.cli.jobs.resubmit import forked  # noqa: PLC0415  # only few jobs are forks
+        from trainmaster.cli.jobs.resubmit import forked  # noqa: PLC0415  # few jobs are forks
 
         return None, str(forked(context, session, words, options)["id"])
     options.pop("source")
@@ -41,21 +41,21 @@ def handed_in(
 
 
 def _send(session: Session, draft: Draft) -> str:
-    """Submit; the job's id."""
-    if not server_known(session.server):  # better to hear of a mistake before a server is started for it
-        from trainmaster.client.files import check  # noqa: PLC0415  # a server that runs does it
+    """Submit a draft; returns the job's id."""
+    if not server_known(session.server):  # report mistakes before starting a server for the job
+        from trainmaster.client.files import check  # noqa: PLC0415  # a running server validates it anyway
 
         check(draft)
     client = session.client()
     try:
         return send(client, draft, session.out.note)
     except KeyboardInterrupt:
-        session.out.note("interrupted while it was handed in; whether it was accepted: tm ps")
+        session.out.note("interrupted during the submit; to see if it was accepted: tm ps")
         raise
 
 
 def told(session: Session, draft: Draft | None, id: str, following: bool = False) -> None:
-    """Say that the job was accepted."""
+    """Report that the job was accepted."""
     out = session.out
     if out.json:
         out.stream({"id": id})
@@ -64,7 +64,7 @@ def told(session: Session, draft: Draft | None, id: str, following: bool = False
     if out.quiet or out.json:
         return
     if draft is not None and draft.in_place:
-        out.note(f"it runs in {draft.directory} itself: what changes there changes under it")
+        out.note(f"it runs in {draft.directory} itself, so later changes there affect it")
     if following:
         out.note(f"submitted {id}; Ctrl-C detaches and leaves it running")
     else:

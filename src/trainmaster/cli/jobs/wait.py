@@ -1,4 +1,4 @@
-"""`tm wait`: until jobs have ended; the exit code says how."""
+"""`tm wait`: waits until jobs have ended; the exit code says how they ended."""
 
 import time
 
@@ -15,13 +15,13 @@ _LOOK_S = 0.5
 
 @click.command()
 @click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Give up then, with exit code 8.")
-@click.option("--any", "first", is_flag=True, help="Until one of them has ended.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Stop waiting, with exit code 8.")
+@click.option("--any", "first", is_flag=True, help="Return when one of them has ended.")
 @quiet_option
 @remote
 @click.pass_context
 def wait(context: click.Context, session: Session, jobs: tuple[str, ...], timeout_s: float | None, first: bool) -> None:
-    """Wait until jobs have ended: exit code 0 if all succeeded, 10 if one did not, 8 after --timeout."""
+    """Wait until jobs have ended. Exit code 0 if all succeeded, 10 if not, 8 after --timeout."""
     client, out = session.client(), session.out
     until_s = None if timeout_s is None else time.monotonic() + timeout_s
     ids = [str(client.persistently(lambda ref=ref: client.job(ref), until_s)["id"]) for ref in jobs]  # type: ignore[misc]
@@ -38,14 +38,14 @@ def wait(context: click.Context, session: Session, jobs: tuple[str, ...], timeou
 
 
 def _first(client: Client, ids: list[str], until_s: float | None) -> Row:
-    """The first of several that has ended. Raises: WaitTimeoutError."""
+    """The first of several jobs that has ended. Raises: WaitTimeoutError."""
     while True:
         for id in ids:
             answer = client.persistently(lambda id=id: client.watch(id, wait_s=0.0), until_s)  # type: ignore[misc]
             if answer["job"]["state"] in ENDED:
                 return dict(answer["job"])
         if until_s is not None and time.monotonic() >= until_s:
-            raise WaitTimeoutError("none of the jobs has ended in time", "they live on: tm ps")
+            raise WaitTimeoutError("none of the jobs has ended in time", "they keep running: tm ps")
         time.sleep(_LOOK_S)
 
 

@@ -1,4 +1,4 @@
-"""The rules of the cluster as the api holds jobs against them: is there such a class, may somebody call this urgent."""
+"""Checks jobs against the cluster configuration: known class and pool, the right to call a job urgent."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -12,23 +12,23 @@ from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.spec.cluster.windows import span_text
 from trainmaster.spec.faults import nearest
 
-_READ = "the rules of this cluster: tm policy"
+_READ = "see the cluster configuration: tm policy"
 _REASON_MAX = 500  # characters
 _TOLD_MAX = 3
 
 
 def present(desk: Runtime) -> Cluster:
-    """The rules as they will be once control has taken up what was accepted."""
+    """The configuration once control has processed all accepted changes."""
     accepted = [row.command.cluster for row in desk.waiting.rows() if isinstance(row.command, ConfigureCluster)]
     return accepted[-1] if accepted else desk.services.events.rules()
 
 
 def obeyed(desk: Runtime, spec: JobSpec) -> Cluster:
-    """The rules that a spec fits into. Raises: UsageError for a class or a pool that there is not."""
+    """The configuration that a spec fits into. Raises: UsageError for an unknown class or pool."""
     rules, nodes = desk.rules(), desk.nodes()
     if _known(rules, nodes, spec):
         return rules
-    rules = present(desk)  # laid down a moment ago?
+    rules = present(desk)  # it may have changed a moment ago
     if _known(rules, nodes, spec):
         return rules
     classes, pools = [work.name for work in rules.classes], _pools(rules, nodes)
@@ -54,7 +54,7 @@ def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
 
 
 def urgency(desk: Runtime, project: str, user: str, reason: str | None) -> Urgency | None:
-    """What is recorded of a job that its owner calls urgent, for this reason. Raises: UsageError, ConflictError."""
+    """The record of an urgent job: its owner and the reason. Raises: UsageError, ConflictError."""
     if reason is None:
         return None
     if not reason.strip() or len(reason) > _REASON_MAX or not reason.isprintable():
@@ -63,12 +63,12 @@ def urgency(desk: Runtime, project: str, user: str, reason: str | None) -> Urgen
     if rules.may_call_urgent(project, user):
         return Urgency(user, reason.strip())
     may = rules.project(project).urgent
-    who = f"{', '.join(may)} may" if may else "nobody may (an administrator says who: projects.NAME.urgent of cluster.yaml)"
+    who = f"{', '.join(may)} may" if may else "nobody may (an administrator changes that: projects.NAME.urgent of cluster.yaml)"
     raise ConflictError(f"{user} may not call a job of {project} urgent; {who}", _READ)
 
 
 def delayed_by(desk: Runtime, seen: Snapshot, id: str) -> str:
-    """Who goes, or went, before a waiting job because somebody called it urgent: the end of a sentence, or nothing."""
+    """Which urgent jobs go, or went, before a waiting job: the end of a sentence, or empty."""
     mine = seen.waiting[id]
     if mine.kind.urgent:
         return ""
@@ -84,16 +84,16 @@ def delayed_by(desk: Runtime, seen: Snapshot, id: str) -> str:
 
 
 def over(rules: Cluster, now_s: float) -> Iterator[str]:
-    """Maintenance that is over for good, in words."""
+    """Warnings about maintenance windows that are past."""
     for pool in rules.pools:
         for window in pool.windows:
             if window.turn(now_s) is None:
                 when = span_text((window.from_s, window.until_s, window.every_s))
-                yield f"pool {pool.name}: the maintenance of {when} (UTC) is over, and means nothing any more"
+                yield f"pool {pool.name}: the maintenance of {when} (UTC) is past and has no effect"
 
 
 def unkept(rules: Cluster, nodes: Sequence[Node]) -> Iterator[str]:
-    """What of the rules the present nodes cannot keep, in words. Raises: UsageError for guarantees beyond all of them."""
+    """Warnings: what the present nodes cannot provide. Raises: UsageError for guarantees beyond all nodes."""
     known = [node for node in nodes if node.state is not NodeState.GONE]
     pooled = {rules.pool_of(node.name, node.pool).name for node in known}
     for pool in rules.pools:
@@ -103,12 +103,12 @@ def unkept(rules: Cluster, nodes: Sequence[Node]) -> Iterator[str]:
     here, whole = _capacity(node for node in nodes if node.state is NodeState.UP), _capacity(nodes)
     for resource in dict.fromkeys(name for project in rules.projects for name, quota in project.quotas if not quota.guarantee):
         if nodes and resource not in whole:
-            yield f"no node has any {resource}: a quota of it means nothing yet"
+            yield f"no node has any {resource}: a quota of it has no effect yet"
     for resource, asked in _guaranteed(rules).items():
         if asked <= here.get(resource, 0.0):
             continue
         has, more = here.get(resource, 0.0), whole.get(resource, 0.0) - here.get(resource, 0.0)
-        there = f"{asked:g} {resource} are guaranteed in all; the nodes have {has:g}"
+        there = f"{asked:g} {resource} are guaranteed in total; the nodes have {has:g}"
         if nodes and asked > whole.get(resource, 0.0):
             besides = f" now, and with those that are away {has + more:g}" if away else ""
             raise UsageError(f"{there}{besides}", "guarantee less, or add nodes first; tm nodes lists them")
@@ -126,7 +126,7 @@ def _capacity(nodes: Iterable[Node]) -> dict[str, float]:
 
 
 def _guaranteed(rules: Cluster) -> Mapping[str, float]:
-    """By resource, what is guaranteed in all; that of a project within that of one above it counts once."""
+    """The total guarantee by resource. A project's guarantee counts once: it is part of its parent's."""
     total: dict[str, float] = {}
     for project in rules.projects:
         for resource, quota in project.quotas:

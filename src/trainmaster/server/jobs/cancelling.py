@@ -1,4 +1,4 @@
-"""Cancelling: one job, many by name, or all that are asked for, in one request and one transaction."""
+"""Routes that cancel jobs: one, several by reference, or all that match, in one transaction."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,21 +29,21 @@ _LIVE = tuple(state for state in State if not state.ended)
 
 @router.post("/jobs/cancel", summary="Cancel many jobs", **models.asking(actions.CancelMany, actions.CancelledMany))
 async def cancel_many(request: Request) -> bodies.Json:
-    """Those named by `jobs`, in order, or with `all` every job that has not ended: of a member its own.
+    """The jobs in `jobs`, in order, or with `all` every unfinished job (for a member: its own jobs).
 
-    What cannot be cancelled is told beside.
+    Jobs that cannot be cancelled are listed with the reason.
     """
     body = await bodies.read_json(request, "the request", _MANY)
     desk, refs = runtime.of(request), body.get("jobs")
     reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
     if (refs is None) == (body.get("all") is not True):
-        raise UsageError("name the jobs, or say all: true", '{"jobs": ["digits-14"]} or {"all": true}')
+        raise UsageError("name the jobs, or send all: true", '{"jobs": ["digits-14"]} or {"all": true}')
     if refs is None:
         every = await run_in_threadpool(_all, desk, _query(body))
         found: Sequence[Found | TrainmasterError] = [one for one in every if may_change(request, one.job)]
     else:
         if not isinstance(refs, list) or len(refs) > REFS_MAX or not all(isinstance(ref, str) for ref in refs):
-            raise UsageError(f"jobs must be a list of at most {REFS_MAX} texts")
+            raise UsageError(f"jobs must be a list of at most {REFS_MAX} strings")
         found = await run_in_threadpool(find_each, desk, refs)
     answers, commands = [], []
     for at, one in enumerate(found):
@@ -61,7 +61,7 @@ async def cancel_many(request: Request) -> bodies.Json:
 
 @router.post("/jobs/{ref}/cancel", summary="Cancel a job", **models.asking(actions.AskedToCancel, models.Taken))
 async def cancel(request: Request, ref: Ref) -> bodies.Json:
-    """End it, wherever it is. A job that was cancelled before stays so; one that ended otherwise is a conflict."""
+    """End the job in any state. Cancelling it again changes nothing; a job that ended otherwise is a conflict."""
     desk = runtime.of(request)
     body = await bodies.read_json(request, "the request", _HOW)
     reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
@@ -76,19 +76,19 @@ async def cancel(request: Request, ref: Ref) -> bodies.Json:
 
 
 def _refused(request: Request, job: Job) -> TrainmasterError | None:
-    """Why who asks cannot cancel it."""
+    """Why the caller cannot cancel the job; None if the caller can."""
     return _refusal(job) if may_change(request, job) else refusal(request, job)
 
 
 def _refusal(job: Job) -> ConflictError | None:
-    """Why it cannot be cancelled: it ended in another way."""
+    """Why the job cannot be cancelled: it ended in another way."""
     if job.state not in (State.SUCCEEDED, State.FAILED):
         return None
     return ConflictError(f"{job.id} has already {job.state.value}", f"see how: tm show {job.id}")
 
 
 def _all(desk: runtime.Runtime, query: JobQuery) -> list[Found]:
-    """Every job of the query, page by page, newest first."""
+    """All jobs that match the query, newest first, read in pages."""
     found: list[Found] = []
     while True:
         rows = page(desk, query)
@@ -120,7 +120,7 @@ def _grace_s(body: Mapping[str, Any]) -> float | None:
 
 
 async def _take(request: Request, commands: Sequence[CancelJob]) -> None:
-    """Make them durable; each queues behind the job's own submit."""
+    """Store the commands durably. Each is ordered after the job's own submit."""
     if commands:
         user, key, now_s = runtime.user(request), idempotency_key(request), time.time()
         await runtime.of(request).accept([NewRow(f"CancelJob:{one.job}:{user}:{key}", one, now_s) for one in commands])

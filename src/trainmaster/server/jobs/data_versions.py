@@ -1,4 +1,4 @@
-"""The versions of a job's data, as its submitter looked them up."""
+"""Parses the versions of a job's data, as the client determined them."""
 
 import re
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from trainmaster.server.http.parameters import WORDS_MAX
 
 _KNOWN = frozenset(field.name for field in fields(DataVersion))
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_HINT = "each is {name, uri, digest, exact, files, bytes}, of an entry of the spec's data"
+_HINT = "each is {name, uri, digest, exact, files, bytes}, for an entry of the spec's data"
 
 
 def data_versions(value: Any, spec: JobSpec) -> tuple[DataVersion, ...]:
-    """What a submit says of the spec's data. Raises: UsageError."""
+    """The data versions of a submit. Raises: UsageError."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
@@ -32,7 +32,7 @@ def _version(item: Mapping[str, Any], spec: JobSpec) -> DataVersion:
     bodies.reject_unknown(item, _KNOWN, "data")
     name, uri, digest = item.get("name"), item.get("uri"), item.get("digest")
     if not isinstance(name, str) or name not in spec.data:
-        raise UsageError(f"data names {name!r}, which is no entry of the spec's data", _HINT)
+        raise UsageError(f"data names {name!r}, which is not an entry of the spec's data", _HINT)
     if not isinstance(uri, str) or len(uri) > WORDS_MAX or not (uri.startswith("/") or "://" in uri) or "\0" in uri:
         raise UsageError(f"data: the uri of {name} must be an absolute path or a URL", _HINT)
     if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest)):

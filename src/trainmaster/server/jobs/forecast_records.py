@@ -1,7 +1,7 @@
-"""Forecasts are put on record while jobs wait, so that later ones can be corrected by what came true.
+"""Records start forecasts while jobs wait, so that later forecasts can be corrected by what happened.
 
-Not of each job: now and then of one that has just come and could not start at once, whoever it belongs to. Who is asked about
-by people would be a choice of its own.
+At intervals it takes one newly queued job that could not start at once, of any owner. Recording only the jobs that users ask
+about would bias the correction.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from trainmaster.server.jobs import forecasting, queue
 from trainmaster.server.runtime.runtime import Runtime
 
 BEAT_S = 5.0
-_FRESH_S = 30.0  # who has waited for longer is no beginner: of such a one it would be said too late
-_REST = 20.0  # times as long as it took
+_FRESH_S = 30.0  # a job that has waited longer than this is not new: its forecast would come too late
+_REST = 20.0  # pause, as a multiple of the computing time
 
 
 def recording(desk: Runtime) -> Callable[[], Awaitable[float]]:
-    """What records a forecast, where a job needs one, and says when to be called again: later where it takes long."""
+    """A background task that records one forecast if a job needs one; it pauses longer if that takes long."""
 
     async def record() -> float:
         began_s = time.monotonic()
@@ -38,7 +38,7 @@ def recording(desk: Runtime) -> Callable[[], Awaitable[float]]:
 
 
 def foreseen(desk: Runtime) -> NewRow | None:
-    """The first forecast of the first job that has come and waits; None where there is none, or where the queue is too long."""
+    """The first forecast of the newest waiting job; None if there is no such job, or if the queue is too long."""
     events = desk.services.events
     if not 0 < events.live_counts()[State.QUEUED] <= AHEAD_MAX:
         return None

@@ -1,4 +1,4 @@
-"""What is asked of waiting jobs: hold, release (`cancelling` has the third). Durable when answered, done by control."""
+"""Routes that hold and release jobs. The command is durable when answered; control carries it out."""
 
 import time
 
@@ -25,7 +25,7 @@ _ASKING = models.asking(models.Asked, models.Taken)
 
 @router.post("/jobs/{ref}/hold", summary="Hold a job", **_ASKING)
 async def hold(request: Request, ref: Ref) -> bodies.Json:
-    """Keep a waiting job from starting."""
+    """Keep a waiting job from starting until it is released."""
     desk, reason = runtime.of(request), await asked(request)
     found = await run_in_threadpool(find, desk, ref)
     check_own(request, found.job)
@@ -36,7 +36,7 @@ async def hold(request: Request, ref: Ref) -> bodies.Json:
 
 @router.post("/jobs/{ref}/release", summary="Release a held job", **_ASKING)
 async def release(request: Request, ref: Ref) -> bodies.Json:
-    """Let a held job go on."""
+    """Put a held job back into the queue."""
     desk, _ = runtime.of(request), await asked(request)
     found = await run_in_threadpool(find, desk, ref)
     check_own(request, found.job)
@@ -53,13 +53,13 @@ def standing(job: Job) -> str:
 
 
 async def asked(request: Request) -> str:
-    """The reason given with a request. Raises: UsageError."""
+    """The reason in the request body. Raises: UsageError."""
     body = await bodies.read_json(request, "the request", ASKED)
     return bodies.text(body, "reason") or ""
 
 
 async def _take(request: Request, found: Found, command: Command) -> bodies.Json:
-    """Make it durable; it queues behind the job's own submit."""
+    """Store the command durably. It is ordered after the job's own submit."""
     desk = runtime.of(request)
     verb = type(command).__name__
     key = f"{verb}:{found.job.id}:{runtime.user(request)}:{idempotency_key(request)}"

@@ -1,4 +1,4 @@
-"""Jobs made from a job: requeued, reproduced, forked from one of its checkpoints. Each is a submit like any other."""
+"""Routes that make a job from another: requeue it, reproduce it, or fork it from a checkpoint. Each submits a new job."""
 
 import time
 from collections.abc import Mapping
@@ -44,29 +44,29 @@ def _asking(summary: str, question: type[BaseModel]) -> dict[str, Any]:
     return {"summary": summary, "status_code": 201, "response_model": None, "responses": answers, "openapi_extra": extra}
 
 
-@router.post("/jobs/{ref}/requeue", **_asking("Run an ended job once more", models.Requeue))
+@router.post("/jobs/{ref}/requeue", **_asking("Run an ended job again", models.Requeue))
 async def requeue(request: Request, ref: Ref) -> Acknowledgement:
-    """A new job with the same spec, but for `changes`, and the same code. It starts where the first one did."""
+    """A new job with the same code and, apart from `changes`, the same spec. It starts where the original started."""
     body = await bodies.read_json(request, "the request", _REQUEUE)
     return await _make(request, ref, Relation.REQUEUE, body)
 
 
-@router.post("/jobs/{ref}/reproduce", **_asking("Run a job once more to compare", models.Reproduce))
+@router.post("/jobs/{ref}/reproduce", **_asking("Reproduce a job", models.Reproduce))
 async def reproduce(request: Request, ref: Ref) -> Acknowledgement:
-    """A new job with the same spec, code and start; `unequal` says what cannot be held as it was."""
+    """A new job with the same spec, code and start; `unequal` lists what cannot be kept the same."""
     body = await bodies.read_json(request, "the request", _REPRODUCE)
     return await _make(request, ref, Relation.REPRODUCTION, body)
 
 
-@router.post("/jobs/{ref}/fork", **_asking("Go on from a checkpoint with something changed", models.Fork))
+@router.post("/jobs/{ref}/fork", **_asking("Fork a job from a checkpoint", models.Fork))
 async def fork(request: Request, ref: Ref) -> Acknowledgement:
-    """A new job that starts from a checkpoint of this one (the newest, unless `step` or `checkpoint` says which)."""
+    """A new job that starts from a checkpoint of this one: the newest, or the one that `step` or `checkpoint` names."""
     body = await bodies.read_json(request, "the request", _FORK)
     return await _make(request, ref, Relation.FORK, body)
 
 
 async def _make(request: Request, ref: str, relation: Relation, body: Mapping[str, Any]) -> Acknowledgement:
-    """Accept the job, and answer what it is made from."""
+    """Accept the new job and answer with its lineage."""
     desk = runtime.of(request)
     parent = (await run_in_threadpool(find, desk, ref)).job
     key = f"{relation.value}:{parent.id}:{runtime.user(request)}:{idempotency_key(request)}"
@@ -75,9 +75,9 @@ async def _make(request: Request, ref: str, relation: Relation, body: Mapping[st
     if made is not None:
         return await _made_before(desk, parent, made, relation)
     told: dict[str, Any] = {}
-    async with desk.gate.inside():  # the checkpoint that is there now is there when the row is in
+    async with desk.gate.inside():  # the checkpoint found now must still be stored when the row is committed
         parent = (await run_in_threadpool(find, desk, ref)).job
-        if relation is Relation.REQUEUE:  # it stands for the job itself; the others are jobs of whoever asks for them
+        if relation is Relation.REQUEUE:  # it replaces the original and keeps its owner; the others belong to the caller
             check_own(request, parent)
         command = await run_in_threadpool(_command, desk, parent, relation, body)
         reason = bodies.text(body, "urgent")
@@ -92,7 +92,7 @@ async def _make(request: Request, ref: str, relation: Relation, body: Mapping[st
 
 
 async def _made_before(desk: runtime.Runtime, parent: Job, id: str, relation: Relation) -> Acknowledgement:
-    """The answer to a request that comes again."""
+    """The answer to a repeated request."""
     job = (await run_in_threadpool(find, desk, id)).job
     told: dict[str, Any] = {}
     if relation is Relation.REPRODUCTION:
@@ -138,7 +138,7 @@ def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _start(parent: Job, relation: Relation, body: Mapping[str, Any]) -> Lineage:
-    """Where the new job comes from: a fork's checkpoint, or the one that its parent started from. Raises: NotFoundError."""
+    """The lineage: a fork's checkpoint, or the checkpoint that the parent started from. Raises: NotFoundError."""
     if relation is not Relation.FORK:
         first = parent.lineage or Lineage(relation, parent.id)
         return Lineage(relation, parent.id, first.checkpoint, first.owner)
@@ -146,7 +146,7 @@ def _start(parent: Job, relation: Relation, body: Mapping[str, Any]) -> Lineage:
 
 
 def _checkpoint(parent: Job, body: Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint that was named, or the newest. Raises: NotFoundError with those there are, ConflictError, UsageError."""
+    """The named checkpoint, or the newest. Raises: NotFoundError that lists them, ConflictError, UsageError."""
     good = parent.good_checkpoints
     if not good:
         hint = f"start it anew: tm requeue {parent.id}" if parent.state.ended else f"wait for one: tm show {parent.id}"
@@ -168,7 +168,7 @@ def _checkpoint(parent: Job, body: Mapping[str, Any]) -> Checkpoint:
 
 
 def _check_stored(desk: runtime.Runtime, lineage: Lineage) -> None:
-    """Raises: ConflictError when the checkpoint's bytes are gone."""
+    """Raises: ConflictError if the checkpoint's bytes are gone."""
     if lineage.checkpoint is None:
         return
     parts = [f"checkpoints/{lineage.owner}/{lineage.checkpoint.id}/n{part.node_index}" for part in lineage.checkpoint.parts]

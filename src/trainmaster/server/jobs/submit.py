@@ -1,4 +1,4 @@
-"""`POST /jobs` and `POST /jobs/batch`: validate, give out the id, commit, and only then acknowledge."""
+"""`POST /jobs` and `POST /jobs/batch`: validate, assign the id, commit, and only then acknowledge."""
 
 import re
 import time
@@ -33,7 +33,7 @@ from trainmaster.wire.remotes import without_credentials
 
 router = APIRouter(tags=["jobs"])
 
-_BATCH_PATTERNS_MAX = 100  # different ones: compiling takes milliseconds
+_BATCH_PATTERNS_MAX = 100  # distinct metric patterns per batch: compiling one takes milliseconds
 ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent"))
 _OF_BATCH = ONE | {"key"}
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -59,7 +59,7 @@ T = TypeVar("T", Origin, CodeCopy)
 
 
 class Acknowledgement(bodies.Json):
-    """The answer to a submit; by now the job is durable."""
+    """The response to a submit. When it is sent, the job is durable."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         passing("acknowledge.before")
@@ -76,13 +76,13 @@ class Acknowledgement(bodies.Json):
     openapi_extra=models.body(models.Submit, "Idempotency-Key"),
 )
 async def submit(request: Request) -> Acknowledgement:
-    """The id is given only once the job survives anything. The same `Idempotency-Key` never makes a second job."""
+    """The id is returned only once the job is durable. A retry with the same `Idempotency-Key` never makes a second job."""
     body = await bodies.read_json(request, "the job", ONE)
     desk, user = runtime.of(request), runtime.user(request)
     key, asked = f"submit:{user}:{idempotency_key(request)}", asked_for(request, body)
     job, said = await answered(desk, key, asked), list[str]()
     if job is None:
-        async with desk.gate.inside():  # nothing of what is found stored may go before the row is in
+        async with desk.gate.inside():  # blobs found now must still be stored when the row is committed
             row, said = await SUBMITS.run(_made, desk, body, key, user)
             (job,) = await desk.accept([replace(row, asked=asked)])
     return Acknowledgement({"id": job, "notes": said}, 201)
@@ -97,7 +97,7 @@ async def submit(request: Request) -> Acknowledgement:
     openapi_extra=models.body(models.SubmitBatch, "Idempotency-Key"),
 )
 async def submit_batch(request: Request) -> Acknowledgement:
-    """All or none. A job without a `key` gets one from the batch's `Idempotency-Key` and its place."""
+    """All or none. A job without a `key` gets one from the batch's `Idempotency-Key` and its index."""
     body = await bodies.read_json(request, "the batch", frozenset(("jobs",)))
     jobs = body.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
@@ -106,7 +106,7 @@ async def submit_batch(request: Request) -> Acknowledgement:
         raise UsageError(f"a batch has 1 to {JOBS_MAX} jobs, not {len(jobs)}", "split it")
     patterns = {pattern for job in jobs if isinstance(pattern := _pattern(job), str)}
     if len(patterns) > _BATCH_PATTERNS_MAX:
-        raise UsageError(f"a batch has at most {_BATCH_PATTERNS_MAX} different patterns of metrics", "split it")
+            raise UsageError(f"a batch has at most {_BATCH_PATTERNS_MAX} different metric patterns", "split it")
     desk, user, key = runtime.of(request), runtime.user(request), idempotency_key(request)
     async with desk.gate.inside():
         names = _names(jobs, user, key)
@@ -116,7 +116,7 @@ async def submit_batch(request: Request) -> Acknowledgement:
 
 
 def _names(jobs: Sequence[Mapping[str, Any]], user: str, key: str) -> list[str]:
-    """The key of each job of a batch. Raises: UsageError."""
+    """The idempotency key of each job in a batch. Raises: UsageError."""
     own = [bodies.text(job, "key") for job in jobs]
     return [f"submit:{user}:{one}" if one else f"batch:{user}:{key}:{index}" for index, one in enumerate(own)]
 
@@ -124,9 +124,9 @@ def _names(jobs: Sequence[Mapping[str, Any]], user: str, key: str) -> list[str]:
 def _rows(
     desk: runtime.Runtime, jobs: list[Mapping[str, Any]], names: Sequence[str], user: str
 ) -> tuple[list[NewRow], dict[str, str]]:
-    """The rows of a batch that are new, and the jobs of the keys that were accepted before. Takes from `jobs` what it has used.
+    """The rows for new jobs, and the ids of jobs whose key was accepted before. Pops jobs from `jobs` as it goes.
 
-    Raises: what `row_of` raises, with the number of the job; ConflictError.
+    Raises: errors of `row_of`, with the index of the job; ConflictError.
     """
     digests = [digest(job) for job in jobs]
     rows, stored = list[NewRow](), set[str]()
@@ -145,7 +145,7 @@ def _rows(
 
 
 def _pattern(job: Mapping[str, Any]) -> object:
-    """What a job of a batch, unchecked as yet, has as its pattern of metrics."""
+    """The metric pattern of a job in a batch, before validation."""
     found: object = job
     for name in ("spec", "metrics", "pattern"):
         found = found.get(name) if isinstance(found, dict) else None
@@ -153,7 +153,7 @@ def _pattern(job: Mapping[str, Any]) -> object:
 
 
 async def answered(desk: runtime.Runtime, key: str, asked: bytes | None) -> str | None:
-    """The job that was made under this key before, whatever has changed since. Raises: ConflictError."""
+    """The job that was made under this key before, if any, even if things have changed since. Raises: ConflictError."""
     if asked is None:
         return None
     return (await run_in_threadpool(desk.services.inbox.answered, {key: asked})).get(key)
@@ -165,7 +165,7 @@ def _made(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -
 
 
 def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, known: set[str] | None = None) -> NewRow:
-    """One job that `user` submits as a row of the inbox. `known`: blobs that were found in the store, for a batch.
+    """The inbox row of a job that `user` submits. `known`: blobs already found in the store, for a batch.
 
     Raises: SpecError, ImpossibleError, UsageError, ConflictError.
     """
@@ -183,7 +183,7 @@ def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, 
 
 
 def check_spec(desk: runtime.Runtime, spec: JobSpec) -> None:
-    """Raises: UsageError for a tag that the project requires, a class or a pool that there is not; ImpossibleError."""
+    """Raises: UsageError for a missing tag that the project requires, an unknown class or pool; ImpossibleError."""
     required = desk.services.configuration.project(spec.project).required_tags
     missing = [name for name in required if not spec.tags.get(name)]
     if missing:
@@ -196,9 +196,9 @@ def check_spec(desk: runtime.Runtime, spec: JobSpec) -> None:
 
 
 def notes(desk: runtime.Runtime, row: NewRow) -> list[str]:
-    """What whoever submits it should hear at once: that the rules, which may change, never let it start.
+    """Notes for the submitter: for example that the job can never start under the present configuration.
 
-    By the rules that control has taken up: to ask for those accepted since would take longer than the submit.
+    It uses the configuration that control has processed. Reading later changes would take longer than the submit itself.
     """
     assert isinstance(row.command, SubmitJob)
     spec, nodes = row.command.spec, desk.nodes()
@@ -207,11 +207,11 @@ def notes(desk: runtime.Runtime, row: NewRow) -> list[str]:
     owner = Owner(spec.project, row.command.member, spec.work, tier + spec.priority, tier)
     kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
     why = Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None
-    return [] if why is None else [f"it cannot start under the rules as they are (tm policy): {why}"]
+    return [] if why is None else [f"it cannot start under the present configuration (tm policy): {why}"]
 
 
 def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[str] | None = None) -> None:
-    """Raises: UsageError, ConflictError (the copy, or the patch, is not here)."""
+    """Raises: UsageError, ConflictError (the code copy or the patch is not on the server)."""
     known = set() if known is None else known
     if origin.git_diff is not None and origin.git_diff not in known:
         check_diff(desk.services, origin.git_diff)
@@ -227,7 +227,7 @@ def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy, known: set
     if code.digest in known:
         return
     if not desk.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
-        hint = "send it first: POST /code/missing, POST /code"
+        hint = "upload it first: POST /code/missing, POST /code"
         raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", hint)
     known.add(code.digest)
 

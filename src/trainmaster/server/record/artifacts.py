@@ -1,4 +1,4 @@
-"""What a job has kept: listed a page at a time, and each file's bytes."""
+"""Routes of artifacts: list them in pages, and download one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from trainmaster.server.views.resources import View
 
 
 class _AnyName(PathConvertor):
-    """The rest of the path, line ends included: a program may have named its file so."""
+    """The rest of the path, including line breaks: a program may have put them into a file name."""
 
     regex = "(?s:.*)"
 
@@ -30,9 +30,9 @@ class _AnyName(PathConvertor):
 register_url_convertor("anyname", _AnyName())
 router = APIRouter(tags=["artifacts"])
 
-SHOWN = 100  # artifacts told with the job itself; the others are asked for by page
+SHOWN = 100  # artifacts shown with the job itself; the others are listed by page
 _LISTED_MAX = 1000
-_NAMED = 20  # in an error
+_NAMED = 20  # artifacts listed in an error
 _NAMED_PICKLES = 3
 
 
@@ -40,10 +40,10 @@ _NAMED_PICKLES = 3
 class ArtifactsQuery:
     """Which artifacts to list."""
 
-    after: Annotated[str, Query(max_length=PATH_MAX, description="only paths behind this one: the next page")] = ""
+    after: Annotated[str, Query(max_length=PATH_MAX, description="only paths after this one: the next page")] = ""
     limit: Annotated[int, Query(ge=1, le=_LISTED_MAX)] = _LISTED_MAX
     kind: ArtifactKind | None = None
-    path: Annotated[str | None, Query(max_length=PATH_MAX, description="this one alone")] = None
+    path: Annotated[str | None, Query(max_length=PATH_MAX, description="this path only")] = None
 
 
 @router.get(
@@ -57,7 +57,7 @@ def list_artifacts(
     ref: Ref,
     query: Annotated[ArtifactsQuery, Depends()],
 ) -> bodies.Json:
-    """By path; of each path the file that its newest attempt kept."""
+    """Sorted by path; for each path the file from the newest attempt that stored it."""
     desk = runtime.of(request)
     job, events = find(desk, ref).job, desk.services.events
     totals = events.artifact_totals(job.id)
@@ -70,18 +70,18 @@ def list_artifacts(
     return bodies.Json({"id": job.id, "artifacts": shown, "total": totals.files, "bytes": totals.bytes})
 
 
-@router.get("/jobs/{ref}/artifacts/{path:anyname}", summary="An artifact's bytes", response_class=Response)
+@router.get("/jobs/{ref}/artifacts/{path:anyname}", summary="Download an artifact", response_class=Response)
 @STORES.runs
 def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PATH_MAX)]) -> Response:
-    """The file as it was kept; `ETag` is its SHA-256."""
+    """The file's content; `ETag` is its SHA-256."""
     desk = runtime.of(request)
     job = find(desk, ref).job
     kept = desk.services.events.artifact(job.id, path)
     if kept is None:
         names = ", ".join(one.path for one in desk.services.events.artifacts(job.id, _NAMED))
-        raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has kept none so far")
+        raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has none so far")
     if Kept.ARTIFACTS in job.removed:
-        raise NotFoundError(f"the artifacts of {job.id} were removed to make room", f"what is on record: tm show {job.id}")
+        raise NotFoundError(f"the artifacts of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     name = f"artifacts/{job.id}/{kept.digest}"
     headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
     local = desk.services.blobs.local_path(name)
@@ -91,7 +91,7 @@ def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PA
 
 
 def artifact_view(kept: Artifact) -> View:
-    """One kept file."""
+    """One artifact as JSON."""
     return {
         "path": kept.path,
         "kind": kept.kind.value,
@@ -102,7 +102,7 @@ def artifact_view(kept: Artifact) -> View:
 
 
 def kept_by(desk: runtime.Runtime, job: Job) -> dict[str, Any]:
-    """What is told of a job's artifacts with the job: the first of them, how many there are, and a word on pickles."""
+    """The part of a job's view about artifacts: the first of them, their number, and a note about pickles."""
     events = desk.services.events
     shown = events.artifacts(job.id, SHOWN)
     total = len(shown) if len(shown) < SHOWN else events.artifact_totals(job.id).files
@@ -111,7 +111,7 @@ def kept_by(desk: runtime.Runtime, job: Job) -> dict[str, Any]:
 
 
 def pickle_notes(job: Job, pickles: Sequence[Artifact]) -> list[str]:
-    """Why these were not kept as models, and what to do."""
+    """Why these files were not stored as models, and what to do."""
     if not pickles:
         return []
     names = ", ".join(one.path for one in pickles[:_NAMED_PICKLES]) + (" and others" if len(pickles) > _NAMED_PICKLES else "")

@@ -1,4 +1,4 @@
-"""`GET /compare`: what differs between runs, how they stand by their metrics, and their curves, thinned in the database."""
+"""`GET /compare`: differences between runs, their metrics, and their curves, thinned by the database."""
 
 import difflib
 import json
@@ -33,27 +33,27 @@ router = APIRouter(tags=["compare"])
 
 RUNS_MAX = 100
 _POINTS, _POINTS_MAX = 400, 5000
-_PATCHED_MAX = 200  # files of which a patch is made
-_PATCHED_MAX_BYTES = 256 * 1024  # a larger file is named, not patched
-_STEPS_MAX = 5_000_000  # of comparing two files, about a second: files made for it would take hours
-_ALL_STEPS_MAX = 30_000_000  # of one request
+_PATCHED_MAX = 200  # files with a patch
+_PATCHED_MAX_BYTES = 256 * 1024  # larger files are listed without a patch
+_STEPS_MAX = 5_000_000  # per pair of files, about a second; crafted files would take hours
+_ALL_STEPS_MAX = 30_000_000  # per request
 
 
 @dataclass(slots=True)
 class CompareQuery:
-    """Which runs, and how much of them is told."""
+    """Which runs to compare, and how much to return."""
 
-    job: Annotated[list[_Name], Query(max_length=NAMES_MAX, description="two or more, named as anywhere")]
+    job: Annotated[list[_Name], Query(max_length=NAMES_MAX, description="two or more references")]
     metric: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX, description=_METRICS)] = None
-    points: Annotated[int, Query(ge=2, le=_POINTS_MAX, description="at most so many points of each curve")] = _POINTS
-    all: Annotated[bool, Query(description="what is equal too")] = False
-    patch: Annotated[bool, Query(description="the code's differences line by line, each run against the first")] = False
+    points: Annotated[int, Query(ge=2, le=_POINTS_MAX, description="maximum number of points per curve")] = _POINTS
+    all: Annotated[bool, Query(description="include equal fields")] = False
+    patch: Annotated[bool, Query(description="include code differences line by line, each run against the first")] = False
 
 
 @router.get("/compare", summary="Compare runs", response_model=None, responses=models.answers(record_schemas.Comparison))
 @STORES.runs
 def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) -> bodies.Json:
-    """Only what differs, unless `all`; a section that a run has not recorded is under `unknown`, not taken for equal."""
+    """Only differences, unless `all`. A section that some run did not record is listed under `unknown`, never as equal."""
     services = runtime.of(request).services
     jobs = _jobs(runtime.of(request), query.job)
     runs = _runs(services, jobs)
@@ -85,13 +85,13 @@ def _jobs(desk: runtime.Runtime, refs: Sequence[str]) -> list[Job]:
             raise found
         jobs[found.job.id] = found.job
     if len(jobs) < 2:
-        same = f"all of them are {next(iter(jobs))}" if len(refs) > 1 else "one run alone cannot be compared"
+        same = f"all of them are {next(iter(jobs))}" if len(refs) > 1 else "one run cannot be compared with itself"
         raise UsageError(f"nothing to compare: {same}", "name two runs or more: tm compare A B; `tm ps` lists them")
     return list(jobs.values())
 
 
 def _runs(services: Services, jobs: Sequence[Job]) -> list[Run]:
-    """With what is stored of each; a record or a copy that several share is read once."""
+    """The jobs with their stored records. A record or code copy that several jobs share is read once."""
     nodes = {node.name: node for node in services.events.nodes()}
     digests = [job.code.digest for job in jobs]
     same = None not in digests and len(set(digests)) == 1
@@ -111,13 +111,13 @@ def _runs(services: Services, jobs: Sequence[Job]) -> list[Run]:
 
 
 def _environment_name(job: Job) -> str | None:
-    """The record of the last attempt's first node that has one."""
+    """The environment record of the last attempt's first node that has one."""
     ran = job.attempt.nodes if job.attempt is not None else ()
     return next((node.environment for node in ran if node.environment is not None), None)
 
 
 def _tree(services: Services, digest: str) -> Tree | None:
-    """A code copy's entries; None where it is gone."""
+    """The entries of a code copy; None if it is gone."""
     try:
         with services.blobs.open(tree_name(digest)) as file:
             tree: Tree = json.loads(file.read())
@@ -127,7 +127,7 @@ def _tree(services: Services, digest: str) -> Tree | None:
 
 
 def _metrics(last: Mapping[str, Mapping[str, Any]], asked: Sequence[str] | None) -> list[str]:
-    """The metrics to tell of. Raises: NotFoundError for one that no run has, with the nearest name."""
+    """The metrics to return. Raises: NotFoundError for one that no run has, with the most similar name."""
     known = sorted({name for mine in last.values() for name in mine})
     if not asked:
         return [name for name in known if not name.startswith(SYSTEM)]
@@ -151,7 +151,7 @@ def _fields(compared: Compared) -> dict[str, Any]:
 
 
 def _run_view(job: Job) -> dict[str, Any]:
-    """The column of a run: what it is and what came of it."""
+    """The header of a run's column: what it is and how it ended."""
     attempt = job.attempt
     live_s = 0.0
     if attempt is not None and attempt.started_s is not None and attempt.ended_s is None:
@@ -184,17 +184,17 @@ def _standing_view(one: Standing) -> dict[str, Any]:
 
 
 class _TooManyStepsError(Exception):
-    """Two files take too long to compare."""
+    """Two files would take too long to compare."""
 
 
 @dataclass(slots=True)
 class _Effort:
-    """How many steps comparing files may still take."""
+    """The remaining budget of comparison steps."""
 
     left: int = _ALL_STEPS_MAX
 
     def spend(self, before: Sequence[str], after: Sequence[str]) -> bool:
-        """Whether two files can be compared within what is left."""
+        """Whether two files can be compared within the remaining budget; if so, deduct the cost."""
         matcher = _Counted(before, after, min(_STEPS_MAX, self.left))
         try:
             matcher.get_opcodes()
@@ -206,15 +206,15 @@ class _Effort:
 
 
 class _Counted(difflib.SequenceMatcher[str]):
-    """What `difflib.unified_diff` does, within so many steps. `taken`: at most so many."""
+    """The matcher of `difflib.unified_diff`, limited to `most` steps; `taken` counts them."""
 
     def __init__(self, before: Sequence[str], after: Sequence[str], most: int) -> None:
         super().__init__(None, before, after)
         self._most = most
         self.taken = 0
-        places: dict[str, list[int]] = vars(self)["b2j"]  # documented, and not in the stubs
+        places: dict[str, list[int]] = vars(self)["b2j"]  # documented, but missing in the stubs
         costs = (1 + len(places.get(line, ())) for line in before)
-        self._cost = list(accumulate(costs, initial=0))  # of the lines before each
+        self._cost = list(accumulate(costs, initial=0))  # prefix sums over the lines
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> difflib.Match:
         """See `difflib`. Raises: _TooManyStepsError."""
@@ -226,7 +226,7 @@ class _Counted(difflib.SequenceMatcher[str]):
 
 
 def _patches(services: Services, pair: tuple[Run, Run], effort: _Effort) -> Iterator[dict[str, Any]]:
-    """Each text file that differs between two runs, as a unified diff; `note` says why one has none."""
+    """A unified diff for each text file that differs between two runs; `note` says why a file has none."""
     first, other = pair
     if first.tree is None or other.tree is None:
         return
@@ -249,13 +249,13 @@ def _patches(services: Services, pair: tuple[Run, Run], effort: _Effort) -> Iter
 
 
 def _lines(services: Services, entry: Mapping[str, Any] | None) -> list[str] | str:
-    """A file's lines, none where it is not there; in place of them a word where it cannot be shown."""
+    """The lines of a file (none if it does not exist), or a note if it cannot be shown."""
     if entry is None:
         return []
     if entry["type"] != "file":
         return [f"{entry['type']} {entry.get('target', '')}\n"]
     if entry["bytes"] > _PATCHED_MAX_BYTES:
-        return "too large to be shown"
+        return "too large to show"
     try:
         with services.blobs.open(object_name(entry["sha256"])) as file:
             text = file.read().decode()

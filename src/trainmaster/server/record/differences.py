@@ -1,6 +1,6 @@
-"""What differs between runs, field by field: pure. A value is what JSON holds; None where a run has no such field.
+"""Compares runs field by field. Pure. Values are JSON; None means that a run has no such field.
 
-Every section says either where runs differ or nothing; a section that some run did not record is named, never taken for equal.
+A section that some run did not record is reported as unknown, never as equal.
 """
 
 import json
@@ -16,25 +16,25 @@ from trainmaster.model.nodes import Node
 from trainmaster.wire.code import Tree
 from trainmaster.wire.environment import EnvironmentRecord
 
-Values = list[Any]  # one of each run
+Values = list[Any]  # one per run
 _OF_OTHER_SECTIONS = ("params", "tags", "environment.variables")
 _DIGEST_SHOWN = 12
-_NUMBERED = re.compile(r"(?<=python)[\d.]+$")  # behind the interpreter's name
+_NUMBERED = re.compile(r"(?<=python)[\d.]+$")  # the version in an interpreter's name
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All that is compared of one job but its metrics. None: not recorded."""
+    """Everything that is compared of a job, except metrics. None: not recorded."""
 
     job: Job
-    nodes: tuple[Node, ...] = ()  # of its last attempt
+    nodes: tuple[Node, ...] = ()  # of the last attempt
     environment: EnvironmentRecord | None = None
     tree: Tree | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field. `equal` where it is told because everything was asked for."""
+    """One field. `equal`: listed only because all fields were requested."""
 
     section: str
     field: str
@@ -44,14 +44,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The whole of it. `unknown`: section -> the runs that did not record it."""
+    """The result. `unknown`: section -> runs that did not record it."""
 
     fields: list[Difference] = field(default_factory=list)
     unknown: dict[str, list[str]] = field(default_factory=dict)
 
 
 def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
-    """What differs, in the order a person looks for it; with `everything` what is equal too."""
+    """The differing fields, in a useful reading order; with `everything` also the equal ones."""
     found = Compared()
     for section, tables in _sections(runs).items():
         lacking = [run.job.id for run, table in zip(runs, tables, strict=True) if table is None]
@@ -71,9 +71,9 @@ def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
 
 
 def _shown(section: str, name: str, values: Values) -> Values:
-    """The values without credentials; of those that differ in nothing else it is shown that they do."""
+    """The values with credentials masked. Values that differ only in a credential are numbered, so that it shows."""
     told: Values = [_shown_value(section, name, value) for value in values]
-    alike: dict[str, dict[str, int]] = {}  # shown text -> what it stands for, numbered
+    alike: dict[str, dict[str, int]] = {}  # masked text -> number of each value behind it
     for one, shown in zip(values, told, strict=True):
         if shown != one:
             numbers = alike.setdefault(shown, {})
@@ -113,22 +113,22 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
 
 
 def _variables(job: Job) -> dict[str, str]:
-    """Of those that are credentials by their names only whether they are set is compared: each person has another token."""
+    """Variables to compare. Credentials are left out by name: each user has different ones."""
     return credentials.without_secrets({**job.origin.variables, **job.spec.environment.variables})
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON, in which 1 and true are not the same, and NaN is itself."""
+    """Equality of JSON values: 1 is not true, and NaN equals itself."""
     return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _same_program(one: str | None, other: str | None) -> bool:
-    """`python`, `python3` and `python3.11` of one directory are one interpreter; its version is a field of its own."""
+    """Treat `python`, `python3` and `python3.11` in one directory as equal; the version is a field of its own."""
     return one == other or (one is not None and other is not None and _NUMBERED.sub("", one) == _NUMBERED.sub("", other))
 
 
 def flattened(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one with dotted names."""
+    """Flatten nested mappings into one with dotted names."""
     found: dict[str, Any] = {}
     for name, item in value.items():
         if isinstance(item, Mapping):
@@ -139,11 +139,11 @@ def flattened(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _spec(job: Job) -> dict[str, Any]:
-    """Commands as lines: argv and the line that bash would make the same argv of are one command."""
+    """The spec's fields. Commands are compared as shell lines: argv and the line that bash splits into it are equal."""
     flat = flattened(asdict(job.spec))
     for name, value in flat.items():
         if name.rpartition(".")[2] == "command" and isinstance(value, list):
-            flat[name] = shlex.join(value) or None  # none where a function is called
+            flat[name] = shlex.join(value) or None  # None if the job calls a function
     return {name: value for name, value in flat.items() if not name.startswith(tuple(f"{one}." for one in _OF_OTHER_SECTIONS))}
 
 
@@ -158,7 +158,7 @@ def _code(job: Job) -> dict[str, Any]:
 
 
 def _files(tree: Tree | None) -> dict[str, Any] | None:
-    """Each path of the code copy with what names its content."""
+    """For each path in the code copy, text that identifies its content."""
     if tree is None:
         return None
     return {entry["path"]: _content(entry) for entry in tree["entries"]}
@@ -199,7 +199,7 @@ def _packages(record: EnvironmentRecord) -> dict[str, Any]:
 
 
 def _hardware(run: Run) -> dict[str, Any] | None:
-    """Where it ran. Of a job that never ran nothing is known."""
+    """The hardware of the last attempt; None for a job that never ran."""
     attempt = run.job.attempt
     if attempt is None:
         return None
@@ -213,7 +213,7 @@ def _hardware(run: Run) -> dict[str, Any] | None:
 
 
 def _machine(record: EnvironmentRecord | None) -> dict[str, Any] | None:
-    """Of the attempt's first node."""
+    """The machine of the attempt's first node."""
     if record is None:
         return None
     return {name: value for name, value in record["machine"].items() if name not in ("host", "devices")}

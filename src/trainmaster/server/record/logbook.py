@@ -1,7 +1,7 @@
-"""The logbook: what people wrote, between what happened by itself. Pure; that part is read off attempts, never written twice.
+"""Builds logbook entries from notes and attempts. Pure. Entries about attempts are derived on each read, not stored.
 
-A run is told as a new best of its experiment where its primary metric went beyond every run submitted before it, at the
-time at which it did so for good: one entry a run, not one for every step at which a loss falls.
+A run gets a "new best" entry if its primary metric exceeds every run submitted before it, at the time of its best value:
+one entry per run, not one per improvement.
 """
 
 import re
@@ -17,12 +17,12 @@ from trainmaster.server.record.ranking import Best
 _ID = re.compile(r"(?<![\w./-])([A-Za-z0-9][\w.-]*-[0-9]+)(?![\w/-]|\.\w)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 TEXT_MAX_BYTES = 64 * 1024
-LINKS_MAX = 100  # of one note
+LINKS_MAX = 100  # per note
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the logbook. `links` are the jobs that its text names, its own aside."""
+    """One logbook entry. `links` are the jobs that its text mentions, other than its own."""
 
     at_s: float
     kind: str  # note, submitted, start, resume, crash, best, end
@@ -35,25 +35,25 @@ class Entry:
 
 
 def storable_text(text: str) -> str:
-    """A note as it is kept: line ends as one kind, and whatever would steer a terminal made visible."""
+    """The text of a note as it is stored: uniform line ends, terminal control characters escaped."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n").rstrip()
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def mentioned(text: str) -> list[str]:
-    """What in a text may be the id of a job, in order; the first `LINKS_MAX`."""
+    """Possible job ids in a text, in order, at most `LINKS_MAX`."""
     return list(islice(dict.fromkeys(_ID.findall(text)), LINKS_MAX))
 
 
 def note_entry(note: Note, known: set[str]) -> Entry:
-    """What a person wrote; of what it mentions, the jobs that there are become links."""
+    """The entry for a note. Mentioned ids become links if the jobs exist."""
     noted = note.noted
     links = tuple(id for id in mentioned(noted.text) if id in known and id != note.job)
     return Entry(noted.at_s, "note", noted.text, noted.project, noted.experiment, note.job, noted.by, links)
 
 
 def job_entries(job: Job, attempts: Sequence[Attempt]) -> list[Entry]:
-    """What happened to a job by itself: submitted, started, resumed, broke, ended."""
+    """The events of a job: submitted, started, resumed, crashed, ended."""
     origin = job.lineage.job if job.lineage is not None else None
     made = f"submitted, made from {origin}" if origin else "submitted"
     made += "" if job.urgent is None else f" as urgent ({job.urgent.by}: {job.urgent.reason})"
@@ -74,7 +74,7 @@ def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
             step = "a checkpoint" if attempt.resumed_from_step is None else f"{about}step {attempt.resumed_from_step}"
             yield _of(job, attempt.started_s, "resume", f"attempt {attempt.number} goes on from {step} on {nodes}")
         else:
-            again = "begins" if attempt.number == 1 else "begins anew"
+            again = "starts" if attempt.number == 1 else "starts from the beginning"
             yield _of(job, attempt.started_s, "start", f"attempt {attempt.number} {again} on {nodes}")
     verdict = attempt.verdict
     if verdict is not None and attempt.ended_s is not None and (attempt.failure or verdict.action is Action.REQUEUE):
@@ -83,7 +83,7 @@ def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
 
 
 def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str, Best]) -> list[Entry]:
-    """Each of an experiment's jobs, in order of submission, that went beyond all before it."""
+    """Entries for jobs that exceeded all earlier jobs of the experiment; `jobs` are in order of submission."""
     entries: list[Entry] = []
     record: tuple[float, str] | None = None
     for job in jobs:

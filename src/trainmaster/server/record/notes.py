@@ -1,4 +1,4 @@
-"""Notes and the logbook over REST: a note is durable when it is answered, and seen at once even while control is away."""
+"""Routes of notes and the logbook. A note is durable when answered, and visible at once, even while control is down."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -36,38 +36,38 @@ from trainmaster.server.views.lookup import find, page
 router = APIRouter(tags=["logbook"])
 
 _KNOWN = frozenset(("text", "job", "project", "experiment"))
-_JOBS = 200  # newest jobs of which an experiment's or a project's logbook tells
+_JOBS = 200  # newest jobs shown in the logbook of an experiment or a project
 _NAME_MAX = 200
 
 
 @dataclass(slots=True)
 class LogbookQuery:
-    """Whose logbook, and how much of it."""
+    """Which logbook to read, and how much of it."""
 
-    job: Annotated[str | None, Query(max_length=TEXT_MAX, description="one job's; named as anywhere")] = None
+    job: Annotated[str | None, Query(max_length=TEXT_MAX, description="a reference to a job")] = None
     project: Text = None
     experiment: Text = None
-    limit: Annotated[int, Query(ge=1, le=1000, description="the newest so many entries")] = 50
-    notes: Annotated[bool, Query(description="only what people wrote")] = False
+    limit: Annotated[int, Query(ge=1, le=1000, description="the newest entries, at most this many")] = 50
+    notes: Annotated[bool, Query(description="only notes that users wrote")] = False
 
 
 @router.post(
     "/notes",
-    summary="Write into the logbook",
+    summary="Write a note",
     status_code=202,
     response_model=None,
     responses=models.answers(record_schemas.NoteTaken, 202),
     openapi_extra=models.body(record_schemas.NewNote, "Idempotency-Key"),
 )
 async def write_note(request: Request) -> bodies.Json:
-    """About a job, an experiment or a project. Names of jobs in the text become links."""
+    """A note about a job, an experiment or a project. Job ids in the text become links."""
     desk, user = runtime.of(request), runtime.user(request)
     body = await bodies.read_json(request, "the note", _KNOWN)
     text = credentials.text(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
     if not text:
-        raise UsageError("the note is empty", 'say something: tm note JOB "what I saw"')
+        raise UsageError("the note is empty", 'write something: tm note JOB "what I saw"')
     if len(text.encode()) > TEXT_MAX_BYTES:
-        raise UsageError(f"the note is over {TEXT_MAX_BYTES // 1024} KiB", "keep it as a file: tm run --artifact, sdk.artifact")
+        raise UsageError(f"the note is over {TEXT_MAX_BYTES // 1024} KiB", "store a file: tm run --artifact, sdk.artifact")
     ref, project, experiment = (bodies.text(body, name) for name in ("job", "project", "experiment"))
     if ref is not None:
         job = (await run_in_threadpool(find, desk, ref)).job
@@ -79,7 +79,7 @@ async def write_note(request: Request) -> bodies.Json:
         about = ""
     for name in (project, experiment):
         if name is not None and not (name.isprintable() and 1 <= len(name) <= _NAME_MAX):
-            raise UsageError(f"{name[:40]!r} is no name of a project or an experiment")
+            raise UsageError(f"{name[:40]!r} is not a valid name of a project or an experiment")
     if project is None:
         project = await run_in_threadpool(_project_of, desk, experiment)
     command = TakeNote(about, user, text, project, experiment)
@@ -88,14 +88,14 @@ async def write_note(request: Request) -> bodies.Json:
 
 
 def _project_of(desk: runtime.Runtime, experiment: str | None) -> str:
-    """Where an experiment's newest job belongs."""
+    """The project of the experiment's newest job."""
     newest = desk.services.events.jobs(JobQuery(experiment=experiment, limit=1))
     return newest[0].spec.project if newest else "default"
 
 
 @router.get("/logbook", summary="Read the logbook", response_model=None, responses=models.answers(record_schemas.Logbook))
 def read_logbook(request: Request, query: Annotated[LogbookQuery, Depends()]) -> bodies.Json:
-    """The newest entries in the order of their time: notes, and what happened by itself."""
+    """The newest entries, in order of time: notes and events."""
     desk = runtime.of(request)
     job = find(desk, query.job).job if query.job is not None else None
     entries = [] if query.notes else list(_happened(desk, query, job))
@@ -105,7 +105,7 @@ def read_logbook(request: Request, query: Annotated[LogbookQuery, Depends()]) ->
 
 
 def _happened(desk: runtime.Runtime, query: LogbookQuery, job: Job | None) -> Iterator[Entry]:
-    """What happened to one job, or to the newest of an experiment or a project."""
+    """Events of one job, or of the newest jobs of an experiment or a project."""
     if job is not None:
         jobs = [job]
     else:
@@ -119,7 +119,7 @@ def _happened(desk: runtime.Runtime, query: LogbookQuery, job: Job | None) -> It
 
 
 def _bests(desk: runtime.Runtime, experiment: str) -> list[Entry]:
-    """New bests of an experiment, among its newest jobs."""
+    """New best values in an experiment, among its newest jobs."""
     jobs = desk.services.events.jobs(JobQuery(experiment=experiment, limit=_JOBS))[::-1]
     metrics = desk.services.metrics
     last = metrics.last([job.id for job in jobs])
@@ -133,7 +133,7 @@ def _bests(desk: runtime.Runtime, experiment: str) -> list[Entry]:
 
 
 def _notes(desk: runtime.Runtime, query: LogbookQuery, job: Job | None) -> list[Entry]:
-    """What people wrote, notes that control has not taken up yet among them."""
+    """Notes, including those that control has not processed yet."""
     about = job.id if job is not None else None
     taken = desk.services.events.notes(NoteQuery(about, query.project, query.experiment, query.limit))
     waiting = [note for note in _waiting(desk) if _asked_for(note, about, query)]
@@ -159,6 +159,6 @@ def _asked_for(note: Note, job: str | None, query: LogbookQuery) -> bool:
 
 
 def _existing(desk: runtime.Runtime, ids: Sequence[str]) -> set[str]:
-    """Those that are jobs' whole ids."""
+    """Which of these are full ids of jobs."""
     submits = {row.job for row in desk.waiting.rows() if isinstance(row.command, SubmitJob)}
     return submits.intersection(ids) | desk.services.events.known(ids)

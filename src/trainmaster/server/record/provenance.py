@@ -1,7 +1,7 @@
-"""What a job was run from and in: its patch and the environments of its attempts, as they are stored and as they are told.
+"""The provenance of a job: its code, patch, data, and the environments of its attempts, stored and shown.
 
-Records of environments are made by agents in the home (`agent.environment`) and brought into the blob store when they are
-first heard of; patches are sent by whoever submits. Both lie under the SHA-256 of their bytes.
+Agents write environment records into the home (`agent.environment`). They are copied into the blob store when an agent first
+reports them. Clients upload patches. Both are stored under the SHA-256 of their bytes.
 """
 
 import hashlib
@@ -33,17 +33,17 @@ _PATCH = {"requestBody": {"required": True, "content": {"text/x-diff": {"schema"
 
 
 def environment_blob(name: str) -> str:
-    """Where the record of an environment lies."""
+    """The blob name of an environment record."""
     return f"provenance/environments/{name}.json"
 
 
 def diff_blob(name: str) -> str:
-    """Where a patch lies."""
+    """The blob name of a patch."""
     return f"provenance/diffs/{name}.patch"
 
 
 def keep_environment(services: Services, name: str) -> bool:
-    """Bring a record that an agent made into the blob store; whether it is there now. Raises: DiskFullError."""
+    """Copy an environment record into the blob store; whether it is stored now. Raises: DiskFullError."""
     if not _DIGEST.match(name):
         return False
     if services.blobs.exists([environment_blob(name)])[0]:
@@ -59,7 +59,7 @@ def keep_environment(services: Services, name: str) -> bool:
 
 
 def environment(services: Services, name: str) -> EnvironmentRecord | None:
-    """A record; None where it is lost."""
+    """Read an environment record; None if it is lost."""
     if not keep_environment(services, name):
         return None
     with services.blobs.open(environment_blob(name)) as file:
@@ -68,40 +68,40 @@ def environment(services: Services, name: str) -> EnvironmentRecord | None:
 
 
 def check_diff(services: Services, name: str | None) -> None:
-    """Raises: UsageError for no digest, ConflictError for a patch that was not sent."""
+    """Raises: UsageError for an invalid digest, ConflictError for a patch that was not uploaded."""
     if name is None:
         return
     if not _DIGEST.match(name):
         raise UsageError("origin.git_diff must be a SHA-256 in hexadecimal")
     if not services.blobs.exists([diff_blob(name)])[0]:
-        raise ConflictError(f"the patch {name[:12]} is not on the server", f"send it first: PUT /provenance/diffs/{name}")
+        raise ConflictError(f"the patch {name[:12]} is not on the server", f"upload it first: PUT /provenance/diffs/{name}")
 
 
 @router.put(
     "/provenance/diffs/{sha256}",
-    summary="Send a patch",
+    summary="Upload a patch",
     response_model=None,
     responses=models.answers(models.PatchStored),
     openapi_extra=_PATCH,
 )
 async def store_diff(request: Request, sha256: Annotated[str, Path(max_length=64)]) -> bodies.Json:
-    """The patch from a commit to a work directory as it is, named by the SHA-256 of its bytes."""
+    """The patch from a commit to the work directory, named by the SHA-256 of its bytes."""
     data = b"".join(await bodies.read(request, "the patch"))
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise UsageError("the patch's SHA-256 is another one than its name", "name it by the digest of its bytes")
+        raise UsageError("the patch's SHA-256 differs from its name", "name it by the digest of its bytes")
     await STORES.run(runtime.of(request).services.blobs.put, diff_blob(sha256), data)
     return bodies.Json({"digest": sha256, "bytes": len(data)})
 
 
 @router.get(
     "/jobs/{ref}/provenance",
-    summary="What a job was run from and in",
+    summary="Show a job's provenance",
     response_model=None,
     responses=models.answers(models.Provenance),
 )
 @STORES.runs
 def show_provenance(request: Request, ref: Ref) -> bodies.Json:
-    """Commit, patch, code copy, data versions, lineage; and for every attempt and node the packages, Python and machine."""
+    """Commit, patch, code copy, data versions and lineage; packages, Python and machine for every attempt and node."""
     desk = runtime.of(request)
     job = find(desk, ref).job
     services = desk.services
@@ -125,22 +125,22 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
     )
 
 
-@router.get("/jobs/{ref}/diff", summary="The patch a job was run with", response_class=Response)
+@router.get("/jobs/{ref}/diff", summary="Download a job's patch", response_class=Response)
 @STORES.runs
 def show_diff(request: Request, ref: Ref) -> Response:
-    """What differed from the commit at submit, as `git apply` takes it. Files that git did not know are in the code copy."""
+    """The difference from the commit at submit, for `git apply`. Untracked files are in the code copy."""
     desk = runtime.of(request)
     job = find(desk, ref).job
     return Response(read_diff(desk.services, job), media_type="text/x-diff")
 
 
 def read_diff(services: Services, job: Job) -> bytes:
-    """Raises: NotFoundError saying why there is none."""
+    """Raises: NotFoundError with the reason if there is no patch."""
     origin = job.origin
     if origin.git_commit is None:
         raise NotFoundError(f"{job.id} was not submitted from a git repository with a commit, so there is no patch")
     if origin.git_diff is None:
-        changed = "files that git did not know are in the code copy" if origin.git_dirty else "nothing differed"
+        changed = "untracked files are in the code copy" if origin.git_dirty else "nothing differed"
         raise NotFoundError(f"{job.id} has no patch: it was run from commit {origin.git_commit[:12]}; {changed}")
     try:
         with services.blobs.open(diff_blob(origin.git_diff)) as file:

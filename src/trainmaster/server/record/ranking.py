@@ -1,4 +1,4 @@
-"""How runs stand by their metrics: which metric matters, whether less or more of it is better, and each run's last and best."""
+"""Ranks runs by their metrics: chooses the primary metric and its direction, and finds last and best values."""
 
 import math
 import re
@@ -10,7 +10,7 @@ from trainmaster.model.job import Job
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import MetricStore
 
-_USUAL = ("loss", "train_loss", "train/loss")  # taken for primary where a spec names none
+_USUAL = ("loss", "train_loss", "train/loss")  # the primary metric if no spec names one
 _SMALLER = re.compile(r"loss|error|err|perplexity|ppl|mse|mae|rmse|nll|cer|wer|fid|bpb|bpc")
 _LARGER = re.compile(r"acc|accuracy|auc|auroc|f1|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|r2|psnr|ssim|elo")
 _WORD = re.compile(r"[a-z]+[0-9]*")
@@ -21,7 +21,7 @@ Best = tuple[int, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One metric of several runs. `mode` is None where nobody says whether smaller or larger is better."""
+    """One metric of several runs. `mode`: whether smaller or larger is better; None if unknown."""
 
     name: str
     mode: Mode | None
@@ -31,7 +31,7 @@ class Standing:
 
     @property
     def winner(self) -> int | None:
-        """The place of the run with the best value, if one alone has it."""
+        """The index of the run with the best value, if only one has it."""
         values = [best[1] for best in self.best if best is not None]
         if self.mode is None or len(values) < 2:
             return None
@@ -41,7 +41,7 @@ class Standing:
 
     @property
     def equal(self) -> bool:
-        """Whether all runs have it, with the same last and the same best value."""
+        """Whether all runs have the same last and the same best value."""
         ends = [_shown(one) for one in self.last], [_shown(one) for one in self.best]
         return all(one is not None for one in self.last) and all(len(set(values)) == 1 for values in ends)
 
@@ -57,7 +57,7 @@ def primary_of(jobs: Sequence[Job], names: Sequence[str]) -> str | None:
 
 
 def mode_of(jobs: Sequence[Job], name: str) -> Mode | None:
-    """As the specs say of their primary metric; of another by its name, and None where that tells nothing."""
+    """The direction that a spec declares for its primary metric, else one guessed from the name, else None."""
     said = next((job.spec.metrics.mode for job in jobs if job.spec.metrics.primary == name), None)
     if said is not None:
         return said
@@ -70,7 +70,7 @@ def mode_of(jobs: Sequence[Job], name: str) -> Mode | None:
 def standings(
     metrics: MetricStore, jobs: Sequence[Job], names: Sequence[str], last: Mapping[str, Mapping[str, Last]]
 ) -> list[Standing]:
-    """Of each of `names`, the primary one first; `last` is what `MetricStore.last` says. Reads every point of theirs."""
+    """Rank `names`, the primary metric first. `last` is the result of `MetricStore.last`. Reads all points of the metrics."""
     primary = primary_of(jobs, names)
     found = []
     for name in sorted(names, key=lambda name: (name != primary, name)):
@@ -85,7 +85,7 @@ def standings(
 
 
 def point_view(point: Last | Best | None) -> dict[str, Any] | None:
-    """A value with its step; null where a run has none."""
+    """A value with its step; null if a run has none."""
     if point is None:
         return None
     return {"step": point[0], "value": point[1] if math.isfinite(point[1]) else None}

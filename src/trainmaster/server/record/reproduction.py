@@ -1,7 +1,7 @@
-"""What running a job once more holds equal, and what it cannot: told when a reproduction is submitted, one line each.
+"""Says what a reproduction keeps equal and what it cannot, one line each. Shown when the reproduction is submitted.
 
-The packages and the machine are compared as they are now with what the job's last attempt recorded; that is the machine of
-this server, whose engine runs jobs where the server is.
+Packages and machine are compared between now and the record of the job's last attempt. "Now" means this server's machine,
+which is where its engine runs jobs.
 """
 
 import os
@@ -17,26 +17,26 @@ from trainmaster.server.record.provenance import environment
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.wire.environment import EnvironmentRecord
 
-_PACKAGES = 10  # named one by one
+_PACKAGES = 10  # packages listed by name
 _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driver", "driver"), ("libc", "C library"))
 
 
 def told(desk: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
-    """`equal`: what is held, in words; `unequal`: what is not. `data` is what lies behind the job's data now."""
+    """`equal`: what is kept; `unequal`: what is not. `data`: the present versions of the job's data."""
     record, variables = _recorded(desk, job), {**job.origin.variables, **job.spec.environment.variables}
     unequal = [*_unequal_job(job), *_unequal_data(job, data), *_unequal_environment(record, variables)]
     return {"equal": list(_held(job, data)), "unequal": unequal}
 
 
 def _recorded(desk: Runtime, job: Job) -> EnvironmentRecord | None:
-    """The environment of the last attempt whose environment is known."""
+    """The environment record of the last attempt that has one."""
     attempts = [*desk.services.events.attempts(job.id), *([job.attempt] if job.attempt is not None else [])]
     names = [node.environment for attempt in attempts for node in attempt.nodes[:1] if node.environment is not None]
     return environment(desk.services, names[-1]) if names else None
 
 
 def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
-    """What the new job has in common with the first by what it is."""
+    """What the new job shares with the original, by content."""
     if job.code.digest is not None:
         commit = f" (git {job.origin.git_commit[:8]})" if job.origin.git_commit else ""
         yield f"code {job.code.digest[:12]}{commit}"
@@ -51,9 +51,9 @@ def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
 
 
 def _unequal_job(job: Job) -> Iterator[str]:
-    """What the job itself does not pin down."""
+    """What the job itself does not pin."""
     if job.code.in_place:
-        yield f"code: it ran in {job.origin.directory} itself and runs in what is there now"
+        yield f"code: it ran in {job.origin.directory} itself and will use what is there now"
     elif job.code.linked:
         yield f"files: {job.code.linked} paths were linked, not copied, and are read as they are now"
     restarts = job.restarts_program + job.restarts_infrastructure
@@ -63,22 +63,22 @@ def _unequal_job(job: Job) -> Iterator[str]:
 
 
 def _unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
-    """Data that is another, or of which that cannot be said."""
+    """Data that changed, or that cannot be compared."""
     known = {version.name: version for version in now}
     for name in job.spec.data:
         then = next((version for version in job.data if version.name == name), None)
         current = known.get(name)
         if then is None or then.digest is None or current is None or current.digest is None:
-            yield f"data {name}: no version of it is known, so whether it is the same is not"
+            yield f"data {name}: its version was not recorded, so it cannot be compared"
         elif then.digest != current.digest:
             yield f"data {name}: version {then.digest[:12]}, now {current.digest[:12]}"
         elif not (then.exact and current.exact):
-            yield f"data {name}: names, sizes and times are the same; it is too large for its bytes to be compared"
+            yield f"data {name}: names, sizes and times are equal; it is too large to compare its bytes"
 
 
 def _unequal_environment(then: EnvironmentRecord | None, variables: Mapping[str, str]) -> Iterator[str]:
     if then is None:
-        yield "environment: what it ran in was not recorded, so nothing can be said of packages and machine"
+        yield "environment: it was not recorded, so packages and machine cannot be compared"
         return
     now = machine.describe()
     for name, word in _MACHINE:
@@ -108,4 +108,4 @@ def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> It
     if len(differing) > _PACKAGES:
         yield f"packages: {len(differing) - _PACKAGES} more differ"
     for name in sorted({*then["editable"], *editable}):
-        yield f"package {name}: installed in place, so its code may be another under the same version"
+        yield f"package {name}: an editable install, so its code may differ under the same version"

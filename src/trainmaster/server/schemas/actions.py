@@ -1,4 +1,4 @@
-"""What `/openapi.json` says of cancelling and of commands beside a job: documentation only, as in `models`."""
+"""OpenAPI models for cancelling, exec and removal. Documentation only, as in `models`."""
 
 from typing import Any
 
@@ -19,16 +19,16 @@ from trainmaster.server.http.parameters import (
 
 
 class AskedToCancel(BaseModel):
-    """Why, and how long its ranks may take to save and end."""
+    """The reason, and the grace period for the ranks to save and exit."""
 
     reason: Words | None = None
     grace_s: float | None = Field(
-        None, ge=0, le=GRACE_MAX_S, description="seconds from TERM to KILL; 0: killed at once; the usual is 30"
+        None, ge=0, le=GRACE_MAX_S, description="seconds from SIGTERM to SIGKILL; 0: kill at once; default: 30"
     )
 
 
 class CancelMany(AskedToCancel):
-    """Jobs by name, or all that have not ended, narrowed down by project, experiment and state."""
+    """Jobs by reference, or all unfinished jobs, filtered by project, experiment and state."""
 
     jobs: list[Words] | None = Field(None, max_length=REFS_MAX, description="up to 10,000 references")
     all: bool = False
@@ -38,24 +38,24 @@ class CancelMany(AskedToCancel):
 
 
 class CancelledMany(BaseModel):
-    """What was taken, and what was refused and why."""
+    """Which jobs are being cancelled, and which were rejected and why."""
 
     jobs: list[dict[str, Any]] = Field(description="{id, state}, or {ref, error: {code, message, hint, details}}")
 
 
 class Exec(BaseModel):
-    """A command to run beside a job's ranks, or `stacks`; `rank`, `role` or `node` say where, else beside rank 0."""
+    """A command to run beside the ranks, or `stacks`. `rank`, `role` or `node` say where; the default is rank 0."""
 
     command: list[str] | None = Field(None, max_length=COMMAND_MAX)
     rank: int | None = Field(None, ge=0, le=NUMBER_MAX)
     role: Words | None = None
     node: int | None = Field(None, ge=0, le=NUMBER_MAX)
-    stacks: bool = Field(False, description="dump the Python stacks of the ranks with py-spy, in place of a command")
-    stdin: bool = Field(False, description="input will be given; otherwise it is empty")
+    stacks: bool = Field(False, description="dump the ranks' Python stacks with py-spy instead of running a command")
+    stdin: bool = Field(False, description="whether input will be sent; otherwise it is empty")
 
 
 class ExecBegun(BaseModel):
-    """The command's id, and where it runs."""
+    """The session's id, and where the command runs."""
 
     id: str
     job: str
@@ -65,7 +65,7 @@ class ExecBegun(BaseModel):
 
 
 class ExecOutput(BaseModel):
-    """What it printed; `over` once it has ended and everything was read."""
+    """Output of the command; `over` is set once it has ended and everything was read."""
 
     chunks: list[dict[str, Any]] = Field(description="stream (1 standard output, 2 standard error), data (base64)")
     cursor: int
@@ -73,20 +73,20 @@ class ExecOutput(BaseModel):
 
 
 class ExecInput(BaseModel):
-    """Input in base64; `end` closes it."""
+    """Input as base64; `end` closes the input."""
 
     data: str = Field("", max_length=INPUT_MAX)
     end: bool = False
 
 
 class ExecTaken(BaseModel):
-    """Whether it was taken."""
+    """Whether the input was accepted."""
 
     taken: bool
 
 
 class Remove(BaseModel):
-    """Jobs by name, and of which kinds the bytes go: by default all."""
+    """Jobs by reference, and the kinds of bytes to remove; default: all kinds."""
 
     jobs: list[Words] = Field(min_length=1, max_length=REMOVED_MAX, description="references")
     kinds: list[Words] | None = Field(None, max_length=KINDS_MAX, description="work, logs, checkpoints, artifacts, metrics")
@@ -94,23 +94,23 @@ class Remove(BaseModel):
 
 
 class Removed(BaseModel):
-    """What goes, or would."""
+    """What is removed, or would be."""
 
     dry_run: bool
     jobs: list[dict[str, Any]] = Field(description="{id, ended_s, kinds, bytes: {kind: n}, kept_for}, or {ref, error: {…}}")
 
 
 class Prune(BaseModel):
-    """Which jobs that are over: those that ended so long ago, but for the newest `keep`."""
+    """Which ended jobs: older than `older_than_s`, except the newest `keep`."""
 
     older_than_s: float = Field(0, ge=0, le=YOUNG_MAX_S)
-    keep: int = Field(0, ge=0, le=NUMBER_MAX, description="so many of the newest jobs stay whatever their age")
-    kinds: list[Words] | None = Field(None, max_length=KINDS_MAX, description="work and logs, unless others are named")
+    keep: int = Field(0, ge=0, le=NUMBER_MAX, description="keep this many of the newest jobs, whatever their age")
+    kinds: list[Words] | None = Field(None, max_length=KINDS_MAX, description="default: work and logs")
     project: Words | None = None
     dry_run: bool = False
 
 
 class Pruned(Removed):
-    """What goes, or would, of at most 1,000 jobs."""
+    """What is removed, or would be, for at most 1,000 jobs."""
 
     more: bool

@@ -1,4 +1,4 @@
-"""What `/openapi.json` says of the rules of a cluster. Documentation only, as in `models`."""
+"""OpenAPI models for the cluster configuration. Documentation only, as in `models`."""
 
 from typing import Any
 
@@ -6,29 +6,29 @@ from pydantic import BaseModel, Field
 
 
 class NewRules(BaseModel):
-    """The rules, the whole of them."""
+    """A complete cluster configuration."""
 
     cluster: dict[str, Any] = Field(description="as in cluster.yaml (`tm schema cluster`)")
 
 
 class Rules(NewRules):
-    """The rules that hold, and what they come to."""
+    """The present configuration, and its explanation."""
 
-    told: list[dict[str, Any]] = Field(description="about, sentences: in plain language")
+    told: list[dict[str, Any]] = Field(description="about, sentences: an explanation as text")
 
 
 class Applied(BaseModel):
-    """What is otherwise from now on."""
+    """What changes."""
 
-    changes: list[str] = Field(description="a line for each field; none: they are the same")
-    words: list[str] = Field(description="what the nodes that there are now cannot keep of them")
+    changes: list[str] = Field(description="one line per changed field; empty if nothing changes")
+    words: list[str] = Field(description="warnings: what the present nodes cannot provide")
 
 
 class Foreseen(Applied):
-    """What other rules would do to the present queue."""
+    """What another configuration would do to the present queue."""
 
-    waiting: int = Field(description="jobs that wait now")
+    waiting: int = Field(description="number of waiting jobs")
     jobs: list[dict[str, Any]] = Field(
         description="id, now, then: {starts (nodes; null: it waits), stops, gives_back (jobs), reason, position}; "
-        "only where it differs"
+        "only jobs whose outcome differs"
     )

@@ -1,4 +1,4 @@
-"""What `/openapi.json` says of bodies: documentation only; nothing is validated or serialized through these models."""
+"""OpenAPI models of request and response bodies. Documentation only: nothing is validated or serialized through them."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from trainmaster.server.schemas.token_schemas import NewToken
 
 
 class Fault(BaseModel):
-    """What went wrong, which object, and what to do."""
+    """An error: what went wrong, with which object, and what to do."""
 
     code: str = Field(examples=["not_found"])
     message: str
@@ -22,7 +22,7 @@ class Fault(BaseModel):
 
 
 class Error(BaseModel):
-    """Every answer with a status of 400 or more."""
+    """The body of every response with a status of 400 or more."""
 
     error: Fault
 
@@ -34,8 +34,8 @@ class Submit(BaseModel):
     origin: dict[str, Any] | None = Field(None, description="user, host, directory, python, variables, git_commit, git_dirty")
     code: dict[str, Any] | None = Field(None, description="digest, files, bytes, linked, in_place")
     data: Entries | None = Field(None, description="name, uri, digest, exact, files, bytes of the spec's data")
-    hold: Words | None = Field(None, description="the reason for which the job starts out held")
-    urgent: Words | None = Field(None, description="why it cannot wait for its turn")
+    hold: Words | None = Field(None, description="submit the job held, for this reason")
+    urgent: Words | None = Field(None, description="submit the job as urgent, for this reason")
 
 
 class SubmitKeyed(Submit):
@@ -51,7 +51,7 @@ class SubmitBatch(BaseModel):
 
 
 class Submitted(BaseModel):
-    """The job's id, and what whoever submits it should know: that the rules of the cluster never let it start."""
+    """The job's id, and notes for its submitter, for example that the job cannot start under the present configuration."""
 
     id: str = Field(examples=["digits-14"])
     notes: list[str]
@@ -71,12 +71,12 @@ class Ticket(BaseModel):
 
 
 class StorageCollect(BaseModel):
-    """How to collect."""
+    """Options of a garbage collection."""
 
-    grace_s: float = Field(86400.0, ge=0, le=YOUNG_MAX_S, description="what is younger, or of a job that ended since, stays")
+    grace_s: float = Field(86400.0, ge=0, le=YOUNG_MAX_S, description="keep what is younger, or of a job that ended since")
     dry_run: bool = False
-    older_checkpoints: bool = Field(False, description="give up `spare_bytes` as well")
-    unknown_jobs: bool = Field(False, description="remove what lies there of jobs that this server does not know as well")
+    older_checkpoints: bool = Field(False, description="also remove `spare_bytes`")
+    unknown_jobs: bool = Field(False, description="also remove blobs of jobs that this server does not know")
 
 
 class StorageCollected(BaseModel):
@@ -85,28 +85,28 @@ class StorageCollected(BaseModel):
     dry_run: bool
     blobs: int
     bytes: int
-    uploads: int = Field(description="unfinished uploads that were given up")
-    young_bytes: int = Field(description="nothing refers to it, but it is younger than `grace_s`")
+    uploads: int = Field(description="unfinished uploads that were removed")
+    young_bytes: int = Field(description="unreferenced, but younger than `grace_s`")
     by_kind: dict[str, int]
-    given_up: int = Field(description="older checkpoints of jobs that are over; their bytes go as soon as no fork needs them")
+    given_up: int = Field(description="discarded older checkpoints of ended jobs; removed once no fork needs them")
     given_up_bytes: int
 
 
 class Asked(BaseModel):
-    """Why something is asked for."""
+    """A reason."""
 
     reason: Words | None = None
 
 
 class Taken(BaseModel):
-    """The job and its state when the request was accepted."""
+    """The job, and its state when the request was accepted."""
 
     id: str
     state: str
 
 
 class NodeTaken(BaseModel):
-    """The node and the state it is going to be in."""
+    """The node and its new state."""
 
     name: str
     state: str
@@ -124,7 +124,7 @@ class JobSummary(BaseModel):
     reason: str
     workload_class: str = Field(alias="class", examples=["training"])
     priority: int
-    attempt: int = Field(description="number of the current or last attempt; 0: none yet")
+    attempt: int = Field(description="number of the current or last attempt; 0 if there was none")
     created_s: float
     started_s: float | None
     ended_s: float | None
@@ -143,7 +143,7 @@ class JobList(BaseModel):
 
 
 class AttemptView(BaseModel):
-    """One try of a job on one allocation."""
+    """One attempt of a job on one allocation."""
 
     number: int
     state: str = Field(description="starting running stopping succeeded failed cancelled restarted requeued")
@@ -155,7 +155,7 @@ class AttemptView(BaseModel):
     placed_s: float
     started_s: float | None
     ended_s: float | None
-    ran_s: float | None = Field(description="how long its ranks ran; null: it lives, or what they were seen to run counts")
+    ran_s: float | None = Field(description="how long its ranks ran; null: still running, or not recorded")
     resumed_from: str | None
     resumed_from_step: int | None
     resumed_about: bool
@@ -178,12 +178,12 @@ class CheckpointView(BaseModel):
 
 
 class TroubleView(BaseModel):
-    """Something that a person should know about a job although it goes on."""
+    """A warning about a job that goes on."""
 
     topic: str
     text: str
     attempt: int | None
-    node: int | None = Field(description="which node of the gang tells it; null: control")
+    node: int | None = Field(description="the node of the gang that reported it; null: control")
     since_s: float
 
 
@@ -191,25 +191,25 @@ class JobDetail(JobSummary):
     """Everything about one job."""
 
     spec: dict[str, Any]
-    member: str = Field(description="whose it is: charged, limited, and allowed to change it")
-    origin: dict[str, Any] = Field(description="a note of the client")
+    member: str = Field(description="the owner: usage is charged to it, its quota applies, it may change the job")
+    origin: dict[str, Any] = Field(description="where the client submitted it from")
     code: dict[str, Any]
     data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
     lineage: dict[str, Any] | None = Field(description="the job it was made from: relation, job, checkpoint, step, owner")
     children: list[str] = Field(description="the jobs made from it")
-    urgent: dict[str, str] | None = Field(description="by, reason; null: it is not")
+    urgent: dict[str, str] | None = Field(description="by, reason; null: not urgent")
     failure: dict[str, Any] | None
     time_limit_s: float | None
     attempts: list[AttemptView]
     checkpoints: list[CheckpointView]
-    artifacts: list[ArtifactView] = Field(description="the first 100 by path; the others: /jobs/{ref}/artifacts")
+    artifacts: list[ArtifactView] = Field(description="the first 100 by path; for more: /jobs/{ref}/artifacts")
     artifacts_total: int
     metrics: dict[str, Any] = Field(description="name -> {step, value, time_s}")
-    system: dict[str, Any] = Field(description="what its first node uses: name -> {step, value, time_s}")
+    system: dict[str, Any] = Field(description="resource use of its first node: name -> {step, value, time_s}")
     logged: dict[str, dict[str, str]] = Field(description="params and tags that the program logged through mlflow")
-    runs: dict[str, str] = Field(description="where it can be looked at in the trackers it is mirrored into: tracker -> URL")
+    runs: dict[str, str] = Field(description="its pages in the trackers it is mirrored to: tracker -> URL")
     work: list[str]
-    troubles: list[TroubleView] = Field(description="what a person should know although the job goes on; the newest few")
+    troubles: list[TroubleView] = Field(description="warnings about the job, the newest few")
     notes: list[str]
 
 
@@ -220,21 +220,21 @@ class Series(BaseModel):
 
 
 class LogChunk(BaseModel):
-    """A piece of one rank's output, or of a role's."""
+    """A piece of output of a rank or a role."""
 
     attempt: int
-    rank: int = Field(description="-1 of a role")
+    rank: int = Field(description="-1 for a role")
     role: str | None
     text: str
 
 
 class Logs(BaseModel):
-    """What was new; give `cursor` as `after` the next time."""
+    """New output; send `cursor` as `after` in the next request."""
 
     chunks: list[LogChunk]
     cursor: str
     state: str
-    ended: bool = Field(description="the job is over and nothing more will come")
+    ended: bool = Field(description="the job has ended and there is no more output")
 
 
 class EventList(BaseModel):
@@ -244,7 +244,7 @@ class EventList(BaseModel):
 
 
 class Watched(BaseModel):
-    """A job as it is now; `version` names exactly this."""
+    """The present state of a job; `version` identifies it."""
 
     version: int
     job: JobSummary
@@ -265,30 +265,30 @@ class CodeTree(BaseModel):
 
 
 class CodeMissing(BaseModel):
-    """Objects still to be sent; an empty list means that the tree is stored."""
+    """Objects to upload; an empty list means that the tree is stored."""
 
     digest: str
     missing: list[str]
 
 
 class Reproduce(BaseModel):
-    """How a job is run once more. `origin`: what of it differs (user, host)."""
+    """Options for running a job again. `origin`: the fields that differ (user, host)."""
 
     origin: dict[str, Any] | None = None
-    data: Entries | None = Field(None, description="the versions of its data as they are now")
+    data: Entries | None = Field(None, description="the present versions of its data")
     hold: Words | None = None
-    urgent: Words | None = Field(None, description="why it cannot wait for its turn")
+    urgent: Words | None = Field(None, description="submit the job as urgent, for this reason")
 
 
 class Requeue(Reproduce):
-    """`changes`: what is to be otherwise, as in a spec file; its `params` are ones that the job has."""
+    """`changes`: fields to change, as in a spec file. Its `params` must exist in the job; others go into `new_params`."""
 
     changes: dict[str, Any] | None = Field(None, examples=[{"params": {"lr": 1e-4}}])
     new_params: dict[str, Any] | None = None
 
 
 class Fork(Requeue):
-    """Where to start, and code of its own if it is not to have its parent's; then `origin` is whole."""
+    """The starting point. With `code` the fork has code of its own instead of its parent's; then `origin` must be complete."""
 
     step: int | None = Field(None, ge=-NUMBER_MAX, le=NUMBER_MAX)
     checkpoint: Words | None = None
@@ -296,7 +296,7 @@ class Fork(Requeue):
 
 
 class MadeFrom(Submitted):
-    """The new job, and what it is made from; of a reproduction also what is equal and what is not."""
+    """The new job and its lineage; for a reproduction also what is equal and what is not."""
 
     lineage: dict[str, Any] = Field(description="relation, job, checkpoint, step, owner")
     equal: list[str] | None = None
@@ -304,25 +304,25 @@ class MadeFrom(Submitted):
 
 
 class PatchStored(BaseModel):
-    """A patch is on the server."""
+    """The stored patch."""
 
     digest: str
     bytes: int
 
 
 class Provenance(BaseModel):
-    """What a job was run from and in."""
+    """The code, data and environment a job ran with."""
 
     id: str
     spec: dict[str, Any]
-    member: str = Field(description="whose it is")
+    member: str = Field(description="the owner")
     origin: dict[str, Any] = Field(description="user, host, directory, python, variables, git_*")
     code: dict[str, Any]
     data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
     lineage: dict[str, Any] | None = Field(description="relation, job, checkpoint, step, owner")
     children: list[str]
     attempts: list[dict[str, Any]] = Field(description="number, started_s, nodes: [{node, devices, environment}]")
-    environments: dict[str, Any] = Field(description="SHA-256 -> python, packages, editable, torch, machine; null where lost")
+    environments: dict[str, Any] = Field(description="SHA-256 -> python, packages, editable, torch, machine; null if lost")
 
 
 class CodeStored(BaseModel):
@@ -339,7 +339,7 @@ class Health(BaseModel):
     api: bool
     control: bool
     nodes: int
-    troubles: list[str] = Field(description="topics of what is wrong with the server; `GET /troubles` says more")
+    troubles: list[str] = Field(description="topics of the server's problems; see `GET /troubles`")
 
 
 def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:
@@ -354,7 +354,7 @@ BODIES: tuple[type[BaseModel], ...] = (
 
 
 def body(model: type[BaseModel], *headers: str) -> dict[str, Any]:
-    """The `openapi_extra` of a route that reads its body itself; `components` defines the model."""
+    """The `openapi_extra` of a route that parses its body itself; `components` defines the model."""
     text = {"type": "string", "minLength": 1, "maxLength": TEXT_MAX}
     described = [{"in": "header", "name": name, "required": False, "schema": text} for name in headers]
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
@@ -362,7 +362,7 @@ def body(model: type[BaseModel], *headers: str) -> dict[str, Any]:
 
 
 def asking(question: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
-    """How a route is declared that takes a request in (202) which control is going to carry out."""
+    """The declaration of a route that accepts a command (202), which control carries out later."""
     extra = body(question, "Idempotency-Key")
     return {"status_code": 202, "response_model": None, "responses": answers(answer, 202), "openapi_extra": extra}
 

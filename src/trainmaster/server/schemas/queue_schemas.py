@@ -1,4 +1,4 @@
-"""What `/openapi.json` says of the queue, of why a job waits and of plans: documentation only, as in `models`."""
+"""OpenAPI models for the queue, for why a job waits, and for plans. Documentation only, as in `models`."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ from pydantic import BaseModel, Field
 
 
 class Eta(BaseModel):
-    """Seconds from now until a start: the middle, and the bounds within which it is with 50 and 90 %; null: maybe never."""
+    """Seconds from now until the start: the median, and bounds at 50 % and 90 %; null: possibly never."""
 
     low90: float
     low50: float
     p50: float | None
     high50: float | None
     high90: float | None
-    jobs: int = Field(description="finished jobs from which run times were drawn")
-    few: bool = Field(description="so few that the bounds say little")
+    jobs: int = Field(description="number of finished jobs behind the run time estimates")
+    few: bool = Field(description="whether they are too few for reliable bounds")
 
 
 class QueuedJob(BaseModel):
@@ -27,13 +27,13 @@ class QueuedJob(BaseModel):
     workload_class: str = Field(alias="class", examples=["training"])
     priority: int
     asks: str = Field(examples=["2 nodes with 8 GPUs, 16 CPUs each, all at once"])
-    queued_s: float = Field(description="since when it has waited, in seconds since the epoch")
+    queued_s: float = Field(description="time of queueing, in seconds since the epoch")
     reason: str
-    eta_s: Eta | None = Field(description="null: it can never start, or too many are ahead of it")
+    eta_s: Eta | None = Field(description="null: it can never start, or too many jobs are ahead of it")
 
 
 class HeldJob(BaseModel):
-    """A job that is not in the queue until it is released."""
+    """A held job. It is not in the queue until it is released."""
 
     id: str
     project: str
@@ -41,7 +41,7 @@ class HeldJob(BaseModel):
 
 
 class Queue(BaseModel):
-    """Those that wait for their turn, in order, and those that are held."""
+    """The waiting jobs in order, and the held jobs."""
 
     jobs: list[QueuedJob]
     total: int
@@ -50,13 +50,13 @@ class Queue(BaseModel):
 
 
 class Cost(BaseModel):
-    """What a job will cost by the price of its pool: for as long as its like ran, and at most."""
+    """The cost of a job at its pool's price: expected, and at most."""
 
     currency: str
     per_hour: float
-    run_s: float = Field(description="how long it is expected to run")
+    run_s: float = Field(description="expected run time")
     expected: float
-    at_most: float | None = Field(description="for its whole time limit; null: it has none")
+    at_most: float | None = Field(description="for the whole time limit; null without one")
 
 
 class Delay(BaseModel):
@@ -67,24 +67,23 @@ class Delay(BaseModel):
 
 
 class Planned(BaseModel):
-    """What would become of a job were it submitted now."""
+    """What would happen to a job if it were submitted now."""
 
     placement: list[dict[str, Any]] | None = Field(description="node, cpus, memory_bytes, devices; null: it would wait")
-    reason: str | None = Field(description="what it would wait for")
+    reason: str | None = Field(description="why it would wait")
     position: int | None
-    eta_s: Eta | None = Field(description="how long it would wait; null where it starts at once, or nobody can say")
+    eta_s: Eta | None = Field(description="expected waiting time; null: it starts at once, or there is no estimate")
     cost: Cost | None = Field(description="null: no node has a price")
-    delays: list[Delay] = Field(description="those that would start later for it, the most delayed first")
-    notes: list[str] = Field(description="what its spec says of places that means nothing on the nodes there are")
-    spec: dict[str, Any] = Field(description="complete, defaults filled in")
+    delays: list[Delay] = Field(description="jobs that would start later because of it, the most delayed first")
+    notes: list[str] = Field(description="parts of the spec's placement that have no effect on the present nodes")
+    spec: dict[str, Any] = Field(description="complete, with defaults")
     code: dict[str, Any]
 
 
 class Need(BaseModel):
-    """Something that must change.
+    """One change that the job waits for.
 
-    A job ends, a node opens, maintenance of a pool is out of the way, a project's quota is raised, a job ahead leaves or has
-    its turn.
+    A job ends, a node opens, a maintenance window ends, a project's quota is raised, a job ahead leaves or starts.
     """
 
     what: str = Field(examples=["ends", "opens", "window", "quota", "leaves", "turn"])
@@ -97,16 +96,16 @@ class Why(BaseModel):
     id: str
     state: str
     kind: str | None = Field(
-        description="what keeps it: busy, reserved, quota, window, handover, backoff, impossible; starting; null"
+        description="the obstacle: busy, reserved, quota, window, handover, backoff, impossible; or starting; or null"
     )
     reason: str
-    text: str = Field(description="the reason, and what would let it start")
-    position: int | None = Field(description="place in the queue, from 1; null when it does not wait")
+    text: str = Field(description="the reason, and what would let the job start")
+    position: int | None = Field(description="place in the queue, from 1; null if it is not waiting")
     ahead: int | None
-    needs: list[Need] = Field(description="a smallest set of changes that would let it start; empty: nothing would")
-    eta_s: Eta | None = Field(description="how long it will still wait")
-    troubles: list[dict[str, Any]] = Field(description="what a person should know although the job goes on, as in its view")
-    terms: dict[str, float] | None = Field(description="what its place is the sum of; null: the order is no sum")
+    needs: list[Need] = Field(description="a smallest set of changes that would let it start; empty if there is none")
+    eta_s: Eta | None = Field(description="remaining waiting time")
+    troubles: list[dict[str, Any]] = Field(description="warnings about the job, as in its own view")
+    terms: dict[str, float] | None = Field(description="the terms whose sum is its priority; null: no such sum is used")
     speeds: dict[str, Any] | None = Field(
-        description="measured, by kind of GPU it may have: {times (the slowest is 1), runs}; null: not known, or its own word"
+        description="measured speed by kind of GPU: {times (the slowest is 1), runs}; null: unknown, or set by the job"
     )

@@ -1,4 +1,4 @@
-"""What `/openapi.json` says of a run's record: artifacts, comparisons, the logbook. Documentation only, as in `models`."""
+"""OpenAPI models for the record of a run: artifacts, comparisons, logbook. Documentation only, as in `models`."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from trainmaster.server.http.parameters import Words
 
 
 class ArtifactView(BaseModel):
-    """One kept file."""
+    """One artifact."""
 
     path: str
     kind: str = Field(description="file metrics plot confusion_matrix model pickle")
     bytes: int
     digest: str = Field(description="SHA-256")
-    attempt: int = Field(description="the attempt that kept it")
+    attempt: int = Field(description="the attempt that stored it")
 
 
 class ArtifactList(BaseModel):
-    """A page of what a job has kept, by path; `total` and `bytes` are of all of it."""
+    """A page of a job's artifacts by path; `total` and `bytes` count all of them."""
 
     id: str
     artifacts: list[ArtifactView]
@@ -27,7 +27,7 @@ class ArtifactList(BaseModel):
 
 
 class Comparison(BaseModel):
-    """What differs between runs; every list of `values`, `last`, `best` and curves is in the order of `jobs`."""
+    """Differences between runs. Every list of `values`, `last`, `best` and curves is in the order of `jobs`."""
 
     jobs: list[dict[str, Any]] = Field(
         description="id name project experiment state created_s started_s ended_s ran_s attempts restarts"
@@ -37,14 +37,14 @@ class Comparison(BaseModel):
         "field, values (null: a run has none), equal"
     )
     unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
-    metrics: list[dict[str, Any]] = Field(description="name, mode, primary, equal, winner (a place), last, best: {step, value}")
+    metrics: list[dict[str, Any]] = Field(description="name, mode, primary, equal, winner (index), last, best: {step, value}")
     metrics_equal: list[str] = Field(description="metrics whose last and best value are the same in all runs")
-    series: dict[str, list[list[tuple[int, float | None]]]] = Field(description="metric -> a curve for each run")
+    series: dict[str, list[list[tuple[int, float | None]]]] = Field(description="metric -> one curve per run")
     patches: list[dict[str, Any]] | None = Field(None, description="from, to, path, text (a unified diff), note")
 
 
 class NewNote(BaseModel):
-    """What to write into the logbook, and about what: a job, or else an experiment, or a project."""
+    """A note, and its subject: a job, an experiment or a project."""
 
     text: str = Field(max_length=64 * 1024, description="Markdown, up to 64 KiB; ids of jobs in it become links")
     job: Words | None = None
@@ -53,7 +53,7 @@ class NewNote(BaseModel):
 
 
 class NoteTaken(BaseModel):
-    """What the note is about and whose it is."""
+    """The note's subject and author."""
 
     job: str | None
     project: str
@@ -62,7 +62,7 @@ class NoteTaken(BaseModel):
 
 
 class Logbook(BaseModel):
-    """The newest entries in the order of their time."""
+    """The newest entries, in order of time."""
 
     entries: list[dict[str, Any]] = Field(
         description="at_s, kind (note submitted start resume crash best end), text, project, experiment, job, by, links"

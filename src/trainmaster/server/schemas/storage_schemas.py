@@ -1,4 +1,4 @@
-"""What `/openapi.json` says of what takes room on the disk: documentation only, as in `models`."""
+"""OpenAPI models for storage usage. Documentation only, as in `models`."""
 
 from typing import Any
 
@@ -6,30 +6,30 @@ from pydantic import BaseModel, Field
 
 
 class StorageOfKind(BaseModel):
-    """What one project keeps of one kind."""
+    """Blobs of one kind in one project."""
 
     project: str
     kind: str = Field(examples=["checkpoints", "artifacts", "code", "provenance"])
     blobs: int
     bytes: int
     orphaned_bytes: int = Field(description="nothing refers to it")
-    spare_bytes: int = Field(description="older checkpoints of jobs that are over, from which no other job starts")
+    spare_bytes: int = Field(description="older checkpoints of ended jobs that no other job starts from")
 
 
 class DiskOfKind(BaseModel):
-    """What the home holds of one kind."""
+    """Files of one kind in the home."""
 
     kind: str = Field(examples=["work", "set aside", "logs", "metrics.db"])
     files: int
-    bytes: int = Field(description="of the disk: holes are not counted")
+    bytes: int = Field(description="space on disk, without holes")
 
 
 class StorageUse(BaseModel):
-    """Everything in the store, and everything in the server's home, a store that lies there included."""
+    """Usage of the blob store, and of the server's home (including a store inside it)."""
 
     store: str
     use: list[StorageOfKind]
     home: str
     free_bytes: int
     disk: list[DiskOfKind]
-    largest: list[dict[str, Any]] = Field(description="the jobs that take most of the home: {job, bytes: {kind: n}}")
+    largest: list[dict[str, Any]] = Field(description="the jobs with the largest usage: {job, bytes: {kind: n}}")

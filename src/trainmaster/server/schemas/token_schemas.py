@@ -1,4 +1,4 @@
-"""What `/openapi.json` says of tokens. Documentation only, as in `models`."""
+"""OpenAPI models for tokens. Documentation only, as in `models`."""
 
 from pydantic import BaseModel, Field
 
@@ -6,15 +6,15 @@ from trainmaster.server.http.parameters import TIME_MAX_S, Words
 
 
 class NewToken(BaseModel):
-    """A token to give out."""
+    """A token to create."""
 
-    name: str = Field(description="the member who acts by it: letters, digits and . _ @ -", max_length=64)
+    name: str = Field(description="the member's name: letters, digits and . _ @ -", max_length=64)
     role: Words = Field("member", description="member: sees everything, changes its own jobs; admin: everything")
     expires_s: float | None = Field(None, gt=0, le=TIME_MAX_S, description="seconds; null: until it is revoked")
 
 
 class TokenView(BaseModel):
-    """A token, without what it is proven by."""
+    """A token, without its text."""
 
     name: str
     role: str
@@ -25,18 +25,18 @@ class TokenView(BaseModel):
 
 
 class TokenGiven(TokenView):
-    """A new token; `token` can be read this once."""
+    """A new token; only this response contains `token`."""
 
     token: str
 
 
 class TokenList(BaseModel):
-    """The tokens that were given out, by name; the home's own, an administrator's, is not among them."""
+    """The tokens in the store, by name. The home's own administrator token is not listed."""
 
     tokens: list[TokenView]
 
 
 class TokenRevoked(BaseModel):
-    """The token that holds no more."""
+    """The revoked token."""
 
     name: str
