@@ -15,6 +15,7 @@ from sqlalchemy import Engine, event
 from waiting import deadline
 
 from trainmaster.agent.transport.point_file import PointFile
+from trainmaster.cli.inspect.ps import row
 from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
 from trainmaster.model import events as ev
 from trainmaster.model.commands import AgentReport
@@ -28,6 +29,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.credentials import credential
 from trainmaster.testing.builders import job as a_job
 from trainmaster.testing.builders import placed
+from trainmaster.wire.names import STALLED
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
 KEY = "train-1.1/n0"
@@ -65,6 +67,26 @@ def test_reports_are_durable_when_acknowledged_and_kept_once(api: Api) -> None:
     assert api.sync(KEY, reports=[STARTED, second]) == {"ack": 2, "orders": [], "version": 0, "stale": False}
     assert api.sync(KEY, reports=[STARTED, second])["ack"] == 2
     assert reports(api) == [AgentReport(KEY, STARTED), AgentReport(KEY, second)]
+
+
+def test_a_job_that_may_hang_is_seen_wherever_jobs_are_looked_at(api: Api) -> None:
+    """Issue 14: it was "running", and nothing else was said."""
+    text = "no step for 2 min (usually every 0.02 s), and no output; CPU use: rank 0 0 %: tm exec train-1 --stacks shows where it is"
+
+    def seen() -> tuple[str | None, str, bool, list[str]]:
+        (listed,), shown = api.get("/jobs")["jobs"], api.get("/jobs/train-1")
+        assert listed["stalled"] == shown["stalled"]
+        gauge = 'trainmaster_job_stalled{job="train-1"} 1.0' in api.http.get("/metrics").text
+        return listed["stalled"], row(listed, 0.0)[-1], gauge, [one["text"] for one in shown["troubles"]]
+
+    api.control.record("train-1", ev.NodeStarted(1, 0))
+    assert seen() == (None, "node0", False, [])
+    api.control.record("train-1", ev.Warned(1, 0, STALLED, text, 2))
+    assert seen() == (text, text, True, [text])
+    api.control.record("train-1", ev.Warned(1, 0, STALLED, "", 3))
+    assert seen() == (None, "node0", False, [])
+    told = [event["text"] for event in api.get("/jobs/train-1/events")["events"]]
+    assert told[-2:] == [f"n0: {text}", "n0: its ranks go on"]
 
 
 def test_points_and_heartbeats_reach_the_metrics(api: Api) -> None:

@@ -8,7 +8,7 @@ JOB: dict[str, Any] = {
     "id": "digits-14", "seq": 14, "name": "digits", "project": "default", "experiment": "digits", "state": "failed",
     "reason": "rank 1 exited with code 1", "priority": 0, "attempt": 1, "created_s": 1000.0, "started_s": 1001.0,
     "ended_s": 1061.0, "nodes": ["n0"], "command": "python train.py", "step": 120, "metrics": {"loss": 0.25},
-    "restarts": {"program": 0, "infrastructure": 0}, "tags": {},
+    "restarts": {"program": 0, "infrastructure": 0}, "tags": {}, "stalled": None,
 }  # fmt: skip
 ARTIFACT: dict[str, Any] = {"path": "out/a.png", "kind": "plot", "bytes": 10, "digest": "ab" * 32, "attempt": 1}
 KEPT: dict[str, Any] = {"id": "digits-14", "artifacts": [ARTIFACT], "total": 1, "bytes": 10}

@@ -25,12 +25,13 @@ from trainmaster.model.events import (
 )
 from trainmaster.model.job import Attempt, Cause, Forecast, Job, Ledger, NodePhase, NodeRun, State, StopFor
 from trainmaster.model.nodes import Allocation
+from trainmaster.wire.names import STALLED
 
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
 
 # Topics of troubles that end with the attempt they tell of.
-_OF_ATTEMPT = ("restart", "restore", "standstill", "artifacts", "checkpoint pattern")
+_OF_ATTEMPT = ("restart", "restore", STALLED, "artifacts", "checkpoint pattern")
 _RANK = {
     StopFor.FAILURE: 0, StopFor.START: 1, StopFor.SHRINK: 2, StopFor.EVICT: 3, StopFor.LIMIT: 4, StopFor.CANCEL: 5,
 }  # fmt: skip

@@ -111,6 +111,8 @@ SYSTEM = "system/"  # before the names of metrics that tell of the machine, not 
 METRIC_NAME_MAX = 250  # characters, as trackers have it
 ARTIFACT_NAME_MAX = 4096  # characters
 
+STALLED = "standstill"  # topic of the trouble that a node's ranks may hang; agents of earlier versions call it so
+
 ARTIFACT_KINDS = ("file", "metrics", "plot", "confusion_matrix", "model")  # what a program may call an artifact
 
 

@@ -235,6 +235,11 @@ class RankOutput:
         return os.path.basename(self.rank.sdk_path), self._sdk.offset - len(self._sdk_rest)
 
     @property
+    def behind(self) -> bool:
+        """Whether lines that were read wait to be searched."""
+        return bool(self._unsearched)
+
+    @property
     def heard(self) -> tuple[int, int]:
         """Another value whenever something new was read."""
         return self._log.offset + self.dropped_bytes, self._sdk.offset

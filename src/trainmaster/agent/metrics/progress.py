@@ -26,6 +26,7 @@ class Progress:
         self._seen: list[tuple[float, float]] = []  # ascending; another thread reads what it finds here
         self.first_step: Optional[int] = None
         self.last_step: Optional[int] = None
+        self.named = 0  # steps so far, each told by however many ranks
         self.first_s = 0.0  # seconds since the epoch: when the first step was told
         self.written_s = 0.0  # seconds since the epoch: when what is being read was written, set by who reads
 
@@ -77,6 +78,7 @@ class Progress:
 
     def _step(self, step: Optional[int]) -> None:
         if step is not None:
+            self.named += step != self.last_step
             self.last_step = step
             if self.first_step is None:
                 self.first_step, self.first_s = step, self.written_s

@@ -7,7 +7,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Optional, Sequence
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -32,6 +32,18 @@ def io_of_process(pid: int) -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return int(fields.get(b"read_bytes", 0)), int(fields.get(b"write_bytes", 0))
+
+
+def written_by_processes(pids: Sequence[int]) -> int:
+    """Bytes that they have handed to `write` so far, wherever these went; what is gone or does not say counts 0."""
+    written = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/io", "rb") as file:
+                written += next(int(line.split()[1]) for line in file if line.startswith(b"wchar:"))
+        except (OSError, ValueError, StopIteration):
+            continue
+    return written
 
 
 def proportional_bytes(pid: int) -> int:
@@ -64,23 +76,22 @@ class Usage:
         self.peak_bytes = 0
         self.cpu_s = 0.0
 
-    def sample(self, trees: list[list[int]]) -> list[int]:
-        """Take the use of each tree of processes; returns each one's memory in bytes.
+    def sample(self, trees: list[list[int]]) -> list[tuple[int, float]]:
+        """Take the use of each tree of processes; returns each one's memory in bytes and processor time in seconds.
 
         Pages that processes share count for each of them, unless that would reach the limit: then they are divided.
         """
-        sizes = []
-        cpu_s = 0.0
+        sizes, times_s = [], []
         for pids in trees:
             used = [of_process(pid) for pid in pids]
             sizes.append(sum(memory for memory, _ in used))
-            cpu_s += sum(cpu for _, cpu in used)
+            times_s.append(sum(cpu_s for _, cpu_s in used))
         if self._limit_bytes is not None and sum(sizes) > self._limit_bytes:
             sizes = [sum(proportional_bytes(pid) for pid in pids) for pids in trees]
         self.memory_bytes = sum(sizes)
         self.peak_bytes = max(self.peak_bytes, self.memory_bytes)
-        self.cpu_s = max(self.cpu_s, cpu_s)
-        return sizes
+        self.cpu_s = max(self.cpu_s, sum(times_s))
+        return list(zip(sizes, times_s))  # noqa: B905 - Python 3.9
 
     @property
     def over(self) -> bool:
@@ -99,11 +110,6 @@ class _Memory(ctypes.Structure):
 
 class _Utilization(ctypes.Structure):
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
-
-
-def busy(devices: list[dict[str, Any]]) -> bool:
-    """Whether one of them works, as `Devices.read` tells of them."""
-    return any(device.get("utilization_percent") for device in devices)
 
 
 class Devices:
@@ -132,6 +138,10 @@ class Devices:
             return []
         indices = range(count.value) if self._indices is None else self._indices
         return [entry for entry in (self._device(index) for index in indices) if entry is not None]
+
+    def busy(self) -> bool:
+        """Whether one of them works."""
+        return any(device.get("utilization_percent") for device in self.read())
 
     def _device(self, index: int) -> Optional[dict[str, Any]]:
         handle = ctypes.c_void_p()

@@ -17,7 +17,7 @@ from trainmaster.agent.metrics.progress import Progress, RoleProgress
 from trainmaster.agent.metrics.system_metrics import FIRST_S, System
 from trainmaster.agent.processes import process_tree, spawn
 from trainmaster.agent.supervise import exit_record, outcome, peers
-from trainmaster.agent.supervise.inactivity import Standstill
+from trainmaster.agent.supervise.inactivity import Inactivity
 from trainmaster.agent.supervise.leftovers import Remains, described
 from trainmaster.agent.supervise.orders import Orders
 from trainmaster.agent.supervise.stopping import Stopping
@@ -71,7 +71,8 @@ class Attempt:
         self._door = start.door
         first = self._ranks[0].number if self._ranks else 0
         self._system = System(self._outbox, self._usage, self._devices, first)
-        self._standstill = Standstill(self._outbox, self._outputs, lambda: usage.busy(self._devices.read()))
+        job, busy = self._launch["job"], self._devices.busy
+        self._inactivity = Inactivity(job, self._outbox, self._outputs, self._progress, busy)
         self._surroundings = Surroundings(self._launch) if self._ranks else None
         self._stopping = Stopping(self._launch.get("contained", ()))
         self._execs: Optional[Execs] = None  # what people run beside the ranks; made for the first
@@ -94,6 +95,8 @@ class Attempt:
                 return  # nobody will look for a record of it, and one by that name would be another's
             self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
             self._last_read()
+            if self._well:
+                self._inactivity.end()
             self._outlast()
             if self._execs is not None:
                 self._execs.finish()
@@ -305,10 +308,12 @@ class Attempt:
         trees = [[head, *process_tree.descendants(head)] for head in heads]
         self._system.pids = [pid for pids in trees for pid in pids]
         self._recorder.note(self._system.pids)
-        sizes = {heads[index]: size for index, size in enumerate(self._usage.sample(trees))}
+        used = dict(zip(heads, self._usage.sample(trees)))  # noqa: B905 - Python 3.9
         for rank in [*self._ranks, *self._roles]:
-            rank.peak_memory_bytes = max(rank.peak_memory_bytes, sizes.get(rank.pid, 0) if rank.running else 0)
-        self._standstill.look(now_s, self._usage.cpu_s)
+            size, cpu_s = used.get(rank.pid, (0, 0.0)) if rank.running else (0, 0.0)
+            rank.peak_memory_bytes, rank.cpu_s = max(rank.peak_memory_bytes, size), max(rank.cpu_s, cpu_s)
+        if not self._stopping.active:
+            self._inactivity.look(now_s, self._system.pids)
         if self._usage.over and not self._end.over_memory:
             self._end.over_memory = True
             self._stop(now_s, 0.0)

@@ -53,7 +53,7 @@ def row(job: dict[str, Any], now_s: float) -> list[str]:
     name, value = chosen(values_of(job), None)
     began_s = job["started_s"] or job["created_s"]
     age = human.ago(job["ended_s"], now_s) if job["ended_s"] else human.short(max(0.0, now_s - began_s))
-    place = ", ".join(job["nodes"])
+    place = job.get("stalled") or ", ".join(job["nodes"])  # a server of an older version does not say
     where = place if job["state"] in ("running", "starting") else "" if job["state"] == "succeeded" else str(job["reason"])
     return [
         job["id"],

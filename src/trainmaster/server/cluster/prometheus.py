@@ -18,6 +18,7 @@ from trainmaster.scheduling.explain import occupied
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.nouns import snapshot
 from trainmaster.server.runtime import runtime
+from trainmaster.server.views import resources
 
 router = APIRouter(tags=["server"])
 
@@ -79,6 +80,8 @@ class _Gauges:
         free = {site.name: space.cells.values[space.of[i]] for i, site in enumerate(space.sites) if site.open}  # accept work
         open_nodes = {n.name: float(n.state is NodeState.UP) for n in nodes}
         yield _labelled("trainmaster_node_up", "1: accepts work", "node", open_nodes)
+        stalled = {job.id: 1.0 for job in live if resources.stalled(job) is not None}
+        yield _labelled("trainmaster_job_stalled", "1: it may hang; of one that goes on nothing", "job", stalled)
         whole = {"cpus": {n.name: n.cpus for n in nodes}, "gpus": {n.name: float(len(n.devices)) for n in nodes}}
         whole["memory_bytes"] = {n.name: float(n.memory_bytes) for n in nodes}
         left = {"cpus": {name: cell.cpus / 1000 for name, cell in free.items()}}

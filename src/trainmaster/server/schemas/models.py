@@ -132,6 +132,7 @@ class JobSummary(BaseModel):
     command: str
     step: int | None
     metrics: dict[str, float | None]
+    stalled: str | None = Field(description="what is told of a running job that may hang; null: nothing")
     restarts: dict[str, int]
     tags: dict[str, str]
 

@@ -9,6 +9,7 @@ from trainmaster.model import events as ev
 from trainmaster.model.job import Outcome
 from trainmaster.ports.store import Recorded, Unread
 from trainmaster.scheduling.words import summed
+from trainmaster.wire.names import STALLED
 
 
 def event_view(row: Recorded | Unread) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def sentence(event: ev.Event) -> str:
             return f"{what} {name} was not kept: {why}"
         case ev.Warned(_, index, topic, text):
             teller = "" if index < 0 else f"n{index}: "
-            return f"{teller}{text}" if text else f"{teller}over: trouble with {topic}"
+            return teller + (text or ("its ranks go on" if topic == STALLED else f"over: trouble with {topic}"))
         case ev.RunDataLogged(params=params, tags=tags):
             return f"logged {_names('parameter', params)}{' and ' if params and tags else ''}{_names('tag', tags)}"
         case ev.CheckpointDeleted(id):

@@ -15,7 +15,7 @@ from trainmaster.model.nodes import Node, NodeShare
 from trainmaster.model.room import Kept
 from trainmaster.ports.store import InboxRow
 from trainmaster.scheduling.words import length
-from trainmaster.wire.names import ENV_TRACKER, SYSTEM
+from trainmaster.wire.names import ENV_TRACKER, STALLED, SYSTEM
 
 View = dict[str, Any]
 Points = Mapping[str, tuple[int | None, float, float]]  # metric name -> step, value, time_s
@@ -103,6 +103,7 @@ def job_view(job: Job, points: Points, reason: str) -> View:
         "command": credentials.shown_line(job.spec),
         "step": last_step(job, points),
         "metrics": {name: value for name, (_, value, _) in sorted(points.items()) if not name.startswith(SYSTEM)},
+        "stalled": stalled(job),
         "restarts": {"program": job.restarts_program, "infrastructure": job.restarts_infrastructure},
         "tags": credentials.values(job.spec.tags),
     }
@@ -151,6 +152,12 @@ def trouble_views(job: Job) -> list[View]:
         }
         for one in job.troubles
     ]
+
+
+def stalled(job: Job) -> str | None:
+    """What is told of a running job whose ranks may hang; null of one that goes on. The first node's word counts."""
+    told = sorted((one for one in job.troubles if one.topic == STALLED), key=lambda one: one.node_index)
+    return told[0].text if told and job.state is State.RUNNING else None
 
 
 def data_view(job: Job) -> list[View]:
