@@ -8,7 +8,7 @@
 #   make test-extras  the tests with MLflow, Lightning, Transformers, an S3 server and the like (installs some GB)
 #   make fuzz         ten minutes of hostile requests, lines, patterns and archives against a server of its own
 #   make lint         ruff, mypy --strict, import-linter
-#   make bench        the figures that the README claims
+#   make bench        the figures in docs/benchmarks.md
 #   make docs         docs/reference, generated from the code
 #   make site         the documentation as a web site, in build/site
 #   make pins         whether constraints.txt holds on every supported Python (installs nothing)

@@ -11,7 +11,7 @@ def on_config(config: Any) -> Any:
     """Called by MkDocs once its configuration is read."""
     docs = Path(config["docs_dir"])
     sections = [{title: pages(docs, folder)} for title, folder in SECTIONS]
-    beside = [{"Words": "glossary.md"}, {"Benchmarks": "benchmarks.md"}, {"Decisions": pages(docs, "decisions")}]
+    beside = [{"Glossary": "glossary.md"}, {"Benchmarks": "benchmarks.md"}, {"Decisions": pages(docs, "decisions")}]
     config["nav"] = [{"Start": "index.md"}, *sections, *beside]
     return config
 
