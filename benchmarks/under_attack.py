@@ -1,7 +1,7 @@
 """What everybody else notices while a client is hostile or greedy: the slowest `GET /healthz`, and the memory of the api.
 
 A second process asks `/healthz` every 20 ms meanwhile. Goals: 100 ms, and 64 MB more memory. It uses nothing but the REST
-API, so that it runs in a checkout of an older version too.
+API.
 """
 
 import http.client
@@ -22,6 +22,7 @@ import psutil
 import serving
 
 from trainmaster.home import Home
+from trainmaster.wire import rest
 
 EVERY_S = 0.02
 GOAL_S, GOAL_BYTES = 0.1, 64 * 10**6
@@ -108,7 +109,8 @@ def unfinished(server: Server) -> None:
     held = []
     for _ in range(100):
         connection = socket.create_connection((server.host, server.port))
-        head = f"POST /jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer nobody\r\nContent-Length: {2**21}\r\n\r\n"
+        known = f"Host: x\r\nAuthorization: Bearer nobody\r\nContent-Length: {2**21}"
+        head = f"POST {rest.address('/jobs')} HTTP/1.1\r\n{known}\r\n\r\n"
         with suppress(OSError):  # refused already
             connection.sendall(head.encode() + b" " * 2**20)
         held.append(connection)
@@ -120,7 +122,7 @@ def unfinished(server: Server) -> None:
 def patterns(server: Server) -> None:
     """A pattern of 4 kB that is dear to compile."""
     spec = {"command": "true", "name": "p", "metrics": {"pattern": "(?i)(?P<a>x)" + "[a-\U0010ffff]" * 800}}
-    server.ask("POST", "/jobs", json.dumps({"spec": spec, "hold": "x", "code": {}}).encode())
+    server.ask("POST", rest.address("/jobs"), json.dumps({"spec": spec, "hold": "x", "code": {}}).encode())
 
 
 def batch(jobs: int) -> Callable[[Server], None]:
@@ -129,7 +131,7 @@ def batch(jobs: int) -> Callable[[Server], None]:
     def send(server: Server) -> None:
         one = {"origin": {"directory": "/tmp", "variables": {"PATH": os.defpath}}, "code": {}, "hold": "x"}
         many = [{**one, "spec": {"command": "true", "name": "sweep", "params": {"seed": n}}} for n in range(jobs)]
-        server.ask("POST", "/jobs/batch", json.dumps({"jobs": many}).encode())
+        server.ask("POST", rest.address("/jobs/batch"), json.dumps({"jobs": many}).encode())
 
     return send
 

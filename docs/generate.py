@@ -109,8 +109,8 @@ def events_page() -> str:
     parts = [
         f"{HEADER}\n# Events and commands\n\n"
         "An event says what happened; the log of events is the truth, and each one carries the hash of the one before.\n"
-        "`GET /jobs/JOB/events` tells a job's own. A command says what someone asks; it lies in the inbox until the loop\n"
-        "takes it up.\n"
+        "`GET /api/v1/jobs/JOB/events` tells a job's own. A command says what someone asks; it lies in the inbox until the\n"
+        "loop takes it up.\n"
     ]
     for title, kinds in (("Events", EVENTS), ("Commands", COMMANDS)):
         parts.append(f"## {title}\n")

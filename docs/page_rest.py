@@ -1,4 +1,4 @@
-"""The REST page, from the OpenAPI document that the server itself answers at /openapi.json."""
+"""The REST page, from the OpenAPI document that the server itself answers at /api/v1/openapi.json."""
 
 import logging
 import tempfile
@@ -16,7 +16,11 @@ from trainmaster.server.runtime.services import Services
 _INTRODUCTION = """# REST
 
 `tm` speaks nothing else with the server: whatever a command does, a program can. The address is in `server.json` of the
-server's home, `tm up --json` prints it; the same as a machine reads it: `GET /openapi.json`.
+server's home, `tm up --json` prints it; the same as a machine reads it: `GET /api/v1/openapi.json`.
+
+The interface has a version, which is in its paths: below `/api/v1` fields and paths are added, and none is removed or gets
+another meaning. `/healthz` and `/metrics` have none, since load balancers and Prometheus ask for them. A path of before there
+was a version is answered with 410 and where it is now.
 
 Every request carries `Authorization: Bearer TOKEN` (of this machine's own server: in the file `token` of its home); one
 that makes something carries an `Idempotency-Key` of your choice, and the same key never makes it twice. An error is

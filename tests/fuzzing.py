@@ -32,6 +32,7 @@ from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import PatternError, compiled
 from trainmaster.errors import TrainmasterError
 from trainmaster.server.streams.rank_logs import Cursor
+from trainmaster.wire import rest
 
 ANSWER_MAX_S = 20.0  # of the largest legal body; others take milliseconds
 HELD_MAX_S = 1.0  # in which /healthz has to answer, whatever goes on
@@ -49,7 +50,7 @@ class Server:
     def __init__(self, url: str, token: str, held_max_s: float = HELD_MAX_S) -> None:
         self._held_max_s = held_max_s
         self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=2 * ANSWER_MAX_S)
-        self.document: dict[str, Any] = self.http.get("/openapi.json").json()
+        self.document: dict[str, Any] = self.http.get(rest.address("/openapi.json")).json()
         self.loud = False
         self.asked, self.statuses, self.waits_s = 0, dict[int, int](), list[float]()
         self._over = threading.Event()
@@ -84,7 +85,7 @@ class Server:
     def await_state(self, job: str, wanted: str) -> None:
         """Wait until control has brought a job so far. Raises: AssertionError."""
         until_s = time.monotonic() + CONTROL_S
-        while (state := self.http.get(f"/jobs/{job}").json()["state"]) != wanted:
+        while (state := self.http.get(rest.address(f"/jobs/{job}")).json()["state"]) != wanted:
             assert time.monotonic() < until_s, f"{job} is {state}, not {wanted}, after {CONTROL_S:.0f} s"
             time.sleep(0.05)
 

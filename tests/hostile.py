@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from trainmaster.spec.schema import cluster_schema, schema
+from trainmaster.wire import rest
 
 _QUERY_MAX = 10_000  # characters of one parameter: httpx sends no longer URL than 64 KiB
 TEXTS = ["", " ", "x", "@last", "digits-1", "node0", "default", "x" * 63, "x" * 64, "x" * 200, "x" * 201, "x" * 5000, "é" * 4000, "\ud800", "\0", "\x1b[2J", "=1+1", "..",
@@ -218,11 +219,11 @@ def largest() -> Iterator[Asked]:
     yield json_request("/notes", {"text": "digits-1 " * 7000, "project": "default"})
     yield json_request("/cluster/plan", {"cluster": {"pools": {f"p{n}": {"nodes": ["a-*[0-9]*?" * 10] * 20} for n in range(200)}}})
     for make in ARCHIVES:
-        yield Asked("post", "/code", body=make(), headers={"content-type": "application/zip"})
+        yield Asked("post", rest.address("/code"), body=make(), headers={"content-type": "application/zip"})
 
 
 def json_request(path: str, value: Any) -> Asked:
-    return Asked("put" if path == "/cluster" else "post", path, body=json.dumps(value).encode(), headers={"content-type": "application/json"})
+    return Asked("put" if path == "/cluster" else "post", rest.address(path), body=json.dumps(value).encode(), headers={"content-type": "application/json"})
 
 
 def texts(number: int) -> tuple[str, str, str, str, str]:

@@ -33,6 +33,7 @@ from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.tokens import SqlTokens
+from trainmaster.wire import rest
 
 SECRET = b"s" * 32
 NODE = Node("node0", "local", "host", "127.0.0.1", cpus=4.0, memory_bytes=8 * 2**30)
@@ -85,6 +86,20 @@ class Control:
         self.commit([], {}, cursor=rows[-1].seq)
 
 
+class Http(httpx.Client):
+    """Asks for paths of the REST interface without `/api/v1`, as they stand in the tests. The whole URL is taken as it is."""
+
+    def build_request(self, method: str, url: Any, **more: Any) -> httpx.Request:
+        return super().build_request(method, located(str(url)), **more)
+
+
+def located(path: str) -> str:
+    """Where the server has `path`; an agent's own, and a whole one, as they are."""
+    begin, mark, rest_of = path.partition("?")
+    whole = begin.startswith(("/agent/", rest.ROOT, "http"))
+    return (begin if whole else rest.address(begin)) + mark + rest_of
+
+
 @dataclass
 class Api:
     """What a test talks to."""
@@ -93,7 +108,7 @@ class Api:
     control: Control
     services: Services
     runtime: Runtime
-    http: httpx.Client
+    http: Http
     loop: asyncio.AbstractEventLoop
 
     def submit(self, command: str = "true", key: str | None = None, **spec: Any) -> str:
@@ -179,7 +194,7 @@ def serving(root: Path) -> Iterator[Api]:
     runtime: Runtime = app.state.runtime
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
-        with httpx.Client(base_url=url, headers=headers, timeout=20.0) as http, off_the_loop():
+        with Http(base_url=url, headers=headers, timeout=20.0) as http, off_the_loop():
             control = Control(store, home)
             control.commit([NewEvent(None, None, ev.NodeSeen(NODE))], {}, (NODE,))
             yield Api(home, control, services, runtime, http, server.loop)

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from api_server import Api, agent_headers, serving
+from api_server import Api, agent_headers, located, serving
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import deadline
@@ -38,7 +38,7 @@ def connection(api: Api, sent: bytes = b"") -> Iterator[socket.socket]:
 
 
 def head(method: str, path: str, length: int, **more: str) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Content-Length: {length}"]
+    lines = [f"{method} {located(path)} HTTP/1.1", "Host: x", f"Content-Length: {length}"]
     return "\r\n".join([*lines, *(f"{name.replace('_', '-')}: {value}" for name, value in more.items()), "", ""]).encode()
 
 

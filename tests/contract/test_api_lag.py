@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from api_server import Api, agent_headers, serving
+from api_server import Api, agent_headers, located, serving
 from waiting import deadline
 
 from trainmaster.blobs.fs import FsBlobs
@@ -20,6 +20,7 @@ from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.server.process.serving import share_the_interpreter
 from trainmaster.server.runtime import limits
+from trainmaster.wire import rest
 
 HELD_MAX_S = 0.05  # of our own processor time
 AWAY_MAX_S = 0.25  # of any time: a loaded machine holds a thread up by itself
@@ -86,7 +87,7 @@ def send(api: Api, method: str, path: str, body: bytes, headers: dict[str, str])
     connection = http.client.HTTPConnection("127.0.0.1", api.http.base_url.port, timeout=60)
     with contextlib.closing(connection):
         try:
-            connection.request(method, path, body, {"Authorization": api.http.headers["Authorization"], **headers})
+            connection.request(method, located(path), body, {"Authorization": api.http.headers["Authorization"], **headers})
             return connection.getresponse().status
         except ConnectionError:
             return 0
@@ -114,7 +115,7 @@ def largest(path: str, limit_bytes: int) -> bytes:
 
 def routes(api: Api) -> list[tuple[str, str]]:
     document = api.get("/openapi.json")
-    described = [(method.upper(), path) for path, found in document["paths"].items() for method in found]
+    described = [(method.upper(), rest.within(path)) for path, found in document["paths"].items() for method in found]
     agents = [("POST", "/agent/sync"), ("POST", "/agent/store"), ("PUT", "/agent/blob"), ("POST", "/agent/exec/output")]
     return [*((method, path) for method, path in described if not path.endswith("/stream")), *agents]
 

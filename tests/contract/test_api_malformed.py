@@ -236,7 +236,7 @@ def test_a_tree_that_is_none(api: Api, tree: Any) -> None:
 
 def test_one_that_hangs_up_in_the_middle_harms_nobody(api: Api) -> None:
     port = api.http.base_url.port
-    head = b"POST /jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{"
+    head = b"POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{"
     with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as connection:
         connection.sendall(head % api.home.token_file.read_bytes().strip())
     with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as connection:

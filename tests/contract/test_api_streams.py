@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import NODE, Api, serving
+from api_server import NODE, Api, Http, serving
 from waiting import deadline
 
 from trainmaster.home import Home
@@ -42,7 +42,7 @@ class Listening:
         self.messages: list[dict[str, Any]] = []
         self.status = 0
         self.closed = False
-        self._client = httpx.Client(base_url=api.http.base_url, headers=headers, timeout=30.0)
+        self._client = Http(base_url=api.http.base_url, headers=headers, timeout=30.0)
         self._path = path
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -109,7 +109,7 @@ def test_an_event_that_cannot_be_read_ends_nothing_and_news_of_nodes_come_at_onc
 
 
 def test_a_stream_needs_a_ticket_or_a_token_and_a_ticket_opens_nothing_else(api: Api) -> None:
-    bare = httpx.Client(base_url=api.http.base_url)
+    bare = Http(base_url=api.http.base_url)
     assert bare.get("/events/stream").status_code == 401
     assert bare.get("/events/stream?ticket=made-up").status_code == 401
     assert bare.get(f"/jobs?ticket={ticket(api)}").status_code == 401

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from api_server import Api, serving
+from api_server import Api, Http, serving
 from starlette.routing import Route
 from waiting import deadline
 
@@ -21,6 +21,7 @@ from trainmaster.scheduling.nouns import kind
 from trainmaster.server.http import permissions
 from trainmaster.server.http.permissions import LEAST, Need
 from trainmaster.server.process.app import create_app
+from trainmaster.wire import rest
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,8 @@ def given(api: Api, name: str, role: str = "member", **more: Any) -> str:
     return str(answer.json()["token"])
 
 
-def acting(api: Api, token: str) -> httpx.Client:
-    return httpx.Client(base_url=api.http.base_url, headers={"Authorization": f"Bearer {token}"}, timeout=20.0)
+def acting(api: Api, token: str) -> Http:
+    return Http(base_url=api.http.base_url, headers={"Authorization": f"Bearer {token}"}, timeout=20.0)
 
 
 def refused(answer: httpx.Response) -> tuple[int, str]:
@@ -55,9 +56,9 @@ def test_every_route_says_what_it_needs(api: Api) -> None:
     """S6: the table covers every route of the application, those of the OpenAPI document included; others are refused."""
     app = create_app(api.services, lambda: True)
     served = {
-        f"{method} {route.path}" for route in flat(app.router.routes) for method in route.methods or () if method != "HEAD"
+        f"{method} {rest.within(route.path)}" for route in flat(app.router.routes) for method in route.methods or () if method != "HEAD"
     }
-    described = {f"{method.upper()} {path}" for path, operations in app.openapi()["paths"].items() for method in operations}
+    described = {f"{method.upper()} {rest.within(path)}" for path, operations in app.openapi()["paths"].items() for method in operations}
     assert served == set(LEAST)
     assert described <= {route.replace("{path:anyname}", "{path}") for route in LEAST}
 

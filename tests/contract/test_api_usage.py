@@ -102,10 +102,10 @@ def test_a_period_and_what_runs(used: Api) -> None:
         ({"zone": "+99:00"}, "there is no time zone '+99:00'", "write UTC, a name such as Europe/Berlin, or +02:00"),
         ({"since_s": "5", "until_s": "5"}, "the period ends before it begins", "let since be earlier than until"),
         ({"since_s": "9e9"}, "the period is in the future", "let since be earlier than now"),
-        ({"since_s": "nan"}, "query.since_s: Input should be less than or equal to 253402300799", "see /openapi.json for the parameters"),
-        ({"until_s": "inf"}, "query.until_s: Input should be less than or equal to 253402300799", "see /openapi.json for the parameters"),
-        ({"since_s": "-1"}, "query.since_s: Input should be greater than or equal to 0", "see /openapi.json for the parameters"),
-        ({"limit": "0"}, "query.limit: Input should be greater than or equal to 1", "see /openapi.json for the parameters"),
+        ({"since_s": "nan"}, "query.since_s: Input should be less than or equal to 253402300799", "see /api/v1/openapi.json for the parameters"),
+        ({"until_s": "inf"}, "query.until_s: Input should be less than or equal to 253402300799", "see /api/v1/openapi.json for the parameters"),
+        ({"since_s": "-1"}, "query.since_s: Input should be greater than or equal to 0", "see /api/v1/openapi.json for the parameters"),
+        ({"limit": "0"}, "query.limit: Input should be greater than or equal to 1", "see /api/v1/openapi.json for the parameters"),
     ],
 )
 def test_what_makes_no_sense_is_refused(api: Api, query: dict[str, str], message: str, hint: str) -> None:

@@ -181,7 +181,7 @@ def test_a_failpoint_needs_leave_and_kills_once(home: Home, monkeypatch: pytest.
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "k"}
         body = json.dumps({"spec": {"command": "true", "name": "train"}, "hold": "only to see"}).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(f"{info.url}/jobs", body, headers), timeout=5) as answer:
+            with urllib.request.urlopen(urllib.request.Request(f"{info.url}/api/v1/jobs", body, headers), timeout=5) as answer:
                 return str(json.load(answer)["id"])
         except OSError:
             return None
@@ -189,7 +189,7 @@ def test_a_failpoint_needs_leave_and_kills_once(home: Home, monkeypatch: pytest.
     assert submit() is None
     assert deadline(submit, "the api to be back", 20.0) == "train-1"
     with urllib.request.urlopen(
-        urllib.request.Request(f"{info.url}/jobs", headers={"Authorization": f"Bearer {token}"}), timeout=5
+        urllib.request.Request(f"{info.url}/api/v1/jobs", headers={"Authorization": f"Bearer {token}"}), timeout=5
     ) as answer:
         assert [row["id"] for row in json.load(answer)["jobs"]] == ["train-1"]
 

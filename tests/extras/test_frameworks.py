@@ -38,7 +38,7 @@ def losses(tm: Tm, job: str, name: str) -> dict[int, float]:
     """A metric by step."""
     target = attach(tm.home)
     request = urllib.request.Request(
-        f"{target.url}/jobs/{job}/metrics?name={name}", headers={"Authorization": f"Bearer {target.token}"}
+        f"{target.url}/api/v1/jobs/{job}/metrics?name={name}", headers={"Authorization": f"Bearer {target.token}"}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         series = json.loads(answer.read())["series"][name]

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from trainmaster.wire import rest
+
 Answer = tuple[int, Any]
 Route = Callable[["Asked"], Answer | None]  # None: break the connection without an answer
 
@@ -15,7 +17,8 @@ class Asked:
     """One request as it arrived."""
 
     def __init__(self, handler: BaseHTTPRequestHandler) -> None:
-        self.line = f"{handler.command} {handler.path}"
+        self.path = handler.path
+        self.line = f"{handler.command} {rest.within(handler.path)}"
         self.key = handler.headers.get("Idempotency-Key")
         self.authorization = handler.headers.get("Authorization")
         self.body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))

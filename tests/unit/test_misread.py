@@ -101,6 +101,31 @@ def test_what_speaks_no_http_is_told_at_once(answer: bytes, capsys: pytest.Captu
     assert capsys.readouterr().err == f"error: {url} is not a Trainmaster server: its answer is not HTTP\n  check the URL and its port\n"
 
 
+def test_a_server_without_the_version_of_the_interface_is_older(capsys: pytest.CaptureFixture[str]) -> None:
+    """As one of before there was `/api/v1` answers: the person hears which of the two is older, and what to do."""
+
+    def route(asked: Asked) -> tuple[int, Any]:
+        if asked.path == "/healthz":
+            return 200, {"status": "ok", "version": "0.0.9"}
+        error = {"code": "not_found", "message": f"there is no {asked.path.partition('?')[0]}", "hint": "see /openapi.json for the paths"}
+        return 404, {"error": error}
+
+    with serving(route) as server:
+        assert run(["ps", "--server", server.url]) == 1
+        assert [asked.path.partition("?")[0] for asked in server.asked] == ["/api/v1/jobs", "/healthz"]
+        older = f"error: the server at {server.url} is older than this tm: there is no /api/v1/jobs; it has version 0.0.9, tm {__version__}\n"
+        assert capsys.readouterr().err.startswith(older)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/api/v1", "/below/", "/below/api/v1/"])
+def test_the_version_of_the_interface_is_added_once(path: str) -> None:
+    with serving(lambda _: (200, {})) as server:
+        Connection(server.url + path, "").json(Call("GET", "/jobs"))
+        Connection(server.url + path, "").json(Call("GET", "/healthz"))
+        below = "/below" if "below" in path else ""
+        assert [asked.path for asked in server.asked] == [below + "/api/v1/jobs", below + "/healthz"]
+
+
 def test_a_refusal_without_end_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
     with serving(lambda _: (400, {"error": {"code": "usage", "message": "b" * 10**6, "hint": "h" * 10**6}})) as server:
         assert run(["ps", "--server", server.url]) == 2

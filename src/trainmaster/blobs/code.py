@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from trainmaster.agent.checkpoints.formats import DIRECTORY_MAX, zip_directory
 from trainmaster.errors import ConflictError, TooLargeError, UsageError
 from trainmaster.ports.blobs import Blobs
+from trainmaster.wire import rest
 from trainmaster.wire.code import Tree, canonical, digest
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -67,7 +68,8 @@ def store_tree(blobs: Blobs, tree: Tree) -> str:
     """Store `tree`, all of whose objects are there; its digest. Raises: UsageError, ConflictError, DiskFullError."""
     lacking = missing(blobs, tree)
     if lacking:
-        raise ConflictError(f"{len(lacking)} objects of the tree are not stored yet", "Send them to POST /code first.")
+        hint = f"send them first: POST {rest.address('/code')}"
+        raise ConflictError(f"{len(lacking)} objects of the tree are not stored yet", hint)
     name = digest(tree)
     if not blobs.exists([tree_name(name)])[0]:
         blobs.put(tree_name(name), canonical(tree))

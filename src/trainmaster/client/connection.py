@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode, urlsplit
 
-from trainmaster import errors
+from trainmaster import __version__, errors
 from trainmaster.errors import (
     AuthenticationError,
     BusyError,
@@ -25,6 +25,7 @@ from trainmaster.errors import (
     UnreachableError,
     UsageError,
 )
+from trainmaster.wire import rest
 from trainmaster.wire.answers import Answer
 
 RESTART_S = 15.0  # as long as a restart of the server may take
@@ -34,6 +35,7 @@ _PAUSE_S = 0.1
 _HINT = "see whether it runs: tm doctor"
 _BLOCK_BYTES = 1024 * 1024
 _ANSWER_MAX_BYTES = 256 * 1024 * 1024  # in memory; the largest list of ours is a few of them
+_VERSION_MAX = 100  # characters
 _WORDS_MAX = 20_000  # characters of a refusal that are shown
 
 _TREE = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, TrainmasterError)]
@@ -56,7 +58,10 @@ class Sink(Protocol):
 
 
 class Call(NamedTuple):
-    """One request. `key` is its Idempotency-Key; `wait_s` is how long the server may hold the answer back."""
+    """One request, its `path` without `/api/v1`.
+
+    `key` is its Idempotency-Key; `wait_s` is how long the server may hold the answer back.
+    """
 
     method: str
     path: str
@@ -165,7 +170,7 @@ class Connection:
                 raise ValueError("its path holds characters that must be written as %XX")
         except ValueError as error:  # UnicodeError is one
             raise UsageError(f"{url!r} is no URL of a server: {error}", "write http://HOST:PORT") from error
-        self._prefix = parts.path.rstrip("/")
+        self._prefix = parts.path.rstrip("/").removesuffix(rest.ROOT)  # as somebody copied it from the documentation
         self._patience = patience or Patience()
         self._http: http.client.HTTPConnection | None = None
 
@@ -236,6 +241,8 @@ class Connection:
             if response.status < 400:
                 return response, data
             refused = refusal(response.status, data, self.url)
+            if response.status == 404 and refused.message.startswith(f"there is no {rest.ROOT}/"):
+                raise self._older(refused.message) from refused
             if response.status in _PROXYS and not _ours(data):
                 self.close()
                 relayed = _Relayed(f"answered {response.status}, not in the server's own words")
@@ -261,9 +268,15 @@ class Connection:
         if call.key is not None:
             headers["Idempotency-Key"] = call.key
         query = {name: value for name, value in call.query.items() if value is not None}
-        target = self._prefix + call.path + ("?" + urlencode(query, doseq=True) if query else "")
+        target = self._prefix + rest.address(call.path) + ("?" + urlencode(query, doseq=True) if query else "")
         self._http.request(call.method, target, call.body, headers)
         return self._http.getresponse()
+
+    def _older(self, told: str) -> OperationError:
+        """What to say of a server that has not got a path of this version."""
+        version = str(self.json(Call("GET", "/healthz")).get("version"))[:_VERSION_MAX]
+        message = f"the server at {self.url} is older than this tm: {told}; it has version {version}, tm {__version__}"
+        return OperationError(message, "use a tm of the server's version, or bring the server up to date: tm down, then tm up")
 
     def _stranger(self, wanted: str) -> OperationError:
         told = f"{self.url} is not a Trainmaster server: its answer is not {wanted}"

@@ -15,10 +15,11 @@ from trainmaster.server.http.errors import answer
 from trainmaster.server.http.permissions import WITHOUT_TOKEN
 from trainmaster.server.runtime.credentials import Caller, Tokens, bearer, proven_agent
 from trainmaster.server.runtime.workers import BODIES
+from trainmaster.wire import rest
 
 KEY_HEADER = "x-trainmaster-key"  # the key of the agent that sends the request
 _AGENTS = "/agent/"
-_STREAMS = re.compile(r"/events/stream|/jobs/[^/]+/logs/stream")
+_STREAMS = re.compile(re.escape(rest.ROOT) + r"(?:/events/stream|/jobs/[^/]+/logs/stream)")
 
 
 class Door:

@@ -8,16 +8,29 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from trainmaster import __version__
 from trainmaster.errors import NotFoundError, OperationError, TrainmasterError, UsageError
 from trainmaster.server.http.bodies import Json
+from trainmaster.server.http.permissions import LEAST
+from trainmaster.wire import rest
 
 log = logging.getLogger("trainmaster.api")
+
+_DESCRIPTION = rest.address("/openapi.json")
+_BESIDE = frozenset(("agent", "healthz", "metrics"))
+_MOVED = frozenset(route.split("/")[1] for route in LEAST) - _BESIDE  # how the paths of the REST interface begin
 
 
 class _MethodError(UsageError):
     """The path exists, but not for this method."""
 
     http_status = 405
+
+
+class _MovedError(UsageError):
+    """A path of an earlier version, before the REST interface had one."""
+
+    http_status = 410
 
 
 class _MachineError(OperationError):
@@ -57,7 +70,7 @@ async def _invalid(request: Request, error: Exception) -> Json:
     assert isinstance(error, RequestValidationError)
     faults = [{"field": ".".join(str(part) for part in e["loc"]), "expected": e["msg"]} for e in error.errors()]
     first = faults[0]
-    return answer(UsageError(f"{first['field']}: {first['expected']}", "see /openapi.json for the parameters", faults))
+    return answer(UsageError(f"{first['field']}: {first['expected']}", f"see {_DESCRIPTION} for the parameters", faults))
 
 
 async def _http(request: Request, error: Exception) -> Json:
@@ -67,7 +80,10 @@ async def _http(request: Request, error: Exception) -> Json:
     if error.status_code == 405:
         return answer(_MethodError(f"{request.method} is not possible on {path}"), dict(error.headers or {}))
     if error.status_code == 404:
-        return answer(NotFoundError(f"there is no {path}", "see /openapi.json for the paths"))
+        if path[1:].partition("/")[0] in _MOVED:
+            message = f"there is no {path}: this server, Trainmaster {__version__}, has its REST interface below {rest.ROOT}"
+            return answer(_MovedError(message, f"use a tm of the server's version; a program asks for {rest.address(path)}"))
+        return answer(NotFoundError(f"there is no {path}", f"see {_DESCRIPTION} for the paths"))
     return answer(UsageError(str(error.detail)))
 
 

@@ -1,4 +1,7 @@
-"""Authorization: one table of the permission each route requires, and its checks. Routes missing from it are denied."""
+"""Authorization: one table of the permission each route requires, and its checks. Routes missing from it are denied.
+
+Paths of the REST interface are written without `/api/v1` (`wire.rest`).
+"""
 
 from enum import Enum
 from types import MappingProxyType
@@ -9,6 +12,7 @@ from trainmaster.errors import PermissionDeniedError
 from trainmaster.model.job import Job
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.credentials import Role
+from trainmaster.wire import rest
 
 
 class Need(Enum):
@@ -68,13 +72,13 @@ WITHOUT_TOKEN = frozenset(route.partition(" ")[2] for route, need in LEAST.items
 
 def told(method: str, path: str) -> str:
     """The permission that an operation of the OpenAPI document requires, as text."""
-    need = LEAST.get(f"{method.upper()} {path.replace('{path}', '{path:anyname}')}")
+    need = LEAST.get(f"{method.upper()} {rest.within(path).replace('{path}', '{path:anyname}')}")
     return "more than any token allows" if need is None else need.value
 
 
 async def permitted(request: Request) -> None:
     """Check the caller before each route of the api. Raises: PermissionDeniedError."""
-    need = LEAST.get(f"{request.method} {request.scope['route'].path}")
+    need = LEAST.get(f"{request.method} {rest.within(request.scope['route'].path)}")
     if need is Need.ADMIN or need is None:
         check_admin(request)
     if need is None:  # a bug of ours: the route is missing from the table

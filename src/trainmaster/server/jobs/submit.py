@@ -28,6 +28,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import SUBMITS
 from trainmaster.server.schemas import models
 from trainmaster.spec.document import from_mapping
+from trainmaster.wire import rest
 from trainmaster.wire.failpoint import passing
 from trainmaster.wire.remotes import without_credentials
 
@@ -227,7 +228,7 @@ def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy, known: set
     if code.digest in known:
         return
     if not desk.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
-        hint = "upload it first: POST /code/missing, POST /code"
+        hint = f"upload it first: POST {rest.address('/code/missing')}, POST {rest.address('/code')}"
         raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", hint)
     known.add(code.digest)
 

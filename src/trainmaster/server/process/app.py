@@ -29,6 +29,7 @@ from trainmaster.server.runtime.services import Services
 from trainmaster.server.schemas import models
 from trainmaster.server.storage import code_copies, removal, retention, storage
 from trainmaster.server.streams import event_streams, logs
+from trainmaster.wire import rest
 
 _TRIM_S = 3600.0
 _TRIM_CACHE_S = 30.0
@@ -57,6 +58,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         version=__version__,
         description="REST interface of the Trainmaster server. Send `Authorization: Bearer <token>`.",
         lifespan=lifespan,
+        openapi_url=rest.address("/openapi.json"),
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -72,11 +74,12 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
         submit, queue, cluster_rules, resubmit, provenance, cancelling, exec, job_reads, history_export, artifacts, logs,
-        comparison, notes, holding, nodes, code_copies, storage, event_streams, prometheus, usage, tokens,
-        server_troubles, removal,
+        comparison, notes, holding, nodes, code_copies, storage, event_streams, usage, tokens, server_troubles, removal,
     )  # fmt: skip
+    allowed = [Depends(permissions.permitted)]
     for room in rooms:
-        app.include_router(room.router, dependencies=[Depends(permissions.permitted)])
+        app.include_router(room.router, prefix=rest.ROOT, dependencies=allowed)
+    app.include_router(prometheus.router, dependencies=allowed)
 
     described: dict[str, Any] = {"response_model": None, "responses": models.answers(models.Health)}
 

@@ -24,6 +24,7 @@ from trainmaster.server.runtime.workers import STORES
 from trainmaster.server.schemas import models
 from trainmaster.server.views import resources
 from trainmaster.server.views.lookup import find
+from trainmaster.wire import rest
 from trainmaster.wire.environment import EnvironmentRecord, digest
 
 router = APIRouter(tags=["provenance"])
@@ -74,7 +75,8 @@ def check_diff(services: Services, name: str | None) -> None:
     if not _DIGEST.match(name):
         raise UsageError("origin.git_diff must be a SHA-256 in hexadecimal")
     if not services.blobs.exists([diff_blob(name)])[0]:
-        raise ConflictError(f"the patch {name[:12]} is not on the server", f"upload it first: PUT /provenance/diffs/{name}")
+        hint = f"upload it first: PUT {rest.address('/provenance/diffs/' + name)}"
+        raise ConflictError(f"the patch {name[:12]} is not on the server", hint)
 
 
 @router.put(

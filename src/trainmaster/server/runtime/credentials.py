@@ -17,6 +17,7 @@ from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError
 from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import TokenRow, TokenStore
+from trainmaster.wire import rest
 
 TICKET_S = 60.0
 TOKENS_MAX = 1000
@@ -177,7 +178,8 @@ class Tokens:
         """The caller a ticket was made for. It expires with the caller's token at the latest. Raises: AuthenticationError."""
         found = self._tickets.get(digest_of(ticket))
         if found is None or found[1] <= now_s or not self.holds(found[0]):
-            raise AuthenticationError("the ticket is not known or no longer holds", "get another one: POST /tickets")
+            hint = f"get another one: POST {rest.address('/tickets')}"
+            raise AuthenticationError("the ticket is not known or no longer holds", hint)
         return found[0]
 
     def _callers(self) -> list[Caller]:

@@ -1,11 +1,14 @@
 """Limits on requests: body size by route, idle times of connections and bodies.
 
-A route that is not in the table accepts `BODY_MAX_BYTES`. The OpenAPI document shows each limit (`x-body-max-bytes`).
+Paths are written without `/api/v1` (`wire.rest`). A route that is not in the table accepts `BODY_MAX_BYTES`. The OpenAPI
+document shows each limit (`x-body-max-bytes`).
 """
 
 from collections.abc import Mapping
 
 from starlette.types import Scope
+
+from trainmaster.wire import rest
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -41,8 +44,8 @@ BYTES_PER_VALUE = 4  # a body may hold one value per so many bytes of its route'
 
 
 def body_max_bytes(method: str, route: str) -> int:
-    """The largest body of a route, given its template (`/jobs/{ref}/exec`)."""
-    return _BY_ROUTE.get((method, route), BODY_MAX_BYTES)
+    """The largest body of a route, given its template (`/jobs/{ref}/exec`, with or without the root)."""
+    return _BY_ROUTE.get((method, rest.within(route)), BODY_MAX_BYTES)
 
 
 def of(scope: Scope) -> int:
