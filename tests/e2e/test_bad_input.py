@@ -36,7 +36,7 @@ SPECS = {
     "close the [; a text with [ or ] in it needs quotes inside of it\n",
     "command: python train.py\nresources: {gpu: 2}\n": "bad.yaml:2:13: resources.gpu: unknown field; did you mean 'gpus'?\n",
     "command: python train.py\ntime_limit: -3\n": (
-        "bad.yaml:2:13: time_limit: expected a duration greater than 0 and of at most 10 years, got the number -3\n"
+        "bad.yaml:2:13: time_limit: expected a duration greater than 0 and at most 10 years, got the number -3\n"
     ),
     "command: python train.py\nname: a b\n": None,
     "command: python train.py\nmetrics: {pattern: '('}\n": None,

@@ -169,7 +169,7 @@ def test_an_order_by_factors_says_what_each_counts(tm: Tm) -> None:
         "workload_class": 1500.0, "priority": 100.0, "age": 0.0, "fair_share": 0.0, "size": 0.0,
     }  # fmt: skip
     assert "(it counts 1,600: class 1,500 + own priority 100)" in tm.ok("why", high)
-    assert "a job counts the sum of its class up to 3,000, its own priority up to 100" in tm.ok("policy")
+    assert "a job's place is the sum of its class up to 3,000, its own priority up to 100" in tm.ok("policy")
     for job in held:
         tm.ok("cancel", job, "--grace", "0")
     assert tm.ended(high)["state"] == "succeeded"

@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused_at_submit(tm: Tm, arguments: list[str], code:
     ("text", "words"),
     [
         ("python: pkg.steps.train\n", "bad.yaml:1:9: python: expected a function as package.module:function"),
-        ("command: x\nelastic: {nodes_min: 1}\n", "bad.yaml:2:22: elastic.nodes_min: says nothing without 'nodes_max'"),
+        ("command: x\nelastic: {nodes_min: 1}\n", "bad.yaml:2:22: elastic.nodes_min: has no effect without 'nodes_max'"),
         ("command: x\nroles: {a: {comand: y}}\n", "bad.yaml:2:13: roles.a.comand: unknown field; did you mean 'command'?"),
         ("command: x\nresources:\n\tcpus: 2\n", "bad.yaml:3:1: a tab in the indentation"),
     ],

@@ -101,7 +101,7 @@ def test_a_directory_in_place_of_a_spec(tm: Tm, tmp_path: Path) -> None:
 
 def test_an_empty_file_of_rules_takes_none_away(tm: Tm, tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("# pools: {}\n")
-    said = "error: empty.yaml: nothing is in it\n  the rules without any file, every default, are said by {}\n"
+    said = "error: empty.yaml: the file is empty\n  for a configuration with all defaults, write {}\n"
     assert tm("apply", "empty.yaml") == (2, "", said)
 
 

@@ -214,7 +214,7 @@ def test_a_job_s_fields_are_none_of_a_cluster(name: str) -> None:
 def test_rules_that_are_handed_in_as_a_job_are_told_apart(text: str) -> None:
     with pytest.raises(SpecError, match=r"this is a cluster\.yaml, not a job") as caught:
         load_spec(text.encode(), "cluster.yaml")
-    assert "lay it down: tm apply FILE" in str(caught.value.hint)
+    assert "to apply it: tm apply FILE" in str(caught.value.hint)
     assert frozenset(ClusterFields.model_fields) == RULES
 
 
@@ -223,7 +223,7 @@ def test_a_job_that_is_laid_down_as_rules_is_told_apart(text: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_bytes(text.encode(), "job.yaml")
     assert caught.value.message == "job.yaml:1:1: this is a job's spec, not a cluster.yaml: it has a command"
-    assert caught.value.hint == "see what would become of it: tm plan FILE   hand it in: tm submit FILE"
+    assert caught.value.hint == "to see what it would do: tm plan FILE   to submit it: tm submit FILE"
 
 
 @pytest.mark.parametrize("word", ["yes", "true", "no", "all", "On"])
@@ -241,7 +241,7 @@ def test_what_is_otherwise_is_a_line_for_each_field() -> None:
         "pools.a.price: 3 (was 2)",
         "projects.w: removed (was as by default)",
         "projects.v.running: 4 (new)",
-        "pools: looked at in the order b, a (was a, b)",
+        "pools: matched in the order b, a (was a, b)",
     ]
     assert differences(before, before) == []
 
@@ -264,27 +264,27 @@ def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
     assert said["order"][0] == "easy: higher priority first, then who came first"
     assert said["pool a100"] == (
         "the nodes a-*",
-        "2.5 EUR per GPU and hour (per CPU and hour where there are no GPUs)",
+        "2.5 EUR per GPU and hour (per CPU and hour on nodes without GPUs)",
         "labels: zone eu, rack r1 on a-0[1-4]",
-        "maintenance Sun 22:00 UTC for 4 h: only what ends before starts there",
-        "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): only what ends before starts there",
+        "maintenance Sun 22:00 UTC for 4 h: only jobs that end before it start there",
+        "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): only jobs that end before it start there",
     )
     later = {paragraph.about: paragraph.sentences for paragraph in told(WHOLE, 1.80e9)}
     assert later["pool a100"][3:] == (
-        "maintenance Sun 22:00 UTC for 4 h: only what ends before starts there",
-        "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): it is over",
+        "maintenance Sun 22:00 UTC for 4 h: only jobs that end before it start there",
+        "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): it is past",
     )
     assert said["project vision"] == (
         "is part of research",
         "4 a100 are guaranteed: never lent",
-        "8 a100 are its own: lent while idle, taken back when it needs them",
-        "may borrow a100 up to 16 in all",
-        "16 gpus are its own: lent while idle, taken back when it needs them",
+        "8 a100 are its quota: lent while idle, taken back when it needs them",
+        "may borrow a100 up to 16 in total",
+        "16 gpus are its quota: lent while idle, taken back when it needs them",
         "borrows no gpus",
         "3 cpus are guaranteed: never lent",
-        "may borrow cpus without bound",
-        "runs 20 jobs at a time at most",
-        "runs 5 jobs of a member at a time at most",
+        "may borrow unlimited cpus",
+        "runs at most 20 jobs at a time",
+        "runs at most 5 jobs per member at a time",
         "members: ann (weight 2), bob (weight 1)",
         "ann may call a job urgent",
     )
@@ -293,9 +293,9 @@ def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ("fifo", "whoever fits starts; no room is kept for those ahead who do not fit"),
-        ("easy", "room is kept for the first that cannot start; others start only where they delay none of these"),
-        ("conservative", "room is kept for each that cannot start; others start only where they delay none of these"),
+        ("fifo", "jobs that fit start; nothing is reserved for jobs ahead that do not fit"),
+        ("easy", "resources are reserved for the first that cannot start; other jobs start only if they delay none of these"),
+        ("conservative", "resources are reserved for each that cannot start; other jobs start only if they delay none of these"),
     ],
 )
 def test_for_how_many_room_is_kept_is_told(policy: str, said: str) -> None:

@@ -121,8 +121,8 @@ def test_the_policy_says_what_each_factor_counts() -> None:
     order = next(one for one in told(replace(RULES, pools=pools, weights=Weights(size=-200)), 0.0) if one.about == "order")
     assert order.sentences[0].startswith("multifactor: the sum of weighted factors")
     assert order.sentences[1] == (
-        "a job counts the sum of its class up to 1,000, its own priority up to 100, its wait up to 1,000 after 7 d, "
-        "what its project and member have left of their shares up to 1,000, its size up to -200"
+        "a job's place is the sum of its class up to 1,000, its own priority up to 100, its wait up to 1,000 after 7 d, "
+        "unused fair share of its project and member up to 1,000, its size up to -200"
     )
 
 

@@ -136,7 +136,7 @@ def test_a_history_is_replayed_under_the_rules_of_its_server(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"form": "other"}\n', ":1: the heading of a history has form 'trainmaster-history', not 'other'"),
+        ('{"form": "other"}\n', ":1: the header of a history has form 'trainmaster-history', not 'other'"),
         ('{"form": "trainmaster-history", "version": 9}\n', ":1: version 9 of the form; this is version 1"),
         ('{"form": "trainmaster-history", "version": 1, "nodes": 3}\n', ":1: nodes is a list"),
         ("{\n", ":1: not JSON"),

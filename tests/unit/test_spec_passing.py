@@ -27,11 +27,11 @@ def test_a_variable_that_is_only_named_has_its_value_in_the_submitting_shell(opt
     ("options", "message"),
     [
         ({"env": ["OTHER"]}, "env: the variable 'OTHER' is not set here, or not exported; export it, or give it a value"),
-        ({"env": ["ODD"]}, "env: the variable 'ODD' holds here what is no text of UTF-8; give it a value"),
+        ({"env": ["ODD"]}, "env: the variable 'ODD' is not valid UTF-8 here; give it a value"),
         ({"env": [""]}, "env: expected NAME=VALUE, got ''"),
         (
             {"environment": {"variables": ["A=t-1"]}},
-            "env: 'A' stands in a list of names and has a value; give a mapping, as {NAME: VALUE}",
+            "env: 'A' is in a list of names but has a value; give a mapping, as {NAME: VALUE}",
         ),
     ],
 )
@@ -50,7 +50,7 @@ def test_a_file_may_name_variables_to_pass_on() -> None:
         load_bytes(wrong, "train.yaml", SHELL)
     assert caught.value.message.splitlines()[1:] == [
         "train.yaml:6:7: environment.variables[1]: the variable 'OTHER' is not set here, or not exported; export it, or give it a value",
-        "train.yaml:7:7: environment.variables[2]: 'A' stands in a list of names and has a value; give a mapping, as {NAME: VALUE}",
+        "train.yaml:7:7: environment.variables[2]: 'A' is in a list of names but has a value; give a mapping, as {NAME: VALUE}",
         "train.yaml:8:7: environment.variables[3]: expected a variable's name, got a mapping",
     ]
     assert "t-1" not in str(caught.value.details)
@@ -61,7 +61,7 @@ def test_a_server_passes_nothing_of_its_own_environment_on(monkeypatch) -> None:
     with pytest.raises(SpecError) as caught:
         from_mapping({"command": "x", "environment": {"variables": ["HF_TOKEN"]}})
     assert caught.value.message == (
-        "environment.variables: names alone mean the values where the job is submitted, which tm and trainmaster.submit look up; "
+        "environment.variables: names alone take their values from the submitting shell, through tm or trainmaster.submit; "
         "here: NAME: VALUE"
     )
 

@@ -1,4 +1,4 @@
-"""A spec with some of it said anew."""
+"""Applies changes to a spec."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from trainmaster.spec.mapping import to_mapping
 
 
 def changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
-    """`spec` with what `changes`, a mapping as in a spec file, says otherwise, section by section. Raises: SpecError."""
+    """`spec` with the fields in `changes` (a mapping as in a spec file) replaced, section by section. Raises: SpecError."""
     if not changes:
         return spec
     mapping = to_mapping(spec)
@@ -20,14 +20,14 @@ def changed(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
         if one in changes:
             mapping.pop(other, None)
     if "name" in changes and "experiment" not in changes and spec.experiment == spec.name:
-        mapping.pop("experiment", None)  # it followed the name
+        mapping.pop("experiment", None)  # its default follows the name
     return remade(spec, mapping, changes)
 
 
 def remade(spec: JobSpec, mapping: dict[str, Any], changes: Mapping[str, Any]) -> JobSpec:
-    """What `mapping`, made of `spec`, says with `changes`; the mapping is used up. Raises: SpecError.
+    """The spec that `mapping`, made from `spec`, describes after `changes`. Modifies the mapping. Raises: SpecError.
 
-    One rank per GPU stays so with another number of GPUs, and who said `ranks` still asks for a gang.
+    If `ranks` was not given, there is still one rank per GPU; if it was given, the job is still a gang.
     """
     resources = changes.get("resources")
     if spec.resources.ranks_follow and isinstance(resources, Mapping) and "gpus" in resources:
@@ -39,7 +39,7 @@ def remade(spec: JobSpec, mapping: dict[str, Any], changes: Mapping[str, Any]) -
 
 
 def only_known_params(spec: JobSpec, changes: Mapping[str, Any], job: str) -> None:
-    """Refuse a parameter that the job has not: it would change nothing. Raises: UsageError with the nearest name."""
+    """Reject a parameter that the job does not have. Raises: UsageError with the most similar name."""
     given = changes.get("params")
     unknown = [name for name in given if name not in spec.params] if isinstance(given, Mapping) else []
     if not unknown:
@@ -55,7 +55,7 @@ def only_known_params(spec: JobSpec, changes: Mapping[str, Any], job: str) -> No
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with what `over` says, section by section."""
+    """`base`, overridden by `over`, section by section."""
     both = dict(base)
     for name, value in over.items():
         below = both.get(name)

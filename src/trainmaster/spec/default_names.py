@@ -1,4 +1,4 @@
-"""Default names: what a job is called when its spec does not say."""
+"""Derives a job's default name from its command."""
 
 import posixpath
 import re
@@ -29,7 +29,7 @@ def _may_be_program(word: str) -> bool:
 
 
 def _unwrapped(argv: Sequence[str]) -> list[str]:
-    """The words of argv, of the line itself where argv only hands a line to a shell."""
+    """The words of argv; if argv passes a line to a shell, the words of that line."""
     if posixpath.basename(argv[0]) in ("bash", "sh") and "-c" in argv[:-1]:
         return _words(argv[argv.index("-c") + 1])
     return list(argv)
@@ -40,5 +40,5 @@ def _words(line: str) -> list[str]:
     lexer.whitespace_split = True
     try:
         return list(lexer)
-    except ValueError:  # a quote left open is bash's to complain about
+    except ValueError:  # an open quote: bash will report it
         return line.split()

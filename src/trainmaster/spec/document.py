@@ -1,7 +1,7 @@
-"""A spec file or mapping to a `JobSpec` (and back: `spec.mapping`): the one gate through which every spec comes.
+"""Reads a spec file or mapping into a `JobSpec` (and back: `spec.mapping`). Every spec passes through here.
 
-Faults are gathered, placed and told all at once (`SpecError.details`): unknown names with the nearest right one, names that are
-not supported yet, wrong values, what is missing (placed at its mapping), and values that contradict each other.
+All faults are collected with their positions and reported together (`SpecError.details`): unknown fields with the most
+similar known one, unsupported fields, wrong values, missing fields, and contradictions.
 """
 
 from collections.abc import Mapping, Set
@@ -53,7 +53,7 @@ __all__ = ["RULES", "from_mapping", "load_bytes", "load_file", "to_mapping", "wo
 
 
 def load_file(path: Path, environment: Mapping[str, str] | None = None) -> JobSpec:
-    """The spec in a file; `environment` is where variables that it only names have their values. Raises: SpecError."""
+    """Read a spec file. `environment` has the values of variables that the spec only names. Raises: SpecError."""
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_MAX_BYTES + 1)
@@ -64,7 +64,7 @@ def load_file(path: Path, environment: Mapping[str, str] | None = None) -> JobSp
 
 
 def _sibling(path: Path) -> str:
-    """Which file was meant, where a name is nearly right."""
+    """A suggestion, if a file of a similar name exists."""
     try:
         names = [p.name for p in path.parent.iterdir()]
     except OSError:
@@ -74,24 +74,24 @@ def _sibling(path: Path) -> str:
 
 
 def load_bytes(data: bytes, file: str, environment: Mapping[str, str] | None = None) -> JobSpec:
-    """The spec in `data`; `file` is what errors call it. Raises: SpecError."""
+    """Read a spec from bytes; `file` is its name in errors. Raises: SpecError."""
     document = parse(data, file)
     return _load(document.value, document, environment)
 
 
 def from_mapping(mapping: object, where: Positions | None = None) -> JobSpec:
-    """The spec a mapping says, defaults filled in. Raises: SpecError."""
+    """Make a spec from a mapping, filling in defaults. Raises: SpecError."""
     return _load(mapping, Document(mapping, where or Positions(""), ()))
 
 
 def workdir_path(spec: JobSpec, file: Path | None) -> Path:
-    """Where the work directory is: relative to the spec's file, or to the current directory where there is none."""
+    """The work directory, relative to the spec's file, or to the current directory without a file."""
     base = file.parent if file is not None else Path()
     return (base / Path(spec.workdir).expanduser()).absolute()
 
 
 def _of_cluster(names: Set[Any]) -> bool:
-    """Whether a file with these fields at the top is about a cluster."""
+    """Whether a file with these top-level fields is a cluster configuration."""
     return not names & {"command", "python"} and bool(names & {"pools", "projects"} or (names and names <= RULES))
 
 
@@ -99,9 +99,9 @@ def _load(value: object, document: Document, environment: Mapping[str, str] | No
     where = document.where
     faults = list(document.faults)
     if isinstance(value, dict) and _of_cluster(value.keys()):
-        message = "this is a cluster.yaml, not a job: it has rules and no command"
+        message = "this is a cluster.yaml, not a job: it has no command"
         raise spec_error(
-            [at(where, (), Fault("", message, "a job"))], "see what it would do: tm plan FILE   lay it down: tm apply FILE"
+            [at(where, (), Fault("", message, "a job"))], "to see its effects: tm plan FILE   to apply it: tm apply FILE"
         )
     if not isinstance(value, dict):
         empty = value is None
@@ -126,7 +126,7 @@ def _load(value: object, document: Document, environment: Mapping[str, str] | No
 
 
 def _lacking(mapping: dict[str, Any], where: Positions) -> list[Fault]:
-    """What is to run must be said, and once."""
+    """Check that exactly one of `command` and `python` is given."""
     if "command" in mapping and "python" in mapping:
         message = "is given besides 'command'; give one of them (an interpreter goes into environment.python)"
         return [at(where, ("python",), Fault("python", message, "command or python", "both"), key=True)]
@@ -137,10 +137,10 @@ def _lacking(mapping: dict[str, Any], where: Positions) -> list[Fault]:
 
 
 def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
-    """Values that are right each for itself and wrong together."""
+    """Values that are valid alone but contradict each other."""
     found: list[tuple[FieldPath, Fault]] = []
     if fields.python is not None and fields.checkpoint.resume_arguments is not None:
-        message = "means nothing to a function: it asks sdk.resume_dir(); leave it out, or give a 'command' instead of 'python'"
+        message = "has no effect on a function, which calls sdk.resume_dir(); remove it, or use 'command' instead of 'python'"
         path: FieldPath = ("checkpoint", "resume_arguments")
         found.append((path, Fault(dotted(path), message, "no arguments", describe(fields.checkpoint.resume_arguments))))
     found += _choices(fields)
@@ -161,28 +161,28 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
     for name in fields.data:
         variable = data_variable(name)
         if variable in variables:
-            message = f"would be told as {variable}, as {variables[variable]!r} is; give it another name"
-            found.append((("data", name), Fault(dotted(("data", name)), message, "a name of its own", name)))
+            message = f"would get the variable {variable}, as {variables[variable]!r} does; use another name"
+            found.append((("data", name), Fault(dotted(("data", name)), message, "a unique name", name)))
         variables[variable] = name
     return found
 
 
 def _variables_of_ranks(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
-    """Variables of which each rank of a gang gets a value of its own; in any other job they are the person's."""
+    """Reject variables that Trainmaster sets for each rank of a gang. In any other job they are free to use."""
     if not _asked(fields).distributed:
         return []
     given = fields.environment.variables.keys() & GANG_VARIABLES
     paths: list[FieldPath] = [("environment", "variables", name) for name in sorted(given)]
     message = "is set by Trainmaster for each rank of a job with 'ranks', several nodes or several GPUs"
-    return [(path, Fault(dotted(path), message, "a variable that is the program's own", str(path[-1]))) for path in paths]
+    return [(path, Fault(dotted(path), message, "another variable", str(path[-1]))) for path in paths]
 
 
 def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
-    """A part of a GPU for more than one of the ranks and the roles of a job: which is whose could not be told."""
+    """Reject fractions of a GPU for more than one rank or role: the program could not tell them apart."""
     own = min((count for count, _ in fields.resources.gpus if count), default=0)
     asked: list[tuple[FieldPath, float]] = [(("resources", "gpus"), own)]
     asked += [(("roles", name, "resources", "gpus"), role.resources.gpus[0]) for name, role in fields.roles.items()]
-    message = "only one of a job's ranks and roles may have a part of a GPU; ask for whole ones, or make it a job of its own"
+    message = "only one of a job's ranks and roles may have part of a GPU; ask for whole GPUs, or make it a separate job"
     return [
         (path, Fault(dotted(path), message, "a whole number", describe(count), "1"))
         for path, count in [(path, count) for path, count in asked if 0 < count < 1][1:]
@@ -190,13 +190,13 @@ def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
 
 
 def _choices(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
-    """The same choice twice, and what is said of choices that there are not."""
+    """Reject duplicate choices, and options about choices without choices."""
     found: list[tuple[FieldPath, Fault]] = []
     gpus, place = fields.resources.gpus, fields.placement
     for index, one in enumerate(gpus):
         if one in gpus[:index]:
             path: FieldPath = ("resources", "gpus", index)
-            found.append((path, Fault(dotted(path), "is there already; leave it out", "another kind or number", f"{one[1]}")))
+            found.append((path, Fault(dotted(path), "is a duplicate; remove it", "another kind or number", f"{one[1]}")))
     if place.choose is not None and len(gpus) == 1:
         path = ("placement", "choose")
         message = "there is nothing to choose from: give several in 'resources.gpus', as [h100:8, a100:8]"
@@ -212,15 +212,15 @@ def _choices(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
 
 
 def _sizes(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
-    """A smallest number of nodes that is not the smallest, or is said twice."""
+    """Check the smallest number of nodes: given once, and not above the largest."""
     low, high, nodes = fields.elastic.nodes_min, fields.elastic.nodes_max, fields.resources.nodes
     said = low is not None and "nodes" in fields.resources.model_fields_set and nodes != low
     if said:
         path: FieldPath = ("elastic", "nodes_min")
-        message = f"is not what 'resources.nodes' says ({nodes}); one of them is enough"
+        message = f"differs from 'resources.nodes' ({nodes}); give one of them"
         return [(path, Fault(dotted(path), message, f"{nodes}", f"{low}", f"{nodes}"))]
     if low is not None and high is None:
-        message = "says nothing without 'nodes_max': a fixed number of nodes goes into 'resources.nodes'"
+        message = "has no effect without 'nodes_max': a fixed number of nodes goes into 'resources.nodes'"
         return [(("elastic", "nodes_min"), Fault("elastic.nodes_min", message, "nodes_max as well", f"{low}"))]
     if high is not None and high < (low or nodes):
         message = f"is less than the smallest number of nodes, {low or nodes}"
@@ -229,21 +229,21 @@ def _sizes(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
 
 
 def _places(place: PlacementFields, cheapest: bool) -> list[tuple[FieldPath, Fault]]:
-    """A wish that says nothing beside what must be."""
+    """Reject preferences that have no effect next to requirements."""
     found: list[tuple[FieldPath, Fault]] = []
     if place.prefer_for is not None and place.prefer is None and not cheapest:
-        message = "says how long to wait and not for what: give 'prefer' too"
+        message = "limits how long to wait, but not for what: give 'prefer' too"
         path: FieldPath = ("placement", "prefer_for")
         found.append((path, Fault(dotted(path), message, "prefer: rack", describe(place.prefer_for))))
     if place.prefer is not None and place.within is not None and place.prefer in wider(place.within):
-        message = f"is no narrower than {place.within!r}, which 'within' asks for in any case"
+        message = f"is not narrower than {place.within!r}, which 'within' requires anyway"
         path = ("placement", "prefer")
-        found.append((path, Fault(dotted(path), message, "a narrower level than that of 'within'", place.prefer)))
+        found.append((path, Fault(dotted(path), message, "a narrower level than in 'within'", place.prefer)))
     return found
 
 
 def _as_written(mapping: dict[str, Any], where: Positions) -> dict[str, Any]:
-    """Numbers among arguments and variables become the text that the file has: `1e-4` stays `1e-4`."""
+    """Restore numbers in arguments and variables to the text in the file: `1e-4` stays `1e-4`."""
     written = _command_as_written(mapping, (), where)
     environment = mapping.get("environment")
     if isinstance(environment, dict) and isinstance(environment.get("variables"), dict):
@@ -332,5 +332,5 @@ def _grown(resources: Resources, fields: ElasticFields) -> Resources:
 
 
 def _choice(count: float, kind: str | None, ranks: int | None) -> GpuChoice:
-    gpus = int(count)  # of less than one there is a share
+    gpus = int(count)  # a fraction becomes a share
     return GpuChoice(kind or "", gpus, float(count - gpus), ranks or gpus or 1)

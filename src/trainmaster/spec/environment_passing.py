@@ -1,6 +1,6 @@
-"""Variables that are only named: each has the value that it has in the environment of the one who submits.
+"""Variables given by name only: the value is passed on from the submitting environment.
 
-A client hands that environment in. A server has none to ask, and never its own: there a name without a value is a fault.
+A client passes its environment in. A server does not (and never uses its own): there a name without a value is a fault.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,33 +11,33 @@ from trainmaster.spec.yaml.fault_places import at
 from trainmaster.spec.yaml.reader import Path, Positions, dotted
 
 _VARIABLES: Path = ("environment", "variables")
-_NOBODYS = "names alone mean the values where the job is submitted, which tm and trainmaster.submit look up; here: NAME: VALUE"
+_NOBODYS = "names alone take their values from the submitting shell, through tm or trainmaster.submit; here: NAME: VALUE"
 
 
 def names_of(mapping: Mapping[str, Any]) -> Sequence[object] | None:
-    """The variables that a spec's mapping only names; None where it gives values, or none."""
+    """The variables that a spec gives by name only; None if it gives values, or no variables."""
     section = mapping.get("environment")
     names = section.get("variables") if isinstance(section, Mapping) else None
     return names if isinstance(names, list | tuple) else None
 
 
 def lacking(name: object, environment: Mapping[str, str]) -> str:
-    """Why a variable has no value that can be passed on; empty where it has one."""
+    """Why a variable has no value to pass on; empty if it has one."""
     if not isinstance(name, str):
         return f"expected a variable's name, got {describe(name)}"
     if "=" in name:
-        return f"{name.partition('=')[0]!r} stands in a list of names and has a value; give a mapping, as {{NAME: VALUE}}"
+        return f"{name.partition('=')[0]!r} is in a list of names but has a value; give a mapping, as {{NAME: VALUE}}"
     if name not in environment:
         return f"the variable {name!r} is not set here, or not exported; export it, or give it a value"
     if any("\ud800" <= character <= "\udfff" for character in environment[name]):
-        return f"the variable {name!r} holds here what is no text of UTF-8; give it a value"
+        return f"the variable {name!r} is not valid UTF-8 here; give it a value"
     return ""
 
 
 def passed_on(
     mapping: dict[str, Any], where: Positions, environment: Mapping[str, str] | None
 ) -> tuple[dict[str, Any], list[Fault]]:
-    """A spec's mapping with the values of the variables that it only names, and what is wrong with such names."""
+    """The spec's mapping with values filled in for variables given by name, and the faults found."""
     names = names_of(mapping)
     if names is None:
         return mapping, []

@@ -1,15 +1,15 @@
-"""What is wrong with a spec, gathered: every fault with its place, and one error that lists them all."""
+"""Faults in a spec, each with its position, and one error that lists them all."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from trainmaster.errors import SpecError
 
-FAULTS_MAX = 100  # told at once; the rest is counted
+FAULTS_MAX = 100  # listed in an error; the rest is counted
 
 
 class Fault(NamedTuple):
-    """One fault. `line` and `column` count from 1; they and `file` are None where there is no file."""
+    """One fault. `line` and `column` count from 1; they and `file` are None without a file."""
 
     field: str
     message: str
@@ -27,7 +27,7 @@ class Fault(NamedTuple):
 
 
 def spec_error(faults: Iterable[Fault], hint: str = "`tm schema` lists every field.") -> SpecError:
-    """The error that tells all of `faults`, in the order of the file."""
+    """One error for all `faults`, in the order of the file."""
     ordered = sorted(faults, key=lambda f: (f.line or 0, f.column or 0))
     lines = [str(fault) for fault in ordered[:FAULTS_MAX]]
     if len(ordered) > FAULTS_MAX:
@@ -36,7 +36,7 @@ def spec_error(faults: Iterable[Fault], hint: str = "`tm schema` lists every fie
 
 
 def describe(value: object) -> str:
-    """`value` in a person's words, short."""
+    """A short description of `value` for a message."""
     match value:
         case None:
             return "nothing"
@@ -54,11 +54,11 @@ def describe(value: object) -> str:
 
 
 def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
-    """The one of `names` that was probably meant; None when none is near."""
+    """The most similar one of `names`; None if none is similar."""
     lowered = name.lower().replace("-", "_")
     if lowered in names:
         return lowered
-    import difflib  # noqa: PLC0415  # only who mistypes needs it
+    import difflib  # noqa: PLC0415  # needed for typing errors only
 
     found = difflib.get_close_matches(lowered[:80], names, n=1, cutoff=cutoff)
     return found[0] if found else None

@@ -1,10 +1,10 @@
-"""The form of a history: what `tm export` writes and `tm simulate` reads. JSON lines: a heading, then the jobs.
+"""The history format, written by `tm export` and read by `tm simulate`: JSON lines, a header and then the jobs.
 
-The heading has the nodes, and the rules of the cluster as `cluster.yaml` has them.
+The header has the nodes and the cluster configuration as in `cluster.yaml`.
 
-A job's line says whose it is, what it asked for (`spec`: the fields of a spec file that decide, nothing else of it), when it
-came, and of each attempt how long its ranks ran and what ended it. The command itself is not told, only its digest. Times are
-seconds, `submit_s` since the epoch.
+A job's line has its owner, its request (`spec`: only the fields that matter for scheduling), its submit time, and for each
+attempt how long the ranks ran and why it ended. Of the command there is only a digest. Times are seconds, `submit_s` since
+the epoch.
 """
 
 import hashlib
@@ -31,32 +31,32 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One attempt: how long its ranks ran, and what ended it (None: it ended well)."""
+    """One attempt: how long its ranks ran, and why it ended (None: successfully)."""
 
     ran_s: float
     cause: Cause | None
     exit_code: int | None
     signal: int | None
-    progressed: bool  # it got further than those before it
+    progressed: bool  # it got further than the attempts before
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One job's line. `spec` has what decides about it; its command is a stand-in."""
+    """One job's line. `spec` has the fields that matter for scheduling; its command is a placeholder."""
 
     id: str
     seq: int  # order of submission
     user: str
     submit_s: float
     state: State
-    waited_s: float | None  # of the time to its end, what it did not run; None: it is not over
+    waited_s: float | None  # time until its end, minus run time; None: not ended
     command: str  # digest
     spec: JobSpec
     attempts: tuple[Ran, ...]
 
 
 def heading(nodes: Sequence[Node], rules: Cluster, now_s: float) -> Row:
-    """The first line."""
+    """The header line."""
     told = [
         {
             "name": node.name,
@@ -74,7 +74,7 @@ def heading(nodes: Sequence[Node], rules: Cluster, now_s: float) -> Row:
 
 
 def row(job: Job, attempts: Sequence[Attempt]) -> Row:
-    """The line of a job, with all its attempts in order."""
+    """The line of a job with its attempts in order."""
     whole, ran = to_mapping(job.spec), [_attempt(job, attempts, at) for at in range(len(attempts))]
     spec = {name: whole[name] for name in DECIDING if name in whole}
     if "roles" in spec:
@@ -95,7 +95,7 @@ def row(job: Job, attempts: Sequence[Attempt]) -> Row:
 
 
 def _ran_s(attempt: Attempt) -> float:
-    """How long its ranks ran; where nobody measured it, from when they were seen to start until they were seen to end."""
+    """How long the ranks ran; if that was not measured, the time between their observed start and end."""
     if attempt.ran_s is not None or attempt.started_s is None or attempt.ended_s is None:
         return attempt.ran_s or 0.0
     return attempt.ended_s - attempt.started_s
@@ -105,7 +105,7 @@ def _attempt(job: Job, attempts: Sequence[Attempt], at: int) -> Row:
     attempt, failure = attempts[at], attempts[at].failure
     steps = [_step(one) for one in attempts[: at + 1]]
     kept = any(checkpoint.attempt == attempt.number for checkpoint in job.checkpoints)
-    paid = attempt.verdict is not None and attempt.verdict.ledger is Ledger.PROGRAM  # given only to one that got further
+    paid = attempt.verdict is not None and attempt.verdict.ledger is Ledger.PROGRAM  # only if it got further
     return {
         "ran_s": _ran_s(attempt),
         "cause": None if failure is None else failure.cause.value,
@@ -116,21 +116,21 @@ def _attempt(job: Job, attempts: Sequence[Attempt], at: int) -> Row:
 
 
 def _step(attempt: Attempt) -> int:
-    """The last step of an attempt, -1 where it told of none."""
+    """The last step of an attempt; -1 if it reported none."""
     told = [node.outcome.last_step for node in attempt.nodes if node.outcome is not None and node.outcome.last_step is not None]
     return max(told, default=-1)
 
 
 def encode(line: Row) -> bytes:
-    """One line of the file."""
+    """Encode one line of the file."""
     return json.dumps(line, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
 def head(line: str) -> tuple[list[Node], Cluster]:
-    """The nodes and the rules in the heading. Raises: ValueError in words."""
+    """Parse the header: nodes and cluster configuration. Raises: ValueError with a readable message."""
     found = _object(line)
     if found.get("form") != FORM:
-        raise ValueError(f"the heading of a history has form {FORM!r}, not {found.get('form')!r}")
+        raise ValueError(f"the header of a history has form {FORM!r}, not {found.get('form')!r}")
     if found.get("version") != VERSION:
         raise ValueError(f"version {found.get('version')!r} of the form; this is version {VERSION}")
     try:
@@ -159,13 +159,13 @@ def _node(entry: Any) -> Node:
 
 
 class Records:
-    """Reads lines of jobs; equal requests are validated once."""
+    """Reads job lines; equal specs are validated only once."""
 
     def __init__(self) -> None:
         self._specs: dict[str, JobSpec] = {}
 
     def read(self, line: str) -> Record:
-        """A job's line. Raises: ValueError in words."""
+        """Parse a job's line. Raises: ValueError with a readable message."""
         found = _object(line)
         try:
             id, user, state = str(found["id"]), str(found.get("user") or ""), State(found["state"])

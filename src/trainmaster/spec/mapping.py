@@ -1,4 +1,4 @@
-"""A spec back into the mapping that a file would hold, in full."""
+"""Converts a spec back into the complete mapping of a spec file."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _SIZE_UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("B", 1))
 
 
 def to_mapping(spec: JobSpec) -> dict[str, Any]:
-    """The mapping that says `spec` in full: `from_mapping(to_mapping(spec)) == spec`, and it is JSON."""
+    """The complete mapping of `spec`, as JSON values. `from_mapping(to_mapping(spec)) == spec`."""
     checkpoint, metrics, environment = spec.checkpoint, spec.metrics, spec.environment
     sections: dict[str, dict[str, Any]] = {
         "resources": {"nodes": spec.resources.nodes, **_resources(spec.resources), "ranks": _ranks(spec.resources)},
@@ -53,7 +53,7 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
 
 
 def _placement(placement: PlacementSpec) -> dict[str, Any]:
-    """What is said of the place."""
+    """The placement section, without empty fields."""
     told = {
         "pool": placement.pool, "strategy": placement.strategy and str(placement.strategy), "within": placement.within,
         "prefer": placement.prefer, "prefer_for": placement.prefer_s or None, "near": placement.near, "with": placement.group,
@@ -72,7 +72,7 @@ def _role(role: Role) -> dict[str, Any]:
 
 
 def _resources(resources: Resources) -> dict[str, Any]:
-    """What a role can ask for as well; None for what is not asked for."""
+    """The resources that a role can have; None for those not requested."""
     choices = [_gpus(one) for one in resources.choices]
     return {
         "gpus": choices or _gpus(resources),
@@ -91,19 +91,19 @@ def _gpus(one: Resources | GpuChoice) -> float | str:
 
 
 def _ranks(resources: Resources) -> int | None:
-    """None where nobody said how many, or where they are as many as whatever GPUs it is given."""
+    """The number of ranks; None if it was not given, or if it follows from the GPUs of each choice."""
     several = len({one.ranks for one in resources.choices}) > 1
     return resources.ranks if resources.ranks_given and not several else None
 
 
 def size_text(size_bytes: int) -> str:
-    """The text that means `size_bytes` exactly."""
+    """Text that means exactly `size_bytes`."""
     unit, factor = next((unit, factor) for unit, factor in _SIZE_UNITS if size_bytes % factor == 0)
     return f"{size_bytes // factor}{unit}"
 
 
 def duration_text(seconds: float) -> str:
-    """The text that means `seconds` exactly: `1d12h`, `90s`, `0.5s`."""
+    """Text that means exactly `seconds`: `1d12h`, `90s`, `0.5s`."""
     whole, text = int(seconds), ""
     for unit, factor in (("d", 86400), ("h", 3600), ("m", 60)):
         count, whole = divmod(whole, factor)

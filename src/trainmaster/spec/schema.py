@@ -1,4 +1,4 @@
-"""JSON Schema of the spec file and of `cluster.yaml`, for editors."""
+"""JSON Schemas of the spec file and of `cluster.yaml`, for editors."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from trainmaster.spec.fields.job_fields import RESERVED, SECTIONS, JobFields
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of the spec file, for editors: what is supported, and the reserved names as not supported yet."""
+    """JSON Schema (2020-12) of the spec file. Reserved names are described as not supported yet."""
     result = JobFields.model_json_schema()
     result |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Trainmaster job"}
     del result["properties"]["command"]["default"]
@@ -28,7 +28,7 @@ def schema() -> dict[str, Any]:
 
 def cluster_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of `cluster.yaml`."""
-    from trainmaster.spec.cluster.fields import ClusterFields  # noqa: PLC0415  # a job's schema does without
+    from trainmaster.spec.cluster.fields import ClusterFields  # noqa: PLC0415  # a job's schema does not need it
 
     result = ClusterFields.model_json_schema()
     return result | {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Trainmaster cluster"}

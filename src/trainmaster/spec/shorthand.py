@@ -1,6 +1,6 @@
-"""Options of the command line and arguments of `trainmaster.submit` as the mapping that a spec file would hold.
+"""Converts command-line options and arguments of `trainmaster.submit` into the mapping of a spec file.
 
-Nothing is validated here but the form of `NAME=VALUE`: the mapping goes through `document.from_mapping` like any other.
+Only the form of `NAME=VALUE` is checked here. Like any other mapping, the result is validated by `document.from_mapping`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from trainmaster.spec.environment_passing import lacking, names_of
 from trainmaster.spec.faults import nearest
 from trainmaster.spec.yaml.scalars import scalar
 
-_PLACES: dict[str, tuple[str, ...]] = {  # option → field
+_PLACES: dict[str, tuple[str, ...]] = {  # option -> field
     **{name: (name,) for name in ("name", "project", "experiment", "priority", "workdir", "time_limit")},
     **{name: ("resources", name) for name in ("nodes", "gpus", "cpus", "memory", "ranks")},
     **{name: ("resources", name) for name in ("disk", "network", "accelerators", "custom")},
@@ -44,18 +44,18 @@ _NUMBERS = frozenset(
 )  # fmt: skip
 _PAIRS = frozenset(("env", "params", "tags", "data", "accelerators", "custom"))
 _PAIRS_OF_SCALARS = frozenset(("params", "accelerators", "custom"))
-_SECTIONS = frozenset(("resources", "environment", "metrics"))  # options of these names may hold the section itself
+_SECTIONS = frozenset(("resources", "environment", "metrics"))  # these options may hold the whole section
 
 
 def from_options(
     options: Mapping[str, Any], command: str | Sequence[str] | None, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The mapping of a spec. None among `options` means not given; one argument with blanks in it is a line for bash.
+    """The mapping of a spec. None among `options` means not given. A single argument with blanks in it is a line for bash.
 
-    `function` takes the place of a command, which is None then. `env`, `params`, `tags`, `data`, `accelerators`, `custom`
-    are mappings or `NAME=VALUE` texts, `checkpoint` and `restarts` a bare value or the whole section. A `NAME` alone in
-    `env` has its value in `environment`, where one is given.
-    Raises: UsageError for an option there is not, for a `NAME=VALUE` that is none, and for a variable that is not set.
+    `command` is None for a `function`. `env`, `params`, `tags`, `data`, `accelerators` and `custom` are mappings or
+    `NAME=VALUE` texts; `checkpoint` and `restarts` a bare value or the whole section. A `NAME` alone in `env` takes its
+    value from `environment`, if given.
+    Raises: UsageError for an unknown option, an invalid `NAME=VALUE`, or a variable that is not set.
     """
     mapping: dict[str, Any] = {} if command is None else {"command": _command(command)}
     for option, value in options.items():
@@ -100,7 +100,7 @@ def _value(option: str, value: Any) -> Any:
 
 
 def _with_values(texts: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """`NAME=VALUE` of each, also of those that are a `NAME` alone."""
+    """Turn a `NAME` alone into `NAME=VALUE`."""
     named = [text and "=" not in text for text in map(str, texts)]
     return [f"{text}={_value_of(text, environment)}" if bare else text for text, bare in zip(texts, named, strict=True)]
 
@@ -108,7 +108,7 @@ def _with_values(texts: Sequence[str], environment: Mapping[str, str]) -> list[s
 def _value_of(name: Any, environment: Mapping[str, str]) -> str:
     message = lacking(name, environment)
     if message:
-        known = str(name).partition("=")[0]  # a value is not repeated
+        known = str(name).partition("=")[0]  # do not repeat the value: it may be secret
         raise UsageError(f"env: {message}", f"export {known}=…   or: --env {known}=VALUE")
     return environment[name]
 
@@ -123,7 +123,7 @@ def _pair(option: str, text: Any) -> tuple[str, str]:
 def _scalar(text: str) -> Any:
     try:
         return scalar(text)
-    except ValueError:  # more digits than a number may have: a text
+    except ValueError:  # more digits than a number may have: keep it as text
         return text
 
 

@@ -1,4 +1,4 @@
-"""Names that a spec may not hold: not supported yet, with what to do instead, or unknown, with the nearest right one."""
+"""Faults for fields that a spec may not have: unknown ones, with a suggestion, and ones not supported yet."""
 
 from pydantic import BaseModel
 
@@ -6,7 +6,7 @@ from trainmaster.spec.faults import Fault, describe, nearest
 from trainmaster.spec.fields.job_fields import RESERVED, SECTIONS, JobFields, RoleResourcesFields
 from trainmaster.spec.yaml.reader import Path, dotted
 
-_HABITS = {  # what people write who come from elsewhere
+_HABITS = {  # field names of other systems
     "cmd": "command", "entrypoint": "command", "run": "command", "script": "command", "args": "command",
     "env": "environment.variables", "environ": "environment.variables", "timeout": "time_limit", "time": "time_limit",
     "mem": "resources.memory", "gpu": "resources.gpus", "gpu_kind": "resources.gpus", "cpu": "resources.cpus",
@@ -21,7 +21,7 @@ _HABITS = {  # what people write who come from elsewhere
 
 
 def unknown(path: Path, value: object) -> Fault:
-    """The fault, without its place."""
+    """The fault for an unknown field, without its position."""
     name, field = str(path[-1]), dotted(path)
     if field in RESERVED:
         return Fault(field, f"{name!r} is not supported yet; {RESERVED[field][1]}", "", describe(value))
@@ -31,18 +31,18 @@ def unknown(path: Path, value: object) -> Fault:
     suggestion = _meant(name, section.removeprefix("roles.*").lstrip("."), names)
     below = [f"resources.{name}" for name in RoleResourcesFields.model_fields]
     if section.startswith("roles.") and suggestion not in (*names, *below):
-        suggestion = None  # it is a field of the job: a role runs once, on one node
+        suggestion = None  # it is a field of the job, which a role does not have: a role runs once, on one node
     hint = f"; did you mean {suggestion!r}?" if suggestion else f"; known are {', '.join(names)}"
     return Fault(field, "unknown field" + hint, "one of " + ", ".join(names), name[:60], suggestion)
 
 
 def _names(model: type[BaseModel]) -> list[str]:
-    """The fields as a file has them."""
+    """The fields' names in the file."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _meant(name: str, section: str, names: list[str]) -> str | None:
-    """The name that was meant: by its exact word here, then elsewhere, then a habit; by likeness here, then elsewhere."""
+    """The intended name: the exact word here, then elsewhere, then a habit; then a similar word here, then elsewhere."""
     lowered = name.lower().replace("-", "_")
     if lowered in names:
         return lowered

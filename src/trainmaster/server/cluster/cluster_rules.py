@@ -55,7 +55,7 @@ def _measured(ended: Sequence[Past]) -> Iterator[Paragraph]:
         said.append(f"{command} of {member or 'nobody'} ({project}): {speeds.told(found)}")
     if said:
         more = [f"and {len(said) - _MEASURED_MAX} more"] if len(said) > _MEASURED_MAX else []
-        yield Paragraph("GPUs, as measured, for jobs that leave a choice", (*said[-_MEASURED_MAX:], *more))
+        yield Paragraph("measured GPU speeds, for jobs with a choice of GPUs", (*said[-_MEASURED_MAX:], *more))
 
 
 @router.put(

@@ -1,4 +1,4 @@
-"""A cluster back into the mapping that its file would hold, as YAML, and what differs between two of them."""
+"""Converts a cluster configuration back into its mapping and YAML, and lists differences between two of them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ _EVERY = ["*"]
 
 
 def to_mapping(cluster: Cluster) -> dict[str, Any]:
-    """The mapping that says it, without what is as it would be anyway: `from_mapping` of it is the same cluster."""
+    """The mapping of a configuration without default values. `from_mapping` of it gives the same configuration."""
     default, known = Cluster(), {work.name: work for work in CLASSES}
     pools = {} if cluster.pools == default.pools else {pool.name: _pool(pool) for pool in cluster.pools}
     classes = {work.name: _work(work, known.get(work.name) or Work(work.name)) for work in cluster.classes}
@@ -32,7 +32,7 @@ def to_mapping(cluster: Cluster) -> dict[str, Any]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that YAML 1.2 would read as something else; PyYAML's own rules are those of 1.1."""
+    """Quotes every text that YAML 1.2 would read as something else; PyYAML's own rules follow YAML 1.1."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -44,7 +44,7 @@ _Dumper.add_representer(str, _text)
 
 
 def to_yaml(cluster: Cluster) -> str:
-    """The file that says it."""
+    """The configuration as a YAML file."""
     mapping = to_mapping(cluster)
     if not mapping:
         return "{}  # every default\n"
@@ -52,7 +52,7 @@ def to_yaml(cluster: Cluster) -> str:
 
 
 def differences(before: Cluster, after: Cluster) -> list[str]:
-    """What is otherwise in `after`, a line for each field, under the names that the file has it by."""
+    """The differences of `after` from `before`, one line per field, named as in the file."""
     old, new = dict(_flat(to_mapping(before))), dict(_flat(to_mapping(after)))
     lines = []
     for path in dict.fromkeys((*old, *new)):
@@ -65,12 +65,12 @@ def differences(before: Cluster, after: Cluster) -> list[str]:
             lines.append(f"{path}: removed (was {was})" if now is None else f"{path}: {now} (was {was})")
     order_was, order_now = [pool.name for pool in before.pools], [pool.name for pool in after.pools]
     if sorted(order_was) == sorted(order_now) and order_was != order_now:
-        lines.append(f"pools: looked at in the order {', '.join(order_now)} (was {', '.join(order_was)})")
+        lines.append(f"pools: matched in the order {', '.join(order_now)} (was {', '.join(order_was)})")
     return lines
 
 
 def _flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted names and what stands there, as text; what is empty stands there as such."""
+    """Dotted names and values as text, including empty ones."""
     for name, item in value.items():
         path = f"{above}{name}"
         if isinstance(item, Mapping) and item:
@@ -89,7 +89,7 @@ def _window(item: object) -> str:
 
 
 def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is not said."""
+    """The fields without empty ones."""
     return {name: value for name, value in fields.items() if value is not None and value != {} and value != []}
 
 
@@ -156,7 +156,7 @@ def _work(work: Work, known: Work) -> dict[str, Any]:
 
 
 def _span(seconds: float | None) -> Any:
-    """As a file says it; 0 is a number."""
+    """A duration as in the file; 0 is a number."""
     return None if seconds is None else duration_text(seconds) if seconds else 0
 
 

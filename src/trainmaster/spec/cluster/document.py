@@ -1,7 +1,7 @@
-"""`cluster.yaml`, or the mapping in it, to a `Cluster`: the one gate through which the rules of a cluster come.
+"""Reads `cluster.yaml`, or its mapping, into a `Cluster`. Every cluster configuration passes through here.
 
-Faults are gathered and placed as those of a job's spec are. What only the living cluster can tell (whether guarantees can be
-kept, whether a pattern matches any node) is not looked at here.
+Faults are collected with positions, as in a job's spec. What depends on the live cluster (whether guarantees can be met,
+whether a pattern matches a node) is not checked here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ from trainmaster.spec.yaml.reader import SIZE_MAX_BYTES, Document, Positions, do
 from trainmaster.spec.yaml.reader import Path as FieldPath
 
 _HINT = "`tm schema cluster` lists every field."
-_HABITS = {  # what people write who come from elsewhere
+_HABITS = {  # field names of other systems
     "queues": "projects", "tenants": "projects", "teams": "projects", "partitions": "pools", "node_pools": "pools",
     "priorities": "classes", "workloads": "classes", "priority_classes": "classes", "users": "members", "min": "guarantee",
     "max": "limit", "guaranteed": "guarantee", "reserved": "guarantee", "quotas": "quota", "share": "weight",
@@ -49,26 +49,26 @@ _HABITS = {  # what people write who come from elsewhere
     "downtime": "maintenance", "scheduler": "policy", "slice": "time_slice", "halflife": "half_life", "decay": "half_life",
     "hosts": "nodes", "preemptable": "preemptible", "borrowing_limit": "limit",
 }  # fmt: skip
-_OF_JOBS = ("project", "class")  # fields of a job that are nearly fields of a cluster
+_OF_JOBS = ("project", "class")  # fields of a job that resemble fields of a cluster
 
 
 class Written(NamedTuple):
-    """A value that contradicts another one, and where it stands."""
+    """A contradiction between values, and its position."""
 
     path: FieldPath
     fault: Fault
 
 
 def load_file(path: Path) -> Cluster:
-    """The cluster in a file. Raises: SpecError, UsageError (it cannot be read, or nothing is in it: not what anybody means)."""
+    """Read a configuration file. Raises: SpecError, UsageError (unreadable, or empty, which is probably a mistake)."""
     document = parse(read(path), str(path))
     if document.value is None and not document.faults:
-        raise UsageError(f"{path}: nothing is in it", "the rules without any file, every default, are said by {}")
+        raise UsageError(f"{path}: the file is empty", "for a configuration with all defaults, write {}")
     return _load(document.value, document)
 
 
 def read(path: Path) -> bytes:
-    """A file, as far as anything in it can matter. Raises: UsageError."""
+    """Read a file up to the size limit. Raises: UsageError."""
     try:
         with path.open("rb") as file:
             return file.read(SIZE_MAX_BYTES + 1)
@@ -77,20 +77,20 @@ def read(path: Path) -> bytes:
 
 
 def load_bytes(data: bytes, file: str) -> Cluster:
-    """The cluster in `data`; `file` is what errors call it. Raises: SpecError."""
+    """Read a configuration from bytes; `file` is its name in errors. Raises: SpecError."""
     document = parse(data, file)
     return _load(document.value, document)
 
 
 def from_mapping(mapping: object) -> Cluster:
-    """The cluster that a mapping says. Raises: SpecError."""
+    """Make a configuration from a mapping. Raises: SpecError."""
     return _load(mapping, Document(mapping, Positions(""), ()))
 
 
 def is_cluster(data: bytes, file: str) -> bool:
-    """Whether a file is about a cluster, not about a job, by its names, misspelt ones too. `{}` is every default of one.
+    """Whether a file is a cluster configuration and not a job, judging by its field names, also misspelled ones.
 
-    Raises: SpecError when it is not YAML at all.
+    `{}` is a configuration with all defaults. Raises: SpecError if the file is not YAML.
     """
     value = parse(data, file).value
     if not isinstance(value, dict) or "command" in value or "python" in value:
@@ -99,7 +99,7 @@ def is_cluster(data: bytes, file: str) -> bool:
 
 
 def _means_cluster(name: object, below: object) -> bool:
-    """`pools`, or what was meant to be that; a job has a `project` and a `class` too, which are words."""
+    """Whether a field is one of a cluster, or a misspelled one. (A job's `project` and `class` hold plain text.)"""
     names = list(ClusterFields.model_fields)
     if not isinstance(name, str) or (name in _OF_JOBS and not isinstance(below, dict)):
         return False
@@ -118,8 +118,8 @@ def _load(value: object, document: Document) -> Cluster:
         message = f"expected a mapping with pools, projects or classes, got {describe(value)}"
         raise spec_error([*faults, at(where, (), Fault("", message, "a mapping", describe(value)))], _HINT)
     if {"command", "python"} & value.keys() and not {"pools", "projects"} & value.keys():
-        fault = at(where, (), Fault("", "this is a job's spec, not a cluster.yaml: it has a command", "the rules of a cluster"))
-        raise spec_error([fault], "see what would become of it: tm plan FILE   hand it in: tm submit FILE")
+        fault = at(where, (), Fault("", "this is a job's spec, not a cluster.yaml: it has a command", "a cluster.yaml"))
+        raise spec_error([fault], "to see what it would do: tm plan FILE   to submit it: tm submit FILE")
     odd = unspeakable(value, where)
     if odd:
         raise spec_error([*faults, *odd], _HINT)
@@ -137,7 +137,7 @@ def _load(value: object, document: Document) -> Cluster:
 
 
 def _unknown(path: FieldPath, value: object) -> Fault:
-    """A name that is not known here, with the nearest that is."""
+    """The fault for an unknown field, with the most similar known one."""
     name, field = str(path[-1]), dotted(path)
     section = next((key for key in SECTIONS if _is(path[:-1], key)), "")
     names = [known.alias or own for own, known in SECTIONS[section].model_fields.items()]
@@ -201,14 +201,14 @@ def _project(name: str, given: ProjectFields) -> Project:
 
 
 def _quota(given: QuotaFields) -> Quota:
-    """Where it is not said, a project's own is what it is guaranteed, else all that it may have."""
+    """A quota. `nominal` defaults to the guarantee if given, else to the limit."""
     limit = UNBOUNDED if given.limit is None else given.limit
     own = given.nominal if given.nominal is not None else given.guarantee if given.guarantee is not None else limit
     return Quota(given.guarantee or 0.0, own, limit)
 
 
 def _work(known: Work, given: WorkFields) -> Work:
-    """The class as it is without the file, with what the file says of it."""
+    """The default class, changed by the fields in the file."""
     said = {
         "priority": given.priority,
         "preemptible": given.preemptible,
@@ -221,17 +221,17 @@ def _work(known: Work, given: WorkFields) -> Work:
     }
     changes: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     if given.preemptible is False and given.time_slice is None:
-        changes["slice_s"] = None  # that of the class as it was means nothing now
+            changes["slice_s"] = None  # the default class's time slice has no meaning here
     return replace(known, **changes)
 
 
 def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Written]:
-    """Values that are right each for itself and wrong together."""
+    """Values that are valid alone but contradict each other."""
     for name, given_pool in fields.pools.items():
         for index, window in enumerate(given_pool.maintenance):
             if window.when is None:
                 path: FieldPath = ("pools", name, "maintenance", index)
-                yield _wrong(path, "says no time; give it one, as 'when: Sun 22:00/4h'", "a time")
+                yield _wrong(path, "has no time; add one, as 'when: Sun 22:00/4h'", "a time")
     for project in cluster.projects:
         yield from _family(project, cluster)
         for resource, quota in project.quotas:
@@ -241,7 +241,7 @@ def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Written
 
 
 def _family(project: Project, cluster: Cluster) -> Iterator[Written]:
-    """A parent that there is, and no way up that comes back."""
+    """Check that the parent exists, and that parents form no circle."""
     names, path = [one.name for one in cluster.projects], ("projects", project.name, "parent")
     if project.parent is None:
         return
@@ -255,10 +255,10 @@ def _family(project: Project, cluster: Cluster) -> Iterator[Written]:
         above = cluster.project(above.parent)
         chain.append(above.name)
         if above.name == project.name:
-            yield _wrong(path, f"goes in a circle: {' is part of '.join(chain)}", "a parent that is not below it")
+            yield _wrong(path, f"is a circle: {' is part of '.join(chain)}", "a parent that is not below it")
             return
         if chain.count(above.name) > 1:
-            return  # into a circle of others, who say so themselves
+            return  # the circle does not include this project: its members report it
 
 
 def _ordered(path: FieldPath, quota: Quota) -> Iterator[Written]:
@@ -270,11 +270,11 @@ def _ordered(path: FieldPath, quota: Quota) -> Iterator[Written]:
 
 def _class_faults(path: FieldPath, work: Work, express: ExpressFields) -> Iterator[Written]:
     if work.slice_s is not None and not work.preemptible:
-        message = "means nothing in a class that is not preemptible: its jobs never make way"
+        message = "has no effect in a class that is not preemptible: its jobs are never preempted"
         yield _wrong((*path, "time_slice"), message, "preemptible: true")
     if bool(work.express_gpus) != bool(work.express_limit_s):
         missing = "limit" if work.express_gpus else "gpus"
-        yield _wrong((*path, "express"), f"needs {missing!r} as well: both say who may use it", f"{missing} greater than 0")
+        yield _wrong((*path, "express"), f"needs {missing!r} as well: both define its jobs", f"{missing} greater than 0")
 
 
 def _wrong(path: FieldPath, message: str, expected: str) -> Written:

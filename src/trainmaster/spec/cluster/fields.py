@@ -1,4 +1,4 @@
-"""The fields of `cluster.yaml` as pydantic models: the edge where text becomes values, and the source of its JSON Schema."""
+"""The fields of `cluster.yaml` as pydantic models: they parse text into values and give the JSON Schema."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -16,14 +16,14 @@ from trainmaster.spec.fields.values import refusal
 
 AMOUNT_MAX = 1e9
 _WORD_MAX = 200  # characters of a user's name, a label, a pattern
-_TRUTHS = {"yes": True, "no": False}  # texts in YAML 1.2, and what people write
-_EVERYBODY = frozenset(("yes", "true", "on", "no", "false", "off", "all"))  # what people write where names are asked for
+_TRUTHS = {"yes": True, "no": False}  # text in YAML 1.2, but commonly meant as booleans
+_EVERYBODY = frozenset(("yes", "true", "on", "no", "false", "off", "all"))  # words that are not meant as user names
 _DEFAULT = Cluster()
 _WEIGHTS = _DEFAULT.weights
 
 
 def _number(value: object, low: float, what: str) -> float:
-    """A number from `low` on; below it only `low` itself is refused where it is not included."""
+    """A number >= `low`. If `low` itself is to be excluded, pass the smallest valid value."""
     if not values.is_number(value):
         quoted = isinstance(value, str) and value.strip().replace(".", "", 1).isdigit()
         raise refusal(what + (" (without quotes)" if quoted else ""), value, str(value) if quoted else None)
@@ -77,7 +77,7 @@ def _policy(value: object) -> str:
     if name in LIVE:
         return name
     if name in POLICIES and POLICIES[name].exact:
-        message = f"{name!r} needs to know how long jobs will run: it is for `tm simulate` alone; here are {known}"
+        message = f"{name!r} needs to know run times in advance, so it works in `tm simulate` only; here are {known}"
         raise refusal(expected, value, message=message)
     raise refusal(expected, value, nearest(name, LIVE))
 
@@ -102,7 +102,7 @@ def _currency(value: object) -> str:
 
 
 def _short(key: str, kinds: tuple[type, ...], shapes: Any) -> BeforeValidator:
-    """A bare value stands for the section with that one field; `shapes` are both, for the schema."""
+    """A bare value is short for the section with that one field; `shapes` are both forms, for the schema."""
 
     def expand(value: object) -> object:
         return {key: value} if isinstance(value, kinds) and not isinstance(value, bool) else value
@@ -111,19 +111,19 @@ def _short(key: str, kinds: tuple[type, ...], shapes: Any) -> BeforeValidator:
 
 
 def _many(value: object) -> object:
-    """One alone stands for a list of it."""
+    """A single item is short for a list of one."""
     return [value] if isinstance(value, str | dict) else value
 
 
 def _who(value: object) -> object:
-    """As `_many`, but for one word that is meant to be no name. In a list it is one."""
+    """Like `_many`, but reject a single word such as `all`, which is probably not a user's name."""
     if isinstance(value, bool) or (isinstance(value, str) and value.lower() in _EVERYBODY):
-        raise refusal("users' names: ['*'] is every member, [] nobody, [ann, bob] these two", value)
+        raise refusal("users' names: ['*'] is every member, [] no one, [ann, bob] these two", value)
     return _many(value)
 
 
 def _weighted(value: object) -> object:
-    """A list of names stands for names of weight 1."""
+    """A list of names is short for names with weight 1."""
     return dict.fromkeys(value, 1) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
 
 
@@ -180,17 +180,17 @@ class _Section(BaseModel):
 
 
 class WindowFields(_Section):
-    """A time in which nodes are taken out of use: nothing starts on them that would still run then. A bare text: `when`."""
+    """A maintenance window. No job starts on its nodes that could run into it. A bare text is `when`."""
 
     when: When = Field(
         default=None,
-        description="A date and a time, or a day of the week or `daily` and a time, UTC or with an offset; and how long.",
+        description="A date and time, or a day of the week or `daily` and a time, in UTC or with an offset; then the length.",
         examples=["2026-12-01T22:00/4h", "Sun 22:00/4h", "daily 03:00+01:00/30m"],
     )
     nodes: Patterns = Field(
         default_factory=lambda: ["*"], description="Which of the pool's nodes; default: all.", examples=[["a-0[1-4]"]]
     )
-    reason: Text = Field(default="", description="Shown beside it.", examples=["new switches"])
+    reason: Text = Field(default="", description="Shown with the window.", examples=["new switches"])
 
 
 _Window = Annotated[WindowFields, _short("when", (str,), str | WindowFields)]
@@ -206,27 +206,27 @@ class PoolFields(_Section):
     node_labels: dict[PatternKey, Labels] = Field(
         default_factory=dict, description="Labels of some of its nodes, by pattern.", examples=[{"a-0[1-4]": {"rack": "r1"}}]
     )
-    price: Price = Field(default=0.0, description="Per GPU and hour; of nodes without GPUs, per CPU and hour.", examples=[2.5])
+    price: Price = Field(default=0.0, description="Per GPU and hour; on nodes without GPUs, per CPU and hour.", examples=[2.5])
     speed: Speed = Field(
-        default=1.0, description="How fast one of its GPUs trains, beside those of other pools.", examples=[2.1]
+        default=1.0, description="How fast its GPUs train, relative to those of other pools.", examples=[2.1]
     )
-    policy: PolicyName = Field(default=None, description="Who goes first, and who waits for whom.", examples=["easy"])
+    policy: PolicyName = Field(default=None, description="The scheduling policy of the pool.", examples=["easy"])
     maintenance: Annotated[list[_Window], BeforeValidator(_many)] = Field(
-        default_factory=list, description="When nodes are taken out of use.", examples=[["Sun 22:00/4h"]]
+        default_factory=list, description="Maintenance windows.", examples=[["Sun 22:00/4h"]]
     )
 
 
 class QuotaFields(_Section):
-    """What is a project's own of a resource. A bare number is both `nominal` and `limit`."""
+    """A project's quota of one resource. A bare number is both `nominal` and `limit`."""
 
-    guarantee: Amount = Field(default=None, description="Never lent to others; default: 0.", examples=[4])
+    guarantee: Amount = Field(default=None, description="Never lent to other projects; default: 0.", examples=[4])
     nominal: Amount = Field(
         default=None,
-        description="Its own, lent while idle, taken back when needed; default: the guarantee, else the limit.",
+        description="The quota: lent while idle, taken back when needed; default: the guarantee, else the limit.",
         examples=[8],
     )
     limit: Amount = Field(
-        default=None, description="The most it may have, borrowed included; default: no bound.", examples=[16]
+        default=None, description="The maximum, including borrowed resources; default: unlimited.", examples=[16]
     )
 
 
@@ -234,106 +234,108 @@ _Quota = Annotated[QuotaFields, _short("limit", (int, float), float | QuotaField
 
 
 class ProjectFields(_Section):
-    """A tenant."""
+    """A project, which shares the cluster with other projects."""
 
-    weight: Weight = Field(default=1.0, description="Its share, held against that of its siblings.", examples=[2])
-    parent: Parent = Field(default=None, description="The project that it is part of.", examples=["research"])
+    weight: Weight = Field(default=1.0, description="Its share, relative to its siblings.", examples=[2])
+    parent: Parent = Field(default=None, description="The project that contains it.", examples=["research"])
     members: Members = Field(
         default_factory=dict,
-        description="Users and their weights, or a list of users; one who is not named has weight 1.",
+        description="Users and their weights, or a list of users; other users have weight 1.",
         examples=[{"ann": 2, "bob": 1}, ["ann", "bob"]],
     )
     quota: dict[Resource, _Quota] = Field(
         default_factory=dict,
-        description="By kind of GPU; `gpus` are of any kind, `cpus` those of jobs that ask for no GPU too.",
+        description="By kind of GPU; `gpus` counts all kinds, `cpus` the CPUs of jobs without GPUs too.",
         examples=[{"a100": {"guarantee": 4, "nominal": 8, "limit": 16}, "gpus": 16}],
     )
-    running: Count = Field(default=None, description="The most jobs that run at a time.", examples=[20])
-    running_per_member: Count = Field(default=None, description="The same, of each member.", examples=[5])
+    running: Count = Field(default=None, description="Maximum number of running jobs.", examples=[20])
+    running_per_member: Count = Field(default=None, description="Maximum number of running jobs per member.", examples=[5])
     urgent: UrgentMembers = Field(
-        default_factory=list, description="Who may call a job urgent; '*': every member.", examples=[["ann"]]
+        default_factory=list, description="Members that may call a job urgent; '*': every member.", examples=[["ann"]]
     )
 
 
 class ExpressFields(_Section):
-    """An express lane: room that is kept for short, small jobs of the class."""
+    """An express lane: GPUs reserved for short, small jobs of the class."""
 
-    gpus: Amount = Field(default=None, description="GPUs that are kept, and the most that such a job asks for.", examples=[2])
+    gpus: Amount = Field(default=None, description="Reserved GPUs, and the most that such a job may request.", examples=[2])
     limit: Duration = Field(default=None, description="The longest time limit of such a job.", examples=["20m"])
 
 
 class WorkFields(_Section):
-    """A workload class. What is left out is as it is without the file."""
+    """A workload class. Fields that are left out keep their defaults."""
 
     priority: Priority = Field(default=None, description="Added to the job's own, which is -100 to 100.", examples=[2000])
-    preemptible: Truth = Field(default=None, description="Whether its jobs may be stopped for others.", examples=[True])
-    wait_target: Duration = Field(default=None, description="How long its jobs should wait at most.", examples=["1m"])
+    preemptible: Truth = Field(default=None, description="Whether its jobs may be preempted.", examples=[True])
+    wait_target: Duration = Field(default=None, description="Target for the waiting time.", examples=["1m"])
     completion_target: Duration = Field(
-        default=None, description="How long they should take, waiting included.", examples=["8h"]
+        default=None, description="Target for the time until completion, waiting included.", examples=["8h"]
     )
     recovery_target: Duration = Field(
-        default=None, description="How soon they should run again after a failure.", examples=["5m"]
+        default=None, description="Target for the time until a job runs again after a failure.", examples=["5m"]
     )
-    time_slice: Duration = Field(default=None, description="After so long a job makes way for its like.", examples=["30m"])
+    time_slice: Duration = Field(
+        default=None, description="After this time a job may be preempted by jobs of the same class.", examples=["30m"]
+    )
     express: ExpressFields = Field(
         default_factory=ExpressFields.model_construct,
-        description="Room for short, small jobs.",
+        description="GPUs reserved for short, small jobs.",
         examples=[{"gpus": 2, "limit": "20m"}],
     )
 
 
 class FairShareFields(_Section):
-    """How fair share looks back."""
+    """How fair share counts past usage."""
 
-    half_life: Duration = Field(default=_DEFAULT.half_life_s, description="After so long, use counts half.", examples=["7d"])
+    half_life: Duration = Field(default=_DEFAULT.half_life_s, description="When usage counts half.", examples=["7d"])
 
 
 class MultifactorFields(_Section):
-    """What each factor counts in the policy `multifactor`. Each is within 0 and 1; a negative weight turns it round."""
+    """Weights of the factors in the policy `multifactor`. Each factor is between 0 and 1; a negative weight inverts it."""
 
     workload_class: Factor = Field(
-        default=_WEIGHTS.workload_class, alias="class", description="The class: the lowest 0, the highest 1.", examples=[2000]
+        default=_WEIGHTS.workload_class, alias="class", description="The class: lowest 0, highest 1.", examples=[2000]
     )
     priority: Factor = Field(default=_WEIGHTS.priority, description="The job's own priority.", examples=[100])
-    age: Factor = Field(default=_WEIGHTS.age, description="Time in the queue, full after `age_max`.", examples=[500])
-    fair_share: Factor = Field(default=_WEIGHTS.fair_share, description="Half with each share's worth of use.", examples=[4000])
+    age: Factor = Field(default=_WEIGHTS.age, description="Time in the queue; 1 after `age_max`.", examples=[500])
+    fair_share: Factor = Field(default=_WEIGHTS.fair_share, description="Halves with each share's usage.", examples=[4000])
     size: Factor = Field(
-        default=_WEIGHTS.size, description="The part of the cluster that it asks for; negative: small first.", examples=[-200]
+        default=_WEIGHTS.size, description="The requested part of the cluster; negative: small first.", examples=[-200]
     )
-    age_max: Duration = Field(default=_WEIGHTS.age_max_s, description="A wait that counts fully.", examples=["3d"])
+    age_max: Duration = Field(default=_WEIGHTS.age_max_s, description="Waiting time at which `age` is 1.", examples=["3d"])
 
 
 class PreemptionFields(_Section):
-    """What holds for all who are stopped for others."""
+    """Limits on preemption."""
 
     min_run: SpanOrZero = Field(
-        default=_DEFAULT.min_run_s, description="Nobody is stopped for others before having run this long.", examples=["5m"]
+        default=_DEFAULT.min_run_s, description="No job is preempted before it has run this long.", examples=["5m"]
     )
 
 
 class ClusterFields(_Section):
-    """The rules of a cluster. Every field is optional; what is left out is as it is without the file."""
+    """A cluster configuration. Every field is optional and has a default."""
 
     pools: dict[Name, PoolFields] = Field(
-        default_factory=dict, description="Nodes of one kind, by name; the first that matches counts."
+        default_factory=dict, description="Groups of nodes of one kind, by name; the first that matches a node counts."
     )
-    projects: dict[Name, ProjectFields] = Field(default_factory=dict, description="Who shares the cluster, by name.")
-    classes: dict[Name, WorkFields] = Field(default_factory=dict, description="Kinds of work, by name.")
+    projects: dict[Name, ProjectFields] = Field(default_factory=dict, description="Projects that share the cluster, by name.")
+    classes: dict[Name, WorkFields] = Field(default_factory=dict, description="Workload classes, by name.")
     fair_share: FairShareFields = Field(
-        default_factory=FairShareFields.model_construct, description="How fair share looks back."
+        default_factory=FairShareFields.model_construct, description="How fair share counts past usage."
     )
     multifactor: MultifactorFields = Field(
         default_factory=MultifactorFields.model_construct,
-        description="What each factor counts in the policy `multifactor`.",
+        description="Weights of the factors in the policy `multifactor`.",
         examples=[{"fair_share": 4000}],
     )
     preemption: PreemptionFields = Field(
-        default_factory=PreemptionFields.model_construct, description="What holds for all who are stopped for others."
+        default_factory=PreemptionFields.model_construct, description="Limits on preemption."
     )
-    currency: Currency = Field(default=_DEFAULT.currency, description="Of all prices.", examples=["EUR"])
+    currency: Currency = Field(default=_DEFAULT.currency, description="The currency of all prices.", examples=["EUR"])
 
 
-SECTIONS: dict[str, type[BaseModel]] = {  # `*` stands for a name or a place in a list
+SECTIONS: dict[str, type[BaseModel]] = {  # `*` stands for a name or an index
     "": ClusterFields,
     "pools.*": PoolFields,
     "pools.*.maintenance.*": WindowFields,

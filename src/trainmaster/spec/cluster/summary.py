@@ -1,4 +1,4 @@
-"""The rules of a cluster in plain language, read off the rules and the policies themselves: so it cannot differ from them."""
+"""Explains a cluster configuration as text. The text is derived from the configuration and the policies themselves."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -12,20 +12,20 @@ _UNITS = ((DAY_S, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 class Paragraph(NamedTuple):
-    """What is said of one thing: a pool, a project, a class."""
+    """An explanation of one subject: a pool, a project, a class."""
 
     about: str
     sentences: tuple[str, ...]
 
 
 def told(rules: Cluster, now_s: float) -> list[Paragraph]:
-    """All of it, in the order of the file."""
+    """The whole explanation, in the order of the file."""
     orders = [(_where(pools), policy) for pools, policy in chosen(rules).parts] or [("order", chosen(rules))]
     found = [Paragraph(where, tuple(_order(policy, rules))) for where, policy in orders]
     found += [Paragraph(f"pool {pool.name}", tuple(_pool(pool, rules, now_s))) for pool in rules.pools]
     found += [Paragraph(f"project {project.name}", tuple(_project(project, rules))) for project in rules.projects]
     if not rules.projects:
-        found.append(Paragraph("projects", ("none is named: no project has a quota, and nobody may call a job urgent",)))
+        found.append(Paragraph("projects", ("none are defined: there are no quotas, and nobody may call a job urgent",)))
     classes = sorted(rules.classes, key=lambda work: (-work.priority, work.name))
     stops = any(policy.preempt is not None for _, policy in orders)
     found += [Paragraph(f"class {work.name}", tuple(_class(work, stops))) for work in classes]
@@ -40,36 +40,36 @@ def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
     yield f"{policy.name}: {_summary(policy.order)}" if _summary(policy.order) else policy.name
     if policy.terms is not None:
         yield from _weighted(rules.weights)
-    yield "a job's priority is that of its class and its own together"
+    yield "a job's priority is the sum of its class's and its own"
     depth = policy.depth(Snapshot(0.0, (), {}, {}))
     if not depth and policy.depth is not one_for_everybody:
-        yield "whoever fits starts; no room is kept for those ahead who do not fit"
+        yield "jobs that fit start; nothing is reserved for jobs ahead that do not fit"
     else:
         many = "each" if policy.depth is one_for_everybody else "the first" if depth == 1 else f"the first {depth}"
-        yield f"room is kept for {many} that cannot start; others start only where they delay none of these"
+        yield f"resources are reserved for {many} that cannot start; other jobs start only if they delay none of these"
     if policy.preempt is None:
-        yield "nobody who runs is stopped for another"
+        yield "running jobs are never preempted"
     else:
         said = _summary(policy.preempt)
-        yield "who runs may be stopped for another" + (f": {said}" if said else "")
-        yield f"before having run {span(rules.min_run_s)} nobody is" if rules.min_run_s else "at any time"
-    yield f"usage counts half after {span(rules.half_life_s)}"
+        yield "running jobs may be preempted" + (f": {said}" if said else "")
+        yield f"but not before having run {span(rules.min_run_s)}" if rules.min_run_s else "at any time"
+    yield f"past usage counts half after {span(rules.half_life_s)}"
 
 
 def _weighted(weights: Weights) -> Iterator[str]:
-    """What each factor counts."""
+    """What each factor adds."""
     said = {
         "its class up to {}": weights.workload_class,
         "its own priority up to {}": weights.priority,
         f"its wait up to {{}} after {span(weights.age_max_s)}": weights.age,
-        "what its project and member have left of their shares up to {}": weights.fair_share,
+        "unused fair share of its project and member up to {}": weights.fair_share,
         "its size up to {}": weights.size,
     }
-    yield "a job counts the sum of " + ", ".join(text.format(f"{weight:,g}") for text, weight in said.items() if weight)
+    yield "a job's place is the sum of " + ", ".join(text.format(f"{weight:,g}") for text, weight in said.items() if weight)
 
 
 def _summary(function: Callable[..., Any]) -> str:
-    """What a rule says of itself, as the middle of a sentence."""
+    """The summary line of a policy function's docstring, as the middle of a sentence."""
     first = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
     return first[:1].lower() + first[1:]
 
@@ -77,9 +77,9 @@ def _summary(function: Callable[..., Any]) -> str:
 def _pool(pool: Pool, rules: Cluster, now_s: float) -> Iterator[str]:
     yield f"the nodes {', '.join(pool.nodes)}" if pool.nodes else "every node that is in no other pool"
     if pool.price:
-        yield f"{pool.price:g} {rules.currency} per GPU and hour (per CPU and hour where there are no GPUs)"
+        yield f"{pool.price:g} {rules.currency} per GPU and hour (per CPU and hour on nodes without GPUs)"
     if pool.speed != 1:
-        yield f"its GPUs count as {pool.speed:g} times as fast, for jobs that leave a choice, until it is measured"
+        yield f"its GPUs count as {pool.speed:g} times as fast, for jobs with a choice of GPUs, until that is measured"
     labels = [f"{name} {value}" for name, value in pool.labels]
     labels += [f"{name} {value} on {pattern}" for pattern, own in pool.node_labels for name, value in own]
     if labels:
@@ -89,7 +89,7 @@ def _pool(pool: Pool, rules: Cluster, now_s: float) -> Iterator[str]:
         nodes = "" if window.nodes == ("*",) else f" on {', '.join(window.nodes)}"
         why = f" ({window.reason})" if window.reason else ""
         long = span(window.until_s - window.from_s)
-        means = "it is over" if window.turn(now_s) is None else "only what ends before starts there"
+        means = "it is past" if window.turn(now_s) is None else "only jobs that end before it start there"
         yield f"maintenance {when} UTC for {long}{nodes}{why}: {means}"
 
 
@@ -98,17 +98,17 @@ def _project(project: Project, rules: Cluster) -> Iterator[str]:
     within = f" of {project.parent}" if project.parent is not None else ""
     if len(siblings) > 1:
         all_of = sum(other.weight for other in siblings)
-        yield f"its share{within} is {project.weight:g} of {all_of:g} while all are at work"
+        yield f"its share{within} is {project.weight:g} of {all_of:g} while all projects have jobs"
     elif project.parent is not None:
         yield f"is part of {project.parent}"
     for resource, quota in project.quotas:
         yield from _quota(resource, quota)
     if not project.quotas:
-        yield "has no quota: it takes whatever is free, and nothing is kept for it"
+        yield "has no quota: it uses free resources, and nothing is guaranteed to it"
     if project.running_max is not None:
-        yield f"runs {project.running_max} jobs at a time at most"
+        yield f"runs at most {project.running_max} jobs at a time"
     if project.running_per_member_max is not None:
-        yield f"runs {project.running_per_member_max} jobs of a member at a time at most"
+        yield f"runs at most {project.running_per_member_max} jobs per member at a time"
     if project.members:
         yield "members: " + ", ".join(f"{name} (weight {weight:g})" for name, weight in project.members)
     yield _who_may(project)
@@ -118,13 +118,13 @@ def _quota(resource: str, quota: Quota) -> Iterator[str]:
     if quota.guarantee:
         yield f"{quota.guarantee:g} {resource} are guaranteed: never lent"
     if quota.nominal < UNBOUNDED and quota.nominal > quota.guarantee:
-        yield f"{quota.nominal:g} {resource} are its own: lent while idle, taken back when it needs them"
+        yield f"{quota.nominal:g} {resource} are its quota: lent while idle, taken back when it needs them"
     if quota.limit == quota.nominal:
-        yield f"borrows no {resource}" if quota.limit < UNBOUNDED else f"has {resource} without bound"
+        yield f"borrows no {resource}" if quota.limit < UNBOUNDED else f"has unlimited {resource}"
     elif quota.limit < UNBOUNDED:
-        yield f"may borrow {resource} up to {quota.limit:g} in all"
+        yield f"may borrow {resource} up to {quota.limit:g} in total"
     else:
-        yield f"may borrow {resource} without bound"
+        yield f"may borrow unlimited {resource}"
 
 
 def _who_may(project: Project) -> str:
@@ -138,23 +138,23 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _class(work: Work, stops: bool) -> Iterator[str]:
-    """`stops`: the policy stops anybody at all."""
+    """`stops`: whether the policy preempts jobs at all."""
     yield f"priority {work.priority:+d}"
     if stops or not work.preemptible:
-        yield f"its jobs {'may' if work.preemptible else 'are never to'} be stopped for others"
+        yield f"its jobs {'may' if work.preemptible else 'must not'} be preempted"
     targets = (
         ("wait", work.wait_target_s),
-        ("take in all", work.completion_target_s),
-        ("run again when broken", work.recovery_target_s),
+        ("complete, waiting included,", work.completion_target_s),
+        ("run again after a failure", work.recovery_target_s),
     )
     said = [f"{what} within {span(seconds)}" for what, seconds in targets if seconds is not None]
     if said:
         yield f"should {', '.join(said)}"
     if stops and work.slice_s is not None:
-        yield f"makes way for its like after {span(work.slice_s)}"
+        yield f"its jobs may be preempted by jobs of the same class after {span(work.slice_s)}"
     if work.express_gpus:
         small = f"up to {work.express_gpus:g} GPUs with a time limit of {span(work.express_limit_s)} at most"
-        yield f"{work.express_gpus:g} GPUs are kept for its jobs of {small}"
+        yield f"{work.express_gpus:g} GPUs are reserved for its jobs of {small}"
 
 
 def span(seconds: float) -> str:

@@ -1,6 +1,6 @@
-"""Maintenance windows as a person writes them: `2026-12-01T22:00/4h`, `Sun 22:00/4h`, `daily 03:00+01:00/30m`.
+"""Parses maintenance windows: `2026-12-01T22:00/4h`, `Sun 22:00/4h`, `daily 03:00+01:00/30m`.
 
-A time without an offset is UTC. Weekly and daily windows are laid down from the week of the epoch on, so that reading them
+A time without an offset is UTC. The first occurrence of a weekly or daily window is in the week of the epoch, so parsing
 needs no clock.
 """
 
@@ -12,7 +12,7 @@ from trainmaster.spec.fields.values import duration_s, refusal, text
 from trainmaster.spec.mapping import duration_text
 
 _DAYS = ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")  # the epoch was a Thursday
-_EXPECTED = "a window such as 2026-12-01T22:00/4h, 'Sun 22:00/4h' or 'daily 03:00+01:00/30m' (UTC where no offset is)"
+_EXPECTED = "a window such as 2026-12-01T22:00/4h, 'Sun 22:00/4h' or 'daily 03:00+01:00/30m' (UTC without an offset)"
 _OFFSET = r"(?P<offset>Z|[+-]\d{2}:\d{2})?"
 _ONCE = re.compile(rf"(?P<day>\d{{4}}-\d{{2}}-\d{{2}})[T ](?P<clock>\d{{1,2}}:\d{{2}}(:\d{{2}})?){_OFFSET}\Z")
 _AGAIN = re.compile(rf"(?P<day>[A-Za-z]+)\s+(?P<clock>\d{{1,2}}:\d{{2}}(:\d{{2}})?){_OFFSET}\Z")
@@ -21,7 +21,7 @@ Span = tuple[float, float, float]  # from_s, until_s, every_s
 
 
 def span(value: object) -> Span:
-    """From when until when, and how often again. Raises: a refusal."""
+    """Start, end and period of a window in seconds. Raises: a refusal."""
     written = text(value, _EXPECTED).strip()
     beginning, slash, length = written.rpartition("/")
     if not slash:
@@ -35,14 +35,14 @@ def span(value: object) -> Span:
         raise refusal(_EXPECTED, value)
     every_s = DAY_S if again["day"].lower() in ("daily", "day") else WEEK_S
     if length_s >= every_s:
-        raise refusal(_EXPECTED, value, message=f"{length} is as long as the time until the next one: nothing could ever run")
+        raise refusal(_EXPECTED, value, message=f"{length} is as long as the period: nothing could ever run")
     day = 0 if every_s == DAY_S else _day(again["day"], value)
     from_s = _moment(f"1970-01-{1 + day:02}T{again['clock']:0>5}{_zone(again['offset'])}", value) % every_s
     return from_s, from_s + length_s, every_s
 
 
 def span_text(found: Span) -> str:
-    """What `span` reads as the same."""
+    """Text that `span` parses to the same window."""
     from_s, until_s, every_s = found
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=from_s)
     clock = at.strftime("%H:%M:%S").removesuffix(":00")
@@ -51,10 +51,10 @@ def span_text(found: Span) -> str:
 
 
 def _day(word: str, value: object) -> int:
-    """Days since the epoch's own."""
+    """The weekday as days since the epoch's."""
     short = word[:3].capitalize()
     if short not in _DAYS:
-        raise refusal(_EXPECTED, value, message=f"{word!r} is no day of the week; expected {_EXPECTED}")
+        raise refusal(_EXPECTED, value, message=f"{word!r} is not a day of the week; expected {_EXPECTED}")
     return _DAYS.index(short)
 
 

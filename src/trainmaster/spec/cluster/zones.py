@@ -1,4 +1,4 @@
-"""Time zones by name, as a person writes them: `UTC`, `Europe/Berlin`, `+02:00`."""
+"""Time zones by name: `UTC`, `Europe/Berlin`, `+02:00`."""
 
 import re
 from datetime import UTC, timedelta, timezone, tzinfo
@@ -10,7 +10,7 @@ _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)\Z")
 
 
 def zone_of(name: str) -> tzinfo:
-    """Raises: UsageError."""
+    """The time zone of this name. Raises: UsageError."""
     if name == "UTC":
         return UTC
     match = _OFFSET.match(name)

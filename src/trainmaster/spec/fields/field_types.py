@@ -1,4 +1,4 @@
-"""The types of a spec's fields: how each is read, and the bounds of every text, number and list, also in the JSON Schema."""
+"""The types of a spec's fields: parsers, and bounds of every text, number and list, also for the JSON Schema."""
 
 import re
 from typing import Annotated, Any
@@ -50,14 +50,14 @@ def _variable(name: str) -> str:
         raise values.refusal("a variable's name: letters, digits and '_'", name, near or None)
     if name == "CUDA_VISIBLE_DEVICES" or name.startswith(_OUR_PREFIXES):
         raise values.refusal(
-            "a variable that is the program's own", name, message=f"{name} is set by Trainmaster for each rank"
+            "a variable that the program may set", name, message=f"{name} is set by Trainmaster for each rank"
         )
     return name
 
 
 def _interval(value: object) -> float:
     if value == "auto":
-        instead = "give a duration such as 10m, at which sdk.should_checkpoint() says yes"
+        instead = "give a duration such as 10m, at which sdk.should_checkpoint() returns true"
         raise values.unsupported("'interval: auto'", instead, value)
     return values.duration_s(value)
 
@@ -66,7 +66,7 @@ def _integer_schema(low: int, high: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "integer", "minimum": low, "maximum": high})
 
 
-ITEMS_MAX = 1000  # of a list or a mapping
+ITEMS_MAX = 1000  # in a list or a mapping
 
 
 def _string(most: int) -> WithJsonSchema:
@@ -75,7 +75,7 @@ def _string(most: int) -> WithJsonSchema:
 
 _STRING = _string(values.TEXT_MAX)
 
-# A type that allows None has it as its default alone: written in a file, null is refused like any other wrong value.
+# A type that allows None allows it only as its default: a null in a file is rejected like any wrong value.
 Name = Annotated[str, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
 DefaultName = Annotated[str | None, PlainValidator(values.name), WithJsonSchema(NAME_SCHEMA)]
 Priority = Annotated[int, _whole(-100, 100), _integer_schema(-100, 100)]

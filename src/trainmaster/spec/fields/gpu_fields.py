@@ -1,4 +1,4 @@
-"""GPUs as a spec file says them: a number, a kind and a number, or a list of choices."""
+"""GPU requests in a spec: a number, a kind and a number, or a list of choices."""
 
 from typing import Annotated
 
@@ -22,11 +22,11 @@ _CHOICES_SCHEMA = {
 }
 
 GpuChoice = Annotated[tuple[float, str | None], PlainValidator(values.gpu_choice)]
-_EACH_CHOICE: TypeAdapter[list[tuple[float, str | None]]] = TypeAdapter(list[GpuChoice])  # says which one is wrong
+_EACH_CHOICE: TypeAdapter[list[tuple[float, str | None]]] = TypeAdapter(list[GpuChoice])  # its errors name the wrong item
 
 
 def _choices(value: object) -> tuple[tuple[float, str | None], ...]:
-    """Any of several, or the only one."""
+    """A list of choices, or a single one."""
     if not isinstance(value, list | tuple):
         return (values.gpus(value),)
     if not 1 <= len(value) <= _CHOICES_MAX:

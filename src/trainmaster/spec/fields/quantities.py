@@ -1,6 +1,6 @@
-"""Quantities of counted resources as a spec or `server.toml` writes them: bandwidths, numbers of devices, amounts of anything.
+"""Parses quantities of counted resources in a spec or `server.toml`: bandwidths, device counts, custom amounts.
 
-Sizes are in `spec.values`, with the other values of a spec.
+Memory and disk sizes are in `spec.fields.values`.
 """
 
 import re
@@ -35,7 +35,7 @@ def bandwidth_bps(value: object) -> float:
 def _near_rate(number: str, unit: str) -> str | None:
     if not unit:
         return f"{number}Gbps"
-    if unit in ("GB/s", "MB/s", "KB/s", "kB/s", "TB/s", "GBps", "MBps"):  # bytes: eight bits each
+    if unit in ("GB/s", "MB/s", "KB/s", "kB/s", "TB/s", "GBps", "MBps"):  # bytes: multiply by eight
         prefix = "k" if unit[0] in "kK" else unit[0]
         return f"{float(number) * 8:g}{prefix}bps"
     near = nearest(unit, [name.lower() for name in _RATE_UNITS], 0.4)
@@ -43,7 +43,7 @@ def _near_rate(number: str, unit: str) -> str | None:
 
 
 def rate_text(rate_bps: float) -> str:
-    """The text that means `rate_bps` exactly."""
+    """Text that means exactly `rate_bps`."""
     for unit, factor in reversed(_RATE_UNITS.items()):
         if rate_bps % factor == 0:
             return f"{rate_bps / factor:.0f}{unit}"
@@ -51,7 +51,7 @@ def rate_text(rate_bps: float) -> str:
 
 
 def count(value: object) -> int:
-    """How many devices of a kind."""
+    """A number of devices of a kind."""
     expected = f"a whole number from 1 to {COUNT_MAX:,}"
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= COUNT_MAX:
         return value
@@ -62,7 +62,7 @@ def count(value: object) -> int:
 
 
 def amount(value: object) -> float:
-    """How much of a resource of one's own; fractions allowed."""
+    """An amount of a custom resource; may be fractional."""
     expected = f"a number greater than 0, at most {AMOUNT_MAX:,.0f}"
     if not is_number(value):
         number = isinstance(value, str) and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value) is not None
@@ -73,15 +73,15 @@ def amount(value: object) -> float:
 
 
 def kind(name: str) -> str:
-    """The kind of an accelerator, in small letters."""
+    """The kind of an accelerator, in lower case."""
     lowered = counted_name(name).lower()
     if lowered != name:
-        raise refusal("a kind in small letters", name, lowered)
+        raise refusal("a kind in lower case", name, lowered)
     return name
 
 
 def counted_name(name: str) -> str:
-    """The name of something that is counted."""
+    """The name of a counted resource."""
     if NAME.match(name) is None:
         raise refusal("a name of letters, digits, '-', '_' and '.', such as license", name, valid_name(name) or None)
     return name

@@ -1,4 +1,4 @@
-"""What a spec names outside itself: the function to run, the data to read, the packages to install."""
+"""Parses references to things outside a spec: a function to run, data to read, packages to install."""
 
 import posixpath
 import re
@@ -36,7 +36,7 @@ def function(value: object) -> str:
 
 
 def data_name(name: str) -> str:
-    """A name that can be a part of a variable's."""
+    """A name that can be part of a variable's name."""
     if _DATA_NAME.match(name) is None:
         near = re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("0123456789_-")[:63]
         raise refusal("a name of letters, digits, '-' and '_', beginning with a letter", name, near or None)
@@ -44,7 +44,7 @@ def data_name(name: str) -> str:
 
 
 def data_uri(value: object) -> str:
-    """A path or a URL, as it was written."""
+    """A path or a URL, unchanged."""
     written = text(value, "a path or a URL")
     if _VERSIONED.match(written):
         instead = "give a path or a URL (a file of that name: ./" + written[:60] + ")"
@@ -53,7 +53,7 @@ def data_uri(value: object) -> str:
     if url is not None and not url["rest"].strip("/"):
         raise refusal("a URL such as s3://bucket/prefix", value)
     if url is not None and _CREDENTIALS.match(url["rest"]):
-        message = "holds a user name and a password; a spec is kept and shown: leave them to the environment of the program"
+        message = "contains a user name and a password; specs are stored and shown: give them to the program's environment"
         raise refusal("a URL without credentials", "a URL with credentials", message=message)
     return written
 
@@ -62,7 +62,7 @@ def requirements(value: object) -> str:
     """A requirements file in the work directory."""
     expected = "a requirements file in the work directory, such as requirements.txt"
     if isinstance(value, list | tuple):
-        message = "expected a file that pip reads, got a list; put the packages into requirements.txt and name that"
+        message = "expected a file that pip reads, got a list; put the packages into requirements.txt and name that file"
         raise refusal(expected, value, "requirements.txt", message)
     written = text(value, expected)
     if written.startswith(("/", "~")):

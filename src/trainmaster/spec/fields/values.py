@@ -1,6 +1,6 @@
-"""The values of a spec's fields: each function takes what was written and returns what it means, or raises a refusal.
+"""Parses the values of a spec's fields. Each function takes the raw value and returns the parsed one, or raises a refusal.
 
-A refusal says what was expected, what was there and, where there is one, the nearest right value.
+A refusal says what was expected, what was found, and the nearest correct value if there is one.
 """
 
 import math
@@ -28,21 +28,21 @@ _RANGE = re.compile(r"(\d{1,5})\s*(?:\.\.\.?|-|–|:|to)\s*(\d{1,5})", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?\Z", re.ASCII)
 _DURATION_MAX_S = 10 * 365 * 86400.0
 _GPU_KIND = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<count>[0-9]{1,6}|[0-9]*\.[0-9]{1,9}))?\Z")
-_GPUS_EXPECTED = "a whole number such as 2, a part of one such as 0.25, or a kind and either such as h100:8"
+_GPUS_EXPECTED = "a whole number such as 2, a fraction of one such as 0.25, or a kind and either such as h100:8"
 GPUS_MAX = 1024
 _PLACEHOLDER = re.compile(r"(?<!\$)\{[^{}]*\}")
 _WORD_IN_BRACES = re.compile(r"(?<!\$)\{[A-Za-z_]*\}")
 _SUGGESTION_MAX = 200
 _NUMBER_MAX = 10**300
-TEXT_MAX = 4096  # characters of a text: a path, an address, arguments
+TEXT_MAX = 4096  # characters of a path, a URL or arguments
 GLOB_MAX = 1000
-COMMAND_MAX = 100_000  # of a command, of one of its arguments, of a variable: the kernel takes no more than 128 KiB of each
+COMMAND_MAX = 100_000  # for a command, one of its arguments, or a variable: the kernel allows 128 KiB each
 PARAM_MAX = 20_000
-NAME_MAX = 250  # of a parameter's or a tag's name
+NAME_MAX = 250  # for the name of a parameter or a tag
 
 
 def refusal(expected: str, got: object, suggestion: str | None = None, message: str | None = None) -> PydanticCustomError:
-    """The error a field's function raises."""
+    """The error that a field's parser raises."""
     words = describe(got)
     text = message or f"expected {expected}, got {words}"
     if suggestion is not None and len(suggestion) > _SUGGESTION_MAX:
@@ -55,12 +55,12 @@ def refusal(expected: str, got: object, suggestion: str | None = None, message: 
 
 
 def unsupported(what: str, instead: str, got: object = None) -> PydanticCustomError:
-    """The refusal of what is known and not done yet; `instead` says what to do."""
+    """The refusal of something that is not supported yet; `instead` says what to do."""
     return refusal("", got, message=f"{what} is not supported yet; {instead}")
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """A finite number of a size that a float holds: of an integer of 400 digits `math.isfinite` makes an error."""
+    """Whether `value` is a finite number that fits into a float. (`math.isfinite` raises for integers of 400 digits.)"""
     if isinstance(value, bool):
         return False
     return (isinstance(value, int) and abs(value) < _NUMBER_MAX) or (isinstance(value, float) and math.isfinite(value))
@@ -81,12 +81,12 @@ def whole(value: object, low: int, high: int) -> int:
 
 
 def nodes(value: object, high: int) -> int:
-    """A number of nodes; who writes a range is told where that goes."""
+    """A number of nodes. A range is rejected with a hint where it belongs."""
     return whole(not_a_range(value, f"a whole number from 1 to {high:,}"), 1, high)
 
 
 def not_a_range(value: object, expected: str) -> object:
-    """`value`, unless it is two numbers in one: `2..8`, `2-8`, `[2, 8]`, `{min: 2, max: 8}`."""
+    """`value`, unless it is a range: `2..8`, `2-8`, `[2, 8]`, `{min: 2, max: 8}`."""
     found: Sequence[object] = ()
     if isinstance(value, str):
         match = _RANGE.fullmatch(value.strip())
@@ -103,7 +103,7 @@ def not_a_range(value: object, expected: str) -> object:
 
 
 def cpus(value: object) -> float:
-    """CPU cores, fractions allowed."""
+    """CPU cores; may be fractional."""
     expected = "a number of cores greater than 0, such as 4 or 0.5"
     if not is_number(value):
         suggestion = value if isinstance(value, str) and _NUMBER.match(value) else None
@@ -114,9 +114,9 @@ def cpus(value: object) -> float:
 
 
 def gpus(value: object) -> tuple[float, str | None]:
-    """`2`, `0.25` or `h100:8` → (number, kind); the number is whole, or a part of a single GPU in thousandths."""
+    """`2`, `0.25` or `h100:8` -> (number, kind). The number is whole, or a fraction of one GPU in thousandths."""
     if isinstance(value, list | tuple):
-        raise refusal(_GPUS_EXPECTED, value, message="a choice of GPUs (a list) is for the ranks alone; name one kind here")
+        raise refusal(_GPUS_EXPECTED, value, message="a choice of GPUs (a list) is possible for ranks only; name one kind here")
     if isinstance(value, float) and not value.is_integer():
         return _gpu_part(value, value), None
     if isinstance(value, str):
@@ -129,17 +129,17 @@ def gpus(value: object) -> tuple[float, str | None]:
 
 
 def gpu_choice(value: object) -> tuple[float, str | None]:
-    """One of several: a kind and a number."""
+    """One of several choices: a kind and a number."""
     found = gpus(value) if isinstance(value, str) and not re.fullmatch(r"[\d.\s]*", value) else (0, None)
     if found[1] is None:
-        raise refusal("a kind and a number such as h100:8, as each of several choices is", value)
+        raise refusal("a kind and a number such as h100:8 for each of several choices", value)
     return found
 
 
 def _gpu_part(number: float, value: object) -> float:
     part = round(number, 3) if math.isfinite(number) else 0.0
     if not 0 < part < 1:
-        raise refusal("a whole number of GPUs, or a part of a single one from 0.001 to 0.999", value)
+        raise refusal("a whole number of GPUs, or a fraction of one GPU from 0.001 to 0.999", value)
     return part
 
 
@@ -160,7 +160,7 @@ def _gpu_kind(value: str) -> tuple[float, str | None]:
 
 
 def size_bytes(value: object) -> int:
-    """`64GiB` → bytes; a bare number is bytes."""
+    """`64GiB` -> bytes; a bare number is bytes."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise refusal(_SIZE_EXAMPLE, value)
     match = _SIZE.match(str(value).strip())
@@ -189,14 +189,14 @@ def _near_unit(number: str, unit: str) -> str | None:
 
 
 def duration_s(value: object) -> float:
-    """`1h30m` → seconds."""
+    """`1h30m` -> seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise refusal(_DURATION_EXAMPLE, value)
     if not isinstance(value, str) and not is_number(value):
         raise refusal("a duration of at most 10 years", value)
     seconds = _seconds(value) if isinstance(value, str) else float(value)
     if not (math.isfinite(seconds) and 0 < seconds <= _DURATION_MAX_S):
-        raise refusal("a duration greater than 0 and of at most 10 years", value)
+        raise refusal("a duration greater than 0 and at most 10 years", value)
     return seconds
 
 
@@ -212,7 +212,7 @@ def _seconds(value: str) -> float:
 
 def _near_duration(text: str) -> str | None:
     clock = re.fullmatch(r"([0-9]{1,3}):([0-9]{2})(?::([0-9]{2}))?", text)
-    if clock:  # the 12:30 of a batch system: hours first
+    if clock:  # 12:30 as in batch systems: hours first
         hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         return "".join(f"{n}{u}" for n, u in ((hours, "h"), (minutes, "m"), (seconds, "s")) if n) or None
     worded = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", text)
@@ -222,7 +222,7 @@ def _near_duration(text: str) -> str | None:
 
 
 def name(value: object) -> str:
-    """A job's, experiment's or project's name."""
+    """The name of a job, experiment or project."""
     expected = "a name of up to 63 letters, digits, '-', '_' and '.', beginning with a letter or digit"
     if not isinstance(value, str):
         quoted = isinstance(value, int | float) and not isinstance(value, bool)
@@ -233,13 +233,13 @@ def name(value: object) -> str:
 
 
 def valid_name(text: str) -> str:
-    """The nearest valid name; empty when nothing of `text` can stay."""
+    """The nearest valid name; empty if there is none."""
     kept = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).lstrip("-_.")[:63].rstrip("-.")
     return kept if NAME.match(kept) else ""
 
 
 def text(value: object, expected: str = "a text", most: int = TEXT_MAX) -> str:
-    """A string that is not blank, of at most so many characters."""
+    """A non-blank string of at most `most` characters."""
     if not isinstance(value, str):
         quoted = isinstance(value, bool | int | float)
         raise refusal(expected + (" in quotes" if quoted else ""), value)
@@ -276,7 +276,7 @@ def command(value: object) -> str | tuple[str, ...]:
 
 
 def argument(value: object) -> str:
-    """A text, or a number as its text."""
+    """A text, or a number converted to text."""
     if isinstance(value, bool) or value is None:
         raise refusal("a text", value, message=f"expected a text, got {describe(value)}; write it in quotes")
     if isinstance(value, int | float):
@@ -300,7 +300,7 @@ def param(value: object) -> Any:
 
 
 def glob(value: object, what: str) -> str:
-    """A relative glob that stays in the work directory and is not all of it."""
+    """A relative glob inside the work directory that does not match all of it."""
     written = text(value, what, GLOB_MAX)
     if written.startswith(("/", "~")):
         raise refusal(what + ", relative to the work directory", value)
@@ -343,9 +343,9 @@ def metrics_pattern(value: object) -> str:
     return pattern
 
 
-@lru_cache(maxsize=256)  # of a batch's jobs each asks, most with the same pattern
+@lru_cache(maxsize=256)  # jobs of a batch mostly share one pattern
 def _why_not(pattern: str) -> str | None:
-    """Why a pattern of metrics is refused; None when it is not."""
+    """Why a metrics pattern is rejected; None if it is valid."""
     try:
         groups = compiled(pattern).groupindex
     except PatternError as error:

@@ -1,4 +1,4 @@
-"""Faults in their place: what is wrong with a document, with the file, the line and the column of it."""
+"""Adds file, line and column to faults, and converts pydantic's errors to faults."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,11 @@ from trainmaster.spec.faults import Fault, describe
 from trainmaster.spec.yaml.reader import Path as FieldPath
 from trainmaster.spec.yaml.reader import Positions, dotted
 
-Unknown = Callable[[FieldPath, object], Fault]  # what is said of a name that is not known
+Unknown = Callable[[FieldPath, object], Fault]  # makes the fault for an unknown field
 
 
 def at(where: Positions, path: FieldPath, fault: Fault, key: bool = False) -> Fault:
-    """`fault` with the place of `path` in its file: of the value, or of its `key`."""
+    """`fault` with the position of `path` in the file: of its value, or with `key` of its key."""
     if not where.file:
         return fault
     line, column = where.key(path) if key else where.value(path)
@@ -19,7 +19,7 @@ def at(where: Positions, path: FieldPath, fault: Fault, key: bool = False) -> Fa
 
 
 def unspeakable(mapping: dict[Any, Any], where: Positions) -> list[Fault]:
-    """Texts that no file, environment or database can hold, and names that are not texts."""
+    """Faults for texts with NUL characters or lone surrogates, and for keys that are not text."""
     faults: list[Fault] = []
     left: list[tuple[FieldPath, Any]] = [((), mapping)]
     while left:
@@ -44,7 +44,7 @@ def _is_text(value: str) -> bool:
 
 
 def fault_of(error: dict[str, Any], where: Positions, unknown: Unknown) -> Fault:
-    """One of pydantic's errors as a fault."""
+    """Convert one of pydantic's errors to a fault."""
     path: FieldPath = tuple(error["loc"])
     at_key = bool(path) and path[-1] == "[key]"
     path = path[:-1] if at_key else path

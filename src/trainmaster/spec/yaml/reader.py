@@ -1,8 +1,8 @@
-"""A YAML 1.2 reader (core schema) that knows the line and column of everything.
+"""A YAML 1.2 reader (core schema) that records the line and column of everything.
 
-PyYAML's C parser delivers events; resolving and composing are done here, because PyYAML's own resolver is YAML 1.1
-(`on` is true, `12:30` is 750, `010` is 8, `1e-4` a string). Duplicate keys are faults, merge keys mean nothing, and
-nesting, aliases and size are bounded, so that no file can take more than a moment.
+PyYAML's C parser delivers events. Scalars are resolved here, because PyYAML's own resolver follows YAML 1.1
+(`on` is true, `12:30` is 750, `010` is 8, `1e-4` a string). Duplicate keys are faults; merge keys have no special meaning.
+Nesting, aliases and size are bounded, so every file is read quickly.
 Source: YAML 1.2.2, section 10.3 (core schema).
 """
 
@@ -18,15 +18,15 @@ from trainmaster.spec.yaml.scalars import scalar
 
 SIZE_MAX_BYTES = 1024 * 1024
 _DEPTH_MAX = 30
-_NODES_MAX = 50_000  # as written, and once more after aliases are followed
-_FAULTS_MAX = 1000  # gathered; far more than are told
+_NODES_MAX = 50_000  # in the file, and again after aliases are expanded
+_FAULTS_MAX = 1000  # collected; far more than are shown
 _NAME_SHOWN = 60  # characters of a name in a path
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAG = "tag:yaml.org,2002:"
 _NAME_SHOWN = 80  # characters of a tag or an anchor in a message
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_MEANT = {  # what the parser says, and what is mostly behind it
+_MEANT = {  # message of the parser -> the usual cause
     "found unknown escape character": "in double quotes a backslash escapes: put the text in 'single quotes'",
     "did not find expected alphabetic or numeric character": "a text that begins with * or & needs quotes",
     "found character that cannot start any token": "a text that begins with @, % or ` needs quotes",
@@ -43,27 +43,27 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class Positions:
-    """Where everything of one file is. Places are (line, column), both from 1."""
+    """The positions of everything in a file, as (line, column), both from 1."""
 
     file: str
     values: dict[Path, Place] = field(default_factory=dict)
     keys: dict[Path, Place] = field(default_factory=dict)
-    texts: dict[Path, str] = field(default_factory=dict)  # of numbers: as they were written
+    texts: dict[Path, str] = field(default_factory=dict)  # numbers as they are written in the file
 
     def value(self, path: Path) -> Place:
-        """The place of a value; of the nearest thing around it when it is not in the file."""
+        """The position of a value, or of its nearest parent if the file does not have it."""
         while path and path not in self.values:
             path = path[:-1]
         return self.values.get(path, (1, 1))
 
     def key(self, path: Path) -> Place:
-        """The place of a key; of its value where it has none."""
+        """The position of a key, or of its value if it has none."""
         return self.keys.get(path) or self.value(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file that could be read: its value, its places, and faults that did not keep it from being read."""
+    """A file that could be parsed: its value, its positions, and its faults."""
 
     value: Any
     where: Positions
@@ -81,7 +81,7 @@ class _Node:
 
 
 def parse(data: bytes, file: str) -> Document:
-    """Read the one document of a file. Raises: SpecError when it is not YAML at all."""
+    """Parse the single document of a file. Raises: SpecError if it is not YAML."""
     text = _decoded(data, file)
     composer = _Composer(file)
     try:
@@ -89,7 +89,7 @@ def parse(data: bytes, file: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if mark is not None and not "\n".join(text.split("\n")[mark.line :])[mark.column :].strip():
-            mark = error.context_mark or mark  # at the end of the file: where that began which was left open says more
+            mark = error.context_mark or mark  # at the end of the file, the start of the open construct is more useful
         place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         raise _unreadable(file, place, _plain_words(error, text, place)) from error
     except yaml.YAMLError as error:
@@ -103,7 +103,7 @@ def parse(data: bytes, file: str) -> Document:
 
 def _decoded(data: bytes, file: str) -> str:
     if len(data) > SIZE_MAX_BYTES:
-        raise _unreadable(file, (1, 1), f"the file has more than {SIZE_MAX_BYTES:,} bytes, as no such file may")
+        raise _unreadable(file, (1, 1), f"the file has more than {SIZE_MAX_BYTES:,} bytes, the maximum")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -139,7 +139,7 @@ def _place(event: Any) -> Place:
 
 
 class _Composer:
-    """Events to nodes. Aliases share their node."""
+    """Composes events into nodes. Aliases share a node."""
 
     def __init__(self, file: str) -> None:
         self.faults: list[Fault] = []
@@ -152,12 +152,12 @@ class _Composer:
             self.faults.append(Fault(name, message, expected, file=self._file, line=place[0], column=place[1]))
 
     def document(self, events: Iterator[Any]) -> _Node | None:
-        """The first document's root; a second one is a fault."""
+        """The root of the first document; a second document is a fault."""
         root: _Node | None = None
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
-                    raise _unreadable(self._file, _place(event), "a second document; a spec is one document, one job")
+                    raise _unreadable(self._file, _place(event), "a second document; a file has one document")
                 root = self._node(next(events), events, 0)
         return root
 
@@ -200,7 +200,7 @@ class _Composer:
             raise _unreadable(self._file, place, f"the alias *{name} has no anchor &{name} before it")
         node = self._anchors[event.anchor]
         if node is None:
-            raise _unreadable(self._file, place, f"the alias *{name} lies inside what it stands for")
+            raise _unreadable(self._file, place, f"the alias *{name} is inside its own anchor")
         return node
 
     def _check_tag(self, tag: str | None, kind: str, place: Place) -> None:
@@ -234,7 +234,7 @@ def _is_tagged(tag: str, value: object) -> bool:
 
 
 class _Values:
-    """Nodes to plain values, recording the place of each."""
+    """Converts nodes to plain values and records their positions."""
 
     def __init__(self, where: Positions, composer: _Composer) -> None:
         self._where = where
@@ -244,7 +244,7 @@ class _Values:
     def build(self, node: _Node, path: Path) -> Any:
         self._count += 1
         if self._count > _NODES_MAX or len(path) > _DEPTH_MAX:
-            raise _unreadable(self._where.file, node.place, "too large once its aliases are followed")
+            raise _unreadable(self._where.file, node.place, "too large after its aliases are expanded")
         self._where.values[path] = node.place
         if node.kind == "list":
             return [self.build(child, (*path, index)) for index, child in enumerate(node.value)]
@@ -272,7 +272,7 @@ class _Values:
 
 
 def dotted(path: Path) -> str:
-    """A path as a person writes it: `resources.gpus`, `artifacts[1]`."""
+    """A path as text: `resources.gpus`, `artifacts[1]`."""
     text = ""
     for part in path:
         name = f"[{part}]" if isinstance(part, int) else part if len(part) <= _NAME_SHOWN else part[:_NAME_SHOWN] + "…"

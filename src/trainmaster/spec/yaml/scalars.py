@@ -1,4 +1,4 @@
-"""What a plain scalar means in YAML 1.2. Apart from the reader, since the command line needs it without a parser.
+"""Resolves plain scalars by the rules of YAML 1.2. Separate from the reader, because the command line needs no parser.
 
 Source: YAML 1.2.2, section 10.3 (core schema).
 """
@@ -17,7 +17,7 @@ _NAN = frozenset((".nan", ".NaN", ".NAN"))
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """What a plain scalar means in YAML 1.2. Raises: ValueError for a number beyond 64 bits."""
+    """The value of a plain scalar. Raises: ValueError for a number beyond 64 bits."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -35,5 +35,5 @@ def scalar(text: str) -> str | int | float | bool | None:
 def _integer(text: str, base: int) -> int:
     value = int(text, base if base == 10 else 0) if len(text) <= 64 else 2**64
     if not -(2**63) <= value < 2**63:
-        raise ValueError("the number does not fit into 64 bits; write it in quotes if it is a text")
+        raise ValueError("the number does not fit into 64 bits; quote it if it is text")
     return value
