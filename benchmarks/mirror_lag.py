@@ -22,7 +22,7 @@ from trainmaster.home import Home
 from trainmaster.ports.store import MetricPoint
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore
-from trainmaster.store.mirror import MirrorFile
+from trainmaster.store.mirror_state import MirrorFile
 
 RATE, GROUPS_PER_S, SERIES = 200, 10, 10
 OUTAGE, QUICK_OUTAGE = 720_000, 5_000  # points: an hour of them

@@ -14,7 +14,7 @@ from statistics import fmean
 import common
 
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.simulator.foresight import Foresight, Told
+from trainmaster.simulator.forecast_scores import ForecastScorer, Told
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.replay import Replay
 
@@ -45,10 +45,10 @@ def main() -> None:
         report.finish()
         return
     trace = load(TRACE)
-    foresight = Foresight(POLICIES["easy"])
-    replay = Replay(replace(trace, arrivals=trace.arrivals[: options.n]), POLICIES["easy"], foresight=foresight)
+    scorer = ForecastScorer(POLICIES["easy"])
+    replay = Replay(replace(trace, arrivals=trace.arrivals[: options.n]), POLICIES["easy"], scorer=scorer)
     replay.run()
-    told, eta = sorted(foresight.told, key=lambda one: one.at_s), foresight.eta
+    told, eta = sorted(scorer.told, key=lambda one: one.at_s), scorer.eta
     assert eta is not None, "somebody had to wait"
     assert eta.width90_p50 is not None, "with limits every wait has an end"
     report.keep("of the true wait, the width of the 90 % bound", [one.width for one in told])

@@ -16,8 +16,8 @@ import common
 from trainmaster.model.cluster import DAY_S, Cluster, Project
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.simulator.replay import History, Replay, Settings
+from trainmaster.simulator.sampling import jain
 from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes
-from trainmaster.simulator.watch import jain
 
 NODES, GPUS = 8, 8
 DEMAND = 1.0  # of the cluster, by each project

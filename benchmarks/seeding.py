@@ -19,7 +19,7 @@ from trainmaster.model.job import Attempt, Job, Outcome, RankEnd, StopFor
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewEvent
-from trainmaster.recovery.verdict import judge
+from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics.points import SqlMetricStore
@@ -118,7 +118,7 @@ def _end(transaction: _Transaction, id: str, seq: int, rng: Random) -> None:
         rank = RankEnd(0, signal=15, stopped_by_us=True, ended_after_s=_RAN_S, last_lines=_LAST_LINES)
         outcome = Outcome((rank,), last_step=80, ran_s=_RAN_S)
     transaction.record(id, ev.NodeEnded(1, 0, outcome))
-    transaction.record(id, ev.AttemptEnded(1, judge(transaction.jobs[id], rng)))
+    transaction.record(id, ev.AttemptEnded(1, verdict_of(transaction.jobs[id], rng)))
 
 
 def _points(id: str, now_s: float, rng: Random) -> Iterator[MetricPoint]:

@@ -18,10 +18,10 @@ import common
 import seeding
 import serving
 
-from trainmaster.blobs.collecting import Collecting, collect
 from trainmaster.blobs.fs import FsBlobs
+from trainmaster.blobs.garbage_collection import Collecting, collect
 from trainmaster.client.api import Client
-from trainmaster.control.act import Actor
+from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.world import World
 from trainmaster.home import Home
 from trainmaster.lifecycle.effects import DeleteCheckpoint
@@ -66,9 +66,9 @@ def delete(root: Path, files: int) -> float:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 2000)
     unused: Any = None  # the engine: a delete does not ask it
-    actor = Actor(unused, FsBlobs(root / "store"), str)
+    runner = EffectRunner(unused, FsBlobs(root / "store"), str)
     began = time.monotonic()
-    actor.run([DeleteCheckpoint("x-1", "0001-00001")], World())
+    runner.run([DeleteCheckpoint("x-1", "0001-00001")], World())
     held_s = time.monotonic() - began
     serving.wait_for("the delete", lambda: not part.exists())
     return held_s

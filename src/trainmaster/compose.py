@@ -21,13 +21,13 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from trainmaster import configuration, troubles
-from trainmaster.blobs.opening import open_blobs
-from trainmaster.control import charging, stepping
-from trainmaster.control.act import Actor
+from trainmaster.blobs.factory import open_blobs
+from trainmaster.control import charging, clock_steps
 from trainmaster.control.clock import SteadyClock
+from trainmaster.control.disk_watch import DiskWatch
+from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.loop import ControlLoop
-from trainmaster.control.room import RoomKeeper
-from trainmaster.control.wake import DatagramWaker, poke
+from trainmaster.control.wakeup import DatagramWaker, poke
 from trainmaster.control.workers import Threads
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.render import render
@@ -39,12 +39,12 @@ from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
 from trainmaster.locks import guard, inode, is_another
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.credentials import without_secrets
 from trainmaster.model.events import ClockSet, ClusterConfigured, JobEvent, NodeSeen, NodeStateSet
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodeRun, State
 from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Allocation, Node, NodeShare
+from trainmaster.model.redaction import without_secrets
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Submission
@@ -52,12 +52,12 @@ from trainmaster.ports.store import Recorded
 from trainmaster.presence import BESIDE
 from trainmaster.reserve import Reserve
 from trainmaster.scheduling.share import Account, Member
-from trainmaster.store.checking import Found, check_files
 from trainmaster.store.events import SqlEventStore
+from trainmaster.store.file_checks import Found, check_files
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
-from trainmaster.store.mirror import MirrorFile
+from trainmaster.store.mirror_state import MirrorFile
 from trainmaster.store.replay import Enter, replay, verify_chain
 from trainmaster.store.tokens import SqlTokens
 
@@ -241,13 +241,13 @@ def _build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
         waker.wake()
 
     engine = LocalEngine(home, replace(_settings(home), server=server_id(home)), agent_ended)
-    actor = Actor(engine, _blobs(home), lambda key: credential(secret, key), workers, kept.release)
+    runner = EffectRunner(engine, _blobs(home), lambda key: credential(secret, key), workers, kept.release)
     api_socket = home.socket("api.wake")
-    clock = SteadyClock(events.load_live().last_now_s, home.root / "clock.json", partial(stepping.is_recorded, events))
+    clock = SteadyClock(events.load_live().last_now_s, home.root / "clock.json", partial(clock_steps.is_recorded, events))
     inbox = SqlInbox(home.inbox_db, read_only=True)
-    loop = ControlLoop(events, inbox, actor, clock, lambda: poke(api_socket), Random())
+    loop = ControlLoop(events, inbox, runner, clock, lambda: poke(api_socket), Random())
     loop.steps, loop.heard = clock, partial(last_heard, home)
-    loop.room = RoomKeeper(kept, workers, str(home.root))
+    loop.disk_watch = DiskWatch(kept, workers, str(home.root))
     loops.append(loop)
     return loop
 

@@ -28,7 +28,7 @@ from trainmaster.server.process.connections import config_of
 from trainmaster.server.runtime.credentials import credential
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.services import Services
-from trainmaster.store.engine import Database
+from trainmaster.store.database import Database
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics.points import SqlMetricStore

@@ -19,7 +19,7 @@ from trainmaster.home import account_name
 from trainmaster.model import events as ev
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.commands import CancelJob, SetNodeState
-from trainmaster.model.job import Action, Cause, Failure, Ledger, Outcome, RankEnd, State, Verdict
+from trainmaster.model.job import Action, Cause, Failure, Outcome, RankEnd, RestartBudget, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, Origin
 from trainmaster.server.jobs import job_reads
@@ -182,7 +182,7 @@ def test_show_tells_attempts_checkpoints_artifacts_and_that_a_program_does_not_l
     api.take_up()
     part = Part(0, "d" * 64, 1, 100)
     failure = Failure(Cause.PROGRAM, "exit 1", rank=0, exit_code=1, last_lines=("boom",))
-    again = Verdict(Action.RESTART, State.QUEUED, "restart 1 of 3", 2.0, Ledger.PROGRAM, failure)
+    again = Verdict(Action.RESTART, State.QUEUED, "restart 1 of 3", 2.0, RestartBudget.PROGRAM, failure)
     done = Verdict(Action.FINISH, State.SUCCEEDED, "all ranks exited 0")
     ranks = (RankEnd(0, exit_code=1),)
     api.control.record(

@@ -19,7 +19,7 @@ from trainmaster.ports.store import NewEvent
 from trainmaster.server.agents import exec
 from trainmaster.server.runtime import exec_sessions
 from trainmaster.server.runtime.credentials import credential
-from trainmaster.store.engine import Database
+from trainmaster.store.database import Database
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0), NodeShare("node1", "127.0.0.1", 1.0)))
 KEY = "train-1.1/n0"

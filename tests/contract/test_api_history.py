@@ -10,7 +10,7 @@ from api_server import NODE, Api, serving
 from trainmaster.model import events as ev
 from trainmaster.model.job import Outcome, RankEnd
 from trainmaster.model.nodes import Allocation, NodeShare
-from trainmaster.recovery.verdict import judge
+from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.server.cluster import history_export
 from trainmaster.simulator.formats import load
 
@@ -30,7 +30,7 @@ def attempt(api: Api, id: str, number: int, how: RankEnd) -> None:
     control.record(id, ev.Placed(number, SHARE))
     control.record(id, ev.NodeStarted(number, 0))
     job = control.record(id, ev.NodeEnded(number, 0, Outcome((how,))))
-    control.record(id, ev.AttemptEnded(number, judge(job, Random(0))))
+    control.record(id, ev.AttemptEnded(number, verdict_of(job, Random(0))))
 
 
 def test_the_history_has_every_job_and_every_attempt(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

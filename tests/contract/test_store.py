@@ -27,10 +27,10 @@ from trainmaster.store.metrics import thinning
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.replay import verify_chain
+from trainmaster.testing.cluster_rules_contract import ClusterRulesContract
+from trainmaster.testing.ended_jobs_contract import EndedJobsContract
 from trainmaster.testing.ledger_contract import LedgerContract
 from trainmaster.testing.metric_store_contract import MetricStoreContract
-from trainmaster.testing.over_contract import OverContract
-from trainmaster.testing.rules_contract import RulesContract
 from trainmaster.testing.store_contract import EventStoreContract, InboxContract, some_job, submission
 
 Store = SqlEventStore | SqlInbox | SqlMetricStore
@@ -82,7 +82,7 @@ def open_metrics(tmp_path: Path) -> Iterator[Callable[..., Store]]:
     yield from _opener(SqlMetricStore, tmp_path / "metrics.db")
 
 
-class TestEvents(EventStoreContract, RulesContract, OverContract):
+class TestEvents(EventStoreContract, ClusterRulesContract, EndedJobsContract):
     pass
 
 

@@ -16,7 +16,7 @@ from trainmaster.ports.store import JobQuery, MetricPoint
 from trainmaster.ports.tracker import Cursor, Mirrored, Run, RunStatus, TrackerUnreachableError
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore
-from trainmaster.store.mirror import MirrorFile, SqlMirrorState
+from trainmaster.store.mirror_state import MirrorFile, SqlMirrorState
 from trainmaster.testing import builders
 from trainmaster.testing.tracker_contract import MemoryTracker, Rows, TrackerContract
 from trainmaster.tracking.follower import Follower

@@ -17,7 +17,7 @@ from waiting import deadline
 from trainmaster import presence
 from trainmaster.client.api import Client
 from trainmaster.errors import TrainmasterError
-from trainmaster.testing.survival import Testimony, overlaps
+from trainmaster.testing.survival import RankRecord, overlaps
 
 ERRORS = ("EIO", "ENOSPC", "EACCES", "EMFILE", "short")
 SHIM = Path(__file__).parent / "disk_faults"
@@ -93,15 +93,15 @@ class Trial:
         shown = self._ask(lambda client: client.job(job))
         return shown if shown is not None and shown["state"] in ENDED else None
 
-    def _testimonies(self, witness: Path, job: str) -> list[tuple[Testimony, int]]:
+    def _testimonies(self, witness: Path, job: str) -> list[tuple[RankRecord, int]]:
         found = []
         for path in sorted(witness.glob(f"{job}.*")):
             lines = [line.split() for line in path.read_text().splitlines()]
             end_s = float(lines[1][4]) if len(lines) > 1 else None
-            found.append((Testimony(lines[0][0], int(lines[0][1]), int(lines[0][2]), float(lines[0][4]), end_s), int(lines[0][5])))
+            found.append((RankRecord(lines[0][0], int(lines[0][1]), int(lines[0][2]), float(lines[0][4]), end_s), int(lines[0][5])))
         return sorted(found, key=lambda one: one[0].attempt)
 
-    def _problems(self, job: dict[str, Any], seen: list[tuple[Testimony, int]]) -> Iterator[str]:
+    def _problems(self, job: dict[str, Any], seen: list[tuple[RankRecord, int]]) -> Iterator[str]:
         if job["state"] != "succeeded":
             yield f"{job['id']} is {job['state']}: {job['reason']}"
         yield from overlaps([testimony for testimony, _ in seen])

@@ -29,7 +29,7 @@ from trainmaster.ports.store import MetricPoint
 from trainmaster.ports.tracker import RunTroubledError, Tracker, TrackerUnreachableError
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore
-from trainmaster.store.mirror import MirrorFile
+from trainmaster.store.mirror_state import MirrorFile
 from trainmaster.testing import builders
 from trainmaster.testing.tracker_contract import Rows, TrackerContract, points, some_run
 from trainmaster.tracking.follower import Follower

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from trainmaster.blobs import collecting
-from trainmaster.control import act, clock, decide, loop, observe, stepping, world
-from trainmaster.lifecycle import keeping, room, transitions
+from trainmaster.blobs import garbage_collection
+from trainmaster.control import clock, clock_steps, decide, effect_runner, loop, observe, world
+from trainmaster.lifecycle import checkpoints, storage_removal, transitions
 from trainmaster.lifecycle.table import TABLE, Row
 from trainmaster.model import events as ev
-from trainmaster.model.job import Action, Cause, Failure, Job, Ledger, NodePhase, State, Verdict
-from trainmaster.model.room import OF_ENDED
+from trainmaster.model.job import Action, Cause, Failure, Job, NodePhase, RestartBudget, State, Verdict
+from trainmaster.model.storage_kinds import OF_ENDED
 from trainmaster.ports.engine import Phase
-from trainmaster.recovery import classify, verdict
+from trainmaster.recovery import classify, restart_policy
 from trainmaster.store import inbox
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -48,14 +48,14 @@ def nothing(original: Any) -> Any:
 def verdict_where(holds: Callable[[Job, Verdict], bool], instead: Verdict) -> Plant:
     """Another verdict where `holds`."""
 
-    def change(judge: Any) -> Any:
+    def change(verdict_of: Any) -> Any:
         def judged(job: Job, rng: Any) -> Verdict:
-            said = judge(job, rng)
+            said = verdict_of(job, rng)
             return instead if holds(job, said) else said
 
         return judged
 
-    return patched(decide, "judge", change)
+    return patched(decide, "verdict_of", change)
 
 
 def of_cause(*causes: Cause) -> Callable[[Job, Verdict], bool]:
@@ -216,7 +216,7 @@ FROM_THE_ATTACK: dict[str, Plant] = {
 }
 MORE: dict[str, Plant] = {
     "R1: what cannot be read counts as corrupt": on_event(ev.NodeEnded, bad_in_doubt),
-    "R1: retention counts commits": patched(keeping, "_kept", by_commits),
+    "R1: retention counts commits": patched(checkpoints, "_kept", by_commits),
     "R1: what could not be read is never tried again": patched(Job, "resumable", never_doubted),
     "R1: a job whose checkpoints are bad begins anew": patched(
         Job, "resumable", lambda of: lambda job: of(job) if job.good_checkpoints else ()
@@ -225,7 +225,7 @@ MORE: dict[str, Plant] = {
     "R2: nodes of a gang begin from different checkpoints": on_event(ev.NodeStarted, with_each_its_own),
     "R3: a machine that cannot start is the program's fault": verdict_where(of_cause(Cause.MACHINE), stop(Cause.LAUNCH)),
     "R3: infrastructure is tried once": verdict_where(
-        lambda job, said: said.ledger is Ledger.INFRASTRUCTURE and job.restarts_infrastructure > 0, stop(Cause.AGENT_LOST)
+        lambda job, said: said.ledger is RestartBudget.INFRASTRUCTURE and job.restarts_infrastructure > 0, stop(Cause.AGENT_LOST)
     ),
     "R4: a lost node's agents never end": patched(observe, "_ended_by_word", lambda _: lambda *given: False),
     "R7: only the newest checkpoint is handed out": patched(Job, "resumable", lambda of: lambda job: of(job)[:1]),
@@ -238,16 +238,16 @@ MORE: dict[str, Plant] = {
     "R17: the same key makes a second job": patched(inbox.SqlInbox, "accept", keyless),
     "R18: what was read on a full disk is passed over": patched(loop.ControlLoop, "_commit", skipping),
     "R19: a step of the clock is followed before it is on record": followed_at_once,
-    "R19: a step of the clock moves no date": patched(stepping, "moved", of_nothing),
-    "R19: a back-off of years": patched(verdict, "backoff_s", lambda _: lambda restarts, rng: 1e8 if restarts else 0.0),
+    "R19: a step of the clock moves no date": patched(clock_steps, "moved", of_nothing),
+    "R19: a back-off of years": patched(restart_policy, "backoff_s", lambda _: lambda restarts, rng: 1e8 if restarts else 0.0),
     "R21: an agent that is gone proves that its ranks are": patched(observe, "take_observation", lost_is_gone),
-    "a launch that a crash left undone is forgotten": patched(loop, "pending", without(act.Launch)),
-    "a stop that a crash left undone is forgotten": patched(loop, "pending", without(act.Stop)),
-    "a delete that failed is forgotten": patched(loop, "pending", without(act.DeleteCheckpoint)),
-    "bytes that a crash left there are forgotten": patched(loop, "pending", without(act.Clear)),
-    "what a live job works in may be removed": patched(room, "OF_ANY", lambda few: (*OF_ENDED, *few)),
+    "a launch that a crash left undone is forgotten": patched(loop, "pending", without(effect_runner.Launch)),
+    "a stop that a crash left undone is forgotten": patched(loop, "pending", without(effect_runner.Stop)),
+    "a delete that failed is forgotten": patched(loop, "pending", without(effect_runner.DeleteCheckpoint)),
+    "bytes that a crash left there are forgotten": patched(loop, "pending", without(effect_runner.Clear)),
+    "what a live job works in may be removed": patched(storage_removal, "OF_ANY", lambda few: (*OF_ENDED, *few)),
     "garbage collection takes what a live attempt has sent": patched(
-        collecting, "_of", lambda of: lambda job: replace(of(job), live=None)
+        garbage_collection, "_of", lambda of: lambda job: replace(of(job), live=None)
     ),
     "the second node of a gang is not counted": patched(world.nouns, "run", empty_handed),
 }

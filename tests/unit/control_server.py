@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from trainmaster.blobs.fs import FsBlobs
-from trainmaster.control.act import Actor
+from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.loop import ControlLoop
 from trainmaster.control.workers import Inline
 from trainmaster.control.world import World
@@ -19,7 +19,7 @@ from trainmaster.model.job import Job, Outcome, RankEnd, State
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.engine import Observation, Submission
 from trainmaster.ports.store import NewEvent, NewRow
-from trainmaster.store.engine import Database
+from trainmaster.store.database import Database
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.migrate import migrate
@@ -98,8 +98,8 @@ class Server:
 
     def start(self) -> None:
         """Control, as after a crash."""
-        actor = Actor(self.engine, FsBlobs(self.home.blobs), str, Inline())
-        self.loop = ControlLoop(self.events, self.inbox, actor, self.clock, lambda: None, Random(1))
+        runner = EffectRunner(self.engine, FsBlobs(self.home.blobs), str, Inline())
+        self.loop = ControlLoop(self.events, self.inbox, runner, self.clock, lambda: None, Random(1))
         self.loop.load()
 
     def ask(self, *commands: Command) -> None:

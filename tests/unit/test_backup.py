@@ -23,8 +23,8 @@ from trainmaster.home import Home
 from trainmaster.model.job import State
 from trainmaster.ports.engine import Phase
 from trainmaster.ports.store import MetricPoint
-from trainmaster.store.checking import check_files
 from trainmaster.store.events import SqlEventStore
+from trainmaster.store.file_checks import check_files
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
 from trainmaster.store.replay import verify_chain

@@ -10,7 +10,7 @@ import pytest
 from control_server import KEY, Server, staged
 
 from trainmaster import compose, troubles
-from trainmaster.control import stepping
+from trainmaster.control import clock_steps
 from trainmaster.control.clock import SteadyClock
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
@@ -111,7 +111,7 @@ def test_a_damaged_row_behind_a_noted_step_is_known_by_its_type(
     with closing(sqlite3.connect(server.home.events_db)) as database, database:
         assert database.execute("UPDATE event SET data = '{\"' WHERE seq = ?", (after + 1,)).rowcount == 1
     place = tmp_path / "clock.json"
-    again = SteadyClock(recorded_s + (DAY_S if on_record else 0.0), place, partial(stepping.is_recorded, server.events))
+    again = SteadyClock(recorded_s + (DAY_S if on_record else 0.0), place, partial(clock_steps.is_recorded, server.events))
     assert again.stepped_s() == (0.0 if on_record else DAY_S)
 
 

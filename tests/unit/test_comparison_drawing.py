@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trainmaster.cli.inspect.compare import differences
 from trainmaster.cli.inspect.comparison_page import html
-from trainmaster.model.credentials import numbered
+from trainmaster.model.redaction import numbered
 
 IDS = ["digits-1", "digits-2"]
 PATTERN = r"step (?P<step>\d+) loss (?P<loss>[\d.]+)|accuracy=(?P<accuracy>[\d.]+)"

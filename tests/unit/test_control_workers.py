@@ -12,7 +12,7 @@ import pytest
 from waiting import deadline
 
 from trainmaster.blobs.fs import FsBlobs
-from trainmaster.control.act import Actor
+from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.loop import ControlLoop
 from trainmaster.control.workers import THREADS, Lane, Threads, Workers
 from trainmaster.control.world import World
@@ -80,8 +80,8 @@ class Server:
         migrate(self.home)
         self.inbox, self.events = SqlInbox(self.home.inbox_db), SqlEventStore(self.home.events_db)
         self.engine = Stuck(self.clock)
-        actor = Actor(self.engine, FsBlobs(self.home.blobs), str, self.workers)
-        self.loop = ControlLoop(self.events, self.inbox, actor, self.clock, lambda: None, Random(1))
+        runner = EffectRunner(self.engine, FsBlobs(self.home.blobs), str, self.workers)
+        self.loop = ControlLoop(self.events, self.inbox, runner, self.clock, lambda: None, Random(1))
         self.loop.load()
 
     def ask(self, *commands: Command) -> None:
@@ -164,15 +164,15 @@ def test_a_delete_that_hangs_holds_up_neither_the_tick_nor_a_stop(tmp_path: Path
             begun.set()
             assert goes_on.wait(20.0)
 
-    actor = Actor(SimulatedEngine(Random(1), Clock()), Slow(tmp_path), str, Threads(lambda: None))
+    runner = EffectRunner(SimulatedEngine(Random(1), Clock()), Slow(tmp_path), str, Threads(lambda: None))
     for number in range(THREADS[Lane.DELETE] + 2):
-        actor.run([DeleteCheckpoint("train-1", f"0001-{number}")], World())
+        runner.run([DeleteCheckpoint("train-1", f"0001-{number}")], World())
     assert begun.wait(20.0)
-    actor.run([Stop(KEY, 0.0), DeleteCheckpoint("train-1", "0001-0")], World())
-    deadline(lambda: actor.collect() or not actor._stopping, "the stop to be done")  # type: ignore[func-returns-value]
-    assert actor.deleted == []
+    runner.run([Stop(KEY, 0.0), DeleteCheckpoint("train-1", "0001-0")], World())
+    deadline(lambda: runner.collect() or not runner._stopping, "the stop to be done")  # type: ignore[func-returns-value]
+    assert runner.deleted == []
     goes_on.set()
-    deadline(lambda: actor.collect() or len(actor.deleted) == 4, "each delete to be done once")  # type: ignore[func-returns-value]
+    deadline(lambda: runner.collect() or len(runner.deleted) == 4, "each delete to be done once")  # type: ignore[func-returns-value]
 
 
 def test_a_stop_overtakes_a_launch_that_has_not_begun(tmp_path: Path) -> None:
@@ -217,29 +217,29 @@ def test_a_look_that_began_before_a_launch_proves_nothing_of_it(tmp_path: Path) 
 def test_of_one_key_one_launch_and_one_stop_are_on_their_way(tmp_path: Path) -> None:
     """And a stop that allows less, asked for meanwhile, comes right behind."""
     workers = ByHand()
-    actor, world = Actor(SimulatedEngine(Random(1), Clock()), FsBlobs(tmp_path), str, workers), World()
+    runner, world = EffectRunner(SimulatedEngine(Random(1), Clock()), FsBlobs(tmp_path), str, workers), World()
     world.jobs[KEY.job] = placed(job())
-    actor.run([Launch(KEY)], world)
-    actor.run([Launch(KEY)], world)
-    actor.run([Stop(KEY, 30.0)], world)
-    actor.run([Stop(KEY, 30.0), Stop(KEY, 0.0)], world)
+    runner.run([Launch(KEY)], world)
+    runner.run([Launch(KEY)], world)
+    runner.run([Stop(KEY, 30.0)], world)
+    runner.run([Stop(KEY, 30.0), Stop(KEY, 0.0)], world)
     assert (workers.of(Lane.LAUNCH), workers.of(Lane.STOP)) == (0, 1)
     workers.work()
-    actor.collect()
+    runner.collect()
     assert workers.of(Lane.STOP) == 1
 
 
 def test_a_launch_waits_for_a_stop_on_its_devices(tmp_path: Path) -> None:
     workers = ByHand()
-    actor, world = Actor(SimulatedEngine(Random(1), Clock()), FsBlobs(tmp_path), str, workers), World()
+    runner, world = EffectRunner(SimulatedEngine(Random(1), Clock()), FsBlobs(tmp_path), str, workers), World()
     world.jobs[KEY.job] = holding(placed(job()), 0)
     world.jobs[OTHER.job] = holding(placed(replace(job(), id="train-2")), 0)
     world.jobs["train-3"] = holding(placed(replace(job(), id="train-3")), 1)
-    actor.run([Stop(KEY, 0.0)], world)
-    actor.run([Launch(OTHER), Launch(AgentKey("train-3", 1, 0))], world)
+    runner.run([Stop(KEY, 0.0)], world)
+    runner.run([Launch(OTHER), Launch(AgentKey("train-3", 1, 0))], world)
     assert workers.of(Lane.LAUNCH) == 1
     workers.work()
-    actor.run([Launch(OTHER)], world)  # state alone calls for it again
+    runner.run([Launch(OTHER)], world)  # state alone calls for it again
     assert workers.of(Lane.LAUNCH) == 1
 
 

@@ -15,7 +15,19 @@ from trainmaster.lifecycle.table import TABLE
 from trainmaster.model import events as ev
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Action, Cause, Failure, Job, Ledger, NodePhase, Outcome, RankEnd, State, StopFor, Verdict
+from trainmaster.model.job import (
+    Action,
+    Cause,
+    Failure,
+    Job,
+    NodePhase,
+    Outcome,
+    RankEnd,
+    RestartBudget,
+    State,
+    StopFor,
+    Verdict,
+)
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources
 
@@ -24,7 +36,7 @@ SHARES = Allocation((NodeShare("a", "127.0.0.1", 1.0), NodeShare("b", "127.0.0.1
 CLEAN = Outcome(ranks=(RankEnd(0, exit_code=0),))
 KILLED = Outcome(ranks=(RankEnd(0, signal=9),))
 SUCCESS = Verdict(Action.FINISH, State.SUCCEEDED, "every rank exited 0")
-RESTART = Verdict(Action.RESTART, State.QUEUED, "restarting", 3.0, Ledger.INFRASTRUCTURE)
+RESTART = Verdict(Action.RESTART, State.QUEUED, "restarting", 3.0, RestartBudget.INFRASTRUCTURE)
 GIVES_BACK = ev.StopOrdered(StopFor.SHRINK, "gives back nodes for y-2")
 SHRUNK = Verdict(Action.REQUEUE, State.QUEUED, "goes on with fewer nodes", failure=Failure(Cause.SHRUNK, "gives back"))
 ELASTIC = replace(SUBMITTED, spec=JobSpec("true", resources=Resources(nodes=1, nodes_max=2)))

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from trainmaster.model.events import Noted
-from trainmaster.model.job import Action, Cause, Failure, Job, Ledger, State, Verdict
+from trainmaster.model.job import Action, Cause, Failure, Job, RestartBudget, State, Verdict
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import Note
 from trainmaster.server.record.logbook import LINKS_MAX, best_entries, job_entries, mentioned, note_entry, storable_text
 from trainmaster.testing.builders import attempt, job
 
 KILLED = Failure(Cause.KILLED, "rank 0 was killed by signal 9", rank=0, signal=9)
-AGAIN = Verdict(Action.RESTART, State.QUEUED, "restart 1 of 3", 1.0, Ledger.PROGRAM, KILLED)
+AGAIN = Verdict(Action.RESTART, State.QUEUED, "restart 1 of 3", 1.0, RestartBudget.PROGRAM, KILLED)
 DONE = Verdict(Action.FINISH, State.SUCCEEDED, "all ranks exited 0")
 
 

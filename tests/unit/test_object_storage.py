@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.blobs.cache import Cache
-from trainmaster.blobs.cached import CachedBlobs
+from trainmaster.blobs.cached_store import CachedBlobs
+from trainmaster.blobs.factory import open_blobs
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.multipart import MIB, part_bytes
-from trainmaster.blobs.opening import open_blobs
 from trainmaster.blobs.sigv4 import Ask, Credentials, Signer
 from trainmaster.blobs.transfers import check_reads, check_writes, commit
 from trainmaster.configuration import StorageSettings

@@ -16,18 +16,18 @@ from trainmaster.model.job import (
     Attempt,
     Cause,
     Job,
-    Ledger,
     NodePhase,
     NodeRun,
     Outcome,
     RankEnd,
+    RestartBudget,
     State,
     StopFor,
 )
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin, Restarts
 from trainmaster.recovery.classify import raised
-from trainmaster.recovery.verdict import BACKOFF_MAX_S, backoff_s, judge
+from trainmaster.recovery.restart_policy import BACKOFF_MAX_S, backoff_s, verdict_of
 
 TRACEBACK = "Traceback (most recent call last):"
 
@@ -52,13 +52,13 @@ FAILED = RankEnd(0, exit_code=1, ended_after_s=4.5, last_lines=("Traceback", "Va
 CHECKPOINT = Checkpoint("0001-00001", 20, 1, (Part(0, "d", 1, 1),))
 
 
-def judged(job: Job) -> tuple[Action, State, Cause | None, Ledger]:
-    verdict = judge(job, Random(0))
+def judged(job: Job) -> tuple[Action, State, Cause | None, RestartBudget]:
+    verdict = verdict_of(job, Random(0))
     return verdict.action, verdict.state, verdict.failure.cause if verdict.failure else None, verdict.ledger
 
 
-FINISHED = (Action.FINISH, State.SUCCEEDED, None, Ledger.NONE)
-RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, Ledger.INFRASTRUCTURE)
+FINISHED = (Action.FINISH, State.SUCCEEDED, None, RestartBudget.NONE)
+RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, RestartBudget.INFRASTRUCTURE)
 
 
 @pytest.mark.parametrize(
@@ -66,29 +66,29 @@ RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, Ledger.INFRASTRUCTURE)
     [
         (ended(of(OK)), FINISHED),
         (ended(of(OK), stopping_for=StopFor.EVICT, state=State.STOPPING), FINISHED),
-        (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.EVICT), (Action.REQUEUE, State.QUEUED, Cause.EVICTED, Ledger.NONE)),
+        (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.EVICT), (Action.REQUEUE, State.QUEUED, Cause.EVICTED, RestartBudget.NONE)),
         (ended(of(OK), stopping_for=StopFor.SHRINK, state=State.STOPPING), FINISHED),
-        (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.SHRINK), (Action.REQUEUE, State.QUEUED, Cause.SHRUNK, Ledger.NONE)),
-        (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.LIMIT), (Action.STOP, State.FAILED, Cause.TIME_LIMIT, Ledger.NONE)),
-        (ended(Outcome(), stopping_for=StopFor.START), (Action.RESTART, State.QUEUED, Cause.START_LIMIT, Ledger.INFRASTRUCTURE)),
-        (ended(Outcome(launch_error="no such file"), stopping_for=StopFor.START), (Action.STOP, State.FAILED, Cause.LAUNCH, Ledger.NONE)),
-        (ended(of(OK), stopping_for=StopFor.CANCEL), (Action.FINISH, State.CANCELLED, Cause.CANCELLED, Ledger.NONE)),
+        (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.SHRINK), (Action.REQUEUE, State.QUEUED, Cause.SHRUNK, RestartBudget.NONE)),
+        (ended(of(replace(OK, stopped_by_us=True)), stopping_for=StopFor.LIMIT), (Action.STOP, State.FAILED, Cause.TIME_LIMIT, RestartBudget.NONE)),
+        (ended(Outcome(), stopping_for=StopFor.START), (Action.RESTART, State.QUEUED, Cause.START_LIMIT, RestartBudget.INFRASTRUCTURE)),
+        (ended(Outcome(launch_error="no such file"), stopping_for=StopFor.START), (Action.STOP, State.FAILED, Cause.LAUNCH, RestartBudget.NONE)),
+        (ended(of(OK), stopping_for=StopFor.CANCEL), (Action.FINISH, State.CANCELLED, Cause.CANCELLED, RestartBudget.NONE)),
         (ended(of(KILLED)), RESTARTED),
         (ended(of(FAILED, KILLED)), RESTARTED),  # killed within a second of the first failure: that explains it
-        (ended(of(replace(FAILED, ended_after_s=1.0), KILLED, last_step=3)), (Action.RESTART, State.QUEUED, Cause.PROGRAM, Ledger.PROGRAM)),
+        (ended(of(replace(FAILED, ended_after_s=1.0), KILLED, last_step=3)), (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
         (ended(of(RankEnd(0, signal=6, ended_after_s=5.1)), of(KILLED)), RESTARTED),  # gloo's abort follows the kill
-        (ended(of(FAILED)), (Action.STOP, State.FAILED, Cause.PROGRAM, Ledger.NONE)),
-        (ended(of(FAILED, last_step=7)), (Action.RESTART, State.QUEUED, Cause.PROGRAM, Ledger.PROGRAM)),
-        (ended(of(FAILED, last_step=7), progress_step=7), (Action.STOP, State.FAILED, Cause.PROGRAM, Ledger.NONE)),
-        (ended(of(FAILED), checkpoints=(CHECKPOINT,)), (Action.RESTART, State.QUEUED, Cause.PROGRAM, Ledger.PROGRAM)),
-        (ended(of(RankEnd(0, signal=11))), (Action.STOP, State.FAILED, Cause.CRASH, Ledger.NONE)),
-        (ended(of(RankEnd(0, signal=9), over_memory=True)), (Action.STOP, State.FAILED, Cause.OUT_OF_MEMORY, Ledger.NONE)),
-        (ended(Outcome(lost=True)), (Action.RESTART, State.QUEUED, Cause.AGENT_LOST, Ledger.INFRASTRUCTURE)),
-        (ended(Outcome(launch_error="no such file: trian.py")), (Action.STOP, State.FAILED, Cause.LAUNCH, Ledger.NONE)),
-        (ended(Outcome(lost=True, machine_error="fork: no memory")), (Action.RESTART, State.QUEUED, Cause.MACHINE, Ledger.INFRASTRUCTURE)),
-        (ended(of(FAILED, port_in_use=True)), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, Ledger.NONE)),
-        (ended(of(FAILED, port_in_use=True), number=9), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, Ledger.INFRASTRUCTURE)),
-        (ended(of(KILLED), restarts_infrastructure=20), (Action.STOP, State.FAILED, Cause.KILLED, Ledger.NONE)),
+        (ended(of(FAILED)), (Action.STOP, State.FAILED, Cause.PROGRAM, RestartBudget.NONE)),
+        (ended(of(FAILED, last_step=7)), (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
+        (ended(of(FAILED, last_step=7), progress_step=7), (Action.STOP, State.FAILED, Cause.PROGRAM, RestartBudget.NONE)),
+        (ended(of(FAILED), checkpoints=(CHECKPOINT,)), (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
+        (ended(of(RankEnd(0, signal=11))), (Action.STOP, State.FAILED, Cause.CRASH, RestartBudget.NONE)),
+        (ended(of(RankEnd(0, signal=9), over_memory=True)), (Action.STOP, State.FAILED, Cause.OUT_OF_MEMORY, RestartBudget.NONE)),
+        (ended(Outcome(lost=True)), (Action.RESTART, State.QUEUED, Cause.AGENT_LOST, RestartBudget.INFRASTRUCTURE)),
+        (ended(Outcome(launch_error="no such file: trian.py")), (Action.STOP, State.FAILED, Cause.LAUNCH, RestartBudget.NONE)),
+        (ended(Outcome(lost=True, machine_error="fork: no memory")), (Action.RESTART, State.QUEUED, Cause.MACHINE, RestartBudget.INFRASTRUCTURE)),
+        (ended(of(FAILED, port_in_use=True)), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, RestartBudget.NONE)),
+        (ended(of(FAILED, port_in_use=True), number=9), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, RestartBudget.INFRASTRUCTURE)),
+        (ended(of(KILLED), restarts_infrastructure=20), (Action.STOP, State.FAILED, Cause.KILLED, RestartBudget.NONE)),
     ],
 )  # fmt: skip
 def test_each_end_has_its_verdict(job: Job, expected: tuple[object, ...]) -> None:
@@ -96,7 +96,7 @@ def test_each_end_has_its_verdict(job: Job, expected: tuple[object, ...]) -> Non
 
 
 def test_a_failure_shows_its_last_lines_and_says_why_it_was_not_restarted() -> None:
-    failure = judge(ended(of(FAILED)), Random(0)).failure
+    failure = verdict_of(ended(of(FAILED)), Random(0)).failure
     assert failure is not None
     assert failure.message == "rank 0 exited with code 1: ValueError: 3; not restarted: it made no progress"
     assert failure.last_lines == ("Traceback", "ValueError: 3")
@@ -122,7 +122,7 @@ def test_the_exception_that_ended_a_program(lines: tuple[str, ...], expected: st
 
 def test_the_ledger_of_program_restarts_is_bounded() -> None:
     job = ended(of(FAILED, last_step=9), restarts_program=2, progress_step=3)
-    assert judge(replace(job, spec=replace(job.spec, restarts=Restarts(program=2))), Random(0)).state is State.FAILED
+    assert verdict_of(replace(job, spec=replace(job.spec, restarts=Restarts(program=2))), Random(0)).state is State.FAILED
 
 
 @given(st.integers(0, 100), st.integers())
@@ -135,9 +135,9 @@ def test_a_machine_error_is_restarted_with_its_cause_whatever_the_rest_of_the_ga
     """R3: 49 infrastructure restarts were left, and the job failed for good."""
     no_fork = Outcome(machine_error="could not start a rank: fork")
     for others in ((), (of(RankEnd(0, exit_code=1, ended_after_s=30.0)),), (Outcome(launch_error="command not found"),)):
-        verdict = judge(ended(*others, no_fork), Random(0))
+        verdict = verdict_of(ended(*others, no_fork), Random(0))
         host = f"node{len(others)}"
-        assert (verdict.action, verdict.ledger) == (Action.RESTART, Ledger.INFRASTRUCTURE)
+        assert (verdict.action, verdict.ledger) == (Action.RESTART, RestartBudget.INFRASTRUCTURE)
         assert verdict.failure is not None
         assert (verdict.failure.cause, verdict.failure.message) == (
             Cause.MACHINE, f"could not be started on {host}: could not start a rank: fork",
@@ -165,7 +165,7 @@ def test_of_two_nodes_programs_the_one_that_failed_first_is_blamed(began_s: floa
     """R14: node 1 failed 8 s before node 0; its end came on record later, since its last checkpoint took time."""
     late = of(replace(FAILED, ended_after_s=began_s), failed_ago_s=1.0, last_step=1)
     first = of(replace(FAILED, rank=1, ended_after_s=other_began_s), failed_ago_s=12.0, last_step=1)
-    failure = judge(gang((100.0, late), (103.0, first)), Random(0)).failure
+    failure = verdict_of(gang((100.0, late), (103.0, first)), Random(0)).failure
     assert failure is not None
     assert failure.rank == 1
 
@@ -187,7 +187,7 @@ def through(code: int) -> RankEnd:
 )  # fmt: skip
 def test_a_kill_is_known_through_a_shell_and_by_the_kernel_s_own_count(end: RankEnd, more: dict[str, Any], cause: Cause, message: str) -> None:
     """R23: exit 137 was the program's fault, without a word."""
-    failure = judge(ended(of(end, **more)), Random(0)).failure
+    failure = verdict_of(ended(of(end, **more)), Random(0)).failure
     assert failure is not None
     assert (failure.cause, failure.message) == (cause, message)
 
@@ -199,7 +199,7 @@ def lived(outcome: Outcome, restarts: int = 20, started_s: float = 2.0) -> tuple
     for number in range(1, 100):
         for event in (Placed(number, share), NodeStarted(number, 0), NodeEnded(number, 0, outcome)):
             job, _ = apply(job, "x-1", event, started_s)
-        job, _ = apply(job, "x-1", AttemptEnded(number, judge(job, Random(number))), started_s)
+        job, _ = apply(job, "x-1", AttemptEnded(number, verdict_of(job, Random(number))), started_s)
         if job.state.ended:
             return number, job.reason
     raise AssertionError("it was never given up")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.control.room import RoomKeeper
+from trainmaster.control.disk_watch import DiskWatch
 from trainmaster.control.workers import Inline
 from trainmaster.errors import DiskFullError
 from trainmaster.home import Home
@@ -45,13 +45,13 @@ class Disk(Reserve):
 def test_a_disk_that_is_short_of_room_is_told_and_taken_back(room: Room | OSError, said: str | None, tmp_path: Path) -> None:
     """R18: `tm ps` and `tm why` show what the register holds."""
     register, disk = Register(), Disk(Home(tmp_path))
-    keeper = RoomKeeper(disk, Inline(), "/home", register)
+    keeper = DiskWatch(disk, Inline(), "/home", register)
     disk.room = room
-    keeper.turn()
+    keeper.check()
     found = [one.text for one in register.said()]
     assert [text.partition(";")[0] for text in found] == ([] if said is None else [f"the disk of /home {said}"])
     disk.room = Room(10**9, 0, 0)
-    keeper.turn()
+    keeper.check()
     assert register.said() == []
 
 

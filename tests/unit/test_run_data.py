@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.control.reports import event_of
-from trainmaster.lifecycle.keeping import log_run_data
+from trainmaster.lifecycle.reports import log_run_data
 from trainmaster.model.events import RunDataLogged
 from trainmaster.model.ids import AgentKey
 from trainmaster.store.codec import dump, load_event

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster, Pool, Project, Quota, Window
-from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, Ledger, NodeRun, Outcome, State, Verdict
+from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, NodeRun, Outcome, RestartBudget, State, Verdict
 from trainmaster.model.nodes import Device, Node, NodeState
 from trainmaster.model.spec import Resources, Restarts, Role
 from trainmaster.recovery.classify import classify
 from trainmaster.scheduling.nouns import kind, sites_of
 from trainmaster.scheduling.policy import POLICIES, chosen
 from trainmaster.scheduling.task import Kind
+from trainmaster.simulator.attempt_replay import AttemptReplay, outcome
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.history import joined
-from trainmaster.simulator.lives import Life, outcome
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, Try, gang, gpu_nodes
@@ -184,7 +184,7 @@ def arrival(*tries: Try, restarts: Restarts = Restarts()) -> Arrival:  # noqa: B
 
 def lived(one: Arrival) -> tuple[list[float], State]:
     """How long each attempt ran, and what became of the job."""
-    life, now_s, ran = Life(one, 1, Random(0)), 0.0, []
+    life, now_s, ran = AttemptReplay(one, 1, Random(0)), 0.0, []
     next_s: float | None = one.tries[0].ran_s
     while next_s is not None:
         ran.append(next_s)
@@ -236,7 +236,7 @@ def test_an_eviction_splits_an_attempt_and_changes_nothing_else() -> None:
 
 
 def test_the_row_of_an_attempt_tells_whether_it_got_further() -> None:
-    paid = Verdict(Action.RESTART, State.QUEUED, "again", ledger=Ledger.PROGRAM)
+    paid = Verdict(Action.RESTART, State.QUEUED, "again", ledger=RestartBudget.PROGRAM)
     at = [replace(NodeRun(), outcome=Outcome(last_step=step)) for step in (5, 5, 7, None)]
     attempts = [over(n, 1.0, Cause.PROGRAM, nodes=(node,)) for n, node in enumerate(at, 1)]
     attempts[3] = replace(attempts[3], verdict=paid)

@@ -23,8 +23,8 @@ from trainmaster.simulator.cases import Case, quotas, run, with_quotas
 from trainmaster.simulator.charts import Chart, Result, charts
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
+from trainmaster.simulator.sampling import SAMPLES, Sample, Sampler, fairness, jain, mean
 from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes
-from trainmaster.simulator.watch import SAMPLES, Sample, Watch, fairness, jain, mean
 
 
 def trace(*jobs: tuple[float, float, int, str], nodes: int = 1) -> Trace:
@@ -46,11 +46,11 @@ def result(of: Trace, policy: str = "fifo") -> Result:
 
 def test_samples_say_what_was_between_events() -> None:
     made = trace((0.0, 480.0, 8, "a"), (0.0, 240.0, 4, "b"), (0.0, 240.0, 4, "b"))
-    watch = Watch(made.arrivals, made.sites)
-    replay = Replay(made, POLICIES["fifo"], watch=watch)
+    sampler = Sampler(made.arrivals, made.sites)
+    replay = Replay(made, POLICIES["fifo"], sampler=sampler)
     replay.run()
-    assert watch.step_s == 1.0  # the trace is as long as its longest job
-    at = {sample.at_s: sample for sample in watch.samples}
+    assert sampler.step_s == 1.0  # the trace is as long as its longest job
+    at = {sample.at_s: sample for sample in sampler.samples}
     assert (at[100.0].waiting, at[100.0].busy, at[100.0].served, at[100.0].eager) == (2, 8.0, {"a": 800.0}, {"b"})
     assert (at[500.0].waiting, at[500.0].busy) == (0, 8.0)
     assert at[500.0].served == {"a": 3840.0, "b": 160.0}
@@ -59,11 +59,11 @@ def test_samples_say_what_was_between_events() -> None:
 
 def test_samples_are_never_many_and_even() -> None:
     made = trace((0.0, 1.0, 8, "a"), *((1.0, 500.0, 8, "a") for _ in range(50)))  # runs on long after the last arrival
-    watch = Watch(made.arrivals, made.sites)
-    Replay(made, POLICIES["fifo"], watch=watch).run()
-    gaps = {round(later.at_s - now.at_s, 6) for now, later in zip(watch.samples, watch.samples[1:], strict=False)}
-    assert (SAMPLES // 2 < len(watch.samples) < 2 * SAMPLES, len(gaps)) == (True, 1)
-    assert watch.samples[-1].at_s > 24_000
+    sampler = Sampler(made.arrivals, made.sites)
+    Replay(made, POLICIES["fifo"], sampler=sampler).run()
+    gaps = {round(later.at_s - now.at_s, 6) for now, later in zip(sampler.samples, sampler.samples[1:], strict=False)}
+    assert (SAMPLES // 2 < len(sampler.samples) < 2 * SAMPLES, len(gaps)) == (True, 1)
+    assert sampler.samples[-1].at_s > 24_000
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))

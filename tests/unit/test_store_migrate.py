@@ -18,7 +18,7 @@ from trainmaster.model.job import State
 from trainmaster.ports.store import ArtifactTotals
 from trainmaster.store import migrations, schema
 from trainmaster.store.codec import dump
-from trainmaster.store.engine import open_engine
+from trainmaster.store.database import open_engine
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.migrate import migrate, migrate_files
 from trainmaster.store.upgrade import configuration, upgrade

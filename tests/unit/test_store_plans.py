@@ -9,7 +9,7 @@ from sqlalchemy import event
 
 from trainmaster.model.job import State
 from trainmaster.ports.store import ChargeQuery, JobQuery
-from trainmaster.store.engine import Database
+from trainmaster.store.database import Database
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics.points import SqlMetricStore

@@ -28,7 +28,7 @@ from trainmaster.model.nodes import Node, NodeState
 from trainmaster.ports.store import NewEvent, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, SqlEventStore
 from trainmaster.store.replay import replay, verify_chain
-from trainmaster.testing.rules_contract import SOME_RULES
+from trainmaster.testing.cluster_rules_contract import SOME_RULES
 from trainmaster.testing.store_contract import some_job, some_node
 
 

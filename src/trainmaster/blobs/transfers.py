@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainmaster.blobs.cached import CachedBlobs
+from trainmaster.blobs.cached_store import CachedBlobs
 from trainmaster.blobs.code import check_tree, object_name, tree_name
 from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError, UsageError
 from trainmaster.model.ids import AgentKey

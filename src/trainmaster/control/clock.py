@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainmaster.control.stepping import tell_unknown
+from trainmaster.control.clock_steps import tell_unknown
 from trainmaster.home import open_regular, write_atomic
 from trainmaster.wire.processes import boot_id
 

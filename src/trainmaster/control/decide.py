@@ -10,7 +10,7 @@ from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroke
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.nodes import Node
-from trainmaster.recovery.verdict import judge
+from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy
@@ -28,7 +28,7 @@ def settle(batch: Batch, rng: Random, heard: Heard) -> None:
         job = batch.world.jobs[job_id]
         if job.state.live and job.attempt is not None and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes):
             ran_s = _ran_s(job_id, job.attempt, batch.now_s, heard)
-            batch.record(job_id, AttemptEnded(job.attempt.number, judge(job, rng), ran_s))
+            batch.record(job_id, AttemptEnded(job.attempt.number, verdict_of(job, rng), ran_s))
 
 
 def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float | None:

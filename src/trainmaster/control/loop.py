@@ -9,10 +9,10 @@ from random import Random
 from typing import Protocol
 
 from trainmaster import troubles
-from trainmaster.control import decide, observe, stepping
-from trainmaster.control.act import Actor
-from trainmaster.control.room import RoomKeeper
-from trainmaster.control.stepping import Steps
+from trainmaster.control import clock_steps, decide, observe
+from trainmaster.control.clock_steps import Steps
+from trainmaster.control.disk_watch import DiskWatch
+from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.world import Batch, World
 from trainmaster.errors import DiskFullError, OperationError
 from trainmaster.lifecycle.effects import Clear, DeleteCheckpoint, Effect, Launch, Stop
@@ -49,14 +49,14 @@ class ControlLoop:
 
     events: EventStore
     inbox: Inbox
-    actor: Actor
+    runner: EffectRunner
     clock: Clock
     changed: Listener
     rng: Random = field(default_factory=Random)
     world: World = field(default_factory=World)
     carry: Carry = field(default_factory=Carry)
     choose: Callable[[Cluster], Policy] = chosen
-    room: RoomKeeper | None = None  # looks after the disk of the home
+    disk_watch: DiskWatch | None = None  # looks after the disk of the home
     depth: int = 1  # jobs for which a decision keeps room
     probe: bool = True  # set from outside: an agent's end was noticed, ask the engine in the next tick
     ready: bool = False  # the inventory has been taken and recorded
@@ -73,11 +73,11 @@ class ControlLoop:
         """Start-up, by the same path after a crash: live projections only, then observe. Cost knows no history."""
         self.world, self._loaded_s = World.of(self.events.load_live()), self.clock.now_s()
         known = set(self._live_keys())
-        for key, seen in self.actor.engine.observe(None).items():
+        for key, seen in self.runner.engine.observe(None).items():
             if key not in known and seen.phase in (Phase.RUNNING, Phase.LOST) and self._is_over(key):
                 _log.warning("%s runs but is on record as over: stopping it", key)
                 try:
-                    self.actor.engine.stop(key, 0.0)
+                    self.runner.engine.stop(key, 0.0)
                 except OperationError as error:  # a full disk: no reason not to observe
                     _log.error("%s %s", error.message, error.hint)
 
@@ -106,7 +106,7 @@ class ControlLoop:
 
         In three parts, of which the middle one counts: wherever this process dies, the step is on record once.
         """
-        stepping.settle()
+        clock_steps.settle()
         by_s = self.steps.stepped_s() if self.steps is not None else 0.0
         if self.steps is None or not by_s:
             return
@@ -115,10 +115,10 @@ class ControlLoop:
         except OSError as error:
             _log.error("a step of the machine's clock by %g s could not be noted: %s", by_s, error)
             return
-        batch = stepping.moved(self.world, self.events, by_s, self.clock.now_s() + by_s)
+        batch = clock_steps.moved(self.world, self.events, by_s, self.clock.now_s() + by_s)
         if self._commit(batch, self.world.inbox_cursor):
             self.steps.follow(by_s)
-            stepping.tell(by_s)
+            clock_steps.tell(by_s)
             self._next_beat_s = self._next_inventory_s = 0.0
             self._loaded_s += by_s
         self.world, self.carry, self._queue_changed = World.of(self.events.load_live()), Carry(), True
@@ -126,12 +126,12 @@ class ControlLoop:
     def tick(self, now_s: float) -> float:
         """One turn, which waits for the stores alone; returns how long the next may wait, in seconds."""
         batch = Batch(self.world, now_s, on_record=self.events.job)
-        self.actor.collect()
+        self.runner.collect()
         cursor = self.world.inbox_cursor
         seen = self._look(now_s)  # before the inbox is read: of an agent seen dead every report that was accepted is in it
-        for effect in self.actor.deleted:  # before the inbox: whoever asks for a checkpoint that is gone must hear of it
+        for effect in self.runner.deleted:  # before the inbox: whoever asks for a checkpoint that is gone must hear of it
             batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
-        for clear, size in self.actor.cleared:
+        for clear, size in self.runner.cleared:
             batch.record(clear.job, BytesRemoved(clear.kind, size))
         rows = self.inbox.drain(cursor, DRAIN)
         for row in rows:
@@ -147,16 +147,16 @@ class ControlLoop:
         self._plan(batch)
         if not self._commit(batch, cursor):
             return BEAT_S
-        self.actor.failed_launches, self.actor.deleted, self.actor.cleared = [], [], []  # on record now
-        self.actor.run(batch.effects + repeated, self.world)
+        self.runner.failed_launches, self.runner.deleted, self.runner.cleared = [], [], []  # on record now
+        self.runner.run(batch.effects + repeated, self.world)
         self.probe = self.probe or len(rows) == DRAIN  # what was seen was not taken
-        news = self.actor.failed_launches or self.actor.deleted or self.actor.cleared
+        news = self.runner.failed_launches or self.runner.deleted or self.runner.cleared
         if (self.probe and self._looking is None) or news:
             return 0.0
         return self._next_wait_s(now_s, limit_s)
 
     def _take_results(self, batch: Batch) -> None:
-        for key, why in self.actor.failed_launches:
+        for key, why in self.runner.failed_launches:
             batch.record(key.job, NodeLost(key.attempt, key.node_index, why))
             batch.record(key.job, NodeEnded(key.attempt, key.node_index, Outcome(lost=True, machine_error=why)))
 
@@ -171,20 +171,20 @@ class ControlLoop:
             keys = self._live_keys()
             if not keys:
                 return {}
-            self._looking = self.actor.look(keys)
+            self._looking = self.runner.look(keys)
         if self._looking is None or not self._looking.done():
             return None
         seen, self._looking = self._looking.result(), None
-        launched = self.actor.launched
+        launched = self.runner.launched
         return {key: one for key, one in seen.items() if key not in launched or one.phase not in (Phase.ABSENT, Phase.GONE)}
 
     def _take_seen(self, batch: Batch, seen: Mapping[AgentKey, Observation] | None) -> list[Effect]:
         """Record what the engine saw, once the whole inbox is taken; returns effects that are to be repeated."""
         if batch.now_s >= self._next_inventory_s:
-            observe.take_inventory(batch, self.actor.engine.inventory())
+            observe.take_inventory(batch, self.runner.engine.inventory())
             self._next_inventory_s, self._queue_changed = batch.now_s + INVENTORY_S, True
-            if self.room is not None:
-                self.room.turn()
+            if self.disk_watch is not None:
+                self.disk_watch.check()
         for key, observation in (seen or {}).items():
             _heed(f"what is seen of {key}", partial(observe.take_observation, batch, key, observation))
         beat = batch.now_s >= self._next_beat_s
@@ -239,8 +239,8 @@ class ControlLoop:
                 passing("engine.record.after")
         except DiskFullError as error:
             _log.error("only observing: %s %s", error.message, error.hint)
-            if self.room is not None:
-                self.room.full()
+            if self.disk_watch is not None:
+                self.disk_watch.report_full()
             self.world = World.of(self.events.load_live())
             self._queue_changed = True
             return False

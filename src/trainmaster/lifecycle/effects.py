@@ -41,7 +41,7 @@ class DeleteCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Remove bytes of one kind (`model.room.Kept`) that were given up."""
+    """Remove bytes of one kind (`model.storage_kinds.StorageKind`) that were given up."""
 
     job: str
     kind: str

@@ -5,7 +5,7 @@ A pair that is not here cannot happen; `machine.apply` refuses it. A race that i
 
 from dataclasses import dataclass
 
-from trainmaster.lifecycle import dates, keeping, room, transitions
+from trainmaster.lifecycle import checkpoints, clock_steps, reports, storage_removal, transitions
 from trainmaster.lifecycle.transitions import Handler
 from trainmaster.model import events as ev
 from trainmaster.model.job import State
@@ -59,16 +59,16 @@ def _build() -> dict[tuple[State, type], Row]:
     for live in _LIVE:
         rows((live,), ev.NodeLost, transitions.lose_node, live, stopping)
         rows((live,), ev.NodeEnded, transitions.end_node, live, stopping)
-    rows(_LIVE, ev.CheckpointStaged, keeping.stage_checkpoint)
-    rows((*_WAITING, *_LIVE, *_ENDED), ev.CheckpointDeleted, keeping.delete_checkpoint)
-    rows(_ENDED, ev.CheckpointsGivenUp, keeping.give_up_checkpoints)
-    rows((*_WAITING, *_LIVE, *_ENDED), ev.BytesGivenUp, room.give_up_bytes)
-    rows((*_WAITING, *_LIVE, *_ENDED), ev.BytesRemoved, room.remove_bytes)
-    rows(_LIVE, ev.ArtifactKept, keeping.keep_artifact)
-    rows(_LIVE, ev.NotKept, keeping.miss)
-    rows((*_WAITING, *_LIVE, *_ENDED), ev.Warned, keeping.warn)
-    rows((*_WAITING, *_LIVE, *_ENDED), ev.ClockSet, dates.move_dates)
-    rows(_LIVE, ev.RunDataLogged, keeping.log_run_data)
+    rows(_LIVE, ev.CheckpointStaged, checkpoints.stage_checkpoint)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.CheckpointDeleted, checkpoints.delete_checkpoint)
+    rows(_ENDED, ev.CheckpointsGivenUp, checkpoints.give_up_checkpoints)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.BytesGivenUp, storage_removal.give_up_bytes)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.BytesRemoved, storage_removal.remove_bytes)
+    rows(_LIVE, ev.ArtifactKept, reports.keep_artifact)
+    rows(_LIVE, ev.NotKept, reports.note_not_kept)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.Warned, reports.warn)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.ClockSet, clock_steps.move_dates)
+    rows(_LIVE, ev.RunDataLogged, reports.log_run_data)
     table |= _race((*_WAITING, *_LIVE, *_ENDED), ev.Noted, "words change nothing")
     rows(_LIVE, ev.CommandRun, transitions.ignore)
     rows((starting, running), ev.StopOrdered, transitions.order_stop, stopping)

@@ -23,7 +23,7 @@ from trainmaster.model.events import (
     StopOrdered,
     Waited,
 )
-from trainmaster.model.job import Attempt, Cause, Forecast, Job, Ledger, NodePhase, NodeRun, State, StopFor
+from trainmaster.model.job import Attempt, Cause, Forecast, Job, NodePhase, NodeRun, RestartBudget, State, StopFor
 from trainmaster.model.nodes import Allocation
 from trainmaster.wire.names import STALLED
 
@@ -270,14 +270,14 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     job = replace(job, queued_s=now_s, not_before_s=now_s + verdict.delay_s, evictions=job.evictions + (cause is Cause.EVICTED))
     if cause is Cause.SHRUNK:
         job = replace(job, shrinks=job.shrinks + 1, promised=_least(job, attempt), keeps=True)
-    if verdict.ledger is Ledger.NONE:
+    if verdict.ledger is RestartBudget.NONE:
         return job, deletes
     furthest = -1 if job.progress_step is None else job.progress_step
     advanced = newest != job.progress_checkpoint or max(steps, default=-1) > furthest
     return replace(
         job,
-        restarts_program=job.restarts_program + (verdict.ledger is Ledger.PROGRAM),
-        restarts_infrastructure=job.restarts_infrastructure + (verdict.ledger is Ledger.INFRASTRUCTURE),
+        restarts_program=job.restarts_program + (verdict.ledger is RestartBudget.PROGRAM),
+        restarts_infrastructure=job.restarts_infrastructure + (verdict.ledger is RestartBudget.INFRASTRUCTURE),
         progress_step=max(steps, default=job.progress_step),
         progress_checkpoint=newest,
         fruitless_restarts=0 if advanced else job.fruitless_restarts + 1,

@@ -90,7 +90,7 @@ class GiveUpCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpBytes:
-    """Make room: remove bytes of these kinds (`model.room.Kept`)."""
+    """Make room: remove bytes of these kinds (`model.storage_kinds.StorageKind`)."""
 
     job: str
     by: str

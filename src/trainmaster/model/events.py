@@ -189,7 +189,7 @@ class BytesGivenUp:
     """Someone, or the retention, asked for the room that bytes of a job take; its record stays."""
 
     by: str
-    kinds: tuple[str, ...]  # `model.room.Kept`
+    kinds: tuple[str, ...]  # `model.storage_kinds.StorageKind`
 
 
 @dataclass(frozen=True, slots=True)

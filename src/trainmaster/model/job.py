@@ -138,7 +138,7 @@ class Action(StrEnum):
     STOP = "stop"
 
 
-class Ledger(StrEnum):
+class RestartBudget(StrEnum):
     """Who pays for a restart."""
 
     NONE = "none"
@@ -154,7 +154,7 @@ class Verdict:
     state: State  # the job's next state
     reason: str
     delay_s: float = 0.0
-    ledger: Ledger = Ledger.NONE
+    ledger: RestartBudget = RestartBudget.NONE
     failure: Failure | None = None
     fruitless: bool = False  # a kill that left the job where it was: so many in a row are not restarted
 
@@ -250,7 +250,7 @@ class Job:
     checkpoints: tuple[Checkpoint, ...] = ()  # kept, oldest first
     staged: tuple[Checkpoint, ...] = ()  # parts of a checkpoint that is not whole yet
     deleting: tuple[str, ...] = ()  # checkpoints whose bytes are still to be removed
-    clearing: tuple[str, ...] = ()  # kinds of bytes (`model.room.Kept`) that were given up and are still to be removed
+    clearing: tuple[str, ...] = ()  # `StorageKind`s that were given up and whose bytes still exist
     removed: tuple[str, ...] = ()  # kinds that were given up: nothing of them is looked for any more
     removed_by: str = ""  # who gave up the last of them
     restarts_program: int = 0

@@ -80,7 +80,7 @@ class Engine(Protocol):
         ...
 
     def clear(self, job: str, kind: str) -> int:
-        """Remove what a job has on the engine's nodes of one kind (`model.room.ON_NODES`); how many bytes it was.
+        """Remove what a job has on the engine's nodes of one kind (`model.storage_kinds.ON_NODES`); how many bytes it was.
 
         Law: asked only of a job that is over, or for what its next attempts do not need. Again is harmless. Raises: OSError.
         """

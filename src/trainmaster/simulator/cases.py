@@ -8,11 +8,11 @@ from trainmaster.model.cluster import Cluster, Quota
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.quota import CPUS, GPUS
 from trainmaster.simulator.charts import Result, data
-from trainmaster.simulator.foresight import Foresight
+from trainmaster.simulator.forecast_scores import ForecastScorer
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
+from trainmaster.simulator.sampling import Sampler, Tell
 from trainmaster.simulator.trace import Trace, impossible, without
-from trainmaster.simulator.watch import Tell, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ def run(case: Case, tell: Tell | None = None, estimating: Callable[[int], None] 
     Raises: UsageError where nothing could run.
     """
     settings = replace(case.settings, exact=case.settings.exact or case.policy.exact)
-    watch = Watch(case.trace.arrivals, case.trace.sites, tell)
+    sampler = Sampler(case.trace.arrivals, case.trace.sites, tell)
     wanted = case.estimates and not settings.exact  # what is drawn from known run times says nothing
-    foresight = Foresight(case.policy, len(case.trace.arrivals), case.estimates, estimating) if wanted else None
-    replay = Replay(case.trace, case.policy, settings, case.trace.sites, watch=watch, foresight=foresight)
+    scorer = ForecastScorer(case.policy, len(case.trace.arrivals), case.estimates, estimating) if wanted else None
+    replay = Replay(case.trace, case.policy, settings, case.trace.sites, sampler=sampler, scorer=scorer)
     replay.run()
     return Result(case.label, measure(replay), data(replay))
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from trainmaster.simulator.measures import Measures, quantile, slowdown, waited_s
 from trainmaster.simulator.replay import History, Replay
-from trainmaster.simulator.watch import Sample, fairness
+from trainmaster.simulator.sampling import Sample, fairness
 
 POINTS = 200  # of a distribution
 SMOOTH = 6  # samples that one point of utilisation and fragmentation is the mean of
@@ -49,8 +49,8 @@ class Result:
 def data(replay: Replay) -> Data:
     """The points of one replay."""
     lives = [life for life in replay.histories.values() if life.ended_s >= 0]
-    samples = replay.watch.samples if replay.watch is not None else []
-    begin_s, width = (samples[0].at_s, replay.watch.width) if replay.watch is not None and samples else (0.0, 1.0)
+    samples = replay.sampler.samples if replay.sampler is not None else []
+    begin_s, width = (samples[0].at_s, replay.sampler.width) if replay.sampler is not None and samples else (0.0, 1.0)
     found: Data = {
         "wait": _distribution([waited_s(life) for life in lives]),
         "completion": _distribution([life.ended_s - life.submit_s for life in lives]),
@@ -60,8 +60,8 @@ def data(replay: Replay) -> Data:
     }
     if any(site.devices for site in replay.sites):
         found["fragmentation"] = _smooth(samples, begin_s, lambda sample: sample.fragments / width)
-    if replay.foresight is not None and replay.foresight.eta is not None and replay.foresight.eta.telling:
-        found["eta"] = _distribution([one.off_s for one in replay.foresight.told])
+    if replay.scorer is not None and replay.scorer.eta is not None and replay.scorer.eta.telling:
+        found["eta"] = _distribution([one.off_s for one in replay.scorer.told])
     found["fairness"] = [(at_s - begin_s, value) for at_s, value in fairness(samples, replay.settings.rules)]
     return found
 

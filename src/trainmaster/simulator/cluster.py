@@ -10,7 +10,7 @@ from trainmaster.errors import SpecError, UsageError
 from trainmaster.scheduling.ask import WHOLE, milli
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.space import Site
-from trainmaster.simulator.lines import WHOLE_MAX
+from trainmaster.simulator.line_reader import WHOLE_MAX
 from trainmaster.simulator.trace import gpu_nodes, named, processors
 from trainmaster.spec.faults import Fault, describe, nearest, spec_error
 from trainmaster.spec.fields.values import size_bytes

@@ -12,7 +12,7 @@ from trainmaster.model.job import Cause
 from trainmaster.model.nodes import Node, NodeState
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.ask import asked
-from trainmaster.simulator.lines import Lines, each, wrong
+from trainmaster.simulator.line_reader import Lines, each, wrong
 from trainmaster.simulator.trace import Arrival, Recorded, Try, from_zero
 from trainmaster.spec.history import Ran, Record, Records, head
 

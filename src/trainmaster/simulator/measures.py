@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from trainmaster.errors import UsageError
-from trainmaster.simulator.foresight import Eta
+from trainmaster.simulator.forecast_scores import Eta
 from trainmaster.simulator.replay import History, Replay
+from trainmaster.simulator.sampling import fairness, mean
 from trainmaster.simulator.trace import width_of_sites
-from trainmaster.simulator.watch import fairness, mean
 
 TAU_S = 10.0  # jobs shorter than this count as this long in a bounded slowdown (Feitelson)
 
@@ -81,8 +81,8 @@ def measure(replay: Replay) -> Measures:
         _fragmentation(replay),
         _fairness(replay),
         _projects(lives),
-        replay.foresight.eta if replay.foresight is not None else None,
-        replay.foresight.seconds if replay.foresight is not None else 0.0,
+        replay.scorer.eta if replay.scorer is not None else None,
+        replay.scorer.seconds if replay.scorer is not None else 0.0,
     )
 
 
@@ -102,14 +102,14 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _fragmentation(replay: Replay) -> float | None:
-    watch = replay.watch
-    if watch is None or not any(site.devices for site in replay.sites):
+    sampler = replay.sampler
+    if sampler is None or not any(site.devices for site in replay.sites):
         return None
-    return mean([(sample.at_s, sample.fragments / watch.width) for sample in watch.samples])
+    return mean([(sample.at_s, sample.fragments / sampler.width) for sample in sampler.samples])
 
 
 def _fairness(replay: Replay) -> float | None:
-    found = fairness(replay.watch.samples, replay.settings.rules) if replay.watch is not None else []
+    found = fairness(replay.sampler.samples, replay.settings.rules) if replay.sampler is not None else []
     return fmean(value for _, value in found) if found else None
 
 

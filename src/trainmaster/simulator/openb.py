@@ -24,7 +24,7 @@ from trainmaster.scheduling.policy import POLICIES, Policy
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Site, Space
 from trainmaster.scheduling.task import Past, Task, kind_of
-from trainmaster.simulator.lines import Lines, reading, rows
+from trainmaster.simulator.line_reader import Lines, reading, rows
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")  # and `gpu_spec`, where kinds are named

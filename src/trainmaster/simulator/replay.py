@@ -19,10 +19,10 @@ from trainmaster.scheduling.share import Account, Member, charged
 from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, STARTED, Changes, Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Past, Run, Task
-from trainmaster.simulator.foresight import Foresight
-from trainmaster.simulator.lives import Life, lives
+from trainmaster.simulator.attempt_replay import AttemptReplay, attempt_replays
+from trainmaster.simulator.forecast_scores import ForecastScorer
+from trainmaster.simulator.sampling import Sampler
 from trainmaster.simulator.trace import Arrival, Trace
-from trainmaster.simulator.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Replay:
     cycles: int = 0
     seconds: float = 0.0  # of this machine's time, forecasts included
     histories: dict[str, History] = field(default_factory=dict)
-    watch: Watch | None = None  # takes samples
-    foresight: Foresight | None = None  # says when jobs will start
-    _lives: dict[str, Life] = field(default_factory=dict)
+    sampler: Sampler | None = None  # takes samples
+    scorer: ForecastScorer | None = None  # says when jobs will start
+    _attempts: dict[str, AttemptReplay] = field(default_factory=dict)
     _waiting: dict[str, Task] = field(default_factory=dict)
     _promised: dict[str, Grant] = field(default_factory=dict)  # what those keep who give back the rest
     _running: dict[str, Run] = field(default_factory=dict)
@@ -82,15 +82,15 @@ class Replay:
         """Replay it whole."""
         began_s = time.perf_counter()
         self.sites = self.sites or self.trace.sites
-        arrivals, self._lives = self._arrivals(), lives(self.trace.arrivals, self.settings.seed)
+        arrivals, self._attempts = self._arrivals(), attempt_replays(self.trace.arrivals, self.settings.seed)
         at, beat_s = 0, self.policy.beat_s
         while at < len(arrivals) or self._ends:
             due = [arrivals[at][0].submit_s] if at < len(arrivals) else []
             due += [self._ends[0][0]] if self._ends else []
             due += [self.now_s + beat_s] if beat_s is not None and self._waiting else []
             self.now_s = min(due)
-            if self.watch is not None and self.watch.due_s < self.now_s:
-                self.watch.look(self.now_s, self._waiting, self._running, len(self._over))
+            if self.sampler is not None and self.sampler.due_s < self.now_s:
+                self.sampler.look(self.now_s, self._waiting, self._running, len(self._over))
             while self._ends and self._ends[0][0] <= self.now_s:
                 self._end()
             while at < len(arrivals) and arrivals[at][0].submit_s <= self.now_s:
@@ -124,8 +124,8 @@ class Replay:
         self._act(plan)
         if self._promised:
             self._decide()  # those go on at once
-        elif self.foresight is not None:
-            self.foresight.look(snapshot)
+        elif self.scorer is not None:
+            self.scorer.look(snapshot)
 
     def _act(self, plan: Plan) -> None:
         for id in plan.broken:
@@ -148,8 +148,8 @@ class Replay:
             history.started_s = self.now_s
         history.stood_s = max(history.stood_s, self.now_s - task.since_s)
         heappush(self._ends, (self.now_s + self._left_s[id], task.seq, id, self.now_s))
-        if id in self._lives:
-            self._lives[id].placed(self.sites[grant.nodes[0]].name, self.now_s)
+        if id in self._attempts:
+            self._attempts[id].placed(self.sites[grant.nodes[0]].name, self.now_s)
 
     def _evict(self, id: str, shrunk: bool) -> None:
         """Back into the queue, with what it has had; what it must do again is added to what is left."""
@@ -162,8 +162,8 @@ class Replay:
         history.preemptions += 1
         history.lost_s += again_s
         self._charge(run, ran_s)
-        if id in self._lives:
-            self._lives[id].evicted(self.now_s)
+        if id in self._attempts:
+            self._attempts[id].evicted(self.now_s)
         task = run.at(self.now_s)
         estimate_s = None if task.estimate_s is None else task.estimate_s + again_s
         task = task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s, keeps=False)
@@ -183,14 +183,14 @@ class Replay:
         history, ran_s = self.histories[id], self.now_s - began_s
         history.ran_s += ran_s
         self._charge(run, ran_s)
-        life = self._lives.get(id)
+        life = self._attempts.get(id)
         if life is not None and self._again(run, life):
             return
         history.ended_s = self.now_s
         well = life is None or life.well
         self._over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + ran_s, well))
 
-    def _again(self, run: Run, life: Life) -> bool:
+    def _again(self, run: Run, life: AttemptReplay) -> bool:
         """Whether an attempt that has ended is followed by another, and then back into the queue."""
         next_s = life.ended(self.now_s)
         if next_s is None:
@@ -210,5 +210,5 @@ class Replay:
         kind, span = run.task.kind, (run.placed_s, self.now_s)
         member, rate = (kind.project, kind.member), width_of(run.grant.ask)
         self._usage[member] = charged(self._usage.get(member, Account()), rate, span, self.settings.rules.half_life_s)
-        if self.watch is not None:
-            self.watch.charge(run, ran_s)
+        if self.sampler is not None:
+            self.sampler.charge(run, ran_s)

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainmaster.errors import SpecError
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.job import Attempt, Cause, Job, Ledger, State
+from trainmaster.model.job import Attempt, Cause, Job, RestartBudget, State
 from trainmaster.model.nodes import Device, Node, NodeState
 from trainmaster.model.spec import JobSpec
 from trainmaster.spec.cluster import cluster_mapping, document
@@ -105,7 +105,7 @@ def _attempt(job: Job, attempts: Sequence[Attempt], at: int) -> Row:
     attempt, failure = attempts[at], attempts[at].failure
     steps = [_step(one) for one in attempts[: at + 1]]
     kept = any(checkpoint.attempt == attempt.number for checkpoint in job.checkpoints)
-    paid = attempt.verdict is not None and attempt.verdict.ledger is Ledger.PROGRAM  # only if it got further
+    paid = attempt.verdict is not None and attempt.verdict.ledger is RestartBudget.PROGRAM  # only if it got further
     return {
         "ran_s": _ran_s(attempt),
         "cause": None if failure is None else failure.cause.value,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, func, insert, select, union_all
 
-from trainmaster.lifecycle.dates import moved_attempt
+from trainmaster.lifecycle.clock_steps import moved_attempt
 from trainmaster.model.events import ClockSet
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Node
@@ -16,10 +16,10 @@ from trainmaster.ports.store import JobQuery, Live, NewEvent, Recorded, Unread, 
 from trainmaster.reserve import nothing, persistently
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load, load_event
-from trainmaster.store.engine import Database, upsert
-from trainmaster.store.find import ASKED, JobFinder
+from trainmaster.store.database import Database, upsert
+from trainmaster.store.job_index import ASKED, JobFinder
 from trainmaster.store.ledger import LedgerReader, read_balances, write_ledger
-from trainmaster.store.record import RecordReader, read_rules, write_record
+from trainmaster.store.projections import RecordReader, read_rules, write_record
 
 GENESIS = "0" * 64
 Encoded = tuple[str | None, int | None, str, str]  # job, attempt, type, data

@@ -21,7 +21,7 @@ from trainmaster.errors import DamagedError, OperationError
 from trainmaster.home import Home, write_atomic
 from trainmaster.model.ids import AgentKey
 from trainmaster.store import schema
-from trainmaster.store.engine import create_tables, open_engine, read_version, translated
+from trainmaster.store.database import create_tables, open_engine, read_version, translated
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.names import AGENT
 from trainmaster.wire.processes import same_process

@@ -24,7 +24,7 @@ from trainmaster.ports.store import InboxRow, NewRow
 from trainmaster.reserve import nothing, persistently
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load_command
-from trainmaster.store.engine import Database, upsert
+from trainmaster.store.database import Database, upsert
 
 COMMANDS_KEPT_S = 7 * 24 * 3600.0
 

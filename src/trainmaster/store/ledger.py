@@ -8,8 +8,8 @@ from sqlalchemy import BigInteger, Connection, Select, bindparam, case, cast, se
 from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Moved, Payer, Rate, Repeated
 from trainmaster.ports.store import MS_MAX, ChargeQuery, NewEvent
 from trainmaster.store import schema
-from trainmaster.store.engine import Database, upsert
-from trainmaster.store.record import storable
+from trainmaster.store.database import Database, upsert
+from trainmaster.store.projections import storable
 
 _PAGE = 2000
 _charge, _balance = schema.charge, schema.balance

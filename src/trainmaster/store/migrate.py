@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from trainmaster.home import Home
 from trainmaster.store import schema
-from trainmaster.store.engine import create_tables, open_engine, read_version, refuse_unknown_version, translated
+from trainmaster.store.database import create_tables, open_engine, read_version, refuse_unknown_version, translated
 from trainmaster.store.identity import files, join, probe, refuse_lost
 
 

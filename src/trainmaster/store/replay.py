@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trainmaster.lifecycle.dates import moved_attempt as moved
+from trainmaster.lifecycle.clock_steps import moved_attempt as moved
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.events import ArtifactKept, ClockSet, ClusterConfigured, NodeSeen, NodeStateSet, Noted, Submitted

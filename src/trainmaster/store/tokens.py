@@ -7,7 +7,7 @@ from sqlalchemy.exc import IntegrityError
 
 from trainmaster.ports.store import TokenRow
 from trainmaster.store import schema
-from trainmaster.store.engine import Database
+from trainmaster.store.database import Database
 
 _token = schema.token
 _ALL = select(_token.c.name, _token.c.digest, _token.c.role, _token.c.created_s, _token.c.made_by, _token.c.expires_s).order_by(

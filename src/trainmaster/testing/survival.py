@@ -31,7 +31,7 @@ _WITNESS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
+class RankRecord:
     """What one rank wrote. Times are seconds since boot; `end_s` is None of a rank that was killed."""
 
     job: str
@@ -143,7 +143,7 @@ class Survival:
             time.sleep(0.1)
         return jobs
 
-    def testimonies(self) -> list[Testimony]:
+    def testimonies(self) -> list[RankRecord]:
         """What the ranks wrote."""
         found = []
         for path in sorted(self.witnesses.iterdir()):
@@ -151,7 +151,7 @@ class Survival:
             if lines:
                 job, attempt, pid, _, start = lines[0]
                 end_s = float(lines[1][4]) if len(lines) > 1 and len(lines[1]) == 5 else None
-                found.append(Testimony(job, int(attempt), int(pid), float(start), end_s))
+                found.append(RankRecord(job, int(attempt), int(pid), float(start), end_s))
         return found
 
     def problems(self, jobs: dict[str, dict[str, Any]]) -> list[str]:
@@ -172,7 +172,7 @@ class Survival:
         return found + overlaps(seen)
 
 
-def overlaps(seen: Sequence[Testimony]) -> list[str]:
+def overlaps(seen: Sequence[RankRecord]) -> list[str]:
     """Ranks of different attempts, or two of one, that ran at the same time. A killed rank's end is not known: it is
     taken to have ended before the next began only if it did not write afterwards, which its file shows."""
     found = []

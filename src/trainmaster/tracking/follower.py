@@ -24,7 +24,7 @@ from trainmaster.ports.tracker import (
     RunTroubledError,
     Tracker,
 )
-from trainmaster.tracking.resting import Resting
+from trainmaster.tracking.run_backoff import RunBackoff
 from trainmaster.tracking.runs import point_of, run_of
 from trainmaster.tracking.sources import Sources
 
@@ -62,7 +62,7 @@ class Follower:
         self._heard_seq = 0  # events read; the cursor follows once all they changed was told
         self._begun = False
         self._ending: set[str] = set()  # runs that are over, which is told once their last points have arrived
-        self._resting = Resting(clock)
+        self._resting = RunBackoff(clock)
 
     def step(self) -> bool:
         """Do a part of what there is to do; whether there is more at once."""

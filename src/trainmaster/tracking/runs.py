@@ -1,7 +1,7 @@
 """What a tracker should say of a job: pure, and the one place that decides names."""
 
-from trainmaster.model.credentials import shown, values
 from trainmaster.model.job import Job, State
+from trainmaster.model.redaction import shown, values
 from trainmaster.model.spec import CodeCopy, JobSpec
 from trainmaster.ports.tracker import FeedPoint, Run, RunPoint, RunStatus
 from trainmaster.wire.runs import TAG_RUN, run_id

@@ -16,7 +16,7 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from trainmaster.ports.tracker import Begun, Run, RunPoint
-from trainmaster.tracking.directories import RunDirectories, grow, replace_file
+from trainmaster.tracking.run_directories import RunDirectories, grow, replace_file
 
 _SCALARS = "events.out.tfevents.0000000001.trainmaster"
 _ABOUT = "events.out.tfevents.0000000000.trainmaster.about"

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from trainmaster.ports.tracker import Begun, Run, RunPoint, RunRefusedError, TrackerUnreachableError
-from trainmaster.tracking.directories import RunDirectories, grow, replace_file
+from trainmaster.tracking.run_directories import RunDirectories, grow, replace_file
 
 POINTS, RUN = "points.jsonl", "run.json"
 _TIMEOUT_S = 600

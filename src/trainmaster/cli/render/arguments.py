@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainmaster.model.credentials import HIDDEN, unnumbered
+from trainmaster.model.redaction import HIDDEN, unnumbered
 
 LONG = 60  # characters of a command that is read as it is
 _NEGATIVE = re.compile(r"-\.?[0-9]")

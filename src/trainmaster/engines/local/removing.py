@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainmaster.home import Home
-from trainmaster.model.room import ATTEMPTS_KEPT, Kept
+from trainmaster.model.storage_kinds import ATTEMPTS_KEPT, StorageKind
 from trainmaster.wire import disks
 
 _OUTPUT = ("rank*.log", "role-*.log", "rank*.sdk", "role-*.sdk")
@@ -19,16 +19,16 @@ def clear(home: Home, job: str, kind: str) -> int:
 
 def _paths(home: Home, job: str, kind: str) -> Iterator[Path]:
     match kind:
-        case Kept.WORK:
+        case StorageKind.WORK:
             yield home.jobs_work(job)
-        case Kept.LOGS:
+        case StorageKind.LOGS:
             yield home.attempts(job)
-        case Kept.ASIDE:
+        case StorageKind.ASIDE:
             for path in home.jobs_work(job).glob("*.aside/*"):
                 begins = _NUMBER.match(path.name)
                 if begins is not None and int(begins[0]) in _early(home, job):
                     yield path
-        case Kept.EARLY_LOGS:
+        case StorageKind.EARLY_LOGS:
             for number in _early(home, job):
                 for pattern in _OUTPUT:
                     yield from home.attempts(job).glob(f"{number}/n*/{pattern}")

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import ConflictError, UsageError
-from trainmaster.model import credentials
+from trainmaster.model import redaction
 from trainmaster.model.commands import RecordCommand
 from trainmaster.model.job import Attempt, Job, NodePhase, State
 from trainmaster.ports.store import NewRow
@@ -49,7 +49,7 @@ async def begin(request: Request, ref: Ref) -> bodies.Json:
     check_own(request, job)
     attempt = _running(job)
     node, order = _order(job, attempt, body)
-    what = "(stacks)" if order.get("stacks") else " ".join(credentials.command(order["command"]))[:_RECORDED_MAX]
+    what = "(stacks)" if order.get("stacks") else " ".join(redaction.command(order["command"]))[:_RECORDED_MAX]
     record = RecordCommand(job.id, attempt.number, user, what, node, order.get("rank"), order.get("role"))
     await desk.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
     session = desk.execs.begin(attempt.key(job.id, node), user, order)

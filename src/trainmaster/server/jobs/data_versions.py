@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from trainmaster.errors import UsageError
-from trainmaster.model.credentials import without_signature
+from trainmaster.model.redaction import without_signature
 from trainmaster.model.spec import DataVersion, JobSpec
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import WORDS_MAX

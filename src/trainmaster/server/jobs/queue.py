@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from trainmaster.model import credentials
+from trainmaster.model import redaction
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
@@ -208,7 +208,7 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
             "notes": [*unlabelled(job.spec.placement, [site.labels for site in seen.sites]), *_lonely(seen, mine)],
         }  # fmt: skip
     code = {"files": job.code.files, "bytes": job.code.bytes}
-    return {**found, "spec": to_mapping(credentials.shown(job.spec)), "code": code}
+    return {**found, "spec": to_mapping(redaction.shown(job.spec)), "code": code}
 
 
 def _ruled_out(mine: Task, place: int, refused: Refusal) -> str:

@@ -70,7 +70,7 @@ def _mirror(home: Home, detached: bool) -> int:
         refuse_stopped(home, detached)
         presence.announce(home, "mirror", __version__)
 
-    from trainmaster.mirroring import mirror_main  # noqa: PLC0415  only this process loads tracker libraries
+    from trainmaster.compose_mirror import mirror_main  # noqa: PLC0415  only this process loads tracker libraries
 
     return mirror_main(home, started)
 

@@ -11,7 +11,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from trainmaster.errors import NotFoundError
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.job import Job
-from trainmaster.model.room import Kept
+from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import PATH_MAX, Ref
 from trainmaster.server.runtime import runtime
@@ -80,7 +80,7 @@ def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PA
     if kept is None:
         names = ", ".join(one.path for one in desk.services.events.artifacts(job.id, _NAMED))
         raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has none so far")
-    if Kept.ARTIFACTS in job.removed:
+    if StorageKind.ARTIFACTS in job.removed:
         raise NotFoundError(f"the artifacts of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     name = f"artifacts/{job.id}/{kept.digest}"
     headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}

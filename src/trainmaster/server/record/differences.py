@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainmaster.model import credentials
+from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.wire.code import Tree
@@ -79,19 +79,19 @@ def _shown(section: str, name: str, values: Values) -> Values:
             numbers = alike.setdefault(shown, {})
             numbers.setdefault(one, len(numbers) + 1)
     return [
-        credentials.numbered(shown, alike[shown][one]) if shown != one and len(alike[shown]) > 1 else shown
+        redaction.numbered(shown, alike[shown][one]) if shown != one and len(alike[shown]) > 1 else shown
         for one, shown in zip(values, told, strict=True)
     ]
 
 
 def _shown_value(section: str, name: str, value: Any) -> Any:
     if not isinstance(value, str):
-        return credentials.values({name: value})[name] if section == "params" else value
+        return redaction.values({name: value})[name] if section == "params" else value
     if section == "variables":
-        return credentials.variables({name: value})[name]
+        return redaction.variables({name: value})[name]
     if section in ("params", "tags"):
-        return credentials.values({name: value})[name]
-    return credentials.line(value) if section == "spec" else credentials.text(value)
+        return redaction.values({name: value})[name]
+    return redaction.line(value) if section == "spec" else redaction.text(value)
 
 
 def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
@@ -114,7 +114,7 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
 
 def _variables(job: Job) -> dict[str, str]:
     """Variables to compare. Credentials are left out by name: each user has different ones."""
-    return credentials.without_secrets({**job.origin.variables, **job.spec.environment.variables})
+    return redaction.without_secrets({**job.origin.variables, **job.spec.environment.variables})
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import UsageError
-from trainmaster.model import credentials
+from trainmaster.model import redaction
 from trainmaster.model.commands import SubmitJob, TakeNote
 from trainmaster.model.events import Noted
 from trainmaster.model.job import Job
@@ -63,7 +63,7 @@ async def write_note(request: Request) -> bodies.Json:
     """A note about a job, an experiment or a project. Job ids in the text become links."""
     desk, user = runtime.of(request), runtime.user(request)
     body = await bodies.read_json(request, "the note", _KNOWN)
-    text = credentials.text(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
+    text = redaction.text(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
     if not text:
         raise UsageError("the note is empty", 'write something: tm note JOB "what I saw"')
     if len(text.encode()) > TEXT_MAX_BYTES:

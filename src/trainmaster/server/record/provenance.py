@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from trainmaster.errors import ConflictError, NotFoundError, OperationError, UsageError
-from trainmaster.model import credentials
+from trainmaster.model import redaction
 from trainmaster.model.job import Attempt, Job
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import Ref
@@ -114,9 +114,9 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
     return bodies.Json(
         {
             "id": job.id,
-            "spec": asdict(credentials.shown(job.spec)),
+            "spec": asdict(redaction.shown(job.spec)),
             "member": job.owner,
-            "origin": asdict(credentials.shown_origin(job.origin)),
+            "origin": asdict(redaction.shown_origin(job.origin)),
             "code": asdict(job.code),
             "data": resources.data_view(job),
             "lineage": resources.lineage_view(job.lineage),

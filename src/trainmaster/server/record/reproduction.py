@@ -10,7 +10,7 @@ from typing import Any
 
 from trainmaster.agent.environment import machine
 from trainmaster.agent.environment.installed_packages import Installation
-from trainmaster.model import credentials
+from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.spec import DataVersion
 from trainmaster.server.record.provenance import environment
@@ -45,7 +45,7 @@ def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
     if held:
         yield f"data {', '.join(held)}"
     if job.spec.params:
-        yield "parameters " + ", ".join(f"{name}={value}" for name, value in credentials.values(job.spec.params).items())
+        yield "parameters " + ", ".join(f"{name}={value}" for name, value in redaction.values(job.spec.params).items())
     if job.lineage is not None and job.lineage.checkpoint is not None:
         yield f"start from the checkpoint of {job.lineage.owner} at step {job.lineage.checkpoint.step}"
 

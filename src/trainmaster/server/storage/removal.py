@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from trainmaster.errors import ConflictError, TrainmasterError, UsageError
 from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.job import Job, State
-from trainmaster.model.room import OF_ENDED, Kept
+from trainmaster.model.storage_kinds import OF_ENDED, StorageKind
 from trainmaster.ports.store import JobQuery, NewRow
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
@@ -34,7 +34,7 @@ _PAGE = 500
 _NAMED = frozenset(("jobs", "kinds", "dry_run"))
 _OLD = frozenset(("older_than_s", "keep", "kinds", "project", "dry_run"))
 _ENDED = tuple(state for state in State if state.ended)
-_PRUNED = (Kept.WORK, Kept.LOGS)
+_PRUNED = (StorageKind.WORK, StorageKind.LOGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _Going:
     """What would be removed of a job. `kept_for`: forks that need its checkpoints, which stay until those forks end."""
 
     job: Job
-    kinds: tuple[Kept, ...]
+    kinds: tuple[StorageKind, ...]
     bytes: Mapping[str, int]
     kept_for: tuple[str, ...] = ()
 
@@ -102,18 +102,18 @@ async def prune(request: Request) -> bodies.Json:
     return bodies.Json({"dry_run": dry_run, "jobs": [one.told() for one in going], "more": len(found) > len(going)}, 202)
 
 
-def _going(desk: runtime.Runtime, job: Job, kinds: tuple[Kept, ...]) -> _Going:
+def _going(desk: runtime.Runtime, job: Job, kinds: tuple[StorageKind, ...]) -> _Going:
     """What exists of these kinds and was not removed before."""
     events, there = desk.services.events, disk_usage.of_job(desk.services.home, job.id)
     sizes = {
-        Kept.WORK: there.get("work", 0) + there.get("set aside", 0),
-        Kept.LOGS: there.get("logs", 0),
-        Kept.CHECKPOINTS: sum(part.bytes for one in job.checkpoints for part in one.parts),
-        Kept.ARTIFACTS: events.artifact_totals(job.id).bytes,
-        Kept.METRICS: 0,  # database rows; their space is reused, not freed
+        StorageKind.WORK: there.get("work", 0) + there.get("set aside", 0),
+        StorageKind.LOGS: there.get("logs", 0),
+        StorageKind.CHECKPOINTS: sum(part.bytes for one in job.checkpoints for part in one.parts),
+        StorageKind.ARTIFACTS: events.artifact_totals(job.id).bytes,
+        StorageKind.METRICS: 0,  # database rows; their space is reused, not freed
     }
-    going = tuple(kind for kind in kinds if kind not in job.removed and (sizes[kind] or kind is Kept.METRICS))
-    forks = tuple(_forks(desk, job)) if Kept.CHECKPOINTS in going else ()
+    going = tuple(kind for kind in kinds if kind not in job.removed and (sizes[kind] or kind is StorageKind.METRICS))
+    forks = tuple(_forks(desk, job)) if StorageKind.CHECKPOINTS in going else ()
     return _Going(job, going, {kind.value: sizes[kind] for kind in going if sizes[kind]}, forks)
 
 
@@ -148,10 +148,10 @@ async def _take(request: Request, going: list[_Going]) -> None:
         key = idempotency_key(request)
         orders = [GiveUpBytes(one.job.id, user, tuple(kind.value for kind in one.kinds)) for one in given]
         await desk.accept([NewRow(f"GiveUpBytes:{one.job}:{user}:{key}", one, now_s) for one in orders])
-        desk.giving_up |= {one.job.id for one in given if Kept.METRICS in one.kinds}
+        desk.giving_up |= {one.job.id for one in given if StorageKind.METRICS in one.kinds}
 
 
-def _kinds(body: Mapping[str, Any], default: tuple[Kept, ...]) -> tuple[Kept, ...]:
+def _kinds(body: Mapping[str, Any], default: tuple[StorageKind, ...]) -> tuple[StorageKind, ...]:
     """Raises: UsageError."""
     given = body.get("kinds")
     if given is None:

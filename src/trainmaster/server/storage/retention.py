@@ -11,7 +11,7 @@ from trainmaster.configuration import RetentionSettings
 from trainmaster.home import Home
 from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.job import Job
-from trainmaster.model.room import ATTEMPTS_KEPT, Kept
+from trainmaster.model.storage_kinds import ATTEMPTS_KEPT, StorageKind
 from trainmaster.ports.store import EventStore, MetricStore, NewRow
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.workers import LONG
@@ -34,13 +34,13 @@ class Retention:
 
     def due(self, now_s: float) -> Iterator[GiveUpBytes]:
         """Removals that are due by age; then, if the disk is still too full, younger ones, oldest first."""
-        settings, freed, young = self._settings, 0, list[tuple[float, Job, tuple[Kept, ...]]]()
+        settings, freed, young = self._settings, 0, list[tuple[float, Job, tuple[StorageKind, ...]]]()
         for job, there in self._with_bytes():
             if job.ended_s is None:
                 if job.attempt is not None and job.attempt.number > ATTEMPTS_KEPT and job.good_checkpoints:
-                    yield GiveUpBytes(job.id, BY, (Kept.ASIDE, Kept.EARLY_LOGS))
+                    yield GiveUpBytes(job.id, BY, (StorageKind.ASIDE, StorageKind.EARLY_LOGS))
                 continue
-            limits = ((Kept.WORK, settings.work_days), (Kept.LOGS, settings.logs_days))
+            limits = ((StorageKind.WORK, settings.work_days), (StorageKind.LOGS, settings.logs_days))
             age_s = now_s - job.ended_s
             due = tuple(kind for kind, days in limits if days and kind in there and age_s > days * DAY_S)
             if due:
@@ -62,7 +62,7 @@ class Retention:
             job = self._events.job(id) if id not in self._thinned else None
             if job is None or job.ended_s is None:
                 continue
-            if Kept.METRICS in job.removed:
+            if StorageKind.METRICS in job.removed:
                 metrics.thin(id, 0)
                 removed.append(id)
             elif limit_s and now_s - job.ended_s > limit_s:
@@ -72,13 +72,13 @@ class Retention:
             self._thinned.add(id)
         return removed
 
-    def _with_bytes(self) -> Iterator[tuple[Job, tuple[Kept, ...]]]:
+    def _with_bytes(self) -> Iterator[tuple[Job, tuple[StorageKind, ...]]]:
         """Recorded jobs that have a directory here, and which kinds of data they have."""
         work, logs = _names(self._home.jobs_work("")), _names(self._home.attempts(""))
         for id in sorted(work | logs):
             job = self._events.job(id)
             if job is not None:
-                yield job, tuple(kind for kind, of in ((Kept.WORK, work), (Kept.LOGS, logs)) if id in of)
+                yield job, tuple(kind for kind, of in ((StorageKind.WORK, work), (StorageKind.LOGS, logs)) if id in of)
 
     def _missing(self) -> int:
         """How many bytes must be freed to reach the free space that is configured."""
@@ -132,10 +132,10 @@ def row(order: GiveUpBytes, now_s: float) -> NewRow:
     return NewRow(f"GiveUpBytes:{order.job}:{','.join(order.kinds)}:{order.by}:{now_s // DAY_S:.0f}", order, now_s)
 
 
-def _bytes(home: Home, job: str, kinds: Sequence[Kept]) -> int:
+def _bytes(home: Home, job: str, kinds: Sequence[StorageKind]) -> int:
     there = disk_usage.of_job(home, job)
     found = sum(there.get(kind, 0) for kind in kinds)
-    return found + (there.get("set aside", 0) if Kept.WORK in kinds else 0)
+    return found + (there.get("set aside", 0) if StorageKind.WORK in kinds else 0)
 
 
 def _names(path: os.PathLike[str]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from trainmaster.blobs import collecting, used
+from trainmaster.blobs import garbage_collection, usage
 from trainmaster.errors import ConflictError, UsageError
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, GiveUpCheckpoints, SubmitJob
@@ -31,7 +31,7 @@ _BODY = {"requestBody": {"content": {"application/json": {"schema": {"$ref": "#/
 
 
 class ServerRecords:
-    """Implements `collecting.Records` on the server's own stores."""
+    """Implements `garbage_collection.Records` on the server's own stores."""
 
     def __init__(self, services: Services) -> None:
         self._events, self._inbox = services.events, services.inbox
@@ -78,7 +78,7 @@ async def use(
 ) -> bodies.Json:
     """By project and kind. Garbage collection removes `orphaned_bytes` once they are old enough."""
     services = runtime.of(request).services
-    found = await LONG.run(used.use, services.blobs, ServerRecords(services))
+    found = await LONG.run(usage.use, services.blobs, ServerRecords(services))
     rows = [_use(one) for one in found if project in (None, one.project)]
     there = await LONG.run(disk_usage.use, services.home)
     return bodies.Json(
@@ -107,20 +107,20 @@ async def gc(request: Request) -> bodies.Json:
     than that; each job keeps its last good checkpoint.
     """
     body = await bodies.read_json(request, "the collection", _KNOWN)
-    grace_s = body.get("grace_s", collecting.GRACE_S)
+    grace_s = body.get("grace_s", garbage_collection.GRACE_S)
     if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not 0 <= grace_s <= YOUNG_MAX_S:
         raise UsageError("grace_s must be a number of seconds, at least 0")
     dry_run, older_too, unknown = (_switch(body, name) for name in _SWITCHES)
     desk = runtime.of(request)
     if desk.collecting:
         raise ConflictError("a garbage collection is already running", "wait for it to end")
-    rules = collecting.Collecting(float(grace_s), dry_run, lambda: _closed(desk), desk.trees.copy, unknown=unknown)
+    rules = garbage_collection.Collecting(float(grace_s), dry_run, lambda: _closed(desk), desk.trees.copy, unknown=unknown)
     desk.trees.clear()
     desk.collecting = True
 
-    async def work() -> collecting.Collected:
+    async def work() -> garbage_collection.Collected:
         try:
-            return await LONG.run(collecting.collect, desk.services.blobs, ServerRecords(desk.services), rules)
+            return await LONG.run(garbage_collection.collect, desk.services.blobs, ServerRecords(desk.services), rules)
         finally:
             desk.collecting = False  # only when the thread is done, even if the client has left
 
@@ -140,9 +140,9 @@ async def gc(request: Request) -> bodies.Json:
     )
 
 
-async def _give_up(desk: runtime.Runtime, user: str, rules: collecting.Collecting) -> list[collecting.Older]:
+async def _give_up(desk: runtime.Runtime, user: str, rules: garbage_collection.Collecting) -> list[garbage_collection.Older]:
     """Ask control to discard checkpoints: it records what a job keeps, and removes the bytes once no fork needs them."""
-    found = await LONG.run(collecting.older, ServerRecords(desk.services), time.time() - rules.grace_s)
+    found = await LONG.run(garbage_collection.older, ServerRecords(desk.services), time.time() - rules.grace_s)
     if found and not rules.dry_run:
         now_s = time.time()
         await desk.accept(
@@ -170,7 +170,7 @@ def _switch(body: dict[str, Any], name: str) -> bool:
     return found
 
 
-def _use(one: used.Use) -> dict[str, Any]:
+def _use(one: usage.Use) -> dict[str, Any]:
     return {
         "project": one.project,
         "kind": one.kind,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from trainmaster.errors import NotFoundError
 from trainmaster.model.job import Job
-from trainmaster.model.room import Kept
+from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, TEXT_MAX, Ref, Wait
 from trainmaster.server.runtime import runtime
@@ -66,7 +66,7 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
     desk = runtime.of(request)
     cursor = rank_logs.Cursor.decode(query.after)
     job = (await asyncio.to_thread(find, desk, ref)).job
-    if Kept.LOGS in job.removed:
+    if StorageKind.LOGS in job.removed:
         raise NotFoundError(f"the logs of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     job_id = job.id
     await asyncio.to_thread(query.skip, desk, job_id, cursor)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from trainmaster.model import credentials
 from trainmaster.model import events as ev
+from trainmaster.model import redaction
 from trainmaster.model.job import Outcome
 from trainmaster.ports.store import Recorded, Unread
 from trainmaster.scheduling.words import summed
@@ -32,12 +32,12 @@ def _shown(event: ev.Event) -> ev.Event:
     """The event with credentials masked."""
     match event:
         case ev.Submitted(spec=spec, origin=origin, data=data):
-            versions = tuple(replace(version, uri=credentials.text(version.uri)) for version in data)
-            return replace(event, spec=credentials.shown(spec), origin=credentials.shown_origin(origin), data=versions)
+            versions = tuple(replace(version, uri=redaction.text(version.uri)) for version in data)
+            return replace(event, spec=redaction.shown(spec), origin=redaction.shown_origin(origin), data=versions)
         case ev.CommandRun(command=command):
-            return replace(event, command=credentials.line(command))
+            return replace(event, command=redaction.line(command))
         case ev.RunDataLogged(params=params, tags=tags):
-            return replace(event, params=credentials.values(params), tags=credentials.values(tags))
+            return replace(event, params=redaction.values(params), tags=redaction.values(tags))
     return event
 
 

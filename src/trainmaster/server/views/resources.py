@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from trainmaster.lifecycle.effects import grace_s
-from trainmaster.model import credentials
+from trainmaster.model import redaction
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
 from trainmaster.model.job import Action, Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeShare
-from trainmaster.model.room import Kept
+from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.ports.store import InboxRow
 from trainmaster.scheduling.words import length
 from trainmaster.wire.names import ENV_TRACKER, STALLED, SYSTEM
@@ -100,12 +100,12 @@ def job_view(job: Job, points: Points, reason: str) -> View:
         "started_s": job.started_s,
         "ended_s": job.ended_s,
         "nodes": _node_names(attempt),
-        "command": credentials.shown_line(job.spec),
+        "command": redaction.shown_line(job.spec),
         "step": last_step(job, points),
         "metrics": {name: value for name, (_, value, _) in sorted(points.items()) if not name.startswith(SYSTEM)},
         "stalled": stalled(job),
         "restarts": {"program": job.restarts_program, "infrastructure": job.restarts_infrastructure},
-        "tags": credentials.values(job.spec.tags),
+        "tags": redaction.values(job.spec.tags),
     }
 
 
@@ -120,9 +120,9 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
     }
     return {
         **job_view(job, points, reason),
-        "spec": asdict(credentials.shown(job.spec)),
+        "spec": asdict(redaction.shown(job.spec)),
         "member": job.owner,
-        "origin": asdict(credentials.shown_origin(job.origin)),
+        "origin": asdict(redaction.shown_origin(job.origin)),
         "code": asdict(job.code),
         "data": data_view(job),
         "lineage": lineage_view(job.lineage),
@@ -133,8 +133,8 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "checkpoints": [checkpoint_view(checkpoint) for checkpoint in job.checkpoints],
         "metrics": {name: view for name, view in standing.items() if not name.startswith(SYSTEM)},
         "system": {name[len(SYSTEM) :]: view for name, view in standing.items() if name.startswith(SYSTEM)},
-        "logged": {"params": credentials.values(job.run_params), "tags": credentials.values(job.run_tags)},
-        "work": [] if Kept.WORK in job.removed else list(work),
+        "logged": {"params": redaction.values(job.run_params), "tags": redaction.values(job.run_tags)},
+        "work": [] if StorageKind.WORK in job.removed else list(work),
         "troubles": trouble_views(job),
         "notes": [*notes(numbered), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
     }
@@ -162,7 +162,7 @@ def stalled(job: Job) -> str | None:
 
 def data_view(job: Job) -> list[View]:
     """What lay behind its data at submit."""
-    return [{**asdict(version), "uri": credentials.text(version.uri)} for version in job.data]
+    return [{**asdict(version), "uri": redaction.text(version.uri)} for version in job.data]
 
 
 def lineage_view(lineage: Lineage | None) -> dict[str, Any] | None:
@@ -272,7 +272,7 @@ def own_tracker(job: Job) -> list[str]:
     place = job.spec.environment.variables.get(ENV_TRACKER)
     if not place:
         return []
-    shown = credentials.text(place)
+    shown = redaction.text(place)
     return [f"what the program logs through mlflow goes to {shown}, as environment.variables says, and is not in this record"]
 
 

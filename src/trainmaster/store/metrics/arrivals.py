@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, select, tuple_
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import Arrival, HeartbeatRow, MetricPoint
 from trainmaster.store import schema
-from trainmaster.store.engine import upsert
+from trainmaster.store.database import upsert
 
 _PER_QUERY = 200
 _arrival = schema.arrival

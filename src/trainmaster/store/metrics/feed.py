@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, literal, select,
 
 from trainmaster.ports.tracker import FeedPage, FeedPoint
 from trainmaster.store import schema
-from trainmaster.store.engine import Database
+from trainmaster.store.database import Database
 from trainmaster.store.metrics.thinning import MARK, read_last_seq
 
 _PER_QUERY = 500

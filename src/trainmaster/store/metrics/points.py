@@ -18,7 +18,7 @@ from trainmaster.errors import DamagedError
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import HeartbeatRow, MetricPoint
 from trainmaster.store import schema
-from trainmaster.store.engine import Database, upsert
+from trainmaster.store.database import Database, upsert
 from trainmaster.store.identity import set_aside
 from trainmaster.store.metrics.arrivals import Arrivals, Placed, forget
 from trainmaster.store.metrics.curves import read_best, read_curve

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, Table, delete, func, select
 
 from trainmaster.store import schema
-from trainmaster.store.engine import Database, upsert
+from trainmaster.store.database import Database, upsert
 from trainmaster.store.metrics.curves import read_best, read_curve
 
 _STEP = 2000  # points looked at in one transaction

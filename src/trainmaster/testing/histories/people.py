@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from trainmaster.engines.simulated.engine import SimulatedEngine
-from trainmaster.lifecycle.keeping import spare
+from trainmaster.lifecycle.checkpoints import spare
 from trainmaster.model.commands import (
     CancelJob,
     Command,
@@ -19,7 +19,6 @@ from trainmaster.model.commands import (
 from trainmaster.model.job import Job
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import NodeState
-from trainmaster.model.room import Kept
 from trainmaster.model.spec import (
     CheckpointSpec,
     Choose,
@@ -31,11 +30,12 @@ from trainmaster.model.spec import (
     Resources,
     Restarts,
 )
+from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.ports.clock import Clock
 from trainmaster.ports.store import Inbox, JobQuery, NewRow
 from trainmaster.store.events import SqlEventStore
+from trainmaster.testing.cluster_rules_contract import SOME_RULES
 from trainmaster.testing.histories.unruly import garbage
-from trainmaster.testing.rules_contract import SOME_RULES
 
 _MOMENTS = 4
 _REPAIRED_AFTER_S = 600.0  # likewise, until it is back
@@ -120,7 +120,7 @@ class People:
     def ask_for_bytes(self, rng: random.Random) -> None:
         """Somebody asks for everything of some kinds that one job has left, be it over or not."""
         if found := self._on_record():
-            kinds = rng.sample(list(Kept), rng.randint(1, len(Kept)))
+            kinds = rng.sample(list(StorageKind), rng.randint(1, len(StorageKind)))
             self.ask(GiveUpBytes(rng.choice(found).id, "ann", tuple(kind.value for kind in kinds)))
 
     def _submit(self) -> None:

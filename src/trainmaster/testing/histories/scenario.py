@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-from trainmaster.blobs.collecting import Collecting, collect
-from trainmaster.control.act import Actor
+from trainmaster.blobs.garbage_collection import Collecting, collect
 from trainmaster.control.clock import SteadyClock
+from trainmaster.control.clock_steps import is_recorded
+from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.loop import ControlLoop
-from trainmaster.control.stepping import is_recorded
 from trainmaster.control.workers import Inline
 from trainmaster.engines.simulated.engine import SimulatedEngine
 from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
@@ -35,6 +35,7 @@ from trainmaster.scheduling.preempt import overtaking
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.storage.storage import ServerRecords
 from trainmaster.store.migrate import migrate
+from trainmaster.testing.cluster_rules_contract import SOME_RULES
 from trainmaster.testing.histories.clocks import Clocks, Wall
 from trainmaster.testing.histories.laws import (
     fork_problems,
@@ -47,7 +48,6 @@ from trainmaster.testing.histories.laws import (
 )
 from trainmaster.testing.histories.people import People
 from trainmaster.testing.histories.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script
-from trainmaster.testing.rules_contract import SOME_RULES
 
 CALM = Faults()
 WILD = Faults(
@@ -108,10 +108,10 @@ class Scenario:
 
     def _start_control(self) -> None:
         """A fresh control process over the same world, as after `kill -9`."""
-        actor, last_s = Actor(self.engine, self.blobs, str, Inline()), self.events.head().last_now_s
+        runner, last_s = EffectRunner(self.engine, self.blobs, str, Inline()), self.events.head().last_now_s
         recorded = partial(is_recorded, self.events)
         clock = SteadyClock(last_s, self.home.root / "clock.json", recorded, self.clock.readings)
-        self.loop = ControlLoop(self.events, self.inbox, actor, clock, self._committed, self.rng)
+        self.loop = ControlLoop(self.events, self.inbox, runner, clock, self._committed, self.rng)
         self.loop.steps = clock
         self.loop.choose = self._policy
         self.loop.load()

@@ -17,7 +17,7 @@ from trainmaster.scheduling.forecast import Waits
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.simulator.cases import Case, run
 from trainmaster.simulator.charts import charts
-from trainmaster.simulator.foresight import Foresight, Told, scored
+from trainmaster.simulator.forecast_scores import ForecastScorer, Told, scored
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, processors
@@ -39,17 +39,17 @@ def line(rng: Random, jobs: int = 120) -> Trace:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_where_limits_are_exact_and_nobody_passes_another_every_bound_holds(seed: int) -> None:
     trace = line(Random(seed))
-    foresight = Foresight(POLICIES["fifo"])
-    replay = Replay(trace, POLICIES["fifo"], foresight=foresight)
+    scorer = ForecastScorer(POLICIES["fifo"])
+    replay = Replay(trace, POLICIES["fifo"], scorer=scorer)
     lives = replay.run()
     late = {id: life.started_s - life.submit_s for id, life in lives.items() if life.started_s > life.submit_s}
-    assert {one.job: one.waited_s for one in foresight.told} == pytest.approx(late), "each that waited is told, once"
-    assert all(one.held for one in foresight.told)
+    assert {one.job: one.waited_s for one in scorer.told} == pytest.approx(late), "each that waited is told, once"
+    assert all(one.held for one in scorer.told)
     eta = measure(replay).eta
-    assert eta == foresight.eta
+    assert eta == scorer.eta
     if eta is not None:
         assert (eta.waited, eta.told, eta.held90, eta.before90) == (len(late), len(late), 1.0, 0.0)
-        assert all(one.off_s <= 0.1 * (one.waited_s + 600.0) for one in foresight.told)
+        assert all(one.off_s <= 0.1 * (one.waited_s + 600.0) for one in scorer.told)
 
 
 def test_a_score_is_what_its_words_say() -> None:
@@ -92,10 +92,10 @@ def test_how_many_are_told_is_no_matter_of_the_machine(policy: str, most: int, m
     trace, said = line(Random(1), 300), []
     for second in (0.0, 1000.0):
         clock = iter(range(10_000))
-        monkeypatch.setattr("trainmaster.simulator.foresight.time.process_time", lambda: second * next(clock))  # noqa: B023
-        foresight = Foresight(POLICIES[policy], len(trace.arrivals), most)
-        Replay(trace, POLICIES[policy], foresight=foresight).run()
-        said.append([one._replace(seconds=0.0) for one in foresight.told])
+        monkeypatch.setattr("trainmaster.simulator.forecast_scores.time.process_time", lambda: second * next(clock))  # noqa: B023
+        scorer = ForecastScorer(POLICIES[policy], len(trace.arrivals), most)
+        Replay(trace, POLICIES[policy], scorer=scorer).run()
+        said.append([one._replace(seconds=0.0) for one in scorer.told])
     assert said[0] == said[1]
     assert 0.9 * most <= len(said[0]) <= most
     first_s, last_s = said[0][0].at_s, said[0][-1].at_s

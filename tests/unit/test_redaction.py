@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from trainmaster.model import credentials
 from trainmaster.model import events as ev
-from trainmaster.model.credentials import HIDDEN, is_credential, line, shown, text, values, variables, without_signature
+from trainmaster.model import redaction
 from trainmaster.model.job import Job
+from trainmaster.model.redaction import HIDDEN, is_credential, line, shown, text, values, variables, without_signature
 from trainmaster.model.spec import DataVersion, Environment, JobSpec, Origin, Role
 from trainmaster.ports.store import Recorded
 from trainmaster.server.jobs.data_versions import data_versions
@@ -36,10 +36,10 @@ def test_names_of_credentials(name: str) -> None:
     equals = f"train.py {name}={SECRET} --lr 0.1"
     assert SECRET not in line(equals)
     assert "--lr 0.1" in line(equals)
-    assert SECRET not in str(credentials.command(("train.py", f"{name}={SECRET}")))
+    assert SECRET not in str(redaction.command(("train.py", f"{name}={SECRET}")))
     if name.startswith("--"):
         assert line(f"a {name} '{SECRET}' b") == f"a {name} {HIDDEN} b"
-        assert credentials.command(("a", name, SECRET, "b")) == ("a", name, HIDDEN, "b")
+        assert redaction.command(("a", name, SECRET, "b")) == ("a", name, HIDDEN, "b")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_hostile_command_is_read_in_linear_time(hostile: str) -> None:
     """S9: one megabyte, as much as a spec may hold."""
     began_s = time.process_time()
     line(hostile)
-    credentials.command((hostile, hostile[:-1]))
+    redaction.command((hostile, hostile[:-1]))
     assert time.process_time() - began_s < 3.0  # a quadratic form takes minutes
 
 

@@ -1,4 +1,4 @@
-"""Garbage collection: whatever is referenced, or young, or may still be written, is never taken; see `collecting_law`."""
+"""Garbage collection: whatever is referenced, or young, or may still be written, is never taken; see `garbage_collection_law`."""
 
 import asyncio
 import threading
@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from collecting_law import Interleavings
-from collecting_world import GRACE_S, World, bytes_of, checkpoint, sha, tree_of
+from garbage_collection_law import Interleavings
+from garbage_collection_world import GRACE_S, World, bytes_of, checkpoint, sha, tree_of
 from hypothesis import HealthCheck, settings
 
 from trainmaster.blobs.code import object_name, store_tree
-from trainmaster.blobs.collecting import Collecting, Older, collect, older
 from trainmaster.blobs.fs import FsBlobs
-from trainmaster.blobs.used import use
+from trainmaster.blobs.garbage_collection import Collecting, Older, collect, older
+from trainmaster.blobs.usage import use
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.job import Job, NodeRun, State

@@ -17,7 +17,7 @@ SOME_RULES = (
 )
 
 
-class RulesContract:
+class ClusterRulesContract:
     """Fixture: `open_events(read_only=False)` -> EventStore."""
 
     def test_the_rules_are_those_that_were_laid_down_last(self, open_events: OpenEvents) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Row, delete, select
 from trainmaster.ports.tracker import Cursor, Mirrored, Parcel, Run
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load
-from trainmaster.store.engine import Database, upsert
+from trainmaster.store.database import Database, upsert
 from trainmaster.store.events import SqlEventStore
 
 _cursor, _run, _event = schema.cursor, schema.run, schema.event

@@ -6,7 +6,7 @@ from trainmaster.lifecycle.effects import Clear, DeleteCheckpoint, Effect
 from trainmaster.lifecycle.transitions import Change
 from trainmaster.model.events import BytesGivenUp, BytesRemoved, JobEvent
 from trainmaster.model.job import Job
-from trainmaster.model.room import OF_ANY, OF_ENDED, Kept
+from trainmaster.model.storage_kinds import OF_ANY, OF_ENDED, StorageKind
 
 
 def give_up_bytes(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -18,10 +18,10 @@ def give_up_bytes(job: Job, event: JobEvent, now_s: float) -> Change:
     allowed = (*OF_ENDED, *OF_ANY) if job.state.ended else OF_ANY
     kinds = tuple(kind for kind in allowed if kind in event.kinds)
     going: tuple[str, ...] = ()
-    if Kept.CHECKPOINTS in kinds:
+    if StorageKind.CHECKPOINTS in kinds:
         going = tuple(checkpoint.id for checkpoint in job.checkpoints)
         job = replace(job, checkpoints=(), deleting=(*job.deleting, *going))
-    clearing = tuple(kind.value for kind in kinds if kind not in (Kept.CHECKPOINTS, Kept.METRICS))
+    clearing = tuple(kind.value for kind in kinds if kind not in (StorageKind.CHECKPOINTS, StorageKind.METRICS))
     removed = tuple(kind.value for kind in kinds if kind not in OF_ANY)
     job = replace(
         job,

@@ -1,7 +1,7 @@
 """Which store a server's configuration means."""
 
 from trainmaster.blobs.cache import Cache
-from trainmaster.blobs.cached import CachedBlobs
+from trainmaster.blobs.cached_store import CachedBlobs
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.configuration import StorageSettings
 from trainmaster.errors import UsageError

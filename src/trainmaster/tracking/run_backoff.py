@@ -14,7 +14,7 @@ class _Rest(NamedTuple):
     why: str
 
 
-class Resting:
+class RunBackoff:
     """Jobs whose runs rest, by the monotonic `clock`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

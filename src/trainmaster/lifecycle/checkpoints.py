@@ -3,22 +3,11 @@
 from dataclasses import replace
 
 from trainmaster.lifecycle.effects import DeleteCheckpoint
-from trainmaster.lifecycle.transitions import Change, live_attempt, with_node
+from trainmaster.lifecycle.reports import count_report
+from trainmaster.lifecycle.transitions import Change, live_attempt
 from trainmaster.model.checkpoints import Checkpoint
-from trainmaster.model.events import (
-    ArtifactKept,
-    CheckpointDeleted,
-    CheckpointsGivenUp,
-    CheckpointStaged,
-    JobEvent,
-    NotKept,
-    RunDataLogged,
-    Warned,
-)
-from trainmaster.model.job import Attempt, Job, NodePhase, Trouble
-
-_MISSED_MAX = 5
-_TROUBLES_MAX = 8
+from trainmaster.model.events import CheckpointDeleted, CheckpointsGivenUp, CheckpointStaged, JobEvent
+from trainmaster.model.job import Attempt, Job, NodePhase
 
 
 def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
@@ -30,7 +19,7 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     that still lacks parts is given up too: every node is past it.
     """
     assert isinstance(event, CheckpointStaged)
-    job = _seen(job, event.part.node_index, event.report)
+    job = count_report(job, event.part.node_index, event.report)
     staged = next((c for c in job.staged if c.id == event.id), None)
     if staged is None:
         staged = Checkpoint(event.id, event.step, event.attempt, (), event.parts_expected, event.approximate)
@@ -100,50 +89,3 @@ def give_up_checkpoints(job: Job, event: JobEvent, now_s: float) -> Change:
     kept = tuple(checkpoint for checkpoint in job.checkpoints if checkpoint.id not in going)
     changed = replace(job, checkpoints=kept, deleting=(*job.deleting, *going))
     return changed, tuple(DeleteCheckpoint(job.id, id) for id in going)
-
-
-def keep_artifact(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The artifacts are a projection of their own: a job may have very many. Here only the report is counted."""
-    assert isinstance(event, ArtifactKept)
-    return _seen(job, event.node_index, event.report), ()
-
-
-def miss(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The newest few are remembered, each name once: the events have them all."""
-    assert isinstance(event, NotKept)
-    job = _seen(job, event.node_index, event.report)
-    about = f"{event.what} {event.name} was not kept: "
-    others = [one for one in job.not_kept if not one.startswith(about)]
-    return replace(job, not_kept=(*others, about + event.why)[-_MISSED_MAX:]), ()
-
-
-def warn(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Replace what the same node said of the same topic. An unchanged text keeps its date."""
-    assert isinstance(event, Warned)
-    if event.node_index >= 0:
-        job = _seen(job, event.node_index, event.report)
-    known = next((one for one in job.troubles if (one.topic, one.node_index) == (event.topic, event.node_index)), None)
-    others = tuple(one for one in job.troubles if one is not known)
-    if not event.text:
-        return replace(job, troubles=others), ()
-    since_s = known.since_s if known is not None and (known.text, known.attempt) == (event.text, event.attempt) else now_s
-    told = Trouble(event.topic, event.text, event.attempt, event.node_index, since_s)
-    return replace(job, troubles=(*others, told)[-_TROUBLES_MAX:]), ()
-
-
-def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The first value of a parameter stays, as in MLflow; of a tag the last."""
-    assert isinstance(event, RunDataLogged)
-    job = _seen(job, event.node_index, event.report)
-    tags = {**job.run_tags, **event.tags}
-    return replace(
-        job,
-        run_params={**event.params, **job.run_params},
-        run_tags={name: value for name, value in tags.items() if value is not None},
-    ), ()
-
-
-def _seen(job: Job, node_index: int, report: int) -> Job:
-    attempt = live_attempt(job)
-    node = attempt.nodes[node_index]
-    return replace(job, attempt=with_node(attempt, node_index, replace(node, reports=max(node.reports, report))))

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from trainmaster.blobs.collecting import GRACE_S, Records, judge
+from trainmaster.blobs.garbage_collection import GRACE_S, Records, reference_checker
 from trainmaster.ports.blobs import Blobs
 
 
@@ -22,9 +22,9 @@ class Use:
 def use(blobs: Blobs, records: Records) -> list[Use]:
     """Everything in the store, by project and kind."""
     found: dict[tuple[str, str], Use] = {}
-    judged = judge(blobs, records, time.time() - GRACE_S)
+    checker = reference_checker(blobs, records, time.time() - GRACE_S)
     for stored in blobs.walk(""):
-        place = judged.place(stored.name)
+        place = checker.place(stored.name)
         one = found.setdefault((place.project, place.kind), Use(place.project, place.kind))
         one.blobs += 1
         one.bytes += stored.bytes

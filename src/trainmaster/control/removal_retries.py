@@ -23,8 +23,8 @@ class _Failed:
 
 
 @dataclass(slots=True)
-class Removals:
-    """Removals that failed. State alone calls for each of them at every beat; `due` says which beats are heeded.
+class RemovalRetries:
+    """RemovalRetries that failed. State alone calls for each of them at every beat; `due` says which beats are heeded.
 
     `register` is where trouble is said.
     """

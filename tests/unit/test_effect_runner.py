@@ -7,8 +7,8 @@ from random import Random
 
 from trainmaster import troubles
 from trainmaster.blobs.fs import FsBlobs
-from trainmaster.control.act import Actor
-from trainmaster.control.removals import Removals
+from trainmaster.control.effect_runner import EffectRunner
+from trainmaster.control.removal_retries import RemovalRetries
 from trainmaster.control.workers import Inline
 from trainmaster.control.world import World
 from trainmaster.engines.simulated.engine import SimulatedEngine
@@ -58,18 +58,18 @@ class Engine(SimulatedEngine):
 def test_a_launch_failed_only_if_it_surely_will_not_start(tmp_path: Path) -> None:
     disk, world = Disk({"submit", "stop"}), World()
     world.jobs[KEY.job] = placed(job())
-    actor = Actor(Engine(disk), FsBlobs(tmp_path), str, Inline())
-    actor.run([Launch(KEY)], world)
-    assert actor.failed_launches == []  # state alone calls for it again
+    runner = EffectRunner(Engine(disk), FsBlobs(tmp_path), str, Inline())
+    runner.run([Launch(KEY)], world)
+    assert runner.failed_launches == []  # state alone calls for it again
     disk.refuses = {"submit"}
-    actor.run([Launch(KEY)], world)
-    assert actor.failed_launches == [(KEY, "no space free some")]
+    runner.run([Launch(KEY)], world)
+    assert runner.failed_launches == [(KEY, "no space free some")]
 
 
 def test_a_stop_that_cannot_be_written_does_not_end_the_loop(tmp_path: Path) -> None:
-    actor = Actor(Engine(Disk({"stop"})), FsBlobs(tmp_path), str, Inline())
-    actor.run([Stop(KEY, 30.0)], World())
-    assert actor.failed_launches == []
+    runner = EffectRunner(Engine(Disk({"stop"})), FsBlobs(tmp_path), str, Inline())
+    runner.run([Stop(KEY, 30.0)], World())
+    assert runner.failed_launches == []
 
 
 def test_what_cannot_be_removed_is_tried_ever_less_often_and_told(tmp_path: Path) -> None:
@@ -81,15 +81,15 @@ def test_what_cannot_be_removed_is_tried_ever_less_often_and_told(tmp_path: Path
             refusing.append(prefix)
             raise OSError(errno.EROFS, "Read-only file system")
 
-    actor = Actor(Engine(Disk()), Store(tmp_path), str, Inline(), _removals=Removals(register))
+    runner = EffectRunner(Engine(Disk()), Store(tmp_path), str, Inline(), _removals=RemovalRetries(register))
     effects: list[Effect] = [DeleteCheckpoint("train-1", "0001-00001"), Clear("train-2", "artifacts")]
     for _ in range(1000):
-        actor.run(effects, World())
-    assert (len(refusing), actor.deleted, actor.cleared) == (2 * 11, [], [])
+        runner.run(effects, World())
+    assert (len(refusing), runner.deleted, runner.cleared) == (2 * 11, [], [])
     assert [one.text for one in register.said()] == [
         "checkpoint 0001-00001 of train-1 cannot be removed, and 1 more; it is tried again: [Errno 30] Read-only file system"
     ]
-    actor.blobs = FsBlobs(tmp_path)
+    runner.blobs = FsBlobs(tmp_path)
     for _ in range(300):
-        actor.run(effects, World())
-    assert (set(actor.deleted), {clear for clear, _ in actor.cleared}, register.said()) == ({effects[0]}, {effects[1]}, [])
+        runner.run(effects, World())
+    assert (set(runner.deleted), {clear for clear, _ in runner.cleared}, register.said()) == ({effects[0]}, {effects[1]}, [])

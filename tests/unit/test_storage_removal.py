@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.configuration import RetentionSettings
-from trainmaster.control.act import Actor
+from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.workers import Inline
 from trainmaster.control.world import World
 from trainmaster.engines.local import removing
@@ -21,7 +21,7 @@ from trainmaster.model.checkpoints import Checkpoint, Part
 from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.events import BytesGivenUp, BytesRemoved
 from trainmaster.model.job import Job, State
-from trainmaster.model.room import OF_ENDED, Kept
+from trainmaster.model.storage_kinds import OF_ENDED, StorageKind
 from trainmaster.ports.store import MetricPoint
 from trainmaster.server.storage import disk_usage, retention
 from trainmaster.server.storage.retention import DAY_S, Retention
@@ -69,7 +69,7 @@ def test_what_a_person_gives_up_is_recorded_first_and_forgotten_when_it_is_gone(
 def test_of_a_job_that_is_not_over_only_early_things_go(state: State) -> None:
     """L4: its work directory may hold the only checkpoint it will restart from."""
     job = replace(ended(), state=state, ended_s=None, attempt=None if state is State.QUEUED else some_attempt(1))
-    changed, effects = apply(job, job.id, BytesGivenUp("ann", tuple(kind.value for kind in Kept)), 9.0)
+    changed, effects = apply(job, job.id, BytesGivenUp("ann", tuple(kind.value for kind in StorageKind)), 9.0)
     assert effects == (Clear(job.id, "aside"), Clear(job.id, "early-logs"))
     assert (changed.checkpoints, changed.removed) == (job.checkpoints, ())
 
@@ -102,12 +102,12 @@ def test_what_the_disk_refuses_is_asked_for_again(tmp_path: Path) -> None:
             return 7
 
     engine = Engine()
-    actor = Actor(engine, None, str, Inline())  # type: ignore[arg-type]
-    actor.run([Clear("train-1", "work")], World())
-    assert actor.cleared == []
+    runner = EffectRunner(engine, None, str, Inline())  # type: ignore[arg-type]
+    runner.run([Clear("train-1", "work")], World())
+    assert runner.cleared == []
     engine.refuses = False
-    actor.run([Clear("train-1", "work"), Clear("train-1", "work")], World())
-    assert actor.cleared == [(Clear("train-1", "work"), 7)]
+    runner.run([Clear("train-1", "work"), Clear("train-1", "work")], World())
+    assert runner.cleared == [(Clear("train-1", "work"), 7)]
 
 
 def test_everything_in_the_home_is_counted_once(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_what_ended_long_ago_goes_by_its_age(tmp_path: Path) -> None:
     fill(home, "stranger-1")
     now_s = 200 * DAY_S
     assert due(home, jobs, now_s) == [
-        GiveUpBytes("train-1", "retention", (Kept.WORK, Kept.LOGS)), GiveUpBytes("train-2", "retention", (Kept.WORK,))
+        GiveUpBytes("train-1", "retention", (StorageKind.WORK, StorageKind.LOGS)), GiveUpBytes("train-2", "retention", (StorageKind.WORK,))
     ]  # fmt: skip
     assert due(home, jobs, now_s, work_days=0.0, logs_days=0.0) == []
 
@@ -219,7 +219,7 @@ def test_of_a_job_that_restarts_often_only_the_newest_attempts_are_kept_whole(tm
     home = Home(tmp_path)
     job = replace(ended(1), state=State.QUEUED, ended_s=None, attempt=some_attempt(4))
     fill(home, job.id, attempts=4)
-    assert due(home, [job], 9.0) == [GiveUpBytes("train-1", "retention", (Kept.ASIDE, Kept.EARLY_LOGS))]
+    assert due(home, [job], 9.0) == [GiveUpBytes("train-1", "retention", (StorageKind.ASIDE, StorageKind.EARLY_LOGS))]
     assert due(home, [replace(job, checkpoints=(replace(CHECKPOINT, good=False),))], 9.0) == []
     assert due(home, [replace(job, attempt=some_attempt(3))], 9.0) == []
 

@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from trainmaster.control.removals import Removals
+from trainmaster.control.removal_retries import RemovalRetries
 from trainmaster.control.workers import Lane, Threads, Workers
 from trainmaster.control.world import World
 from trainmaster.errors import DiskFullError, OperationError, TrainmasterError
 from trainmaster.lifecycle.effects import Clear, DeleteCheckpoint, Effect, Launch, Stop
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import State
-from trainmaster.model.room import ON_NODES
+from trainmaster.model.storage_kinds import ON_NODES
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Engine, Observation, Submission
 from trainmaster.reserve import nothing, persistently
@@ -37,7 +37,7 @@ class _Stopping:
 
 
 @dataclass(slots=True)
-class Actor:
+class EffectRunner:
     """Has effects run; what came of them is collected here and recorded by the next tick.
 
     Laws: of one key at most one launch and one stop are on their way; a stop cancels a launch that has not begun; a launch
@@ -57,7 +57,7 @@ class Actor:
     _stopping: dict[AgentKey, _Stopping] = field(default_factory=dict)
     _deleting: "dict[DeleteCheckpoint, Future[Exception | None]]" = field(default_factory=dict)
     _clearing: "dict[Clear, Future[int | Exception]]" = field(default_factory=dict)
-    _removals: Removals = field(default_factory=Removals)  # those that failed
+    _removals: RemovalRetries = field(default_factory=RemovalRetries)  # those that failed
 
     def run(self, effects: list[Effect], world: World) -> None:
         """Stops first: what is to make room makes room before anything new starts."""

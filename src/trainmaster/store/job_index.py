@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select
 from trainmaster.errors import ConflictError, NotFoundError, UsageError
 from trainmaster.model.job import State
 from trainmaster.store import schema
-from trainmaster.store.engine import Database
+from trainmaster.store.database import Database
 
 LAST, LAST_FAILED = "@last", "@last-failed"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, Ledger, State, StopFor, Verdict
+from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, RestartBudget, State, StopFor, Verdict
 from trainmaster.recovery.classify import classify
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ _QUICK_S = 60.0  # of a program that tells no steps and keeps no checkpoints onl
 _FREE_RENDEZVOUS = 5  # port collisions that cost nothing; later ones are charged, so that they too are bounded
 
 
-def judge(job: Job, rng: Random) -> Verdict:
+def verdict_of(job: Job, rng: Random) -> Verdict:
     """What becomes of `job`, all of whose agents have ended. `rng` only spreads the back-off."""
     attempt = job.attempt
     if attempt is None:
-        raise ValueError(f"{job.id} has no attempt to judge")
+        raise ValueError(f"{job.id} has no attempt to verdict_of")
     if job.stopping_for is StopFor.CANCEL:
         return Verdict(Action.FINISH, State.CANCELLED, job.reason, failure=Failure(Cause.CANCELLED, job.reason))
     if _ended_well(attempt):
@@ -45,7 +45,7 @@ def judge(job: Job, rng: Random) -> Verdict:
         case Cause.PROGRAM | Cause.CRASH:
             return _program(job, attempt, failure, rng)
         case Cause.RENDEZVOUS if attempt.number - job.restarts_program - job.restarts_infrastructure <= _FREE_RENDEZVOUS:
-            return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", 0.0, Ledger.NONE, failure)
+            return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", 0.0, RestartBudget.NONE, failure)
         case _:
             return _infrastructure(job, failure, rng)
 
@@ -82,7 +82,7 @@ def _program(job: Job, attempt: Attempt, failure: Failure, rng: Random) -> Verdi
     if job.restarts_program >= allowed:
         return _stop(_because(failure, f"not restarted: its {allowed} program restarts are spent"))
     delay_s = backoff_s(job.restarts_program, rng)
-    return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", delay_s, Ledger.PROGRAM, failure)
+    return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", delay_s, RestartBudget.PROGRAM, failure)
 
 
 def _infrastructure(job: Job, failure: Failure, rng: Random) -> Verdict:
@@ -96,7 +96,7 @@ def _infrastructure(job: Job, failure: Failure, rng: Random) -> Verdict:
         return _stop(_because(failure, f"not restarted: {_FRUITLESS_MAX + 1} times in a row it made no progress"))
     delay_s = backoff_s(0 if advanced else job.fruitless_restarts, rng)
     reason = f"restarting: {failure.message}"
-    return Verdict(Action.RESTART, State.QUEUED, reason, delay_s, Ledger.INFRASTRUCTURE, failure, fruitless)
+    return Verdict(Action.RESTART, State.QUEUED, reason, delay_s, RestartBudget.INFRASTRUCTURE, failure, fruitless)
 
 
 def _nowhere(job: Job) -> bool:

@@ -2,7 +2,7 @@
 
 What is assumed. A failure comes after as much run time of its attempt as on record, wherever and whenever that runs; being
 preempted on the way only splits it. The next attempt then runs as long as it did, what it had to do again included. Whether
-there is a next one, and how long its back-off is, is `recovery.judge`'s verdict over the job as `lifecycle.apply` has it, not
+there is a next one, and how long its back-off is, is the verdict of `recovery` over the job as `lifecycle.apply` has it, not
 the record's: a job that may now be restarted more often than its record tells ends with its last recorded attempt. One agent
 stands for the whole gang. What the agents and the network take from a decision to its effect is not replayed.
 """
@@ -16,14 +16,14 @@ from trainmaster.model.events import AttemptEnded, CancelRequested, NodeEnded, N
 from trainmaster.model.job import Action, Cause, Job, Outcome, RankEnd, State, StopFor
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
-from trainmaster.recovery.verdict import judge
+from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.simulator.trace import Arrival, Try
 
 _STOPPED = Outcome((RankEnd(0, signal=15, stopped_by_us=True),))
 _TERM, _KILL, _SEGV = 15, 9, 11
 
 
-class Life:
+class AttemptReplay:
     """One job from its submission to its end. `rng` only spreads back-offs."""
 
     def __init__(self, arrival: Arrival, seq: int, rng: Random) -> None:
@@ -71,7 +71,7 @@ class Life:
         assert self.job.attempt is not None
         number = self.job.attempt.number
         self._apply(NodeEnded(number, 0, how), now_s)
-        verdict = judge(self.job, self._rng)
+        verdict = verdict_of(self.job, self._rng)
         self._apply(AttemptEnded(number, verdict), now_s)
         return verdict.action
 
@@ -107,7 +107,7 @@ def outcome(attempt: Try, furthest: int) -> Outcome:
             return Outcome((RankEnd(0, signal=_TERM, stopped_by_us=True),), last_step=step)
 
 
-def lives(arrivals: Sequence[Arrival], seed: int) -> dict[str, Life]:
+def attempt_replays(arrivals: Sequence[Arrival], seed: int) -> dict[str, AttemptReplay]:
     """Of those jobs of which attempts are on record."""
     rng = Random(seed)
-    return {one.id: Life(one, seq, rng) for seq, one in enumerate(arrivals) if one.tries}
+    return {one.id: AttemptReplay(one, seq, rng) for seq, one in enumerate(arrivals) if one.tries}

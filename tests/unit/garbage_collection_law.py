@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from collecting_world import GRACE_S, STRANGE, Died, World, bytes_of, checkpoint, sha, tree_of
+from garbage_collection_world import GRACE_S, STRANGE, Died, World, bytes_of, checkpoint, sha, tree_of
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from trainmaster.blobs import collecting
+from trainmaster.blobs import garbage_collection
 from trainmaster.blobs.code import object_name, store_tree, tree_name
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model.checkpoints import Artifact
@@ -173,11 +173,11 @@ class Interleavings(RuleBasedStateMachine):
         world.blobs.lives, world.blobs.deleting, world.meanwhile = None, lambda: None, lambda: None
         assert young <= {stored.name for stored in world.blobs.walk("")}
 
-    @precondition(lambda self: any(collecting.spare(job) for job in self.world.recorded.values()))
+    @precondition(lambda self: any(garbage_collection.spare(job) for job in self.world.recorded.values()))
     @rule()
     def give_up_older(self) -> None:
         """What `tm storage gc --older-checkpoints` asks of control, which removes the bytes of what it gave up."""
-        for one in collecting.older(self.world, float("inf")):
+        for one in garbage_collection.older(self.world, float("inf")):
             job, effects = apply(self.world.recorded[one.job], one.job, CheckpointsGivenUp("ann", one.ids), 1.0)
             self.world.recorded[one.job] = replace(job, deleting=())
             for effect in effects:

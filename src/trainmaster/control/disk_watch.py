@@ -10,19 +10,19 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _TOPIC = "disk"
 
 
-class RoomKeeper:
+class DiskWatch:
     """Keeps the reserve of one home whole where it can. `register` is where trouble is said."""
 
     def __init__(self, reserve: Reserve, workers: Workers, root: str, register: troubles.Register = troubles.own) -> None:
         self._reserve, self._workers, self._root, self._register = reserve, workers, root, register
         self._looking: Future[None] | None = None
 
-    def turn(self) -> None:
+    def check(self) -> None:
         """Have the disk looked at, unless the last look is not over yet."""
         if self._looking is None or self._looking.done():
             self._looking = self._workers.submit(Lane.DISK, self._look)
 
-    def full(self) -> None:
+    def report_full(self) -> None:
         """Something could not be written although the reserve was asked."""
         self._say("is full to the last byte: what happens to jobs cannot be recorded")
 

@@ -15,7 +15,7 @@ from trainmaster.model.events import ArtifactKept, ClusterConfigured, Noted, Sub
 from trainmaster.ports.store import ArtifactTotals, NewEvent, Note, NoteQuery
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load
-from trainmaster.store.engine import Database, upsert
+from trainmaster.store.database import Database, upsert
 
 _artifact, _note, _child = schema.artifact, schema.note, schema.child
 _UPSERT_ARTIFACT = upsert(_artifact, ["job", "path"])

@@ -10,12 +10,12 @@ from trainmaster.lifecycle.effects import DeleteCheckpoint
 from trainmaster.lifecycle.machine import accepts, apply
 from trainmaster.model import events as ev
 from trainmaster.model.checkpoints import Checkpoint, Part
-from trainmaster.model.job import DOUBTS_MAX, Action, Job, Ledger, Outcome, RankEnd, State, Verdict
+from trainmaster.model.job import DOUBTS_MAX, Action, Job, Outcome, RankEnd, RestartBudget, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin
 
 SHARES = Allocation((NodeShare("a", "127.0.0.1", 1.0),))
-RESTART = Verdict(Action.RESTART, State.QUEUED, "restarting", 0.0, Ledger.NONE)
+RESTART = Verdict(Action.RESTART, State.QUEUED, "restarting", 0.0, RestartBudget.NONE)
 KILLED = Outcome(ranks=(RankEnd(0, signal=9),))
 
 

@@ -31,7 +31,7 @@ class Sample:
     eager: frozenset[str]  # projects with jobs in the queue
 
 
-class Watch:
+class Sampler:
     """Takes samples of one replay. `due_s` is the moment of the next one; `tell` hears how many jobs are over, and when."""
 
     def __init__(self, arrivals: Sequence[Arrival], sites: tuple[Site, ...], tell: Tell | None = None) -> None:

@@ -76,7 +76,7 @@ def scored(told: Collection[Told], waited: int) -> Eta | None:
 
 
 @dataclass(slots=True)
-class Foresight:
+class ForecastScorer:
     """Looks on at a replay: what it knows at a moment is what had happened by then.
 
     Of the jobs that have to wait one gets a forecast whenever a smaller share of `count` was made than of the trace's `jobs`

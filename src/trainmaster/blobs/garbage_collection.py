@@ -21,7 +21,7 @@ from typing import Protocol
 
 from trainmaster.blobs.code import tree_name
 from trainmaster.errors import NotFoundError
-from trainmaster.lifecycle.keeping import spare
+from trainmaster.lifecycle.checkpoints import spare
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.job import Attempt, Job
@@ -152,7 +152,7 @@ class Place:
     spare: bool = False  # an older checkpoint of a job that is over
 
 
-class Judge:
+class ReferenceChecker:
     """Says of each blob whether something refers to it. With `unknown`, nothing does to what lies there of unknown jobs."""
 
     def __init__(self, references: References, records: Records, blobs: Blobs, unknown: bool = False) -> None:
@@ -233,13 +233,13 @@ def _key(digest: str) -> bytes:
         return digest.encode()
 
 
-def judge(blobs: Blobs, records: Records, oldest_s: float, unknown: bool = False) -> Judge:
-    """A judge of this moment. Trees written after `oldest_s` count as referenced: a submit may be on its way."""
+def reference_checker(blobs: Blobs, records: Records, oldest_s: float, unknown: bool = False) -> ReferenceChecker:
+    """A reference_checker of this moment. Trees written after `oldest_s` count as referenced: a submit may be on its way."""
     references = References.read(records)
     for stored in blobs.walk(_TREES):
         if stored.modified_s > oldest_s:
             references.trees.add(stored.name.rpartition("/")[2].removesuffix(".json"))
-    return Judge(references, records, blobs, unknown)
+    return ReferenceChecker(references, records, blobs, unknown)
 
 
 def _objects(blobs: Blobs, tree: str) -> Iterator[bytes]:
@@ -282,11 +282,11 @@ def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
     """Mark what nothing refers to, batch by batch, look again with the door closed, and remove what is still so."""
     done = Collected()
     oldest_s = rules.now_s() - rules.grace_s
-    marking, batch = judge(blobs, records, oldest_s, rules.unknown), list[Stored]()
-    sweep = Sweep(blobs, marking, rules, done)
+    checker, batch = reference_checker(blobs, records, oldest_s, rules.unknown), list[Stored]()
+    sweep = Sweep(blobs, checker, rules, done)
     everything = (stored for stored in blobs.walk("") if not stored.name.startswith(f"{_TREES}/"))
     for stored in chain(blobs.walk(_TREES), everything):  # a tree that is there may be submitted between two batches
-        if marking.place(stored.name).referenced:
+        if checker.place(stored.name).referenced:
             continue
         if stored.modified_s > oldest_s:
             done.young_bytes += stored.bytes
@@ -296,24 +296,24 @@ def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
             sweep.remove(batch)
             batch.clear()
     sweep.remove(batch)
-    _give_up_uploads(blobs, marking, rules, done)
+    _give_up_uploads(blobs, checker, rules, done)
     return done
 
 
 class Sweep:
     """Removes what is still unreferenced and as old as it was when it was marked, in steps that are short with any store."""
 
-    def __init__(self, blobs: Blobs, judged: Judge, rules: Collecting, done: Collected) -> None:
-        self._blobs, self._judged, self._rules, self._done = blobs, judged, rules, done
+    def __init__(self, blobs: Blobs, checker: ReferenceChecker, rules: Collecting, done: Collected) -> None:
+        self._blobs, self._checker, self._rules, self._done = blobs, checker, rules, done
         self._step = _STEP  # blobs; as many as the store removes within a quarter of `closed_s`
 
     def remove(self, marked: Iterable[Stored]) -> None:
         """Law: while the gate is closed nothing can begin to need a blob, and what is newer than the last look is read."""
-        self._judged.catch_up(self._rules.fresh())  # with the gate open, so that little is newer once it is closed
-        left = [stored for stored in marked if not self._judged.place(stored.name).referenced]
+        self._checker.catch_up(self._rules.fresh())  # with the gate open, so that little is newer once it is closed
+        left = [stored for stored in marked if not self._checker.place(stored.name).referenced]
         while left:
             with nullcontext() if self._rules.dry_run else self._rules.closed():
-                self._judged.catch_up(self._rules.fresh())
+                self._checker.catch_up(self._rules.fresh())
                 until_s = time.monotonic() + self._rules.closed_s
                 while True:
                     taken, left = left[: self._step], left[self._step :]
@@ -326,7 +326,7 @@ class Sweep:
     def _take(self, step: Sequence[Stored]) -> None:
         oldest_s, taken = self._rules.now_s() - self._rules.grace_s, list[Stored]()
         for marked in step:
-            place = self._judged.place(marked.name)
+            place = self._checker.place(marked.name)
             stored = None if place.referenced else self._blobs.stat(marked.name)
             if stored is None or stored.modified_s > oldest_s:
                 continue
@@ -344,14 +344,14 @@ class Sweep:
             self._step = min(_STEP_MAX, self._step * 2)
 
 
-def _give_up_uploads(blobs: Blobs, judged: Judge, rules: Collecting, done: Collected) -> None:
+def _give_up_uploads(blobs: Blobs, checker: ReferenceChecker, rules: Collecting, done: Collected) -> None:
     """Unfinished multi-part uploads of attempts that are over; the store keeps, and bills, their parts for ever."""
     direct = blobs.direct
     if direct is None:
         return
-    judged.catch_up(rules.fresh())
+    checker.catch_up(rules.fresh())
     for name, upload, begun_s in direct.uploads(""):
-        if begun_s <= rules.now_s() - rules.grace_s and not judged.place(name).referenced:
+        if begun_s <= rules.now_s() - rules.grace_s and not checker.place(name).referenced:
             done.uploads += 1
             if not rules.dry_run:
                 direct.abort(name, upload)

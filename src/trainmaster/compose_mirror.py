@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import partial
 
 from trainmaster import configuration, presence
-from trainmaster.blobs.opening import open_blobs
+from trainmaster.blobs.factory import open_blobs
 from trainmaster.compose import guard_home, hold_alone, server_id
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.ports.tracker import Tracker
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.migrate import migrate_files
-from trainmaster.store.mirror import ChangeLog, MirrorFile
+from trainmaster.store.mirror_state import ChangeLog, MirrorFile
 from trainmaster.tracking.artifacts import ArtifactCopier
 from trainmaster.tracking.follower import Follower
 from trainmaster.tracking.mirror import Mirror

@@ -7,14 +7,14 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from collecting_law import Interleavings
-from collecting_world import World
 from effort import cases
+from garbage_collection_law import Interleavings
+from garbage_collection_world import World
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from trainmaster.blobs import collecting
-from trainmaster.blobs.collecting import Judge, Place, References
+from trainmaster.blobs import garbage_collection
+from trainmaster.blobs.garbage_collection import Place, ReferenceChecker, References
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 HISTORIES = 400  # at most; the first that is red ends it, and nothing is shrunk
@@ -80,27 +80,27 @@ def forgetting(field: str) -> Plant:
 
 def of_a_job(**changes: Any) -> Plant:
     """What one job refers to is less than it is."""
-    real = collecting._of
-    return lambda patch: patch.setattr(collecting, "_of", lambda job: replace(real(job), **changes))
+    real = garbage_collection._of
+    return lambda patch: patch.setattr(garbage_collection, "_of", lambda job: replace(real(job), **changes))
 
 
 def judging(name: str, judged: Callable[..., Any]) -> Plant:
-    return lambda patch: patch.setattr(Judge, name, judged)
+    return lambda patch: patch.setattr(ReferenceChecker, name, judged)
 
 
 def rules(**changes: Any) -> Plant:
     """The collection does not keep to its rules."""
-    real = collecting.collect
+    real = garbage_collection.collect
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(collecting, "collect", lambda blobs, records, given: real(blobs, records, replace(given, **changes)))
+        patch.setattr(garbage_collection, "collect", lambda blobs, records, given: real(blobs, records, replace(given, **changes)))
 
     return plant
 
 
 def one_look(patch: pytest.MonkeyPatch) -> None:
     """What was marked is removed as it was marked."""
-    patch.setattr(Judge, "catch_up", lambda judge, fresh: None)
+    patch.setattr(ReferenceChecker, "catch_up", lambda checker, fresh: None)
 
 
 def waiting_once(patch: pytest.MonkeyPatch) -> None:
@@ -121,28 +121,28 @@ def waiting_once(patch: pytest.MonkeyPatch) -> None:
 
 def look_before_closing(patch: pytest.MonkeyPatch) -> None:
     """What is newer is read, but not once more when the gate is closed."""
-    real = Judge.catch_up
+    real = ReferenceChecker.catch_up
 
-    def catch_up(judge: Any, fresh: Any) -> None:
-        judge.looks = getattr(judge, "looks", 0) + 1
-        if judge.looks % 2:
-            real(judge, fresh)
+    def catch_up(checker: Any, fresh: Any) -> None:
+        checker.looks = getattr(checker, "looks", 0) + 1
+        if checker.looks % 2:
+            real(checker, fresh)
 
-    patch.setattr(Judge, "catch_up", catch_up)
+    patch.setattr(ReferenceChecker, "catch_up", catch_up)
 
 
 def young_trees(patch: pytest.MonkeyPatch) -> None:
-    real = collecting.judge
-    patch.setattr(collecting, "judge", lambda blobs, records, oldest_s, unknown=False: real(blobs, records, 1e18, unknown))
+    real = garbage_collection.reference_checker
+    patch.setattr(garbage_collection, "reference_checker", lambda blobs, records, oldest_s, unknown=False: real(blobs, records, 1e18, unknown))
 
 
-def finished_artifacts(judge: Judge, job: str, digest: str) -> Place:
-    of = judge._references.of.get(job)
-    return Place("p", "artifacts", of is None or digest in judge._digests(job))
+def finished_artifacts(checker: ReferenceChecker, job: str, digest: str) -> Place:
+    of = checker._references.of.get(job)
+    return Place("p", "artifacts", of is None or digest in checker._digests(job))
 
 
-def inherited(judge: Judge, job: str, identifier: str) -> Place:
-    of = judge._references.of.get(job)
+def inherited(checker: ReferenceChecker, job: str, identifier: str) -> Place:
+    of = checker._references.of.get(job)
     writing = of is not None and of.live is not None and identifier.startswith(of.live)
     return Place("p", "checkpoints", of is None or writing or identifier in of.checkpoints)
 
@@ -153,7 +153,7 @@ def trees_in_their_turn(*parts: Iterator[Any]) -> list[Any]:
 
 def spare_of_forks(patch: pytest.MonkeyPatch) -> None:
     """Older checkpoints are given up whoever starts from them."""
-    real = collecting.older
+    real = garbage_collection.older
 
     class Childless:
         def __init__(self, world: World) -> None:
@@ -168,14 +168,14 @@ def spare_of_forks(patch: pytest.MonkeyPatch) -> None:
         def jobs(self) -> list[Any]:
             return [replace(job, lineage=None) for job in self.world.jobs()]
 
-    patch.setattr(collecting, "older", lambda records, before_s: real(Childless(records), before_s))
+    patch.setattr(garbage_collection, "older", lambda records, before_s: real(Childless(records), before_s))
 
 
 FAULTS: dict[str, Plant] = {
     "what waits is not read": reading(late=False),
     "what waits is read after the jobs, and in neither while control takes it up": reading(late=True),
     "code trees in use are forgotten": forgetting("trees"),
-    "objects of trees in use are forgotten": lambda patch: patch.setattr(collecting, "_objects", lambda blobs, tree: []),
+    "objects of trees in use are forgotten": lambda patch: patch.setattr(garbage_collection, "_objects", lambda blobs, tree: []),
     "patches are forgotten": forgetting("diffs"),
     "environments are forgotten": forgetting("environments"),
     "environments of earlier attempts are forgotten": forgetting("again"),
@@ -197,7 +197,7 @@ FAULTS: dict[str, Plant] = {
     ),
     "what was accepted since the first look is not read": waiting_once,
     "trees that were stored since the first look are forgotten": rules(fresh=tuple),
-    "objects go before their trees": lambda patch: patch.setattr(collecting, "chain", trees_in_their_turn),
+    "objects go before their trees": lambda patch: patch.setattr(garbage_collection, "chain", trees_in_their_turn),
 }
 
 

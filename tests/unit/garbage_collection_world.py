@@ -8,7 +8,7 @@ from typing import Any
 
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
-from trainmaster.blobs import collecting
+from trainmaster.blobs import garbage_collection
 from trainmaster.blobs.code import object_name, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.model.checkpoints import Artifact, Checkpoint, Part
@@ -157,7 +157,7 @@ class World:
         with self.blobs.open(tree_name(tree)) as file:
             return {object_name(entry["sha256"]) for entry in json.loads(file.read())["entries"]}
 
-    def collect(self, grace_s: float = GRACE_S, **rules: Any) -> collecting.Collected:
+    def collect(self, grace_s: float = GRACE_S, **rules: Any) -> garbage_collection.Collected:
         self.blobs.fresh.clear()
-        given = collecting.Collecting(grace_s, now_s=lambda: self.blobs.now_s, fresh=self.blobs.fresh.copy, **rules)
-        return collecting.collect(self.blobs, self, given)
+        given = garbage_collection.Collecting(grace_s, now_s=lambda: self.blobs.now_s, fresh=self.blobs.fresh.copy, **rules)
+        return garbage_collection.collect(self.blobs, self, given)

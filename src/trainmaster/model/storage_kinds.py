@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Kept(StrEnum):
+class StorageKind(StrEnum):
     """A kind of bytes. The record of a job is none of them: it stays."""
 
     WORK = "work"  # its work directories, with what was set aside beside them
@@ -15,7 +15,7 @@ class Kept(StrEnum):
     EARLY_LOGS = "early-logs"  # likewise: what the ranks of earlier attempts wrote
 
 
-OF_ENDED = (Kept.WORK, Kept.LOGS, Kept.CHECKPOINTS, Kept.ARTIFACTS, Kept.METRICS)
-OF_ANY = (Kept.ASIDE, Kept.EARLY_LOGS)
-ON_NODES = (Kept.WORK, Kept.LOGS, *OF_ANY)  # the engine has them
+OF_ENDED = (StorageKind.WORK, StorageKind.LOGS, StorageKind.CHECKPOINTS, StorageKind.ARTIFACTS, StorageKind.METRICS)
+OF_ANY = (StorageKind.ASIDE, StorageKind.EARLY_LOGS)
+ON_NODES = (StorageKind.WORK, StorageKind.LOGS, *OF_ANY)  # the engine has them
 ATTEMPTS_KEPT = 3  # the newest ones, of which nothing is given up while the job may go on

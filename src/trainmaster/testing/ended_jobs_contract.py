@@ -13,7 +13,7 @@ from trainmaster.testing.store_contract import some_job, submit_all
 OpenEvents = Callable[..., EventStore]
 
 
-class OverContract:
+class EndedJobsContract:
     """Fixture: `open_events(read_only=False)` -> EventStore."""
 
     def test_those_that_are_over_are_in_the_order_of_the_log(self, open_events: OpenEvents) -> None:

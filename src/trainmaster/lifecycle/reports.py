@@ -1,0 +1,58 @@
+"""What the other reports of agents do to a job: kept artifacts, files that were not kept, warnings, parameters and tags."""
+
+from dataclasses import replace
+
+from trainmaster.lifecycle.transitions import Change, live_attempt, with_node
+from trainmaster.model.events import ArtifactKept, JobEvent, NotKept, RunDataLogged, Warned
+from trainmaster.model.job import Job, Trouble
+
+_NOT_KEPT_MAX = 5
+_TROUBLES_MAX = 8
+
+
+def count_report(job: Job, node_index: int, report: int) -> Job:
+    """The job after a report of one of its agents: the highest report number is remembered."""
+    attempt = live_attempt(job)
+    node = attempt.nodes[node_index]
+    return replace(job, attempt=with_node(attempt, node_index, replace(node, reports=max(node.reports, report))))
+
+
+def keep_artifact(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The artifacts are a projection of their own: a job may have very many. Here only the report is counted."""
+    assert isinstance(event, ArtifactKept)
+    return count_report(job, event.node_index, event.report), ()
+
+
+def note_not_kept(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The newest few are remembered, each name once: the events have them all."""
+    assert isinstance(event, NotKept)
+    job = count_report(job, event.node_index, event.report)
+    about = f"{event.what} {event.name} was not kept: "
+    others = [one for one in job.not_kept if not one.startswith(about)]
+    return replace(job, not_kept=(*others, about + event.why)[-_NOT_KEPT_MAX:]), ()
+
+
+def warn(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Replace what the same node said of the same topic. An unchanged text keeps its date."""
+    assert isinstance(event, Warned)
+    if event.node_index >= 0:
+        job = count_report(job, event.node_index, event.report)
+    known = next((one for one in job.troubles if (one.topic, one.node_index) == (event.topic, event.node_index)), None)
+    others = tuple(one for one in job.troubles if one is not known)
+    if not event.text:
+        return replace(job, troubles=others), ()
+    since_s = known.since_s if known is not None and (known.text, known.attempt) == (event.text, event.attempt) else now_s
+    told = Trouble(event.topic, event.text, event.attempt, event.node_index, since_s)
+    return replace(job, troubles=(*others, told)[-_TROUBLES_MAX:]), ()
+
+
+def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:
+    """The first value of a parameter stays, as in MLflow; of a tag the last."""
+    assert isinstance(event, RunDataLogged)
+    job = count_report(job, event.node_index, event.report)
+    tags = {**job.run_tags, **event.tags}
+    return replace(
+        job,
+        run_params={**event.params, **job.run_params},
+        run_tags={name: value for name, value in tags.items() if value is not None},
+    ), ()
