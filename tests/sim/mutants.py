@@ -227,7 +227,7 @@ MORE: dict[str, Plant] = {
     "R3: infrastructure is tried once": verdict_where(
         lambda job, said: said.ledger is RestartBudget.INFRASTRUCTURE and job.restarts_infrastructure > 0, stop(Cause.AGENT_LOST)
     ),
-    "R4: a lost node's agents never end": patched(observe, "_ended_by_word", lambda _: lambda *given: False),
+    "R4: a lost node's agents never end": patched(observe, "_ended_by_declaration", lambda _: lambda *given: False),
     "R7: only the newest checkpoint is handed out": patched(Job, "resumable", lambda of: lambda job: of(job)[:1]),
     "R7: the newest checkpoint is left out": patched(Job, "resumable", lambda of: lambda job: of(job)[1:] or of(job)),
     "R9: what another attempt said is taken": patched(observe, "take_report", of_any_attempt),

@@ -87,7 +87,7 @@ def test_what_cannot_be_removed_is_tried_ever_less_often_and_told(tmp_path: Path
         runner.run(effects, World())
     assert (len(refusing), runner.deleted, runner.cleared) == (2 * 11, [], [])
     assert [one.text for one in register.said()] == [
-        "checkpoint 0001-00001 of train-1 cannot be removed, and 1 more; it is tried again: [Errno 30] Read-only file system"
+        "checkpoint 0001-00001 of train-1 cannot be removed, and 1 more; it is retried: [Errno 30] Read-only file system"
     ]
     runner.blobs = FsBlobs(tmp_path)
     for _ in range(300):

@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_told_while_it_is_so(tmp_path: Path) -> None:
     for _ in range(3):
         server.tick()
     assert [one.text for one in server.job().troubles] == [
-        "how its agent on sim0 is cannot be told: what it left cannot be read: EIO; it is looked at again"
+        "the state of its agent on sim0 cannot be read: what it left cannot be read: EIO; it is checked again"
     ]
     assert server.job().state is State.RUNNING
     del server.engine.says[KEY]

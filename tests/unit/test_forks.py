@@ -77,7 +77,7 @@ def test_a_fork_that_comes_too_late_is_held_and_says_why(tmp_path: Path) -> None
     server.tick(0.01)
     held = server.job("train-2")
     assert held.state is State.HELD
-    assert held.reason == "train-1 has given up its checkpoint of step 5 in the same moment; cancel this and fork from a later one"
+    assert held.reason == "the checkpoint of step 5 of train-1 was removed just before; cancel this job and fork from a later checkpoint"
 
 
 def test_a_fork_of_what_was_removed_right_before_a_crash_is_held(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_fork_of_what_was_removed_right_before_a_crash_is_held(tmp_path: Path)
     assert (blobs.removed, server.job().deleting) == (["checkpoints/train-1/0001-5"], ("0001-5",))
     fork(server, seen)
     server.tick(0.01)
-    assert server.job("train-2").reason.startswith("train-1 has given up its checkpoint of step 5 in the same moment")
+    assert server.job("train-2").reason.startswith("the checkpoint of step 5 of train-1 was removed just before")
 
 
 def test_a_fork_of_what_a_job_that_is_over_gave_up_is_held(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_fork_of_what_a_job_that_is_over_gave_up_is_held(tmp_path: Path) -> No
     assert (server.job().deleting, "train-1" in server.loop.world.jobs) == ((), False)
     fork(server, seen)
     server.tick(0.01)
-    assert server.job("train-2").reason.startswith("train-1 has given up its checkpoint of step 5 in the same moment")
+    assert server.job("train-2").reason.startswith("the checkpoint of step 5 of train-1 was removed just before")
 
 
 def test_what_a_live_fork_holds_another_may_be_made_of(tmp_path: Path) -> None:

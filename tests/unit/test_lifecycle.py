@@ -242,7 +242,7 @@ def test_a_gang_never_runs_from_different_checkpoints() -> None:
     second = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
     begun = running(staged("c1", 1), staged("c2", 2), *second, ev.NodeStarted(2, 0, restored="c2", step=2))
     job, effects = history(*begun, ev.NodeStarted(2, 1, restored="c1", step=1, bad=("c2",)))
-    assert (job.state, job.reason) == (State.STOPPING, "its nodes put different checkpoints back")
+    assert (job.state, job.reason) == (State.STOPPING, "its nodes restored different checkpoints")
     assert effects == [Stop(key(0, 2), FAILURE_GRACE_S), Stop(key(1, 2), FAILURE_GRACE_S)]
     assert [c.id for c in job.good_checkpoints] == ["c1"]
     job, _ = history(*begun, ev.NodeStarted(2, 1, restored="c2", step=2))

@@ -37,8 +37,8 @@ class Disk(Reserve):
         (Room(9 << 20, 15 << 20, 16 << 20), "is full: 9 MiB free"),
         (Room(9, 0, 0), None),  # nobody wants any
         (Room(10**9, 16 << 20, 16 << 20, 10**6), None),
-        (Room(10**9, 16 << 20, 16 << 20, 900), "is nearly full: only 900 more files can be made there"),
-        (Room(10**9, 16 << 20, 16 << 20, 0), "is full: only 0 more files can be made there"),
+        (Room(10**9, 16 << 20, 16 << 20, 900), "is nearly full: only 900 more files can be created there"),
+        (Room(10**9, 16 << 20, 16 << 20, 0), "is full: only 0 more files can be created there"),
         (OSError(5, "Input/output error"), "cannot be used: [Errno 5] Input/output error"),
     ],
 )

@@ -1,1 +1,1 @@
-"""The loop: observe, record, apply, decide, act. The one writer of events; all I/O through the ports."""
+"""The control loop: observe, record, decide, commit, act. It alone writes events, and reaches the outside through ports."""

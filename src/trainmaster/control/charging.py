@@ -1,4 +1,4 @@
-"""What events mean for the ledger: what an attempt holds and at which price, when it is free again, what was done twice."""
+"""Ledger entries for events: what an attempt holds and at which price, when it ends, and which work was repeated."""
 
 from collections.abc import Mapping, MutableMapping
 
@@ -12,9 +12,9 @@ from trainmaster.scheduling.share import Account, Member, charged
 
 
 def rates(allocation: Allocation, nodes: Mapping[str, Node], rules: Cluster) -> tuple[Rate, ...]:
-    """What each pool's part of an allocation is charged, at the prices that hold now.
+    """The rate for each pool's part of an allocation, at the current prices.
 
-    A price is of GPUs where the pool has any, else of CPUs: who takes only CPUs of nodes with GPUs pays nothing for them.
+    A pool with GPUs has a price per GPU; an attempt that holds only CPUs there pays nothing. Other pools have a price per CPU.
     """
     held: dict[str, tuple[int, int]] = {}
     prices: dict[str, float] = {}
@@ -35,7 +35,7 @@ def _has_gpus(pool: str, nodes: Mapping[str, Node], rules: Cluster) -> bool:
 
 
 def reconfigured(usage: MutableMapping[Member, Account], before: Cluster, after: Cluster, now_s: float) -> tuple[Entry, ...]:
-    """The entries that other rules bring: from another half-life on, what is left until now fades at the new rate."""
+    """Entries for a change of the cluster rules. A new half-life applies from now on: balances are settled at the old one."""
     if after.half_life_s == before.half_life_s:
         return ()
     at_s = _ms(now_s) / 1000
@@ -45,7 +45,7 @@ def reconfigured(usage: MutableMapping[Member, Account], before: Cluster, after:
 
 
 def clock_set(usage: MutableMapping[Member, Account], by_s: float) -> tuple[Entry, ...]:
-    """The entries that a step of the clock brings: nothing has faded by it."""
+    """Entries for a step of the clock. Balances keep their value: their dates move along."""
     for member, account in usage.items():
         usage[member] = Account(account.service, account.at_s + by_s)
     return tuple(Balance(*member, *account) for member, account in sorted(usage.items()))
@@ -54,7 +54,7 @@ def clock_set(usage: MutableMapping[Member, Account], by_s: float) -> tuple[Entr
 def entries(
     usage: MutableMapping[Member, Account], half_life_s: float, job: Job, event: JobEvent, now_s: float
 ) -> tuple[Entry, ...]:
-    """The entries that an event brings; `job` is as it left it, and `usage` is brought forward."""
+    """Entries for an event. `job` is the job after the event; `usage` is updated."""
     attempt = job.attempt
     if attempt is None or not attempt.rates:
         return ()
@@ -63,7 +63,7 @@ def entries(
             payer = _payer(job)
             charges = tuple(Charge(job.id, attempt.number, payer, rate, _ms(now_s)) for rate in attempt.rates)
             return charges + _repeated(job, attempt.number, attempt.resume[0] if attempt.resume else None)
-        case NodeStarted(node_index=0) if attempt.restored not in attempt.resume[:1]:  # the best would not do
+        case NodeStarted(node_index=0) if attempt.restored not in attempt.resume[:1]:  # the best checkpoint did not restore
             return _repeated(job, attempt.number, attempt.restored)
         case AttemptEnded():
             until_ms = _ms(now_s)
@@ -75,7 +75,7 @@ def entries(
 
 
 def service_rate(rates: tuple[Rate, ...]) -> float:
-    """What fair share counts in a second: GPUs; CPUs of what holds no GPU."""
+    """Service per second for fair share: GPUs, or CPUs if no GPU is held."""
     return (sum(rate.gpu_milli for rate in rates) or sum(rate.cpu_milli for rate in rates)) / WHOLE
 
 
@@ -90,9 +90,10 @@ def _credit(usage: MutableMapping[Member, Account], half_life_s: float, job: Job
 
 
 def _repeated(job: Job, number: int, start: str | None) -> tuple[Entry, ...]:
-    """What the attempts before did in vain, with this one beginning from checkpoint `start`.
+    """Entries for the work of earlier attempts that is lost when this attempt starts from checkpoint `start`.
 
-    One to which nothing is put back begins anew, unless it runs in its directory, where its program may find what it needs.
+    An attempt without a restored checkpoint starts over. A job that runs in place is an exception: its program may find its
+    own files there.
     """
     anew = Repeated(job.id, number, 0, 0)
     if number == 1:

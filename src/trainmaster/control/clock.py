@@ -1,4 +1,4 @@
-"""The clock that decisions run by, and how a step of the machine's clock is told from the passing of time."""
+"""The clock for decisions. It tells a step of the machine's clock from the passing of time."""
 
 import contextlib
 import json
@@ -11,19 +11,19 @@ from trainmaster.control.clock_steps import tell_unknown
 from trainmaster.home import open_regular, write_atomic
 from trainmaster.wire.processes import boot_id
 
-STEP_S = 5.0  # less is no step: it is followed at the next start
-_TORN_S = 0.1  # between two readings that belong together
+STEP_S = 5.0  # a smaller difference is not treated as a step; the next start follows it
+_TORN_S = 0.1  # at most, between two readings that count as one moment
 
 
 class SteadyClock:
-    """`ports.clock.Clock`: dates as the machine's clock had them, moved on by the time since boot, suspended or not.
+    """`ports.clock.Clock`: the machine's date at the last sync, advanced by the time since boot, suspend included.
 
-    A step of the machine's clock changes nothing until it is on record: `stepped_s` tells of it, `begin` notes that it is
-    about to be recorded, `follow` that it was. `place` keeps how dates and the time since boot belong together, so that a
-    start on the same boot knows a step exactly. On another boot only a clock behind the last recorded date (`last_s`) shows
-    that there was one. `recorded` says whether the event behind a number is a step by so much: whether what was begun was
-    recorded before the process died.
-    Raises: OSError where `place` cannot be read; what `recorded` raises.
+    A step of the machine's clock has no effect until it is recorded. `stepped_s` detects it, `begin` notes that it is about
+    to be recorded, and `follow` notes that it was. The file at `place` stores the offset between dates and the time since
+    boot, so that a restart within the same boot measures a step exactly. After a reboot only a clock behind the last recorded
+    date (`last_s`) proves a step. `recorded` tells whether the event after a sequence number is a step of that size: it shows
+    whether a step that was begun was recorded before the process died.
+    Raises: OSError if `place` cannot be read, and any error of `recorded`.
     """
 
     def __init__(
@@ -42,31 +42,31 @@ class SteadyClock:
             self._offset_s = max(kept_s, last_s - steady_s)
         else:
             self._offset_s = (last_s if behind else max(wall_s, last_s)) - steady_s
-        with contextlib.suppress(OSError):  # a full disk: the next start knows less
+        with contextlib.suppress(OSError):  # a full disk: the next start has less information
             self._keep()
 
     def now_s(self) -> float:
-        """Seconds since the epoch; never backwards but by a step that was followed."""
+        """Seconds since the epoch; never runs backwards except by a step that was followed."""
         return self._offset_s + self._readings()[1]
 
     def stepped_s(self) -> float:
-        """By how much the machine's clock was set and is not followed yet, in whole seconds; 0: it was not."""
+        """Size of a step of the machine's clock that is not followed yet, in whole seconds; 0 if there is none."""
         wall_s, steady_s = self._readings()
         by_s = wall_s - steady_s - self._offset_s
         return 0.0 if abs(by_s) < STEP_S else float(round(by_s))
 
     def begin(self, by_s: float, after: int) -> None:
-        """A step is about to be recorded as the first event behind number `after`. Raises: OSError."""
+        """Note that a step is about to be recorded as the first event after number `after`. Raises: OSError."""
         self._keep({"by_s": by_s, "after": after})
 
     def follow(self, by_s: float) -> None:
-        """The step is on record: `now_s` moves by it."""
+        """Move `now_s` by a step that was recorded."""
         self._offset_s += by_s
-        with contextlib.suppress(OSError):  # what was begun is kept, which says the same together with the record
+        with contextlib.suppress(OSError):  # the note of `begin` stays, which gives the same result together with the log
             self._keep()
 
     def _kept(self, recorded: Callable[[int, float], bool]) -> float | None:
-        """What was noted on this boot, and on record since. Raises: OSError."""
+        """The offset noted on this boot, including a step recorded since. Raises: OSError."""
         noted = self._noted()
         if noted is None or noted.boot_id != boot_id():
             return None
@@ -97,23 +97,23 @@ class SteadyClock:
 class _Noted(NamedTuple):
     boot_id: str
     offset_s: float
-    step: tuple[int, float] | None  # begun: behind which event, and by how much
+    step: tuple[int, float] | None  # begun: the sequence number it follows, and its size
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> "_Noted":
-        """Raises: ValueError, KeyError, TypeError for what we did not write."""
+        """Raises: ValueError, KeyError, TypeError for content that this class did not write."""
         step = told.get("step")
         begun = None if step is None else (int(step["after"]), float(step["by_s"]))
         return cls(str(told["boot_id"]), float(told["offset_s"]), begun)
 
 
 def _steady_s() -> float:
-    """Seconds since boot, those in which the machine was suspended included."""
+    """Seconds since boot, including time in which the machine was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def _readings() -> tuple[float, float]:
-    """Wall clock and time since boot, of one moment: this process may have slept between the two."""
+    """Wall clock and time since boot at one moment. Retries if the process slept between the readings."""
     while True:
         before_s = _steady_s()
         wall_s = time.time()

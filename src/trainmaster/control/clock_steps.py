@@ -1,4 +1,4 @@
-"""Following a step of the machine's clock: every date that still matters moves along, in one transaction."""
+"""Follows a step of the machine's clock: moves every date that still matters, in one transaction."""
 
 import logging
 import time
@@ -10,13 +10,13 @@ from trainmaster.control.world import Batch, World
 from trainmaster.model.events import ClockSet
 from trainmaster.ports.store import EventStore, Unread
 
-TOLD_S = 3600.0  # how long a step is shown
+TOLD_S = 3600.0  # how long a step is shown as a notice
 _TOPIC = "clock"
 _log = logging.getLogger("trainmaster.control")
 
 
 class Steps(Protocol):
-    """How the machine's clock is set: `control.clock.SteadyClock`."""
+    """Detects and follows steps of the machine's clock: `control.clock.SteadyClock`."""
 
     def stepped_s(self) -> float: ...
 
@@ -26,10 +26,10 @@ class Steps(Protocol):
 
 
 def moved(world: World, events: EventStore, by_s: float, now_s: float) -> Batch:
-    """What is recorded of a step by `by_s` seconds; `now_s` is the time after it.
+    """The events for a step by `by_s` seconds. `now_s` is the time after it.
 
-    Jobs that are not over move, so that no wait, limit or back-off changes. Of those that are over only the ones move that
-    ended in the stretch that a clock set back takes back: their dates would lie in the future.
+    The dates of jobs that are not over move, so no wait, limit or back-off changes. Of ended jobs only those move whose end
+    lies in the repeated interval of a clock that was set back: otherwise they would have ended in the future.
     """
     batch = Batch(world, now_s, on_record=events.job)
     batch.record_cluster(ClockSet(by_s))
@@ -43,9 +43,9 @@ def moved(world: World, events: EventStore, by_s: float, now_s: float) -> Batch:
 
 
 def is_recorded(events: EventStore, after: int, by_s: float) -> bool:
-    """Whether the first event behind number `after` is a step by so much.
+    """Whether the first event after number `after` is a step of this size.
 
-    One that cannot be decoded is known by its type: at this place nothing else was about to be recorded.
+    An event that cannot be decoded is identified by its type: nothing else was about to be recorded at this position.
     """
     for recorded in events.told(after, 1):
         if isinstance(recorded, Unread):
@@ -55,14 +55,14 @@ def is_recorded(events: EventStore, after: int, by_s: float) -> bool:
 
 
 def tell(by_s: float) -> None:
-    """Say it where the server's trouble is shown; `settle` takes it back."""
+    """Show the step among the server's notices. `settle` removes it."""
     way = "forward" if by_s > 0 else "back"
-    _say(f"the machine's clock was set {way} by {_span(abs(by_s))}: dates moved along, no wait is longer or shorter for it")
+    _say(f"the machine's clock was set {way} by {_span(abs(by_s))}: dates were moved with it, no wait or limit changed")
 
 
 def tell_unknown(place: Path) -> None:
-    """Likewise, that nobody can say whether the clock was set before this start."""
-    _say(f"{place} is damaged: whether the machine's clock was set while the server was down is not known")
+    """Show that it is unknown whether the clock was set before this start."""
+    _say(f"{place} is damaged: it is unknown whether the machine's clock was set while the server was down")
 
 
 def _say(text: str) -> None:
@@ -72,7 +72,7 @@ def _say(text: str) -> None:
 
 
 def settle() -> None:
-    """A step is news for an hour."""
+    """Remove the notice of a step after an hour."""
     if _told_s and time.monotonic() - _told_s[0] > TOLD_S:
         _told_s.clear()
         troubles.clear(_TOPIC)

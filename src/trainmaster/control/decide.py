@@ -1,4 +1,4 @@
-"""Decisions into events: verdicts over ended attempts, limits that are reached, and the scheduler's plan."""
+"""Turns decisions into events: verdicts on ended attempts, time limits, and the scheduler's plan."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -17,13 +17,13 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
 from trainmaster.scheduling.words import given_up, length
 
-TELL_S = 60.0  # in which an agent that runs has surely told of itself, once it can reach the server
-Heard = Callable[[AgentKey], float | None]  # when an agent was last heard of, in seconds since the epoch
-MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # and then for whom
+TELL_S = 60.0  # a running agent that can reach the server reports within this time
+Heard = Callable[[AgentKey], float | None]  # time of an agent's last heartbeat, in seconds since the epoch
+MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # followed by the id of the preempting job
 
 
 def settle(batch: Batch, rng: Random, heard: Heard) -> None:
-    """Judge every attempt that this tick saw the last agent of end."""
+    """Record a verdict for every attempt whose last agent ended in this tick."""
     for job_id in sorted(batch.jobs):
         job = batch.world.jobs[job_id]
         if job.state.live and job.attempt is not None and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes):
@@ -32,9 +32,9 @@ def settle(batch: Batch, rng: Random, heard: Heard) -> None:
 
 
 def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float | None:
-    """How long its ranks ran, as its agents measured it: the server may have been away at its start or its end.
+    """How long the ranks of an attempt ran, as measured by its agents: the server may have been down at start or end.
 
-    Where none could tell (the machine went down), until they were last heard of, if that is long ago. None: until now.
+    If no agent could report (the machine went down), the time until the last heartbeat, if that is old. None: until now.
     """
     told = [node.outcome.ran_s for node in attempt.nodes if node.outcome is not None and not node.outcome.lost]
     if told or attempt.started_s is None:
@@ -45,10 +45,11 @@ def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float |
 
 
 def enforce_limits(batch: Batch, looked: bool, since_s: float = -inf) -> float | None:
-    """Stop what ran out of its time to run or to start; returns when the next one will, in seconds from now.
+    """Stop jobs that reached their time limit or start limit. Returns the time until the next limit, in seconds from now.
 
-    Only where the engine was `looked` at: what seems to be over its limit may have ended before. 0: a look is wanted.
-    `since_s`: since when agents can be heard. What started while they could not is given time to say so.
+    Jobs are stopped only if the engine was observed (`looked`): a job that seems to be over its limit may have ended before.
+    Returns 0 to request an observation. `since_s` is the time from which agents can reach the server. A job that started
+    earlier gets time to report that.
     """
     soonest: float | None = None
     for job_id in list(batch.world.held):
@@ -77,24 +78,24 @@ def _too_slow(job: Job) -> StopOrdered:
 
 
 def start_left_s(job: Job, now_s: float) -> float | None:
-    """What is left of the time in which a starting job's ranks are to run."""
+    """Time left for a starting job's ranks to start."""
     return None if job.attempt is None else job.spec.start_limit_s - (now_s - job.attempt.placed_s)
 
 
 def time_left_s(job: Job, now_s: float) -> float | None:
-    """What is left of a running job's time limit, which counts the running time of all its attempts; None without one."""
+    """Time left of a running job's time limit, which counts the run time of all attempts; None without a limit."""
     if job.spec.time_limit_s is None or job.state is not State.RUNNING or job.attempt is None or job.attempt.started_s is None:
         return None
     return job.spec.time_limit_s - job.ran_s - (now_s - job.attempt.started_s)
 
 
 def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
-    """Run one cycle over the world as it is now, with room kept for `depth` jobs at most, and record what it changed."""
+    """Run one scheduling cycle with at most `depth` reservations, and record the changes."""
     snapshot = batch.world.snapshot(batch.now_s, depth)
     decided, carry = cycle(snapshot, policy, carry)
     nodes = tuple(batch.world.nodes[name] for name in sorted(batch.world.nodes))
     for id in decided.broken:
-        batch.record(id, PromiseBroken("what was given back for it is not to be had any more: it waits like all others"))
+        batch.record(id, PromiseBroken("the nodes reserved for it are no longer available: it waits in the queue again"))
     placed = []
     for placement in decided.placements:
         job = batch.world.jobs[placement.job]
@@ -108,7 +109,7 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
     handed = _hand_over(batch, decided.handovers, nodes)
     for task in list(batch.world.waiting.values()):
         if task.not_before_s > snapshot.now_s:
-            continue  # it says so itself
+            continue  # its reason already says so
         text = handed.get(task.id) or decided.reason(task, snapshot.now_s).text
         if batch.world.jobs[task.id].reason != text:
             batch.record(task.id, Waited(text))
@@ -118,20 +119,20 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
 
 
 def _tell_start(batch: Batch, job: Job, number: int) -> None:
-    """Say that attempt `number` does not start from the newest checkpoint; `job` is as it was before."""
+    """Warn that attempt `number` does not start from the newest checkpoint. `job` is its value before the attempt."""
     newest, resume = job.good_checkpoints[-1:], job.resumable()
     if not newest or resume[0] == newest[0].id:
         return
     first = next(c for c in job.checkpoints if c.id == resume[0])
     text = (
-        f"{newest[0].label} could not be read in {newest[0].doubts} attempts: it goes on from {first.label}; nothing was "
+        f"{newest[0].label} could not be read in {newest[0].doubts} attempts: the job resumes from {first.label}; nothing was "
         "deleted: check that the store can be read"
     )
     batch.record(job.id, Warned(number, -1, "restart", text))
 
 
 def clear_windows(batch: Batch) -> None:
-    """Stop what still runs on nodes whose maintenance has begun: it goes on elsewhere, from its last checkpoint."""
+    """Evict jobs on nodes whose maintenance has begun. They resume elsewhere from their last checkpoint."""
     now_s = batch.now_s
     batch.world.look_at_windows(now_s)
     sites = batch.world.sites
@@ -142,14 +143,14 @@ def clear_windows(batch: Batch) -> None:
 
 
 def stop_of(handover: Handover, victim: str) -> StopOrdered:
-    """What one is told who makes way, or gives back what it has beyond its least."""
+    """The stop order for a preemption victim, or for a job that gives back nodes beyond its minimum."""
     if victim in handover.shrunk:
         return StopOrdered(StopFor.SHRINK, GIVES_BACK + handover.job)
     return StopOrdered(StopFor.EVICT, MAKES_WAY + handover.job)
 
 
 def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, ...]) -> dict[str, str]:
-    """Stop those who make way, and keep what they give back; why each job for which that is done waits meanwhile."""
+    """Stop the victims of each handover and reserve their nodes. Returns the waiting reason of each preempting job."""
     reasons = {}
     for one in handovers:
         choice = batch.world.waiting[one.job].kind.choice_of(one.grant.ask)

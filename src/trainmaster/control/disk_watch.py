@@ -1,4 +1,4 @@
-"""Looking after the reserve of the disk, now and then and by a worker, and telling people when room is short."""
+"""Watches the disk of the home: keeps its reserve at full size and reports when free space is low."""
 
 from concurrent.futures import Future
 
@@ -11,23 +11,23 @@ _TOPIC = "disk"
 
 
 class DiskWatch:
-    """Keeps the reserve of one home whole where it can. `register` is where trouble is said."""
+    """Keeps the disk reserve of one home at full size where possible. Problems are reported to `register`."""
 
     def __init__(self, reserve: Reserve, workers: Workers, root: str, register: troubles.Register = troubles.own) -> None:
         self._reserve, self._workers, self._root, self._register = reserve, workers, root, register
         self._looking: Future[None] | None = None
 
     def check(self) -> None:
-        """Have the disk looked at, unless the last look is not over yet."""
+        """Start a check of the disk, unless the last one still runs."""
         if self._looking is None or self._looking.done():
             self._looking = self._workers.submit(Lane.DISK, self._look)
 
     def report_full(self) -> None:
-        """Something could not be written although the reserve was asked."""
-        self._say("is full to the last byte: what happens to jobs cannot be recorded")
+        """Report that a write failed although the reserve was released."""
+        self._say("is completely full: job events cannot be recorded")
 
     def _look(self) -> None:
-        """By a worker."""
+        """Run by a worker."""
         try:
             found = self._reserve.keep()
         except OSError as error:
@@ -35,13 +35,13 @@ class DiskWatch:
             return
         if found.short:
             kind = "is full" if found.full else "is nearly full"
-            files = f"only {found.free_files} more files can be made there"
+            files = f"only {found.free_files} more files can be created there"
             self._say(f"{kind}: {files if found.few_files else _size(found.free_bytes) + ' free'}")
         else:
             self._register.clear(_TOPIC)
 
     def _say(self, what: str) -> None:
-        advice = "new jobs are refused once it is full, running ones can be cancelled; what takes room: tm storage"
+        advice = "new jobs are rejected once it is full, running ones can be cancelled; to see what uses the space: tm storage"
         self._register.say(_TOPIC, f"the disk of {self._root} {what}; {advice}")
 
 

@@ -1,6 +1,6 @@
-"""Running effects against the world. Each is idempotent under its key, so running one twice is harmless.
+"""Runs effects against the engine and the blob store. Each effect is idempotent under its key.
 
-What an effect does may wait for a disk or another process: workers do it, and what came of it is recorded by a later tick.
+An effect may wait for a disk or another process, so worker threads run it. A later tick records the result.
 """
 
 import logging
@@ -28,7 +28,7 @@ Devices = frozenset[tuple[str, int]]  # node and number
 
 @dataclass(slots=True)
 class _Stopping:
-    """A stop on its way; `then` is what was asked of the same key meanwhile."""
+    """A stop in progress. `then` is the stop that was requested for the same key meanwhile."""
 
     future: "Future[None]"
     effect: Stop
@@ -38,29 +38,29 @@ class _Stopping:
 
 @dataclass(slots=True)
 class EffectRunner:
-    """Has effects run; what came of them is collected here and recorded by the next tick.
+    """Hands effects to workers and collects their results for the next tick.
 
-    Laws: of one key at most one launch and one stop are on their way; a stop cancels a launch that has not begun; a launch
-    waits for every stop on its devices; a checkpoint is deleted by one worker at a time.
+    Laws: for one key at most one launch and one stop are in progress. A stop cancels a launch that has not begun. A launch
+    waits for every stop on its devices. Only one worker at a time deletes a checkpoint.
     """
 
     engine: Engine
     blobs: Blobs
     credential: Callable[[AgentKey], str]
     workers: Workers = field(default_factory=Threads)
-    release: Callable[[], bool] = nothing  # on a full disk, makes some room for an order to stop
+    release: Callable[[], bool] = nothing  # on a full disk, frees some reserved space so that a stop can be written
     failed_launches: list[tuple[AgentKey, str]] = field(default_factory=list)
     deleted: list[DeleteCheckpoint] = field(default_factory=list)
-    cleared: list[tuple[Clear, int]] = field(default_factory=list)  # and how many bytes it was
-    launched: set[AgentKey] = field(default_factory=set)  # since the last look began, or on their way then
+    cleared: list[tuple[Clear, int]] = field(default_factory=list)  # with the number of bytes removed
+    launched: set[AgentKey] = field(default_factory=set)  # launched, or in progress, since the current observation began
     _launching: dict[AgentKey, "Future[str | None]"] = field(default_factory=dict)
     _stopping: dict[AgentKey, _Stopping] = field(default_factory=dict)
     _deleting: "dict[DeleteCheckpoint, Future[Exception | None]]" = field(default_factory=dict)
     _clearing: "dict[Clear, Future[int | Exception]]" = field(default_factory=dict)
-    _removals: RemovalRetries = field(default_factory=RemovalRetries)  # those that failed
+    _removals: RemovalRetries = field(default_factory=RemovalRetries)
 
     def run(self, effects: list[Effect], world: World) -> None:
-        """Stops first: what is to make room makes room before anything new starts."""
+        """Start the effects. Stops come first: they free the devices that launches need."""
         for effect in dict.fromkeys(effects):
             if isinstance(effect, Stop):
                 self._stop(effect, _devices(effect.key, world))
@@ -70,7 +70,7 @@ class EffectRunner:
                 case Launch(key):
                     self._launch(key, world)
                 case DeleteCheckpoint():
-                    if (effect.job, effect.checkpoint) not in needed:  # else state alone calls for it again at each beat
+                    if (effect.job, effect.checkpoint) not in needed:  # else the next beat requests it again from state
                         self._delete(effect)
                 case Clear():
                     if effect not in self._clearing and self._removals.due(effect):
@@ -80,12 +80,12 @@ class EffectRunner:
         self.collect()
 
     def look(self, keys: Sequence[AgentKey]) -> "Future[dict[AgentKey, Observation]]":
-        """Have the engine asked. What it says of `launched` keys may be older than their launch."""
+        """Start an observation by the engine. The result for a key in `launched` may be older than its launch."""
         self.launched = set(self._launching)
         return self.workers.submit(Lane.LOOK, lambda: self.engine.observe(keys))
 
     def collect(self) -> None:
-        """Take what workers have finished. Raises: what one of them did not expect."""
+        """Collect the results of finished workers. Raises: any unexpected error of a worker."""
         for key, launching in list(self._launching.items()):
             if launching.done():
                 del self._launching[key]
@@ -108,7 +108,7 @@ class EffectRunner:
                 self._cleared(clear, clearing.result())
 
     def _clear(self, effect: Clear) -> int | Exception:
-        """By a worker; how many bytes it was. A disk that refuses is asked again."""
+        """Run by a worker. Returns the number of bytes removed, or the error; a failed removal is retried."""
         try:
             if effect.kind in ON_NODES:
                 return self.engine.clear(effect.job, effect.kind)
@@ -127,7 +127,7 @@ class EffectRunner:
             self._deleting[effect] = self.workers.submit(Lane.DELETE, lambda: self._remove(effect))
 
     def _remove(self, effect: DeleteCheckpoint) -> Exception | None:
-        """By a worker. A store that is away or read-only is asked again."""
+        """Run by a worker. A store that is unavailable or read-only is retried."""
         try:
             self.blobs.delete_tree(f"checkpoints/{effect.job}/{effect.checkpoint}")
         except (OSError, TrainmasterError) as error:
@@ -140,7 +140,7 @@ class EffectRunner:
             self.deleted.append(effect)
 
     def _stop(self, effect: Stop, devices: Devices) -> None:
-        """One that was launched a moment ago and whose launch has not begun is never launched."""
+        """Order a stop. A launch of the same key that has not begun is cancelled."""
         launching = self._launching.get(effect.key)
         if launching is not None:
             launching.cancel()
@@ -152,7 +152,7 @@ class EffectRunner:
             there.then = effect
 
     def _order(self, effect: Stop) -> None:
-        """By a worker. On a full disk state alone calls for it again at the next beat."""
+        """Run by a worker. On a full disk, the next beat requests the stop again from state."""
         passing("engine.stop.before")
         try:
             persistently(lambda: self.engine.stop(effect.key, effect.grace_s), self.release)
@@ -166,34 +166,34 @@ class EffectRunner:
             return  # stopped within the same tick
         devices = _devices(key, world)
         if key in self._launching or any(devices & one.devices for one in self._stopping.values() if not one.future.done()):
-            return  # state alone calls for it again at the next beat
+            return  # the next beat requests it again from state
         self.launched.add(key)
         submission = Submission(key, job, self.credential(key))
         self._launching[key] = self.workers.submit(Lane.LAUNCH, lambda: self._start(submission))
 
     def _start(self, submission: Submission) -> str | None:
-        """By a worker; why it surely will not start, if so."""
+        """Run by a worker. Returns the reason if the agent is certain not to start."""
         passing("engine.submit.before")
         why = None
         try:
             self.engine.submit(submission)
         except (OperationError, DiskFullError) as error:
-            why = self._given_up(submission.key, f"{error.message} {error.hint}".strip())
+            why = self._abandon(submission.key, f"{error.message} {error.hint}".strip())
         passing("engine.submit.after")
         return why
 
-    def _given_up(self, key: AgentKey, why: str) -> str | None:
-        """Make sure that it will not start after all, and only then say that it failed."""
+    def _abandon(self, key: AgentKey, why: str) -> str | None:
+        """Stop the key so that a late start is impossible, and only then report the failure."""
         try:
             persistently(lambda: self.engine.stop(key, 0.0), self.release)
-        except (OperationError, DiskFullError) as error:  # state alone calls for the launch again at the next beat
+        except (OperationError, DiskFullError) as error:  # the next beat requests the launch again from state
             _log.error("%s; %s %s", why, error.message, error.hint)
             return None
         return why
 
 
 def _devices(key: AgentKey, world: World) -> Devices:
-    """What an agent's attempt holds on its node; nothing where the attempt is not the job's last one."""
+    """Devices that an agent's attempt holds on its node; none if the attempt is not the job's current one."""
     job = world.jobs.get(key.job)
     if job is None or job.attempt is None or job.attempt.number != key.attempt:
         return frozenset()

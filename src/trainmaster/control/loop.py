@@ -1,4 +1,4 @@
-"""The control loop: one tick observes, records, decides, commits and only then acts."""
+"""The control loop. Each tick observes, records, decides, commits, and only then acts."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -29,23 +29,23 @@ from trainmaster.scheduling.cycle import Carry
 from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.wire.failpoint import passing
 
-BEAT_S = 1.0  # the slow beat: probing, pending effects
-_STOPPABLE = (Phase.RUNNING, Phase.LOST, Phase.ABSENT)  # where a stop may still have something to do
+BEAT_S = 1.0  # interval for observing agents and repeating pending effects
+_STOPPABLE = (Phase.RUNNING, Phase.LOST, Phase.ABSENT)  # phases in which a stop may still be needed
 INVENTORY_S = 10.0
-PLAN_S, DEPTH_MAX = 0.05, 32  # what a decision may take, and reservations that it makes at the most
-DRAIN = 1000  # inbox rows taken up in one tick
+PLAN_S, DEPTH_MAX = 0.05, 32  # target duration of a decision, and the most reservations it makes
+DRAIN = 1000  # inbox rows processed in one tick
 _log = logging.getLogger("trainmaster.control")
 
 
 class Listener(Protocol):
-    """Told after each commit that changed something."""
+    """Called after each commit that changed something."""
 
     def __call__(self) -> None: ...
 
 
 @dataclass(slots=True)
 class ControlLoop:
-    """Owns the world; the only caller of `EventStore.append`."""
+    """Owns the world. It is the only caller of `EventStore.append`."""
 
     events: EventStore
     inbox: Inbox
@@ -56,34 +56,35 @@ class ControlLoop:
     world: World = field(default_factory=World)
     carry: Carry = field(default_factory=Carry)
     choose: Callable[[Cluster], Policy] = chosen
-    disk_watch: DiskWatch | None = None  # looks after the disk of the home
-    depth: int = 1  # jobs for which a decision keeps room
-    probe: bool = True  # set from outside: an agent's end was noticed, ask the engine in the next tick
-    ready: bool = False  # the inventory has been taken and recorded
-    steps: Steps | None = None  # how the machine's clock is set; None: it never is
+    disk_watch: DiskWatch | None = None  # checks the disk of the home
+    depth: int = 1  # reservations that a decision makes
+    probe: bool = True  # set from outside when an agent's end was noticed: observe in the next tick
+    ready: bool = False  # the inventory is recorded
+    steps: Steps | None = None  # detects steps of the machine's clock; None: there are none
     heard: decide.Heard = lambda key: None
     _next_beat_s: float = 0.0
     _next_inventory_s: float = 0.0
     _loaded_s: float = 0.0
     _queue_changed: bool = True
     _looking: "Future[dict[AgentKey, Observation]] | None" = None
-    _owed: bool = False  # effects that state calls for are to be repeated once the engine was asked
+    _owed: bool = False  # pending effects are to be repeated after the next observation
 
     def load(self) -> None:
-        """Start-up, by the same path after a crash: live projections only, then observe. Cost knows no history."""
+        """Load the live projections and observe; a restart after a crash does the same. Cost is independent of history."""
         self.world, self._loaded_s = World.of(self.events.load_live()), self.clock.now_s()
         known = set(self._live_keys())
         for key, seen in self.runner.engine.observe(None).items():
             if key not in known and seen.phase in (Phase.RUNNING, Phase.LOST) and self._is_over(key):
-                _log.warning("%s runs but is on record as over: stopping it", key)
+                _log.warning("%s runs but is recorded as over: stopping it", key)
                 try:
                     self.runner.engine.stop(key, 0.0)
-                except OperationError as error:  # a full disk: no reason not to observe
+                except OperationError as error:  # a full disk must not prevent observation
                     _log.error("%s %s", error.message, error.hint)
 
     def _is_over(self, key: AgentKey) -> bool:
-        """Whether the record proves that an agent not known as live is to end. One it never heard of may be healthy: the log
-        can be an older copy, so it is told and left alone. Raises: OperationError where the two cannot go on together.
+        """Whether the record proves that an agent outside the live projections must end. An unknown agent may be healthy,
+        since the log can be an older copy: it is reported and left running. Raises: OperationError if the log is older than
+        the agent's attempt.
         """
         job = self.events.job(key.job)
         last = job.attempt.number if job is not None and job.attempt is not None else 0
@@ -92,19 +93,19 @@ class ControlLoop:
         if job is not None:
             what = f"the log is older than what runs: it knows {key.job} up to attempt {last}, and {key} runs"
             raise OperationError(what, "put the newer events.db back; or end that agent, if it is not wanted")
-        troubles.say("unknown agents", f"{key} runs and is not in the log, which may be an older copy: it is left alone")
+        troubles.say("unknown agents", f"{key} runs and is not in the log, which may be an older copy: it is left running")
         return False
 
     def run(self, waker: Waker, keep_running: "Running") -> None:
-        """Tick until told to end."""
+        """Tick until `keep_running` says no."""
         while keep_running():
             self.follow_clock()
             waker.wait(self.tick(self.clock.now_s()))
 
     def follow_clock(self) -> None:
-        """Where the machine's clock was set, move all dates along before anything is decided by them.
+        """If the machine's clock was set, move all dates before any decision depends on them.
 
-        In three parts, of which the middle one counts: wherever this process dies, the step is on record once.
+        Three steps: note, record, follow. If the process dies at any point, the step is recorded exactly once.
         """
         clock_steps.settle()
         by_s = self.steps.stepped_s() if self.steps is not None else 0.0
@@ -124,18 +125,18 @@ class ControlLoop:
         self.world, self.carry, self._queue_changed = World.of(self.events.load_live()), Carry(), True
 
     def tick(self, now_s: float) -> float:
-        """One turn, which waits for the stores alone; returns how long the next may wait, in seconds."""
+        """Run one tick. It waits only for the stores. Returns how long the next tick may wait, in seconds."""
         batch = Batch(self.world, now_s, on_record=self.events.job)
         self.runner.collect()
         cursor = self.world.inbox_cursor
-        seen = self._look(now_s)  # before the inbox is read: of an agent seen dead every report that was accepted is in it
-        for effect in self.runner.deleted:  # before the inbox: whoever asks for a checkpoint that is gone must hear of it
+        seen = self._look(now_s)  # before the inbox is read: all accepted reports of an agent seen dead are then in it
+        for effect in self.runner.deleted:  # before the inbox: a request for a deleted checkpoint must be refused
             batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
         for clear, size in self.runner.cleared:
             batch.record(clear.job, BytesRemoved(clear.kind, size))
         rows = self.inbox.drain(cursor, DRAIN)
         for row in rows:
-            _heed(f"inbox row {row.seq}", partial(observe.take, batch, row))
+            _take_safely(f"inbox row {row.seq}", partial(observe.take, batch, row))
             self.world.inbox_cursor = row.seq
         self._take_results(batch)
         repeated = self._take_seen(batch, seen) if len(rows) < DRAIN else []
@@ -147,9 +148,9 @@ class ControlLoop:
         self._plan(batch)
         if not self._commit(batch, cursor):
             return BEAT_S
-        self.runner.failed_launches, self.runner.deleted, self.runner.cleared = [], [], []  # on record now
+        self.runner.failed_launches, self.runner.deleted, self.runner.cleared = [], [], []  # committed
         self.runner.run(batch.effects + repeated, self.world)
-        self.probe = self.probe or len(rows) == DRAIN  # what was seen was not taken
+        self.probe = self.probe or len(rows) == DRAIN  # the observation was not used
         news = self.runner.failed_launches or self.runner.deleted or self.runner.cleared
         if (self.probe and self._looking is None) or news:
             return 0.0
@@ -161,10 +162,10 @@ class ControlLoop:
             batch.record(key.job, NodeEnded(key.attempt, key.node_index, Outcome(lost=True, machine_error=why)))
 
     def _look(self, now_s: float) -> Mapping[AgentKey, Observation] | None:
-        """Have the engine asked at the slow beat, or when an agent's end was noticed; what it said, once it has.
+        """Start an observation at each beat, or when an agent's end was noticed. Returns its result once it is complete.
 
-        Law: a look that is taken was over before this tick reads the inbox. Of a key that was launched meanwhile it proves
-        neither that it is absent nor that it is gone.
+        Law: a result that is returned was complete before this tick read the inbox. For a key that was launched meanwhile,
+        the result proves neither that it is absent nor that it is gone.
         """
         if self._looking is None and (now_s >= self._next_beat_s or self.probe):
             self.probe = False
@@ -179,18 +180,18 @@ class ControlLoop:
         return {key: one for key, one in seen.items() if key not in launched or one.phase not in (Phase.ABSENT, Phase.GONE)}
 
     def _take_seen(self, batch: Batch, seen: Mapping[AgentKey, Observation] | None) -> list[Effect]:
-        """Record what the engine saw, once the whole inbox is taken; returns effects that are to be repeated."""
+        """Record the observation once the whole inbox was processed. Returns the effects to repeat."""
         if batch.now_s >= self._next_inventory_s:
             observe.take_inventory(batch, self.runner.engine.inventory())
             self._next_inventory_s, self._queue_changed = batch.now_s + INVENTORY_S, True
             if self.disk_watch is not None:
                 self.disk_watch.check()
         for key, observation in (seen or {}).items():
-            _heed(f"what is seen of {key}", partial(observe.take_observation, batch, key, observation))
+            _take_safely(f"the observation of {key}", partial(observe.take_observation, batch, key, observation))
         beat = batch.now_s >= self._next_beat_s
         if beat:
             self._next_beat_s = batch.now_s + BEAT_S
-            self._queue_changed = self._owed = True  # back-offs end by time alone
+            self._queue_changed = self._owed = True  # a back-off ends without an event
         jobs: Iterable[Job] = self.world.jobs.values() if beat else (self.world.jobs[id] for id in self.world.held)
         if not self._owed or (seen is None and not beat):
             return []
@@ -212,23 +213,23 @@ class ControlLoop:
         if self.world.waiting and (self._queue_changed or batch.events):
             began_s = self.clock.now_s()
             self.carry = decide.plan(batch, self.choose(self.world.rules), self.carry, self.depth)
-            self._take_time(self.clock.now_s() - began_s)
+            self._adapt_depth(self.clock.now_s() - began_s)
         self._queue_changed = False
 
-    def _take_time(self, seconds: float) -> None:
-        """Keep room for as many as there is time for: for half of them if a decision took too long, for one more if not."""
+    def _adapt_depth(self, seconds: float) -> None:
+        """Fit the number of reservations to the time available: halve it after a slow decision, add one after a fast one."""
         if seconds > PLAN_S:
             self.depth = max(1, self.depth // 2)
         elif seconds < PLAN_S / 4:
             self.depth = min(DEPTH_MAX, self.depth + 1)
 
     def _commit(self, batch: Batch, cursor: int) -> bool:
-        """Make the tick durable. On a full disk nothing of it happened: the world is loaded again, no effect runs."""
+        """Make the tick durable. On a full disk, discard it: the world is loaded again and no effect runs."""
         if not batch.events and self.world.inbox_cursor == cursor:
             return True
         jobs = {id: self.world.jobs[id] for id in batch.jobs}
         for sentence in [s for job in jobs.values() for s in violations(job)]:
-            _log.error("invariant: %s", sentence)
+            _log.error("invariant violated: %s", sentence)
         started = any(isinstance(e.event, NodeStarted) for e in batch.events)
         try:
             if started:
@@ -238,7 +239,7 @@ class ControlLoop:
             if started:
                 passing("engine.record.after")
         except DiskFullError as error:
-            _log.error("only observing: %s %s", error.message, error.hint)
+            _log.error("observing only: %s %s", error.message, error.hint)
             if self.disk_watch is not None:
                 self.disk_watch.report_full()
             self.world = World.of(self.events.load_live())
@@ -266,12 +267,12 @@ class Running(Protocol):
     def __call__(self) -> bool: ...
 
 
-def _heed(what: str, take: Callable[[], str | None]) -> None:
-    """Take one piece of news. Whatever is wrong with it, it must not keep the others from being taken."""
+def _take_safely(what: str, take: Callable[[], str | None]) -> None:
+    """Process one input. Its failure must not keep the others from being processed."""
     try:
         word = take()
     except Exception:  # noqa: BLE001 - the loop's own last resort: one poisoned row would otherwise end it at every start
-        _log.exception("passed over %s", what)
+        _log.exception("skipped %s", what)
         return
     if word is not None:
         _log.warning("%s", word)

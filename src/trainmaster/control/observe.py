@@ -1,4 +1,4 @@
-"""Observations into events: commands and reports from the inbox, and what the engine sees."""
+"""Turns observations into events: commands and reports from the inbox, and what the engine sees."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,14 +14,14 @@ from trainmaster.model.nodes import Node, NodeState
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import InboxRow
 
-CONTROL = -1  # in place of a node, of a warning that control itself gives
-WORD_S = 60.0  # in which an engine ends what it still sees of a node that was declared lost
+CONTROL = -1  # stands for a node index in a warning that control itself gives
+WORD_S = 60.0  # time for an engine to end an agent that it still sees on a node declared lost
 _PASSED_OVER = "reports passed over"
 _WORD_MAX = 500  # characters
 
 
 def take(batch: Batch, row: InboxRow) -> str | None:
-    """Record what one inbox row asks or tells; returns a word about it when it had to be dropped."""
+    """Record what one inbox row asks or reports. Returns a log message if it was dropped."""
     match row.command:
         case cmd.SubmitJob(job, spec, origin, code, hold, data, lineage, urgent, member):
             hold = _deleted_meanwhile(batch, lineage) or hold
@@ -52,12 +52,12 @@ def take(batch: Batch, row: InboxRow) -> str | None:
         case cmd.AgentReport(key, report):
             return take_report(batch, AgentKey.parse(key), report)
         case cmd.Unreadable(kind, fault):
-            return f"inbox row {row.seq}: passed over a {kind} that this version cannot read: {fault}"
+            return f"inbox row {row.seq}: skipped a {kind} that this version cannot read: {fault}"
     return None
 
 
 def _deleted_meanwhile(batch: Batch, lineage: Lineage | None) -> str | None:
-    """Why a fork cannot start: its checkpoint was given up in the moment between the api's look and this one."""
+    """Why a fork cannot start: its checkpoint was given up after the api checked it and before this row was processed."""
     if lineage is None or lineage.checkpoint is None:
         return None
     parent = batch.known(lineage.owner or lineage.job)
@@ -65,15 +65,15 @@ def _deleted_meanwhile(batch: Batch, lineage: Lineage | None) -> str | None:
         return None
     id = lineage.checkpoint.id
     if any(checkpoint.id == id for checkpoint in parent.checkpoints):
-        return None  # while the fork needs them, its bytes stay (`World.forked`)
+        return None  # its bytes stay while the fork needs them (`World.forked`)
     if id in parent.deleting and (parent.id, id) in batch.world.forked(begun=True):
-        return None  # another fork has kept them; else they may be gone, or going, and not on record as gone
+        return None  # another fork has kept the bytes; otherwise they may be deleted already
     step = "" if lineage.checkpoint.step is None else f" of step {lineage.checkpoint.step}"
-    return f"{parent.id} has given up its checkpoint{step} in the same moment; cancel this and fork from a later one"
+    return f"the checkpoint{step} of {parent.id} was removed just before; cancel this job and fork from a later checkpoint"
 
 
 def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> str | None:
-    """Record an agent's report unless it is stale or told before; of one that cannot be read, a warning (and a word)."""
+    """Record an agent's report unless it is stale or a repetition. An unreadable one becomes a warning, and a log message."""
     job = batch.world.jobs.get(key.job)
     if job is None or job.attempt is None or job.attempt.number != key.attempt:
         return None
@@ -86,7 +86,7 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
     if event is None:
         return _pass_over(batch, key, f"a report of kind {report.get('kind')!r}, which only another version knows")
     numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept | ev.NotKept | ev.Warned | ev.RunDataLogged)
-    own = isinstance(event, ev.Warned) and event.report == 0  # the api's word about what an agent told
+    own = isinstance(event, ev.Warned) and event.report == 0  # written by the api about an agent's reports
     if numbered and not own and number_of(report) <= job.attempt.nodes[key.node_index].reports:
         return None
     batch.record(key.job, event)
@@ -94,15 +94,15 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
 
 
 def _pass_over(batch: Batch, key: AgentKey, what: str) -> str:
-    """Warn that something an agent told is not recorded; the same words make one event."""
-    word = f"passed over what the agent on node {key.node_index} told: {what}"[:_WORD_MAX]
+    """Warn that a report was not recorded. Identical warnings become one event."""
+    word = f"skipped a report of the agent on node {key.node_index}: {what}"[:_WORD_MAX]
     if not any((trouble.topic, trouble.text) == (_PASSED_OVER, word) for trouble in batch.world.jobs[key.job].troubles):
         batch.record(key.job, ev.Warned(key.attempt, -1, _PASSED_OVER, word))
     return f"{key}: {word}"
 
 
 def set_node_state(batch: Batch, name: str, event: ev.NodeStateSet) -> None:
-    """Drain, resume, lost. Every agent of a lost node is lost; `take_observation` ends those that nothing is seen of."""
+    """Drain, resume or declare a node lost. A lost node loses all its agents; `take_observation` ends the unseen ones."""
     if name not in batch.world.nodes:
         return
     batch.record_cluster(event)
@@ -117,7 +117,7 @@ def set_node_state(batch: Batch, name: str, event: ev.NodeStateSet) -> None:
 
 
 def take_inventory(batch: Batch, inventory: Iterable[Node]) -> None:
-    """Record nodes that are new, changed, back, or no longer there: those get nothing new, and what they run goes on."""
+    """Record nodes that are new, changed, back or gone. A node that is gone gets no new work; its current work continues."""
     present = {node.name: node for node in inventory}
     for name, node in present.items():
         known = batch.world.nodes.get(name)
@@ -130,9 +130,9 @@ def take_inventory(batch: Batch, inventory: Iterable[Node]) -> None:
 
 
 def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | None:
-    """Record what the engine proves of one agent of a live attempt. Unknown changes nothing.
+    """Record what the engine proves about one agent of a live attempt. An unknown phase changes nothing.
 
-    Returns a word about what had to be dropped.
+    Returns a log message about reports that were dropped.
     """
     job = batch.world.jobs.get(key.job)
     if job is None or job.attempt is None or job.attempt.number != key.attempt or not job.state.live:
@@ -143,7 +143,7 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
     word = None
     host = job.attempt.allocation.shares[key.node_index].node
     _tell_unreadable(batch, job, key, seen)
-    if _ended_by_word(batch, job.attempt, key.node_index, seen.phase):
+    if _ended_by_declaration(batch, job.attempt, key.node_index, seen.phase):
         outcome = Outcome(lost=True, declared_lost=node.declared_lost)
         batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, outcome))
         return None
@@ -169,20 +169,20 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
 
 
 def _tell_unreadable(batch: Batch, job: Job, key: AgentKey, seen: Observation) -> None:
-    """What cannot be known of an agent, for as long as that is so."""
+    """Warn that an agent's state cannot be read, and withdraw the warning when it can be."""
     host = "" if job.attempt is None else f" on {job.attempt.allocation.shares[key.node_index].node}"
     topic = f"engine n{key.node_index}"
     told = any(one.topic == topic and one.node_index == CONTROL for one in job.troubles)
     if seen.unreadable != told:
-        text = f"how its agent{host} is cannot be told: {seen.evidence}; it is looked at again" if seen.unreadable else ""
+        text = f"the state of its agent{host} cannot be read: {seen.evidence}; it is checked again" if seen.unreadable else ""
         batch.record(key.job, ev.Warned(key.attempt, CONTROL, topic, text))
 
 
-def _ended_by_word(batch: Batch, attempt: Attempt, index: int, phase: Phase) -> bool:
-    """Whether a person's word that the node is lost ends this agent's part: what the engine can prove comes first.
+def _ended_by_declaration(batch: Batch, attempt: Attempt, index: int, phase: Phase) -> bool:
+    """Whether a person's declaration that the node is lost ends this agent's part. Proof by the engine takes precedence.
 
-    An agent that the engine still sees is ended there, which it is given `WORD_S` for; a process that the kernel cannot
-    end must not keep the job for ever.
+    The engine stops an agent that it still sees, and has `WORD_S` for that: a process that the kernel cannot end must not
+    keep the job for ever.
     """
     if attempt.nodes[index].declared_lost is None:
         return False
@@ -193,6 +193,6 @@ def _ended_by_word(batch: Batch, attempt: Attempt, index: int, phase: Phase) -> 
 
 
 def _take_reports(batch: Batch, key: AgentKey, seen: Observation) -> str | None:
-    """Record what an agent left on disk; returns the words about what had to be dropped."""
+    """Record the reports that an agent left on disk. Returns log messages about those that were dropped."""
     words = [take_report(batch, key, report) for report in seen.reports]
     return "; ".join(word for word in words if word is not None) or None

@@ -1,4 +1,4 @@
-"""What could not be removed yet: asked again ever less often, and told as a trouble of the server."""
+"""Retries failed removals with growing intervals, and reports them as a trouble of the server."""
 
 import logging
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Removal = Clear | DeleteCheckpoint
 
 @dataclass(slots=True)
 class _Failed:
-    """How often in a row, and how many beats it rests before it is tried again."""
+    """Consecutive failures, and the beats left until the next retry."""
 
     error: Exception
     times: int = 0
@@ -24,16 +24,16 @@ class _Failed:
 
 @dataclass(slots=True)
 class RemovalRetries:
-    """RemovalRetries that failed. State alone calls for each of them at every beat; `due` says which beats are heeded.
+    """Removals that failed. The job's state requests each of them at every beat; `due` says at which beats to retry.
 
-    `register` is where trouble is said.
+    Failures are reported to `register`.
     """
 
     register: troubles.Register = field(default_factory=lambda: troubles.own)
     _failed: dict[Removal, _Failed] = field(default_factory=dict)
 
     def due(self, removal: Removal) -> bool:
-        """Whether it is to be tried now; called once a beat."""
+        """Whether to retry now; called once per beat."""
         failed = self._failed.get(removal)
         if failed is None or failed.rest == 0:
             return True
@@ -41,7 +41,7 @@ class RemovalRetries:
         return False
 
     def note(self, removal: Removal, error: Exception | None) -> None:
-        """What came of a try."""
+        """Record the result of an attempt."""
         if error is None:
             if self._failed.pop(removal, None) is not None:
                 self._tell()
@@ -54,13 +54,13 @@ class RemovalRetries:
         self._tell()
 
     def _tell(self) -> None:
-        """The one that has failed for longest, and how many more there are."""
+        """Report the oldest failure and the number of others."""
         if not self._failed:
             self.register.clear(_TOPIC)
             return
         removal, failed = next(iter(self._failed.items()))
         more = f", and {len(self._failed) - 1} more" if len(self._failed) > 1 else ""
-        self.register.say(_TOPIC, f"{_named(removal)} cannot be removed{more}; it is tried again: {failed.error}")
+        self.register.say(_TOPIC, f"{_named(removal)} cannot be removed{more}; it is retried: {failed.error}")
 
 
 def _named(removal: Removal) -> str:

@@ -1,6 +1,6 @@
-"""Every recorded plan made again from the events before it: the live loop decides as `cycle` does over what is on record.
+"""Recomputes every recorded plan from the events before it, to verify that the live loop decides as `cycle` does.
 
-What a plan saw is all that was recorded before it in its tick; what came of it are the events right before its `Planned`.
+A plan saw everything that was recorded before it in its tick. Its outcome is the events right before its `Planned`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ _OUTCOMES = (ev.PromiseBroken, ev.Placed, ev.Promised, ev.Waited, ev.StopOrdered
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
-    """One recorded plan: what it did, and what is decided from the events alone. Equal, unless something is wrong."""
+    """One recorded plan: its recorded outcome, and the outcome recomputed from the events. The two must be equal."""
 
     seq: int
     recorded: frozenset[object]
@@ -34,14 +34,14 @@ class Replanned:
 
 @dataclass(slots=True)
 class _Fold:
-    """The world as the events say, and the latest that may be a plan's outcome."""
+    """The world folded from the events, and the latest events that may be a plan's outcome."""
 
     choose: Callable[[Cluster], Policy]
     world: World = field(default_factory=World)
     pending: list[Recorded] = field(default_factory=list)
 
     def take(self, row: Recorded) -> Replanned | None:
-        """The next event; if it is a plan's, that plan made again."""
+        """Process the next event. If it is a `Planned`, return that plan, recomputed."""
         found = None
         if self.pending and self.pending[0].now_s != row.now_s:
             self._apply()
@@ -61,7 +61,7 @@ class _Fold:
         self.pending = []
 
     def note(self, row: Recorded) -> None:
-        """What an event changes."""
+        """Apply an event to the world."""
         batch = Batch(self.world, row.now_s)
         if row.job is None:
             if not isinstance(row.event, ev.Noted):
@@ -90,7 +90,7 @@ class _Fold:
 
 
 def replan(rows: Iterable[Recorded], choose: Callable[[Cluster], Policy] = chosen) -> Iterator[Replanned]:
-    """Every plan in the log, made again; `rows` are all events, from the first."""
+    """Recompute every plan in the log. `rows` are all events, from the first."""
     fold = _Fold(choose)
     for row in rows:
         found = fold.take(row)
@@ -99,7 +99,7 @@ def replan(rows: Iterable[Recorded], choose: Callable[[Cluster], Policy] = chose
 
 
 def folded(rows: Iterable[Recorded]) -> World:
-    """The world as all events, from the first, say it is: of one control process that never ended."""
+    """The world folded from all events, as if one control process had run from the first."""
     fold = _Fold(chosen)
     for row in rows:
         fold.note(row)

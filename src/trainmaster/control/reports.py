@@ -1,7 +1,7 @@
-"""From an agent's report (JSON of `wire.messages`) to the event it stands for. Pure.
+"""Converts an agent's report (JSON of `wire.messages`) into an event. Pure.
 
-Every value is checked before it becomes part of an event: what is recorded must be readable for ever. Fields of newer agents
-are passed over; those of `_DEFAULTS` an agent need not send. What is left makes the report: without it there is none.
+Every value is checked before it enters an event, because a recorded event must stay readable. Unknown fields, of newer
+agents, are ignored. Fields listed in `_DEFAULTS` are optional; all others are required.
 """
 
 import re
@@ -25,10 +25,10 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Outcome, RankEnd
 from trainmaster.wire.names import is_artifact_name
 
-_WHOLE_MAX = 2**63 - 1  # what the stores can hold
+_WHOLE_MAX = 2**63 - 1  # the largest integer that the stores can hold
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _DOING_MAX, _NAME_MAX, _WHY_MAX, _TOPIC_MAX = 300, 300, 500, 40  # characters
-_STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one part of a blob's name
+_STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one component of a blob's name
 _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
     "started": {"restored": None, "step": None, "bad": (), "environment": None},
     "staged": {"step": None, "approximate": False},
@@ -42,14 +42,14 @@ _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
 
 
 def number_of(report: Mapping[str, object]) -> int:
-    """The report's number; 0 for one that an exit record repeats without. Raises: ValueError."""
+    """The report's number; 0 for a report repeated by an exit record, which has none. Raises: ValueError."""
     return _whole(report, "n") if "n" in report else 0
 
 
 def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
-    """The event, or None for a report that is not one (a kind of a newer agent).
+    """The event, or None for an unknown kind of report (of a newer agent).
 
-    Raises: KeyError or ValueError for a malformed report; the caller drops it with a word.
+    Raises: KeyError or ValueError for a malformed report; the caller drops it with a warning.
     """
     n, kind = number_of(report), report["kind"]
     report = {**(_DEFAULTS.get(kind, {}) if isinstance(kind, str) else {}), **report}
@@ -87,10 +87,10 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
 
 
 def _artifact_of(key: AgentKey, report: Mapping[str, object]) -> Artifact:
-    """The kept file; one of a kind that only a newer agent knows is a file. Raises: KeyError, ValueError."""
+    """The kept file. A kind that this version does not know becomes FILE. Raises: KeyError, ValueError."""
     path, said = _text(report, "path"), report.get("artifact_kind")
     if not is_artifact_name(path):
-        raise ValueError("path is no name of an artifact")
+        raise ValueError("path is not a valid artifact name")
     kind = ArtifactKind(said) if isinstance(said, str) and said in set(ArtifactKind) else ArtifactKind.FILE
     return Artifact(path, _stored(report, "digest"), _whole(report, "bytes"), key.attempt, kind)
 
@@ -135,7 +135,7 @@ def _rank_end_of(body: Mapping[str, object]) -> RankEnd:
 def _whole(body: Mapping[str, object], name: str) -> int:
     found = body[name]
     if isinstance(found, bool) or not isinstance(found, int) or abs(found) > _WHOLE_MAX:
-        raise ValueError(f"{name} is no whole number")
+        raise ValueError(f"{name} is not an integer in range")
     return found
 
 
@@ -148,35 +148,35 @@ def _number(body: Mapping[str, object], name: str) -> float:
     if not isinstance(found, float):
         return float(_whole(body, name))
     if not abs(found) <= _WHOLE_MAX:
-        raise ValueError(f"{name} is no number that can be stored")
+        raise ValueError(f"{name} is not a number that can be stored")
     return found
 
 
 def _truth(body: Mapping[str, object], name: str) -> bool:
     found = body[name]
     if not isinstance(found, bool):
-        raise ValueError(f"{name} is neither true nor false")
+        raise ValueError(f"{name} is not a boolean")
     return found
 
 
 def _text(body: Mapping[str, object], name: str) -> str:
     found = body[name]
     if not isinstance(found, str):
-        raise ValueError(f"{name} is no text")
+        raise ValueError(f"{name} is not a string")
     return found
 
 
 def _stored(body: Mapping[str, object], name: str) -> str:
     found = _text(body, name)
     if _STORED.match(found) is None:
-        raise ValueError(f"{name} names nothing in the store")
+        raise ValueError(f"{name} is not a name in the store")
     return found
 
 
 def _digest(body: Mapping[str, object], name: str) -> str:
     found = _text(body, name)
     if _SHA256.match(found) is None:
-        raise ValueError(f"{name} is no SHA-256")
+        raise ValueError(f"{name} is not a SHA-256")
     return found
 
 
@@ -187,21 +187,21 @@ def _text_or_none(body: Mapping[str, object], name: str) -> str | None:
 def _list(body: Mapping[str, object], name: str) -> Sequence[object]:
     found = body[name]
     if not isinstance(found, list | tuple):
-        raise ValueError(f"{name} is no list")
+        raise ValueError(f"{name} is not a list")
     return found
 
 
 def _texts(body: Mapping[str, object], name: str) -> tuple[str, ...]:
     found = _list(body, name)
     if not all(isinstance(text, str) for text in found):
-        raise ValueError(f"{name} holds what is no text")
+        raise ValueError(f"{name} contains an item that is not a string")
     return tuple(str(text) for text in found)
 
 
 def _strings_or_none(body: Mapping[str, object], name: str) -> dict[str, str | None]:
     found = body[name]
     if not isinstance(found, Mapping) or not all(isinstance(key, str) for key in found):
-        raise ValueError(f"{name} is no object")
+        raise ValueError(f"{name} is not an object")
     return {str(key): _text_or_none(found, key) for key in found}
 
 
@@ -212,5 +212,5 @@ def _strings(body: Mapping[str, object], name: str) -> dict[str, str]:
 def _objects(body: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
     found = [item for item in _list(body, name) if isinstance(item, Mapping)]
     if len(found) != len(_list(body, name)):
-        raise ValueError(f"{name} holds what is no object")
+        raise ValueError(f"{name} contains an item that is not an object")
     return found

@@ -1,4 +1,4 @@
-"""Waking processes by datagrams over Unix sockets: cheap, lossy by nature (several count as one), and never blocking."""
+"""Wakes processes by datagrams over Unix sockets. Never blocks; several wakeups may count as one."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class DatagramWaker:
-    """`ports.clock.Waker` on a bound Unix datagram socket: whoever sends to `path` wakes us."""
+    """`ports.clock.Waker` on a bound Unix datagram socket: any datagram to `path` wakes this process."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +20,7 @@ class DatagramWaker:
         self._socket.bind(str(path))
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until woken or `timeout_s` passed."""
+        """Sleep until woken or until `timeout_s` has passed."""
         ready, _, _ = select.select([self._socket], [], [], max(0.0, timeout_s))
         with contextlib.suppress(BlockingIOError):
             while ready:
@@ -28,16 +28,16 @@ class DatagramWaker:
         return bool(ready)
 
     def wake(self) -> None:
-        """Wake ourselves, from another thread."""
+        """Wake this process, from another thread."""
         poke(self._path)
 
     def close(self) -> None:
-        """Give the socket back; its name stays for the next one to replace."""
+        """Close the socket. Its file stays; the next socket replaces it."""
         self._socket.close()
 
 
 def poke(path: Path) -> None:
-    """Wake whoever listens at `path`; nobody listening, or one with a full queue (awake anyway), is fine."""
+    """Wake the listener at `path`. No listener, or one with a full queue (it is awake anyway), is not an error."""
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.setblocking(False)
     try:

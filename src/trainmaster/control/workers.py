@@ -1,6 +1,6 @@
-"""Bounded workers for what may wait for a disk or another process, so that control's tick never does.
+"""Bounded worker threads for work that may wait for a disk or another process, so that control's tick never waits.
 
-A kind of work has threads of its own: a delete that takes minutes keeps no stop and no launch waiting.
+Each kind of work has its own threads: a delete that takes minutes delays no stop and no launch.
 """
 
 import queue
@@ -14,45 +14,45 @@ T = TypeVar("T")
 
 
 class Lane(StrEnum):
-    """The kinds of work."""
+    """Kinds of work."""
 
     LOOK = "look"
     STOP = "stop"
     LAUNCH = "launch"
     DELETE = "delete"
-    DISK = "disk"  # short looks at the disk of the home
+    DISK = "disk"  # short checks of the home's disk
 
 
-THREADS = {Lane.LOOK: 1, Lane.STOP: 4, Lane.LAUNCH: 4, Lane.DELETE: 2, Lane.DISK: 1}  # at most, of each kind
+THREADS = {Lane.LOOK: 1, Lane.STOP: 4, Lane.LAUNCH: 4, Lane.DELETE: 2, Lane.DISK: 1}  # maximum for each kind
 
 
 class Workers(Protocol):
-    """Law: work of one lane begins in the order in which it was given."""
+    """Law: work of one lane begins in the order of submission."""
 
     def submit(self, lane: Lane, work: Callable[[], T]) -> "Future[T]":
-        """Have `work` done; what it returns or raises is the future's."""
+        """Schedule `work`. Its result or exception becomes the future's."""
         ...
 
 
 class Inline:
-    """Does everything at once, in the caller's thread: deterministic, for tests and simulations."""
+    """Runs work immediately in the caller's thread: deterministic, for tests and simulations."""
 
     def submit(self, lane: Lane, work: Callable[[], T]) -> "Future[T]":
-        """The future is done when it is returned. What `work` raises passes through."""
+        """Run `work`; the returned future is done. Exceptions of `work` pass through."""
         done: Future[T] = Future()
         done.set_result(work())
         return done
 
 
 class Threads:
-    """Daemon threads, started when they are first needed: work that hangs does not keep the process from ending."""
+    """Daemon threads, started on demand: work that hangs does not keep the process from exiting."""
 
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self._wake = wake
         self._lanes = {lane: _Pool(lane.value, most) for lane, most in THREADS.items()}
 
     def submit(self, lane: Lane, work: Callable[[], T]) -> "Future[T]":
-        """`wake` is called as soon as it is done, from the thread that did it."""
+        """`wake` is called when the work is done, from the worker's thread."""
         future: Future[T] = Future()
         self._lanes[lane].put(future, work)
         future.add_done_callback(lambda _: self._wake())
@@ -60,7 +60,7 @@ class Threads:
 
 
 class _Pool:
-    """The threads of one lane. `concurrent.futures` has none that are daemons."""
+    """The threads of one lane. `concurrent.futures` has no daemon threads."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name, self._most = name, most
@@ -87,8 +87,8 @@ class _Pool:
             if future.set_running_or_notify_cancel():
                 try:
                     result = work()
-                except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+                except BaseException as error:  # noqa: BLE001 - re-raised where the result is requested
                     future.set_exception(error)
                 else:
                     future.set_result(result)
-            del future, work  # what they hold is not kept until the next comes
+            del future, work  # release their references before waiting for more work

@@ -1,4 +1,4 @@
-"""The world as control holds it in memory, advanced by events; equal, after every tick, to a fresh load."""
+"""The cluster state that control holds in memory, advanced by events. After every tick it equals a fresh load."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,10 +33,10 @@ from trainmaster.scheduling.task import Past, Run, Task
 
 @dataclass(slots=True)
 class World:
-    """Jobs that are not over (or have bytes to delete), nodes, and where the log stands.
+    """Jobs that are not over or have bytes to delete, nodes, and the position in the log.
 
-    `waiting`, `running` and `held` are views of `jobs` kept beside it, so that a snapshot costs nothing: `changes` tells the
-    scheduler where to look.
+    `waiting`, `running` and `held` are indexes of `jobs`, so that a snapshot is cheap. `changes` lists what changed for the
+    scheduler.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -46,19 +46,19 @@ class World:
     held: dict[str, Allocation] = field(default_factory=dict)
     promised: dict[str, Grant] = field(default_factory=dict)
     sites: tuple[Site, ...] = ()
-    places: dict[str, int] = field(default_factory=dict)  # of each node in `sites`
+    places: dict[str, int] = field(default_factory=dict)  # index in `sites` of each node
     rules: Cluster = DEFAULT
     changes: Changes = field(default_factory=Changes, compare=False)
-    usage: dict[Member, Account] = field(default_factory=dict)  # of attempts that are over
-    ended: list[Past] = field(default_factory=list)  # jobs that ran and are over, as far as they are not `forgotten`
-    ended_ever: int = 0  # how many ran and are over
-    sites_hold_s: float = field(default=FOREVER, compare=False)  # until when `sites` are right: then a window is over
+    usage: dict[Member, Account] = field(default_factory=dict)  # of ended attempts
+    ended: list[Past] = field(default_factory=list)  # jobs that ran and are over, without those `forgotten`
+    ended_ever: int = 0  # number of jobs that ran and are over
+    sites_hold_s: float = field(default=FOREVER, compare=False)  # `sites` are valid until then: a maintenance window changes
     last_seq: int = 0
     inbox_cursor: int = 0
 
     @classmethod
     def of(cls, live: Live) -> "World":
-        """The world as the store has it."""
+        """Build the world from the store's projections."""
         world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor, rules=live.rules)
         world.usage = nouns.accounts(live.balances)
         world.ended, world.ended_ever = nouns.pasts(live.over), live.ended
@@ -70,7 +70,7 @@ class World:
         return world
 
     def put(self, job: Job) -> bool:
-        """Take a job's new value; whether it is over by that, and had run."""
+        """Store a job's new value. Returns whether the job ended by this change after having run."""
         before = self.jobs.get(job.id)
         self.jobs[job.id] = job
         over = job.state.ended and before is not None and not before.state.ended and job.ran_s > 0
@@ -81,7 +81,7 @@ class World:
         return over
 
     def _queue(self, job: Job) -> None:
-        """Its place among those that wait."""
+        """Update the index of waiting jobs."""
         if job.promised is not None:
             self.promised[job.id] = nouns.grant(job, job.promised, self.nodes, self.places)
         else:
@@ -97,7 +97,7 @@ class World:
             self.changes = self.changes.note(ARRIVED, job.id)
 
     def _run(self, job: Job) -> None:
-        """What it holds."""
+        """Update the index of running jobs and their allocations."""
         before, live = self.running.get(job.id), job.state.live and job.attempt is not None
         now = nouns.run(job, self.nodes, self.places, self.rules) if live else None
         if before == now:
@@ -110,7 +110,7 @@ class World:
             self.changes = self.changes.note(STARTED, job.id)
 
     def _remember(self, past: Past) -> None:
-        """One more is over. The list is only added to, and now and then cut: then it is a new one, which is told."""
+        """Append an ended job. The list grows, and is cut now and then; a cut list is new, which resets `changes`."""
         self.ended.append(past)
         self.ended_ever += 1
         kept = self.ended_ever - forgotten(self.ended_ever)
@@ -118,7 +118,7 @@ class World:
             self.ended, self.changes = self.ended[-kept:], Changes()
 
     def survey(self, now_s: float) -> None:
-        """The nodes have changed, or what is said of them: what runs on them is entered anew."""
+        """Rebuild the sites after a change of nodes or rules, and index running jobs again."""
         nodes = list(self.nodes.values())
         self.sites, self.places = nouns.sites_of(nodes, self.rules, now_s), nouns.places_of(nodes)
         self.sites_hold_s = nouns.sites_hold_s(nodes, self.rules, now_s)
@@ -131,35 +131,35 @@ class World:
             self.promised[id] = nouns.grant(self.jobs[id], allocation, self.nodes, self.places)
 
     def obey(self, rules: Cluster, now_s: float) -> None:
-        """Other rules hold from now on: what is thought of every job is thought anew."""
+        """Apply new cluster rules: convert every waiting job again."""
         self.rules = rules
         for id in self.waiting:
             self.waiting[id] = nouns.task(self.jobs[id], rules)
         self.survey(now_s)
 
     def forget_ended(self, ids: set[str]) -> None:
-        """Let go of those among `ids` that need nothing more."""
+        """Drop jobs among `ids` that are over and have nothing left to delete."""
         for id in ids:
             job = self.jobs.get(id)
             if job is not None and job.state.ended and not job.deleting and not job.clearing:
                 del self.jobs[id]
 
     def forked(self, begun: bool = False) -> set[tuple[str, str]]:
-        """(owner, checkpoint) of each checkpoint that a job which is not over may still start from: its bytes must stay.
+        """(owner, checkpoint) of each checkpoint from which a job that is not over may still start: its bytes must stay.
 
-        With `begun`, of those jobs only that have started from it before: they have kept it since, and it is there.
+        With `begun`, only jobs that already started from it once: they have kept the bytes since.
         """
         jobs = (job for job in self.jobs.values() if not job.state.ended and (job.attempt is not None or not begun))
         lineages = (job.lineage for job in jobs)
         return {(one.owner or one.job, one.checkpoint.id) for one in lineages if one is not None and one.checkpoint is not None}
 
     def look_at_windows(self, now_s: float) -> None:
-        """Have the nodes as they are now that maintenance has begun, or is over."""
+        """Rebuild the sites if a maintenance window has begun or ended."""
         if now_s >= self.sites_hold_s:
             self.survey(now_s)
 
     def snapshot(self, now_s: float, depth: int = 1) -> Snapshot:
-        """What the scheduler may see."""
+        """The scheduler's view."""
         self.look_at_windows(now_s)
         return Snapshot(
             now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
@@ -169,7 +169,7 @@ class World:
 
 @dataclass(slots=True)
 class Batch:
-    """What one tick records: events applied to the world as they come, committed together, effects held back till then."""
+    """The changes of one tick: events applied to the world at once, and committed together. Effects wait for the commit."""
 
     world: World
     now_s: float
@@ -177,21 +177,21 @@ class Batch:
     jobs: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
-    on_record: Callable[[str], Job | None] = lambda job_id: None  # a job that is over, and so not in memory
+    on_record: Callable[[str], Job | None] = lambda job_id: None  # reads a job that is over, and so not in memory
 
     def known(self, job_id: str) -> Job | None:
-        """A job, whether it is over or not."""
+        """A job, live or ended."""
         return self.world.jobs.get(job_id) or self.on_record(job_id)
 
     def recall(self, job_id: str) -> None:
-        """Take a job that is over into memory again for this tick, or for as long as it has bytes to delete."""
+        """Load an ended job into memory for this tick, or for as long as it has bytes to delete."""
         job = self.known(job_id)
         if job is not None:
             self.world.put(job)
             self.jobs.add(job_id)
 
     def record(self, job_id: str, event: JobEvent) -> bool:
-        """Apply and remember a job's event; False when it is stale or has no row for the job's state (late news)."""
+        """Apply and append a job's event. False if it is stale or has no row for the job's state (a late report)."""
         job = self.world.jobs.get(job_id)
         if job is None and not isinstance(event, Submitted):
             return False
@@ -207,11 +207,11 @@ class Batch:
         return True
 
     def note(self, job_id: str | None, event: Noted) -> None:
-        """Remember a person's note. It changes nothing, so its job need not be in memory: it may have ended long ago."""
+        """Append a person's note. It changes no job, so the job need not be in memory."""
         self.events.append(NewEvent(job_id, None, event))
 
     def record_cluster(self, event: ClusterEvent) -> None:
-        """Apply and remember an event about nodes, the rules, or a plan."""
+        """Apply and append an event about nodes, the rules, or a plan."""
         entries: tuple[Entry, ...] = ()
         if isinstance(event, NodeSeen | NodeStateSet):
             name = event.node.name if isinstance(event, NodeSeen) else event.name

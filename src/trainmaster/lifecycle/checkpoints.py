@@ -1,4 +1,4 @@
-"""What checkpoints and artifacts do to a job: committing, keeping so many, giving up the rest."""
+"""Transitions for checkpoints: commit, retention, deletion."""
 
 from dataclasses import replace
 
@@ -11,12 +11,12 @@ from trainmaster.model.job import Attempt, Job, NodePhase
 
 
 def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The last missing part commits the checkpoint; retention then gives up the oldest beyond `keep`.
+    """Add a part. The last missing part commits the checkpoint; retention then gives up the oldest ones beyond `keep`.
 
-    Laws: a corrupt checkpoint does not count among those kept. None is given up, a corrupt one or one that could not be
-    read included, before one of a later step is committed and proven: a false word about it then costs room only. None
-    that a node may still be put back from is given up before that node has said from what it began. One of an earlier step
-    that still lacks parts is given up too: every node is past it.
+    Laws: a corrupt checkpoint does not count toward `keep`. No checkpoint, corrupt and unreadable ones included, is given up
+    before one of a later step is committed and proven: a false report about it then costs disk space only. No checkpoint that
+    a node may still restore is given up before that node has reported what it restored. An incomplete checkpoint of an
+    earlier step is given up too: every node is past it.
     """
     assert isinstance(event, CheckpointStaged)
     job = count_report(job, event.part.node_index, event.report)
@@ -40,7 +40,7 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def _kept(checkpoints: tuple[Checkpoint, ...], keep: int) -> set[str]:
-    """Ids of those that stay: the newest `keep` good ones, and all that nothing proven has overtaken."""
+    """Ids of the checkpoints to keep: the newest `keep` good ones, and all that no later proven checkpoint supersedes."""
     newest = [c.id for c in checkpoints if c.good][-max(1, keep) :]
     proven = [(index, c) for index, c in enumerate(checkpoints) if c.proven]
     ahead = {
@@ -50,12 +50,12 @@ def _kept(checkpoints: tuple[Checkpoint, ...], keep: int) -> set[str]:
 
 
 def _needed(attempt: Attempt) -> set[str]:
-    """Ids of those that a node of this attempt may be reading now."""
+    """Ids of the checkpoints that a node of this attempt may be reading now."""
     return set(attempt.resume) if any(node.phase is NodePhase.LAUNCHING for node in attempt.nodes) else set()
 
 
 def _later(one: Checkpoint, other: Checkpoint, committed_later: bool) -> bool:
-    """Whether `one` is further than `other`: by step; by the order of their commits where a step is unknown or the same."""
+    """Whether `one` is later than `other`: by step, or by commit order if a step is unknown or both are equal."""
     if one.step is None or other.step is None or one.step == other.step:
         return committed_later
     return one.step > other.step
@@ -68,14 +68,14 @@ def _overtaken(staged: Checkpoint, whole: Checkpoint) -> bool:
 
 
 def delete_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Its bytes are gone. In logs of earlier versions this may be the first word of it: they kept fewer."""
+    """The bytes are deleted. In logs of earlier versions, which kept fewer, the job may still list the checkpoint."""
     assert isinstance(event, CheckpointDeleted)
     deleting = tuple(id for id in job.deleting if id != event.id)
     return replace(job, deleting=deleting, checkpoints=tuple(c for c in job.checkpoints if c.id != event.id)), ()
 
 
 def spare(job: Job) -> tuple[Checkpoint, ...]:
-    """What a job that is over could do without: all checkpoints but its last good one. Of one that is not over, nothing."""
+    """Checkpoints that an ended job does not need: all but the last good one. None for a job that is not over."""
     if not job.state.ended:
         return ()
     last = job.good_checkpoints[-1:]
@@ -83,7 +83,7 @@ def spare(job: Job) -> tuple[Checkpoint, ...]:
 
 
 def give_up_checkpoints(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Somebody asked for the room. Law: the last good one stays, whatever was asked; the bytes stay while a fork needs them."""
+    """Give up older checkpoints on request. Law: the last good one stays, and the bytes stay while a fork needs them."""
     assert isinstance(event, CheckpointsGivenUp)
     going = tuple(checkpoint.id for checkpoint in spare(job) if checkpoint.id in event.ids)
     kept = tuple(checkpoint for checkpoint in job.checkpoints if checkpoint.id not in going)

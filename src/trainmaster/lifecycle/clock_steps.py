@@ -1,4 +1,4 @@
-"""What a step of the machine's clock does to a job: all of its dates move along, so no duration and no wait changes."""
+"""A step of the machine's clock: moves all dates of a job, so that no duration and no wait changes."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from trainmaster.model.job import Attempt, Job
 
 
 def move_dates(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Law: the difference of any two dates of the job is what it was."""
+    """Law: the difference between any two dates of the job is unchanged."""
     assert isinstance(event, ClockSet)
     by_s = event.by_s
     return replace(
@@ -28,7 +28,7 @@ def move_dates(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def moved_attempt(attempt: Attempt, by_s: float) -> Attempt:
-    """An attempt with its dates moved."""
+    """The attempt with its dates moved."""
     return replace(
         attempt,
         placed_s=attempt.placed_s + by_s,

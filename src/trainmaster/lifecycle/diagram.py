@@ -1,4 +1,4 @@
-"""The life cycle as a Mermaid diagram and as a matrix, both drawn from the table."""
+"""Draws the life cycle as a Mermaid diagram and as a matrix, both from the table."""
 
 from trainmaster.lifecycle.table import TABLE
 from trainmaster.model.events import EVENTS, JobEvent, Submitted
@@ -6,7 +6,7 @@ from trainmaster.model.job import State
 
 
 def mermaid() -> str:
-    """A state diagram: one arrow per pair of states, labelled with the events that lead along it."""
+    """A state diagram: one arrow per pair of states, labeled with the events that cause it."""
     arrows: dict[tuple[str, str], list[str]] = {("[*]", "queued"): ["Submitted"], ("[*]", "held"): ["Submitted"]}
     for (state, event), row in TABLE.items():
         for target in row.to:
@@ -18,7 +18,7 @@ def mermaid() -> str:
 
 
 def matrix() -> str:
-    """Every pair: where it leads, `·` where it is an expected race, blank where it cannot happen (Markdown)."""
+    """Markdown table of every pair: the next state, `·` for an expected race, blank if it cannot happen."""
     job_events = [cls for cls in EVENTS.values() if cls in JobEvent.__args__]
     lines = ["| | (new) | " + " | ".join(State) + " |", "|---" * (len(State) + 2) + "|"]
     for event in job_events:

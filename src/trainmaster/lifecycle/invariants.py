@@ -1,10 +1,10 @@
-"""What must hold of every job after every transaction; checked in tests and, because cheap, in production."""
+"""Invariants of a job after every transaction. Checked in tests and, because it is cheap, in production."""
 
 from trainmaster.model.job import Job, NodePhase, State
 
 
 def violations(job: Job) -> list[str]:
-    """Sentences about what is wrong with `job`; empty when nothing is."""
+    """Descriptions of violated invariants; empty if there are none."""
     found = []
     attempt = job.attempt
     if job.state.live and attempt is None:
@@ -23,11 +23,11 @@ def violations(job: Job) -> list[str]:
         if len(attempt.nodes) != len(attempt.allocation.shares):
             found.append("has another number of agents than of nodes")
     if job.promised is not None and job.state is not State.QUEUED:
-        found.append(f"is {job.state} and others make way for it")
+        found.append(f"is {job.state} and has nodes reserved for it")
     if job.keeps and job.promised is None:
-        found.append("keeps nodes that nobody holds for it")
+        found.append("keeps nodes that are not reserved for it")
     if job.restarts_program > job.spec.restarts.program or job.restarts_infrastructure > job.spec.restarts.infrastructure:
-        found.append("was restarted more often than its ledgers allow")
+        found.append("was restarted more often than its restart budgets allow")
     if {c.id for c in job.checkpoints} & set(job.deleting):
         found.append("keeps a checkpoint that it is deleting")
     return [f"{job.id} {sentence}" for sentence in found]

@@ -1,4 +1,4 @@
-"""Applying events: `apply` is the only place where a job's state changes, live and on replay alike."""
+"""Applies events. `apply` is the only place where a job's state changes, both live and on replay."""
 
 from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.table import TABLE
@@ -7,11 +7,11 @@ from trainmaster.model.job import Job, State
 
 
 class TransitionError(ValueError):
-    """An event that cannot happen in this state: a defect of whoever made it, never of the outside world."""
+    """An event that cannot happen in this state: a defect in the code that made the event, never bad outside input."""
 
 
 def submit(job_id: str, event: Submitted, now_s: float) -> Job:
-    """The job as its submission makes it."""
+    """The job created by its submission."""
     state = State.HELD if event.held else State.QUEUED
     return Job(
         id=job_id, seq=event.seq, spec=event.spec, origin=event.origin, code=event.code, created_s=event.created_s,
@@ -22,9 +22,9 @@ def submit(job_id: str, event: Submitted, now_s: float) -> Job:
 
 
 def apply(job: Job | None, job_id: str, event: JobEvent, now_s: float) -> tuple[Job, tuple[Effect, ...]]:
-    """The job after `event`, and what to do.
+    """The job after `event`, and the effects to run.
 
-    Raises: TransitionError for a pair that is not in the table or an event of another attempt.
+    Raises: TransitionError for a pair that is not in the table, or an event of another attempt.
     """
     if isinstance(event, Submitted):
         if job is not None:
@@ -46,7 +46,7 @@ def apply(job: Job | None, job_id: str, event: JobEvent, now_s: float) -> tuple[
 
 
 def accepts(job: Job, event: JobEvent) -> bool:
-    """Whether `event` may be recorded for `job`: it has a row, and it is of the live attempt."""
+    """Whether `event` may be recorded for `job`: the table has a row for it, and it belongs to the live attempt."""
     if (job.state, type(event)) not in TABLE:
         return False
     number = getattr(event, "attempt", None)

@@ -1,4 +1,4 @@
-"""What events do to nodes: an inventory never undoes what a person said of one."""
+"""Applies events to nodes. An inventory never changes a state that a person has set."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from trainmaster.model.nodes import Node, NodeState
 
 
 def apply_node(node: Node | None, event: NodeSeen | NodeStateSet) -> Node:
-    """The node after `event`. Raises: TransitionError for a state set on a node nobody has seen."""
+    """The node after `event`. Raises: TransitionError for a state set on an unknown node."""
     if isinstance(event, NodeSeen):
         if node is None or node.state is NodeState.GONE:
             return event.node
@@ -19,5 +19,5 @@ def apply_node(node: Node | None, event: NodeSeen | NodeStateSet) -> Node:
 
 
 def _said(event: NodeStateSet) -> str:
-    """To be read behind the state: `drained by ada: new disk`."""
+    """Text to show after the state: `drained by ada: new disk`."""
     return f"by {event.by}" + (f": {event.reason}" if event.reason else "")

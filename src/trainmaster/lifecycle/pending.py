@@ -1,7 +1,7 @@
-"""Effects that state alone calls for: what a crash between commit and act may have left undone.
+"""Derives pending effects from a job's state: what a crash between commit and act may have left undone.
 
-Law: for any history, `pending` of the final state contains every effect the table gave that is not done yet, so that
-nothing is lost with the process. Runs at start-up and at each slow beat; every effect is idempotent.
+Law: for any history, `pending` of the final state contains every effect of the table that is not done yet. So no effect is
+lost with the process. Runs at start-up and at each beat; every effect is idempotent.
 """
 
 from trainmaster.lifecycle.effects import Clear, DeleteCheckpoint, Effect, Launch, Stop, grace_s
@@ -9,7 +9,7 @@ from trainmaster.model.job import Job, NodePhase, State
 
 
 def pending(job: Job) -> tuple[Effect, ...]:
-    """What is still to be done for `job`, by its state alone; the caller drops what it observed to be done."""
+    """Effects still to run for `job`, from its state alone. The caller drops those that it observed to be done."""
     deletes: tuple[Effect, ...] = tuple(DeleteCheckpoint(job.id, id) for id in job.deleting)
     deletes = (*deletes, *(Clear(job.id, kind) for kind in job.clearing))
     if job.attempt is None or not job.state.live:

@@ -1,4 +1,4 @@
-"""What the other reports of agents do to a job: kept artifacts, files that were not kept, warnings, parameters and tags."""
+"""Transitions for the other reports of agents: kept artifacts, files that were not kept, warnings, parameters and tags."""
 
 from dataclasses import replace
 
@@ -11,20 +11,20 @@ _TROUBLES_MAX = 8
 
 
 def count_report(job: Job, node_index: int, report: int) -> Job:
-    """The job after a report of one of its agents: the highest report number is remembered."""
+    """The job with the agent's highest report number updated."""
     attempt = live_attempt(job)
     node = attempt.nodes[node_index]
     return replace(job, attempt=with_node(attempt, node_index, replace(node, reports=max(node.reports, report))))
 
 
 def keep_artifact(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The artifacts are a projection of their own: a job may have very many. Here only the report is counted."""
+    """Count the report only: artifacts have a projection of their own, since a job may have very many."""
     assert isinstance(event, ArtifactKept)
     return count_report(job, event.node_index, event.report), ()
 
 
 def note_not_kept(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The newest few are remembered, each name once: the events have them all."""
+    """Remember the newest few files that were not kept, each name once. The event log has all of them."""
     assert isinstance(event, NotKept)
     job = count_report(job, event.node_index, event.report)
     about = f"{event.what} {event.name} was not kept: "
@@ -33,7 +33,7 @@ def note_not_kept(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def warn(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Replace what the same node said of the same topic. An unchanged text keeps its date."""
+    """Replace the node's earlier warning on the same topic. An unchanged text keeps its date."""
     assert isinstance(event, Warned)
     if event.node_index >= 0:
         job = count_report(job, event.node_index, event.report)
@@ -47,7 +47,7 @@ def warn(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The first value of a parameter stays, as in MLflow; of a tag the last."""
+    """Merge parameters and tags. As in MLflow, a parameter keeps its first value, a tag its last."""
     assert isinstance(event, RunDataLogged)
     job = count_report(job, event.node_index, event.report)
     tags = {**job.run_tags, **event.tags}

@@ -1,4 +1,4 @@
-"""What giving up bytes does to a job: recorded first, removed then, and forgotten when they are gone."""
+"""Removal of a job's stored bytes: recorded first, removed by effects, and cleared from the job when gone."""
 
 from dataclasses import replace
 
@@ -10,9 +10,10 @@ from trainmaster.model.storage_kinds import OF_ANY, OF_ENDED, StorageKind
 
 
 def give_up_bytes(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Law: of a job that is not over only what none of its next attempts needs. A fork's checkpoint stays while it needs it.
+    """Give up bytes. Law: a job that is not over keeps everything that its next attempts need, and a checkpoint stays while
+    a fork needs it.
 
-    Metrics are not in control's hands: the api removes them once it reads here that they were given up.
+    Control does not delete metrics: the api removes them once it reads from this event that they were given up.
     """
     assert isinstance(event, BytesGivenUp)
     allowed = (*OF_ENDED, *OF_ANY) if job.state.ended else OF_ANY
@@ -34,6 +35,6 @@ def give_up_bytes(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def remove_bytes(job: Job, event: JobEvent, now_s: float) -> Change:
-    """They are gone."""
+    """The bytes are deleted."""
     assert isinstance(event, BytesRemoved)
     return replace(job, clearing=tuple(kind for kind in job.clearing if kind != event.kind)), ()

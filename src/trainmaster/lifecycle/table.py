@@ -1,6 +1,6 @@
-"""The table: every pair of state and event, what it does, and where it may lead. The diagram is drawn from it.
+"""The transition table: what each event does in each state, and which states it may lead to. The diagram is drawn from it.
 
-A pair that is not here cannot happen; `machine.apply` refuses it. A race that is expected has a row that says so.
+A pair that is not in the table cannot happen; `machine.apply` rejects it. An expected race has a row that says so.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _WAITING = (State.HELD, State.QUEUED)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one event does in one state. `to` lists every state it may lead to; `race` says why it is ignored."""
+    """What one event does in one state. `to` lists every possible next state; `race` says why the event is ignored."""
 
     do: Handler
     to: tuple[State, ...]
@@ -37,7 +37,7 @@ def _build() -> dict[tuple[State, type], Row]:
             table[state, event] = Row(do, tuple(dict.fromkeys(to)) or (state,))
 
     rows(_WAITING, ev.Held, transitions.hold, held)
-    table |= _race(_LIVE, ev.Held, "it started before the hold was taken up")
+    table |= _race(_LIVE, ev.Held, "it started before the hold was processed")
     rows((held,), ev.Released, transitions.release, queued)
     table |= _race((queued, *_LIVE), ev.Released, "it is not held")
     rows(_WAITING, ev.CancelRequested, transitions.cancel_waiting, State.CANCELLED)
@@ -46,15 +46,15 @@ def _build() -> dict[tuple[State, type], Row]:
     rows((queued,), ev.Promised, transitions.promise, queued)
     rows((queued,), ev.PromiseBroken, transitions.break_promise, queued)
     rows((queued,), ev.Foreseen, transitions.foresee, queued)
-    table |= _race((held, *_LIVE, *_ENDED), ev.Foreseen, "it left the queue before that was taken up")
+    table |= _race((held, *_LIVE, *_ENDED), ev.Foreseen, "it left the queue before that was processed")
     rows((queued,), ev.Placed, transitions.place, starting)
     rows((starting,), ev.PreparationBegan, transitions.prepare)
-    table |= _race((running, stopping), ev.PreparationBegan, "told late")
+    table |= _race((running, stopping), ev.PreparationBegan, "reported late")
     rows((starting,), ev.RendezvousChosen, transitions.choose_rendezvous)
-    table |= _race((running, stopping), ev.RendezvousChosen, "told twice, or too late to matter")
+    table |= _race((running, stopping), ev.RendezvousChosen, "reported twice, or too late to matter")
     rows((starting,), ev.NodeStarted, transitions.start_node, starting, running, stopping)
     rows((stopping,), ev.NodeStarted, transitions.start_node, stopping)
-    table |= _race((running,), ev.NodeStarted, "told twice")
+    table |= _race((running,), ev.NodeStarted, "reported twice")
     rows(_LIVE, ev.EnvironmentSeen, transitions.see_environment)
     for live in _LIVE:
         rows((live,), ev.NodeLost, transitions.lose_node, live, stopping)
@@ -69,7 +69,7 @@ def _build() -> dict[tuple[State, type], Row]:
     rows((*_WAITING, *_LIVE, *_ENDED), ev.Warned, reports.warn)
     rows((*_WAITING, *_LIVE, *_ENDED), ev.ClockSet, clock_steps.move_dates)
     rows(_LIVE, ev.RunDataLogged, reports.log_run_data)
-    table |= _race((*_WAITING, *_LIVE, *_ENDED), ev.Noted, "words change nothing")
+    table |= _race((*_WAITING, *_LIVE, *_ENDED), ev.Noted, "a note changes nothing")
     rows(_LIVE, ev.CommandRun, transitions.ignore)
     rows((starting, running), ev.StopOrdered, transitions.order_stop, stopping)
     rows((stopping,), ev.StopOrdered, transitions.order_stop, stopping)

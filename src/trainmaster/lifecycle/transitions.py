@@ -1,4 +1,4 @@
-"""What each event does to a job: one small function per kind of change, used by the rows of the table."""
+"""Transitions: one small function for each kind of change, used by the rows of the table."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ from trainmaster.wire.names import STALLED
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
 
-# Topics of troubles that end with the attempt they tell of.
+# Topics of troubles that are cleared when a new attempt begins.
 _OF_ATTEMPT = ("restart", "restore", STALLED, "artifacts", "checkpoint pattern")
 _RANK = {
     StopFor.FAILURE: 0, StopFor.START: 1, StopFor.SHRINK: 2, StopFor.EVICT: 3, StopFor.LIMIT: 4, StopFor.CANCEL: 5,
@@ -45,31 +45,31 @@ def live_attempt(job: Job) -> Attempt:
 
 
 def ignore(job: Job, event: JobEvent, now_s: float) -> Change:
-    """An expected race: recorded, and nothing changes."""
+    """An expected race: recorded, without any change."""
     return job, ()
 
 
 def hold(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Waiting work waits on."""
+    """Move a waiting job to `held`."""
     assert isinstance(event, Held)
     reason = f"held by {event.by}" + (f": {event.reason}" if event.reason else "")
     return replace(job, state=State.HELD, reason=reason, promised=None, keeps=False), ()
 
 
 def release(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Held work joins the queue."""
+    """Move a held job to the queue."""
     assert isinstance(event, Released)
     return replace(job, state=State.QUEUED, reason="queued", queued_s=now_s), ()
 
 
 def cancel_waiting(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Nothing runs: the job is over at once."""
+    """Cancel a waiting job. It has no processes, so it is over at once."""
     assert isinstance(event, CancelRequested)
     return replace(job, state=State.CANCELLED, reason=_cancelled_by(event), ended_s=now_s, promised=None, keeps=False), ()
 
 
 def cancel_live(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Its ranks are ended first, and sooner when a second cancel allows them less than the first."""
+    """Stop a live job for a cancel. A second cancel with a shorter grace shortens the first."""
     assert isinstance(event, CancelRequested)
     if job.state is State.STOPPING and job.stopping_for is StopFor.CANCEL:
         if event.grace_s is None or event.grace_s >= grace_s(job):
@@ -84,7 +84,7 @@ def _cancelled_by(event: CancelRequested) -> str:
 
 
 def stop_all(job: Job, stop_for: StopFor, reason: str, now_s: float) -> Change:
-    """To `stopping`, unless it is stopping already for something that outranks this."""
+    """Move to `stopping`, unless the job already stops for a reason of higher rank."""
     if job.state is State.STOPPING and job.stopping_for is not None and _RANK[stop_for] <= _RANK[job.stopping_for]:
         return job, ()
     attempt = live_attempt(job)
@@ -96,7 +96,7 @@ def stop_all(job: Job, stop_for: StopFor, reason: str, now_s: float) -> Change:
 
 
 def _stops(job: Job) -> tuple[Stop, ...]:
-    """The order to each agent that may still run: what a lost one left gets no grace."""
+    """A stop order for each agent that may still run. The remains of a lost agent get no grace."""
     attempt, allowed_s = live_attempt(job), grace_s(job)
     return tuple(Stop(attempt.key(job.id, i), 0.0 if n.lost else allowed_s) for i, n in _live_nodes(attempt))
 
@@ -106,31 +106,31 @@ def _live_nodes(attempt: Attempt) -> list[tuple[int, NodeRun]]:
 
 
 def wait(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The reason it waits is another one now."""
+    """Update the reason why the job waits."""
     assert isinstance(event, Waited)
     return replace(job, reason=event.reason), ()
 
 
 def foresee(job: Job, event: JobEvent, now_s: float) -> Change:
-    """How long it will wait, as one thinks. The first forecast stays."""
+    """Store the forecast of the job's wait. Only the first one is kept."""
     assert isinstance(event, Foreseen)
     return replace(job, forecast=job.forecast or Forecast(event.at_s, event.waits_s)), ()
 
 
 def promise(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Others make way for it."""
+    """Reserve nodes for the job; preemption victims free them."""
     assert isinstance(event, Promised)
     return replace(job, promised=event.allocation, keeps=False), ()
 
 
 def break_promise(job: Job, event: JobEvent, now_s: float) -> Change:
-    """It waits like all others."""
+    """Drop the reservation. The job waits in the queue without one."""
     assert isinstance(event, PromiseBroken)
     return replace(job, promised=None, keeps=False, reason=event.reason), ()
 
 
 def place(job: Job, event: JobEvent, now_s: float) -> Change:
-    """A new attempt begins; its number is the fence from now on."""
+    """Begin a new attempt. Its number is the fence from now on."""
     assert isinstance(event, Placed)
     count = len(event.allocation.shares)
     attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume, rates=event.rates)
@@ -143,20 +143,20 @@ def place(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def prepare(job: Job, event: JobEvent, now_s: float) -> Change:
-    """What it is that takes so long to start."""
+    """Show what the start is waiting for."""
     assert isinstance(event, PreparationBegan)
     return replace(job, reason=event.doing), ()
 
 
 def choose_rendezvous(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The other agents of the gang are told by their next sync."""
+    """Store the rendezvous address. The other agents of the gang receive it with their next sync."""
     assert isinstance(event, RendezvousChosen)
     attempt = replace(live_attempt(job), master_address=event.address, master_port=event.port)
     return replace(job, attempt=attempt), ()
 
 
 def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The job runs once every agent has its ranks running, all of them from the same checkpoint."""
+    """Record that an agent's ranks run. The job runs once all of them do, from the same checkpoint."""
     assert isinstance(event, NodeStarted)
     attempt = live_attempt(job)
     node = attempt.nodes[event.node_index]
@@ -170,8 +170,8 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
         attempt = replace(attempt, restored=event.restored, resumed_from_step=step, resumed_about=about)
     job = found_bad(replace(job, attempt=attempt), event.bad)
     begun = {n.restored for n in attempt.nodes if n.phase is NodePhase.RUNNING or (n.outcome is not None and n.outcome.ranks)}
-    if job.state is State.STARTING and len(begun) > 1:  # one found its part corrupt, another did not
-        return stop_all(job, StopFor.FAILURE, "its nodes put different checkpoints back", now_s)
+    if job.state is State.STARTING and len(begun) > 1:  # one node found its part corrupt, another did not
+        return stop_all(job, StopFor.FAILURE, "its nodes restored different checkpoints", now_s)
     if job.state is State.STARTING and all(n.phase is not NodePhase.LAUNCHING for n in attempt.nodes):
         started = replace(attempt, started_s=now_s)
         job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
@@ -180,20 +180,20 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def found_bad(job: Job, ids: tuple[str, ...]) -> Job:
-    """Mark the checkpoints whose digests differed. That is proof; one that could not be read is not among them."""
+    """Mark checkpoints whose digests differed as bad. That is proof; an unreadable checkpoint is not marked."""
     if not ids:
         return job
     return replace(job, checkpoints=tuple(replace(c, good=False) if c.id in ids else c for c in job.checkpoints))
 
 
 def _read_by_all(job: Job, restored: str | None) -> Job:
-    """Every node has verified its part of the checkpoint: it is whole, whatever was said of it before."""
+    """Every node has verified its part of the restored checkpoint: clear all doubts about it."""
     fresh = tuple(replace(c, good=True, doubts=0) if c.id == restored else c for c in job.checkpoints)
     return job if fresh == job.checkpoints else replace(job, checkpoints=fresh)
 
 
 def see_environment(job: Job, event: JobEvent, now_s: float) -> Change:
-    """What its ranks run in is known now."""
+    """Store the digest of the environment in which the ranks run."""
     assert isinstance(event, EnvironmentSeen)
     attempt = live_attempt(job)
     node = replace(attempt.nodes[event.node_index], environment=event.environment)
@@ -201,12 +201,12 @@ def see_environment(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def with_node(attempt: Attempt, index: int, node: NodeRun) -> Attempt:
-    """The attempt with one of its agents changed."""
+    """The attempt with one of its agents replaced."""
     return replace(attempt, nodes=(*attempt.nodes[:index], node, *attempt.nodes[index + 1 :]))
 
 
 def lose_node(job: Job, event: JobEvent, now_s: float) -> Change:
-    """An agent vanished: what it left is ended at once, the rest of the gang with it."""
+    """An agent is lost: end what is left of it at once, and stop the rest of the gang."""
     assert isinstance(event, NodeLost)
     attempt = live_attempt(job)
     node = attempt.nodes[event.node_index]
@@ -220,7 +220,7 @@ def lose_node(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def end_node(job: Job, event: JobEvent, now_s: float) -> Change:
-    """One agent's part is over; a bad end stops the rest of the gang. Judging the whole is AttemptEnded's business."""
+    """One agent has ended; a failure stops the rest of the gang. `AttemptEnded` decides about the whole attempt."""
     assert isinstance(event, NodeEnded)
     attempt = live_attempt(job)
     node = attempt.nodes[event.node_index]
@@ -231,23 +231,23 @@ def end_node(job: Job, event: JobEvent, now_s: float) -> Change:
     job = found_bad(replace(job, attempt=attempt), event.outcome.bad)
     if job.state is State.STOPPING or event.outcome.clean or not _live_nodes(attempt):
         return job, ()
-    return stop_all(job, StopFor.FAILURE, f"node {event.node_index} of the gang ended badly", now_s)
+    return stop_all(job, StopFor.FAILURE, f"node {event.node_index} of the gang failed", now_s)
 
 
 def order_stop(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Time limit, eviction, or nodes to be given back."""
+    """Stop the job for a time limit, an eviction, or to shrink it."""
     assert isinstance(event, StopOrdered)
     return stop_all(job, event.stop_for, event.reason, now_s)
 
 
 def _least(job: Job, attempt: Attempt) -> Allocation:
-    """The nodes that a shrunk job keeps, and goes on with: the first of those it had (`scheduling.task.Run.least`)."""
+    """The nodes that a shrunk job keeps and continues on: the first ones of its allocation (`scheduling.task.Run.least`)."""
     had = attempt.allocation
     return Allocation(had.shares[: job.spec.resources.nodes], had.choice)
 
 
 def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
-    """The verdict, as recorded, decides where the job goes. Checkpoints that lack parts will never have them."""
+    """Apply the recorded verdict. Incomplete checkpoints are deleted: their missing parts will never come."""
     assert isinstance(event, AttemptEnded)
     verdict = event.verdict
     attempt = live_attempt(job)

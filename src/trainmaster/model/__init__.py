@@ -1,1 +1,1 @@
-"""The nouns: frozen dataclasses, enums and ids. No I/O, no clock, no randomness."""
+"""Domain types: frozen dataclasses, enums and ids. No I/O, no clock, no randomness."""

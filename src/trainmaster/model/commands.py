@@ -1,4 +1,4 @@
-"""What someone asks of the control plane: the rows of the inbox, as values."""
+"""Commands to the control plane: the rows of the inbox, as values."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgen
 
 @dataclass(frozen=True, slots=True)
 class SubmitJob:
-    """Accept a job; its id was given out by the api in the same transaction as the inbox row."""
+    """Accept a job. The api assigned its id in the transaction of the inbox row."""
 
     job: str
     spec: JobSpec
@@ -20,17 +20,17 @@ class SubmitJob:
     data: tuple[DataVersion, ...] = ()
     lineage: Lineage | None = None
     urgent: Urgency | None = None
-    member: str = ""  # whose it is, by the token it was submitted with
+    member: str = ""  # the job's owner, from the token of the submission
 
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """End a job, wherever it is."""
+    """End a job in any state."""
 
     job: str
     by: str
     reason: str = ""
-    grace_s: float | None = None  # from TERM to KILL; None: the usual one
+    grace_s: float | None = None  # from TERM to KILL; None: the default
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class HoldJob:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseJob:
-    """Let a held job go on."""
+    """Let a held job be scheduled."""
 
     job: str
     by: str
@@ -52,7 +52,7 @@ class ReleaseJob:
 
 @dataclass(frozen=True, slots=True)
 class SetNodeState:
-    """Drain, resume or declare lost a node."""
+    """Drain a node, resume it, or declare it lost."""
 
     node: str
     state: NodeState
@@ -62,7 +62,7 @@ class SetNodeState:
 
 @dataclass(frozen=True, slots=True)
 class ConfigureCluster:
-    """Lay down the rules: pools, projects, classes. The whole of them, in place of those before."""
+    """Apply a complete cluster configuration: pools, projects, classes. It replaces the previous one."""
 
     cluster: Cluster
     by: str
@@ -70,7 +70,7 @@ class ConfigureCluster:
 
 @dataclass(frozen=True, slots=True)
 class TakeNote:
-    """Write into the logbook; `job` is empty for a note about an experiment or a project."""
+    """Write a logbook note. `job` is empty for a note about an experiment or a project."""
 
     job: str
     by: str
@@ -81,7 +81,7 @@ class TakeNote:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpCheckpoints:
-    """Make room: remove older checkpoints of a job that is over."""
+    """Free space: remove older checkpoints of a job that is over."""
 
     job: str
     by: str
@@ -90,7 +90,7 @@ class GiveUpCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpBytes:
-    """Make room: remove bytes of these kinds (`model.storage_kinds.StorageKind`)."""
+    """Free space: remove bytes of these kinds (`model.storage_kinds.StorageKind`)."""
 
     job: str
     by: str
@@ -99,7 +99,7 @@ class GiveUpBytes:
 
 @dataclass(frozen=True, slots=True)
 class RecordCommand:
-    """Note who ran what beside the ranks of an attempt."""
+    """Record a command that a person ran beside the ranks of an attempt."""
 
     job: str
     attempt: int
@@ -112,7 +112,7 @@ class RecordCommand:
 
 @dataclass(frozen=True, slots=True)
 class RecordForecast:
-    """Note how long a job in the queue is thought to wait, so that it can be held against what comes true."""
+    """Record the forecast of a queued job's wait, to compare it with the actual wait."""
 
     job: str
     waits_s: tuple[float, ...]  # quantiles in seconds
@@ -128,7 +128,7 @@ class AgentReport:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A row that this version cannot read: of a newer one, or damaged. Never accepted, only drained and passed over."""
+    """A row that this version cannot read: written by a newer version, or damaged. Never accepted; skipped when drained."""
 
     type: str
     fault: str

@@ -1,4 +1,4 @@
-"""Ids and how they nest: job `digits-14`, attempt `digits-14.2`, agent `digits-14.2/n0` (the *key* an engine knows)."""
+"""Ids and how they nest: job `digits-14`, attempt `digits-14.2`, agent `digits-14.2/n0` (the engine's *key*)."""
 
 import re
 from typing import NamedTuple
@@ -8,7 +8,7 @@ _KEY = re.compile(r"(?P<job>.+-[0-9]+)\.(?P<attempt>[0-9]{1,9})/n(?P<node>[0-9]{
 
 
 class AgentKey(NamedTuple):
-    """One agent: which job, which attempt (the fence), which node of the gang (0 is the one that leads)."""
+    """One agent: its job, its attempt (the fence), and its node in the gang (0 is the leader)."""
 
     job: str
     attempt: int
@@ -19,7 +19,7 @@ class AgentKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "AgentKey":
-        """Raises: ValueError when `text` is no key."""
+        """Raises: ValueError if `text` is not a key."""
         match = _KEY.match(text)
         if match is None:
             raise ValueError(f"{text[:80]!r} is not an agent's key such as 'digits-14.2/n0'")

@@ -1,7 +1,7 @@
-"""The ledger: what each attempt is charged, in whole numbers, so that every sum is exact.
+"""The ledger: what each attempt is charged, in integers, so that every sum is exact.
 
-Amounts are in thousandths of a device, times in milliseconds, so that what is charged comes in microseconds of one device.
-Money is not kept: it is worked out from the price that held when the attempt was placed.
+Amounts are in thousandths of a device and times in milliseconds, so charges are in microseconds of one device. Money is not
+stored: it is computed from the price at the time of placement.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ US_PER_HOUR = 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What an attempt holds of one pool's nodes: GPUs, or CPUs where it holds no GPU there."""
+    """What an attempt holds of one pool: GPUs, or CPUs if it holds no GPU there."""
 
     pool: str
     gpu_milli: int = 0
@@ -22,7 +22,7 @@ class Rate:
 
 
 class Payer(NamedTuple):
-    """Whom an attempt is charged to."""
+    """The account that an attempt is charged to."""
 
     project: str
     member: str
@@ -31,9 +31,9 @@ class Payer(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What one attempt is charged for one pool, from its placement until its nodes are free again.
+    """The charge of one attempt for one pool, from its placement until its nodes are free.
 
-    `lost_from_ms` is when the work began that a later attempt did again; None: nothing that is known of.
+    `lost_from_ms` is the beginning of the work that a later attempt repeated; None: none is known.
     """
 
     job: str
@@ -41,24 +41,24 @@ class Charge(NamedTuple):
     payer: Payer
     rate: Rate
     from_ms: int  # since the epoch
-    until_ms: int | None = None  # None: it runs
+    until_ms: int | None = None  # None: still running
     lost_from_ms: int | None = None
 
     def us(self, from_ms: int, until_ms: int) -> tuple[int, int]:
-        """(GPU, CPU) in microseconds of one device: the part that falls into a period; of one that runs, up to its end."""
+        """(GPU, CPU) in microseconds of one device, for the part within a period. A running attempt counts to its end."""
         began, ended = max(self.from_ms, from_ms), until_ms if self.until_ms is None else min(self.until_ms, until_ms)
         span_ms = max(0, ended - began)
         return self.rate.gpu_milli * span_ms, self.rate.cpu_milli * span_ms
 
     def lost_us(self, from_ms: int, until_ms: int) -> tuple[int, int]:
-        """The part of it that was done again."""
+        """The repeated part, as in `us`."""
         if self.lost_from_ms is None:
             return 0, 0
         return self.us(max(self.lost_from_ms, from_ms), until_ms)
 
 
 class Closed(NamedTuple):
-    """An attempt's nodes are free again."""
+    """The nodes of an attempt are free again."""
 
     job: str
     attempt: int
@@ -66,7 +66,7 @@ class Closed(NamedTuple):
 
 
 class Repeated(NamedTuple):
-    """Attempt `by` goes on from where attempt `kept` was at `at_ms`; 0: from the beginning. What came after is done again."""
+    """Attempt `by` resumes from the state of attempt `kept` at `at_ms` (0: from the beginning). Later work is repeated."""
 
     job: str
     by: int
@@ -75,16 +75,16 @@ class Repeated(NamedTuple):
 
 
 class Balance(NamedTuple):
-    """What is left at `at_s` of all service that a member of a project has had (`scheduling.share`)."""
+    """Decayed service of a project's member as of `at_s` (`scheduling.share`)."""
 
     project: str
     member: str
-    service: float  # GPU-seconds; CPU-seconds of what held no GPU
+    service: float  # GPU-seconds; CPU-seconds for work without a GPU
     at_s: float
 
 
 class Moved(NamedTuple):
-    """The clock was set: all times of a job's charges move along, and what they amount to stays."""
+    """The clock was set: all times of a job's charges move, and their amounts stay."""
 
     job: str
     by_ms: int

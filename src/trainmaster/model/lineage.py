@@ -1,4 +1,4 @@
-"""Where a job comes from that was made out of another one."""
+"""Lineage: the job that another job was made from."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,19 +7,19 @@ from trainmaster.model.checkpoints import Checkpoint
 
 
 class Relation(StrEnum):
-    """What a job is to the one it was made from."""
+    """How a job relates to the job it was made from."""
 
-    FORK = "fork"  # goes on from one of its checkpoints, with something changed
-    REQUEUE = "requeue"  # the same once more, since the first one ended
-    REPRODUCTION = "reproduction"  # the same once more, to see whether the same comes out
+    FORK = "fork"  # continues from one of its checkpoints, with changes
+    REQUEUE = "requeue"  # runs it again, since the first one ended
+    REPRODUCTION = "reproduction"  # runs it again to check that the result is the same
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The job this one was made from, and the checkpoint it starts from: a fork's, or that of what is made of a fork.
+    """The job this one was made from, and the checkpoint it starts from, if any.
 
-    The checkpoint is complete here, so that the job can be started, and started again, whatever became of `owner`, whose
-    it is.
+    The checkpoint is stored completely, so that the job can start and restart whatever happens to `owner`, the job that made
+    the checkpoint. A requeue or reproduction of a fork has the fork's checkpoint.
     """
 
     relation: Relation
@@ -29,5 +29,5 @@ class Lineage:
 
     @property
     def inherited(self) -> str | None:
-        """The checkpoint's name among those the job may resume from: none of its own is called so."""
+        """The checkpoint's id among those that the job may resume from. It is distinct from the job's own ids."""
         return None if self.checkpoint is None else f"{self.owner}:{self.checkpoint.id}"

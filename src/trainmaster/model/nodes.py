@@ -1,4 +1,4 @@
-"""Machines, what they have, and what an attempt holds of them."""
+"""Nodes, their resources, and what an attempt holds of them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,14 +10,14 @@ class NodeState(StrEnum):
     """Whether new work may be placed on a node."""
 
     UP = "up"
-    DRAINED = "drained"  # finishes what it runs, gets nothing new
-    LOST = "lost"  # a person says that nothing runs there any more
-    GONE = "gone"  # its engine no longer has it; what still runs there goes on
+    DRAINED = "drained"  # finishes its current work, gets nothing new
+    LOST = "lost"  # declared by a person: nothing runs there any more
+    GONE = "gone"  # no longer in its engine's inventory; current work continues
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator of a node. `index` is what CUDA_VISIBLE_DEVICES takes; a stand-in is declared, not real."""
+    """One accelerator of a node. `index` is its number in CUDA_VISIBLE_DEVICES; a stand-in is declared, not real."""
 
     index: int
     kind: str
@@ -37,11 +37,11 @@ class Node:
     memory_bytes: int
     devices: tuple[Device, ...] = ()
     pool: str = "default"
-    virtual: bool = False  # declared with `tm up --nodes`; several of them share one machine
+    virtual: bool = False  # declared with `tm up --nodes`; several virtual nodes share one machine
     boot_id: str = ""
     state: NodeState = NodeState.UP
     state_reason: str = ""
-    counted: Counts = ()  # what else there is: disk_bytes, network_bps, accelerators.KIND, custom.NAME
+    counted: Counts = ()  # other resources: disk_bytes, network_bps, accelerators.KIND, custom.NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +53,22 @@ class NodeShare:
     cpus: float
     memory_bytes: int = 0
     devices: tuple[int, ...] = ()  # indices of `Device`
-    counted: Counts = ()  # under the names that its node has it by
-    gpu_share: float = 0.0  # so much of the last of `devices`; 0: all of it
+    counted: Counts = ()  # by the names that its node uses
+    gpu_share: float = 0.0  # share of the last of `devices`; 0: all of it
 
     @property
     def gpus(self) -> float:
-        """GPUs, a part of one counted as such."""
+        """Number of GPUs, with a share counted as a fraction."""
         return len(self.devices) - 1 + self.gpu_share if self.gpu_share else float(len(self.devices))
 
     def held(self, device: int) -> float:
-        """How much of one of `devices` it has."""
+        """The held share of one of `devices`."""
         return self.gpu_share if self.gpu_share and device == self.devices[-1] else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The nodes and devices an attempt holds; `shares[i]` is node index i of the gang."""
+    """The nodes and devices that an attempt holds; `shares[i]` is node index i of the gang."""
 
     shares: tuple[NodeShare, ...]
-    choice: int = 0  # which one of the spec's choices of GPUs it is
+    choice: int = 0  # index of the chosen alternative among the spec's choices of GPUs

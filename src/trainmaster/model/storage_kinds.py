@@ -1,21 +1,21 @@
-"""What of a job takes room on disks, as kinds that a person or the retention may give up one by one."""
+"""The kinds of stored bytes of a job, which a person or the retention may remove one by one."""
 
 from enum import StrEnum
 
 
 class StorageKind(StrEnum):
-    """A kind of bytes. The record of a job is none of them: it stays."""
+    """A kind of stored bytes. The record of a job is none of them: it stays."""
 
-    WORK = "work"  # its work directories, with what was set aside beside them
-    LOGS = "logs"  # the directories of its attempts: ranks' output, agents' own files
-    CHECKPOINTS = "checkpoints"  # all of them, the last good one included
+    WORK = "work"  # its work directories, and the files set aside beside them
+    LOGS = "logs"  # the directories of its attempts: output of the ranks, files of the agents
+    CHECKPOINTS = "checkpoints"  # all of them, including the last good one
     ARTIFACTS = "artifacts"
     METRICS = "metrics"  # the points of its curves; the last value of each stays
-    ASIDE = "aside"  # of a job that may not be over: what was set aside before its last attempts
-    EARLY_LOGS = "early-logs"  # likewise: what the ranks of earlier attempts wrote
+    ASIDE = "aside"  # files set aside before its last attempts; removable while the job is live
+    EARLY_LOGS = "early-logs"  # output of earlier attempts; removable while the job is live
 
 
 OF_ENDED = (StorageKind.WORK, StorageKind.LOGS, StorageKind.CHECKPOINTS, StorageKind.ARTIFACTS, StorageKind.METRICS)
 OF_ANY = (StorageKind.ASIDE, StorageKind.EARLY_LOGS)
-ON_NODES = (StorageKind.WORK, StorageKind.LOGS, *OF_ANY)  # the engine has them
-ATTEMPTS_KEPT = 3  # the newest ones, of which nothing is given up while the job may go on
+ON_NODES = (StorageKind.WORK, StorageKind.LOGS, *OF_ANY)  # stored by the engine
+ATTEMPTS_KEPT = 3  # newest attempts, whose bytes stay while the job is not over

@@ -192,7 +192,7 @@ class Scenario:
     def _too_late(self, job: Job) -> bool:
         """Whether its checkpoint was given up before the fork was taken up: then it was held, and a person let it start."""
         (first,) = self.events.events(0, 1, job.id)
-        return isinstance(first.event, Submitted) and "has given up its checkpoint" in (first.event.held or "")
+        return isinstance(first.event, Submitted) and "was removed just before" in (first.event.held or "")
 
     def _store(self, key: AgentKey, report: Mapping[str, object]) -> None:
         """An agent stores its part of a checkpoint, and only then tells of it."""
