@@ -177,12 +177,12 @@ def through(code: int) -> RankEnd:
 @pytest.mark.parametrize(
     ("end", "more", "cause", "message"),
     [
-        (through(137), {}, Cause.KILLED, "rank 0 exited with code 137: a program that it ran was killed by SIGKILL, not by us (the kernel does so when memory is short)"),
-        (through(143), {}, Cause.KILLED, "rank 0 exited with code 143: a program that it ran was killed by SIGTERM, not by us"),
-        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139: a program that it ran crashed with SIGSEGV; not restarted: it made no progress"),
+        (through(137), {}, Cause.KILLED, "rank 0 exited with code 137: a child process was killed by SIGKILL, not by us (the kernel does so when memory is short)"),
+        (through(143), {}, Cause.KILLED, "rank 0 exited with code 143: a child process was killed by SIGTERM, not by us"),
+        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139: a child process crashed with SIGSEGV; not restarted: it made no progress"),
         (through(130), {}, Cause.PROGRAM, "rank 0 exited with code 130; not restarted: it made no progress"),
         (RankEnd(0, signal=9), {}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us"),
-        (RankEnd(0, signal=9), {"killed_for_memory": True}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us: the kernel counted a kill for want of memory; use less, or ask for more (--memory)"),
+        (RankEnd(0, signal=9), {"killed_for_memory": True}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us: the kernel counted an out-of-memory kill; use less, or request more (--memory)"),
     ],
 )  # fmt: skip
 def test_a_kill_is_known_through_a_shell_and_by_the_kernel_s_own_count(end: RankEnd, more: dict[str, Any], cause: Cause, message: str) -> None:

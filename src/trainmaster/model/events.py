@@ -1,7 +1,7 @@
-"""What happened, in the past tense: frozen values that the life-cycle table turns into the next state.
+"""Events: what happened, as frozen values in the past tense. The life-cycle table turns them into the next state.
 
-An event never holds a decision still to be made, a secret, or a clock reading other than the recorded `now_s` that
-the event log keeps beside it. `EVENTS` is the closed set; the store writes the class name as the event's type.
+An event never contains an open decision, a secret, or a clock reading other than the recorded `now_s`, which the event log
+stores beside it. `EVENTS` is the closed set; the store uses the class name as the event's type.
 """
 
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ class Submitted:
     origin: Origin
     code: CodeCopy
     created_s: float  # when the api accepted it
-    held: str | None = None  # why it starts out held
+    held: str | None = None  # why it is held from the start
     data: tuple[DataVersion, ...] = ()
     lineage: Lineage | None = None
     urgent: Urgency | None = None
-    member: str = ""  # whose it is, by the token it was submitted with; empty in logs from before tokens had roles
+    member: str = ""  # the job's owner, from the token of the submission; empty in logs from before tokens had roles
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Someone asked that the job wait."""
+    """A person held the job."""
 
     by: str
     reason: str
@@ -41,30 +41,30 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Someone let a held job go on."""
+    """A person released a held job."""
 
     by: str
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """Someone asked that the job end."""
+    """A person asked to end the job."""
 
     by: str
     reason: str = ""
-    grace_s: float | None = None  # from TERM to KILL; None: the usual one, 0: killed at once
+    grace_s: float | None = None  # from TERM to KILL; None: the default, 0: kill at once
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """The scheduler looked and left the job waiting; written only when the reason changes."""
+    """The scheduler left the job waiting. Written only when the reason changes."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """Somebody worked out, at `at_s`, how long the job would still wait: quantiles in seconds, as they were drawn."""
+    """A forecast, made at `at_s`, of how long the job would still wait: quantiles in seconds, as drawn."""
 
     at_s: float
     waits_s: tuple[float, ...]
@@ -72,34 +72,34 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The scheduler gave the job an allocation; `attempt` is the new fence."""
+    """The scheduler gave the job an allocation. `attempt` is the new fence."""
 
     attempt: int
     allocation: Allocation
     resume: tuple[str, ...] = ()
-    rates: tuple[Rate, ...] = ()  # what it is charged; of an attempt from before there was a ledger, nothing
-    terms: dict[str, float] = field(default_factory=dict)  # what its place in the order was the sum of, where it was one
+    rates: tuple[Rate, ...] = ()  # what it is charged; empty for attempts from before there was a ledger
+    terms: dict[str, float] = field(default_factory=dict)  # terms of its priority score, if the policy uses one
 
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """Others make way for a job that waits: what they give back, and what is free beside it, is kept for it until it starts."""
+    """Nodes were reserved for a waiting job: free ones, and those that preemption victims give back."""
 
     allocation: Allocation
     victims: tuple[str, ...]  # jobs
-    shrunk: tuple[str, ...] = ()  # those of them that give back nodes, and go on with fewer
+    shrunk: tuple[str, ...] = ()  # victims that give back only some nodes and continue on the rest
 
 
 @dataclass(frozen=True, slots=True)
 class PromiseBroken:
-    """What was promised will not come: a node of it is away. The job waits like all others."""
+    """The reservation is void: one of its nodes is unavailable. The job waits without a reservation again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RendezvousChosen:
-    """Node 0's agent picked where the ranks meet."""
+    """Node 0's agent chose the rendezvous address."""
 
     attempt: int
     address: str
@@ -108,7 +108,7 @@ class RendezvousChosen:
 
 @dataclass(frozen=True, slots=True)
 class PreparationBegan:
-    """One agent has something to do that takes long before its ranks can run: an environment to build."""
+    """One agent began a long preparation before its ranks can start, such as building an environment."""
 
     attempt: int
     node_index: int
@@ -122,15 +122,15 @@ class NodeStarted:
     attempt: int
     node_index: int
     restored: str | None = None
-    step: int | None = None  # of the checkpoint put back
-    bad: tuple[str, ...] = ()  # checkpoints that failed verification on the way
-    report: int = 0  # the agent's report number, so that its exit record does not tell it twice
-    environment: str | None = None  # what its ranks run in, where that is known from an earlier job
+    step: int | None = None  # of the restored checkpoint
+    bad: tuple[str, ...] = ()  # checkpoints that failed verification before it
+    report: int = 0  # the agent's report number; its exit record may repeat the report
+    environment: str | None = None  # digest of the environment, if an earlier job recorded it
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSeen:
-    """One agent has found out what its ranks run in: packages, interpreter, machine. Only of what no job ran in before."""
+    """One agent recorded its environment: packages, interpreter, machine. Only if no earlier job has the same one."""
 
     attempt: int
     node_index: int
@@ -139,17 +139,17 @@ class EnvironmentSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """One agent is gone without an exit record; what is left of its ranks is being ended."""
+    """One agent is gone without an exit record. What is left of its ranks is being ended."""
 
     attempt: int
     node_index: int
     evidence: str
-    declared: bool = False  # a person says so: what the engine cannot see is taken for ended
+    declared: bool = False  # by a person: agents that the engine cannot see count as ended
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEnded:
-    """One agent's part is over: nothing of it runs any more."""
+    """One agent's part is over: none of its processes run any more."""
 
     attempt: int
     node_index: int
@@ -158,7 +158,7 @@ class NodeEnded:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStaged:
-    """One node's part of a checkpoint is durable; once all parts are, the checkpoint is committed by this event."""
+    """One node's part of a checkpoint is durable. The event that adds the last part commits the checkpoint."""
 
     attempt: int
     id: str
@@ -171,14 +171,14 @@ class CheckpointStaged:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDeleted:
-    """The bytes of a checkpoint that retention gave up are gone."""
+    """The bytes of a checkpoint that was given up are deleted."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsGivenUp:
-    """Someone asked for the room that older checkpoints take, of a job that is over."""
+    """A person asked to remove older checkpoints of a job that is over."""
 
     by: str
     ids: tuple[str, ...]
@@ -186,7 +186,7 @@ class CheckpointsGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class BytesGivenUp:
-    """Someone, or the retention, asked for the room that bytes of a job take; its record stays."""
+    """A person or the retention asked to remove bytes of a job. Its record stays."""
 
     by: str
     kinds: tuple[str, ...]  # `model.storage_kinds.StorageKind`
@@ -194,15 +194,15 @@ class BytesGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class BytesRemoved:
-    """Bytes that were given up are gone."""
+    """Bytes that were given up are deleted."""
 
     kind: str
-    bytes: int  # how many; 0 where the store does not say
+    bytes: int  # number removed; 0 if the store does not report it
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactKept:
-    """A file was kept."""
+    """A file was stored as an artifact."""
 
     attempt: int
     node_index: int
@@ -212,44 +212,44 @@ class ArtifactKept:
 
 @dataclass(frozen=True, slots=True)
 class NotKept:
-    """A checkpoint or an artifact is not in the store, though the program made it: refused there, or never brought so far."""
+    """A checkpoint or an artifact is not in the store although the program wrote it: rejected, or not uploaded."""
 
     attempt: int
     node_index: int
     what: str  # "checkpoint" or "artifact"
-    name: str  # of a checkpoint its step where it has one, of an artifact its path
+    name: str  # the step of a checkpoint, if known; the path of an artifact
     why: str
     report: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """An agent, or control, tells of something that a person would want to know; the job goes on.
+    """An agent or control reports a problem that a person should know of; the job continues.
 
     A later event of the same topic and node replaces the earlier one.
     """
 
-    attempt: int  # 0: no attempt has begun
-    node_index: int  # -1: control itself
+    attempt: int  # 0: before the first attempt
+    node_index: int  # -1: control
     topic: str
-    text: str  # empty: it no longer holds
+    text: str  # empty: the problem is gone
     report: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A person wrote into the logbook, about a job (then it is the job's event), an experiment or a project."""
+    """A person wrote a logbook note about a job (then it is the job's event), an experiment or a project."""
 
     by: str
     text: str  # Markdown
     at_s: float  # when the api accepted it
     project: str
-    experiment: str | None = None  # None: of the project as a whole
+    experiment: str | None = None  # None: about the project
 
 
 @dataclass(frozen=True, slots=True)
 class RunDataLogged:
-    """What the program told of its run through a tracker's own calls: parameters and tags (None: the tag was removed)."""
+    """The program logged parameters and tags through a tracker's API (None: the tag was removed)."""
 
     attempt: int
     node_index: int
@@ -260,7 +260,7 @@ class RunDataLogged:
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """Someone ran a command beside the ranks (`tm exec`); its first words only."""
+    """A person ran a command beside the ranks (`tm exec`). Only its first words are recorded."""
 
     attempt: int
     by: str
@@ -272,7 +272,7 @@ class CommandRun:
 
 @dataclass(frozen=True, slots=True)
 class StopOrdered:
-    """The control plane itself stops the attempt: time limit, eviction, nodes to be given back."""
+    """The control plane stops the attempt: time limit, eviction, or shrinking."""
 
     stop_for: StopFor
     reason: str
@@ -280,23 +280,23 @@ class StopOrdered:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """All agents of the attempt are over; recovery's verdict is part of the fact."""
+    """All agents of the attempt have ended. The verdict is recorded here and never recomputed."""
 
     attempt: int
     verdict: Verdict
-    ran_s: float | None = None  # how long its ranks ran, by its agents' clocks; None: until now, as far as anybody knows
+    ran_s: float | None = None  # how long its ranks ran, by its agents' clocks; None: until now, as far as is known
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """An engine's inventory showed a node that is new or changed (not a job's event)."""
+    """An engine's inventory showed a new or changed node (not a job's event)."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStateSet:
-    """A person drained, resumed or declared lost a node, or its engine no longer has it (not a job's event)."""
+    """A person drained or resumed a node or declared it lost, or its engine no longer has it (not a job's event)."""
 
     name: str
     state: NodeState
@@ -306,7 +306,7 @@ class NodeStateSet:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfigured:
-    """A person laid down the rules that hold from now on, the whole of them (not a job's event)."""
+    """A person applied a new cluster configuration, which replaces the previous one (not a job's event)."""
 
     cluster: Cluster
     by: str
@@ -314,9 +314,9 @@ class ClusterConfigured:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The scheduler's plan changed something (not a job's event): replayable and explainable."""
+    """A plan of the scheduler changed something (not a job's event). It can be replayed and explained."""
 
-    seen_seq: int  # last event the snapshot held
+    seen_seq: int  # last event in its snapshot
     placed: tuple[str, ...]  # attempt ids
     depth: int
     policy: str
@@ -324,9 +324,9 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class ClockSet:
-    """The machine's clock was set: dates from before move by `by_s`, whole seconds, so that no duration changes.
+    """The machine's clock was set. Earlier dates move by `by_s`, whole seconds, so that no duration changes.
 
-    Recorded once for the server, then for each job that is not over, and for those that ended at a time that is taken back.
+    Recorded once for the server, then for each job that is not over or that ended in a repeated interval of time.
     """
 
     by_s: float

@@ -1,7 +1,7 @@
-"""What of a job is a credential, and what is shown in its place. Pure, and linear in what it reads.
+"""Redaction: which values are credentials, and what is shown instead. Pure, and linear in the input.
 
-The stored spec keeps every value, since the program needs it; everything that shows a job (answers of the server, events,
-comparisons, trackers) shows it through here. A name or a known form tells a credential: this cannot know them all.
+The stored spec keeps every value, since the program needs it. Everything that shows a job (server responses, events,
+comparisons, trackers) redacts it here. Credentials are recognized by name or by a known form; some will be missed.
 """
 
 import re
@@ -22,14 +22,14 @@ _ALWAYS = frozenset(
     )
 )  # fmt: skip
 _KEYS = frozenset(("api", "access", "secret", "private", "account", "encryption", "signing", "ssh", "auth", "master", "deploy"))
-_OF_TEXT = frozenset(  # tokens of a language model, and no credentials
+_OF_TEXT = frozenset(  # words before `token` that mean a language model's token, not a credential
     ("bos", "eos", "pad", "unk", "mask", "cls", "sep", "special", "image", "start", "end", "stop", "per", "prefix", "suffix")
 )
-_ABOUT = frozenset(  # what says where a credential is, or how much there is of something
+_ABOUT = frozenset(  # last words of names that hold a location or an amount, not a credential
     ("file", "path", "dir", "directory", "name", "env", "var", "length", "len", "size", "count", "ratio", "rate", "prob", "url")
 )
 _SIGNED = frozenset(("signature", "sig", "awsaccesskeyid", "credential"))
-_PLAIN_VARIABLES = (  # what programs are told by, whose values are no secrets unless their names say so
+_PLAIN_VARIABLES = (  # prefixes of well-known settings, whose values are shown unless their names look like credentials
     "CUDA_", "CUDNN_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "KMP_", "TF_", "XLA_",
     "JAX_", "PYTHON", "VIRTUAL_ENV", "CONDA_", "PATH", "LD_", "LANG", "LC_", "TZ", "HOME", "HF_", "TRANSFORMERS_",
     "TOKENIZERS_", "MLFLOW_", "WANDB_", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "TRAINMASTER_",
@@ -38,7 +38,7 @@ _PLAIN_VARIABLES = (  # what programs are told by, whose values are no secrets u
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _NUMBER = re.compile(r"[+-]?[0-9.,_]+(e[+-]?[0-9]+)?\Z", re.IGNORECASE)
 _SWITCH = re.compile(r"(true|false|yes|no|on|off|none|null)\Z", re.IGNORECASE)
-# Each begins where no longer one can: so nothing is read twice.
+# Each pattern matches only at the start of a name, so that no text is scanned twice.
 _VALUE = r"""("[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"""
 _OPTION = re.compile(r"(?<![\w.-])(--?[A-Za-z][\w.-]{0,127})([ \t]+|=)" + _VALUE)
 _ASSIGNED = re.compile(r"(?<![\w.-])([A-Za-z_][\w.-]{0,127})(=)" + _VALUE)
@@ -67,7 +67,7 @@ def is_credential(name: str, value: str = "") -> bool:
 
 
 def text(value: str) -> str:
-    """A text without credentials of a known form, passwords in URLs, and signatures of URLs."""
+    """The text without credentials of a known form, passwords in URLs, and signatures of URLs."""
     if "://" in value:
         value = _URL.sub(lambda found: without_signature(_without_password(found[0])), value)
     if "PRIVATE KEY" in value:
@@ -76,7 +76,7 @@ def text(value: str) -> str:
 
 
 def without_signature(url: str) -> str:
-    """The URL without its query, where that holds a signature or another credential that lets one in."""
+    """The URL without its query, if the query contains a signature or another credential."""
     address, mark, rest = url.partition("?")
     query, hash_mark, fragment = rest.partition("#")
     names = [pair.partition("=")[0].lower() for pair in query.split("&")] if mark else []
@@ -96,7 +96,7 @@ def _without_password(url: str) -> str:
 
 
 def line(command: str) -> str:
-    """A command as a shell takes it, without the values of options and variables that are credentials."""
+    """A shell command line without the values of options and variables that are credentials."""
     for form in (_OPTION, _ASSIGNED):
         command = form.sub(_shown_assignment, command)
     return text(command)
@@ -108,12 +108,12 @@ def _shown_assignment(found: re.Match[str]) -> str:
 
 
 def numbered(shown: str, number: int) -> str:
-    """A text among others that differ only in what is hidden: `number` says which of these it is."""
+    """Mark a redacted text with a number, so that different hidden values remain distinguishable."""
     return f"{shown} {number}" if shown == HIDDEN else f"{shown}{_HIDDEN_NUMBER}{number}"
 
 
 def unnumbered(shown: str) -> tuple[str, str | None]:
-    """The text that `numbered` was given, and the number; None where it has none."""
+    """Reverse of `numbered`: the text and the number; None if it has none."""
     head, mark, number = shown.rpartition(_HIDDEN_NUMBER)
     return (head, number) if mark and HIDDEN in head and number.isdecimal() else (shown, None)
 
@@ -134,11 +134,11 @@ def _shown_argument(argument: str) -> str:
     name, equals, value = argument.partition("=")
     if equals and " " not in name:
         return f"{name}={HIDDEN}" if is_credential(name, value) else f"{name}={text(value)}"
-    return line(argument)  # it may be a line of its own: bash -c '…'
+    return line(argument)  # it may be a command line: bash -c '…'
 
 
 def values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters or tags: what their names or their forms tell is hidden."""
+    """Parameters or tags, redacted by name and by form."""
     return {
         name: HIDDEN if is_credential(name, str(value)) else text(value) if isinstance(value, str) else value
         for name, value in given.items()
@@ -146,7 +146,7 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_secret_variable(name: str) -> bool:
-    """Whether an environment variable is a credential by its name alone (`STORAGE_KEY`, `PGPASSWORD`), whatever its value."""
+    """Whether an environment variable is a credential by its name alone (`STORAGE_KEY`, `PGPASSWORD`)."""
     words = [word.lower() for word in _WORD.findall(name[-128:])]
     if not words or words[-1] in _ABOUT:
         return False
@@ -154,24 +154,24 @@ def is_secret_variable(name: str) -> bool:
 
 
 def without_secrets(given: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables; only those that are credentials by their names are hidden."""
+    """Environment variables with only those redacted whose names are credentials."""
     return {name: HIDDEN if is_secret_variable(name) else value for name, value in given.items()}
 
 
 def variables(given: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables: only values that are evidently no secrets are shown (numbers, switches, paths, known settings)."""
+    """Environment variables; only values that are clearly no secrets are shown (numbers, switches, paths, known settings)."""
     return {name: text(value) if _is_plain(name, value) else HIDDEN for name, value in given.items()}
 
 
 def _is_plain(name: str, value: str) -> bool:
     if is_secret_variable(name):
-        return not value  # that it is empty tells nothing
+        return not value  # an empty value reveals nothing
     evident = not value or value.startswith(("/", "~/", "./")) or bool(_NUMBER.match(value) or _SWITCH.match(value))
     return evident or name.startswith(_PLAIN_VARIABLES)
 
 
 def shown(spec: JobSpec) -> JobSpec:
-    """The spec as it is shown."""
+    """The spec, redacted."""
     environment = replace(spec.environment, variables=variables(spec.environment.variables))
     resume = spec.checkpoint.resume_arguments
     return replace(
@@ -187,12 +187,12 @@ def shown(spec: JobSpec) -> JobSpec:
 
 
 def shown_origin(origin: Origin) -> Origin:
-    """The origin as it is shown."""
+    """The origin, redacted."""
     return replace(origin, variables=variables(origin.variables))
 
 
 def shown_line(spec: JobSpec) -> str:
-    """What runs, in one line for people."""
+    """What runs, in one redacted line."""
     if spec.python is not None:
         return spec.line
     told = command(spec.command)

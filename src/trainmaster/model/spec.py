@@ -1,4 +1,4 @@
-"""What a person asks for: a job's spec, validated (by `trainmaster.spec`) and complete, defaults filled in."""
+"""The spec of a job: validated by `trainmaster.spec`, complete, with defaults filled in."""
 
 import shlex
 from collections.abc import Mapping
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 Scalar = str | int | float | bool | None
-Counts = tuple[tuple[str, float], ...]  # how much of each name, by name; never of nothing
+Counts = tuple[tuple[str, float], ...]  # (name, amount), sorted by name; without zero amounts
 
 
 class Mode(StrEnum):
-    """Whether the primary metric is better when smaller or larger."""
+    """Whether smaller or larger values of the primary metric are better."""
 
     MIN = "min"
     MAX = "max"
@@ -18,7 +18,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuChoice:
-    """One of several ways in which a job would take its GPUs, and the ranks that it would run on them; per node."""
+    """One of several alternative GPU requests of a job, with its ranks; per node."""
 
     gpu_kind: str
     gpus: int
@@ -28,26 +28,26 @@ class GpuChoice:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one attempt holds, per node. `ranks` is per node too. Hashable: the scheduler looks requests up by it."""
+    """The resources of one attempt, per node; `ranks` is per node too. Hashable: the scheduler uses it as a key."""
 
     nodes: int = 1
     gpus: int = 0
     gpu_kind: str | None = None
     cpus: float = 1.0
-    memory_bytes: int | None = None  # None: no limit, and none is counted
+    memory_bytes: int | None = None  # None: no limit, and no memory is counted
     ranks: int = 1
-    # The rarer fields are left out of the hash, of which the scheduler takes one for each waiting job.
+    # Rare fields are left out of the hash, which the scheduler computes for each waiting job.
     disk_bytes: int = field(default=0, hash=False)
     network_bps: float = field(default=0.0, hash=False)  # bits per second
     accelerators: Counts = field(default=(), hash=False)  # other than GPUs, by kind
-    custom: Counts = field(default=(), hash=False)  # whatever an administrator counts: licenses
-    gpu_share: float = field(default=0.0, hash=False)  # of a single GPU, which others may have parts of too; then `gpus` is 0
-    choices: tuple[GpuChoice, ...] = field(default=(), hash=False)  # any of these; the fields above are as in the first
-    nodes_max: int = field(default=0, hash=False)  # it takes so many while nobody waits for them; 0: no more than `nodes`
-    ranks_given: bool = field(default=True, hash=False)  # `ranks` is in the spec; of earlier logs nobody knows: True
+    custom: Counts = field(default=(), hash=False)  # resources that an administrator defines, such as licenses
+    gpu_share: float = field(default=0.0, hash=False)  # share of one GPU, which other jobs may share; then `gpus` is 0
+    choices: tuple[GpuChoice, ...] = field(default=(), hash=False)  # alternatives; the fields above repeat the first
+    nodes_max: int = field(default=0, hash=False)  # nodes to use while no other job waits for them; 0: no more than `nodes`
+    ranks_given: bool = field(default=True, hash=False)  # the spec sets `ranks`; True in earlier logs, which did not record it
 
     def chosen(self, index: int) -> "Resources":
-        """What an attempt holds that was given the choice of that number; without any, the same."""
+        """The resources with the given alternative applied; unchanged without alternatives."""
         if not self.choices:
             return self
         one = self.choices[index]
@@ -56,23 +56,23 @@ class Resources:
 
     @property
     def ranks_follow(self) -> bool:
-        """Whether it has one rank for each GPU, which then need not be said."""
+        """Whether there is one rank per GPU, the default."""
         return all(one.ranks == (one.gpus or 1) for one in self.choices or (self,))
 
     @property
     def distributed(self) -> bool:
-        """Whether it asks for a gang: `ranks` given, be it 1, or more than one rank or node in any of its ways."""
+        """Whether it is a gang: the spec sets `ranks` (even to 1), or it has more than one rank or node in an alternative."""
         several = any(one.ranks > 1 for one in self.choices or (self,))
         return self.ranks_given or several or max(self.nodes, self.nodes_max) > 1
 
     @property
     def devices(self) -> int:
-        """GPUs that it has all or a part of."""
+        """Number of GPUs, with a shared one counted as one."""
         return self.gpus + (self.gpu_share > 0)
 
     @property
     def counted(self) -> Counts:
-        """What is counted besides GPUs, CPUs and memory, under the names that nodes have it by."""
+        """Resources other than GPUs, CPUs and memory, by the names that nodes use."""
         if not (self.custom or self.accelerators or self.disk_bytes or self.network_bps):
             return ()
         return counts(
@@ -86,13 +86,13 @@ class Resources:
 
 
 def counts(amounts: Mapping[str, float]) -> Counts:
-    """What a mapping says, as a value that can be compared and hashed."""
+    """A mapping of amounts as a value that can be compared and hashed."""
     return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A program that runs beside the ranks, on the first node of the gang, and ends with them. `resources` are of one node."""
+    """A program beside the ranks, on the first node of the gang; it ends with them. `resources` are of one node."""
 
     command: str | tuple[str, ...]
     resources: Resources = Resources()
@@ -100,17 +100,17 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """How checkpoints are found without changing the program, and how many are kept."""
+    """How checkpoints are found in an unchanged program, and how many are kept."""
 
     path: str | None = None  # glob relative to the work directory; may hold `{step}`
     keep: int = 3
-    resume_arguments: str | None = None  # may hold `{path}`; added to the command when there is a checkpoint
-    interval_s: float | None = None  # how often `sdk.should_checkpoint()` says yes; None: only when somebody asks
+    resume_arguments: str | None = None  # added to the command when there is a checkpoint; may contain `{path}`
+    interval_s: float | None = None  # how often `sdk.should_checkpoint()` says yes; None: only on request
 
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """How many restarts each ledger pays for."""
+    """Number of restarts in each budget."""
 
     program: int = 3
     infrastructure: int = 20
@@ -118,62 +118,62 @@ class Restarts:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the ranks' environment adds to the one recorded at submit."""
+    """Changes to the environment that was recorded at submission."""
 
     python: str | None = None
     variables: dict[str, str] = field(default_factory=dict)
-    requirements: str | None = None  # file relative to the work directory, as pip reads it: installed once for each digest
+    requirements: str | None = None  # pip requirements file, relative to the work directory; installed once per digest
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSpec:
-    """How metrics are read from standard output, and which one matters."""
+    """How metrics are read from standard output, and which one is primary."""
 
-    pattern: str | None = None  # regular expression with named groups; `step` is the step
+    pattern: str | None = None  # regular expression with named groups; the group `step` is the step
     primary: str | None = None
     mode: Mode = Mode.MIN
 
 
 class Strategy(StrEnum):
-    """How nodes are chosen among those that can."""
+    """How nodes are chosen among the feasible ones."""
 
     PACK = "pack"  # the fullest
     SPREAD = "spread"  # the emptiest
-    BALANCED = "balanced"  # of which GPUs, CPUs and memory get used most evenly
-    FRAGMENTATION = "fragmentation"  # on which least is left over that the typical jobs cannot use
+    BALANCED = "balanced"  # most even use of GPUs, CPUs and memory
+    FRAGMENTATION = "fragmentation"  # least capacity left over that typical jobs cannot use
 
 
 class Choose(StrEnum):
-    """Which of several choices of GPUs is taken."""
+    """Which of several GPU alternatives is chosen."""
 
-    FINISH = "finish"  # with which it is expected to end first
-    COST = "cost"  # with which it is expected to cost least
+    FINISH = "finish"  # the earliest expected end
+    COST = "cost"  # the lowest expected cost
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementSpec:
-    """Where a job may run (`pool`, `within`), and where it would like to.
+    """Where a job may run (`pool`, `within`), and where it prefers to run.
 
     Levels are labels of nodes (`zone`, `block`, `rack`), `host` and `node`.
     """
 
-    pool: str | None = None  # None: in any
-    strategy: Strategy | None = None  # None: the policy's own way
-    within: str | None = None  # all nodes are in one domain of this level
-    prefer: str | None = None  # likewise, where there is one
-    prefer_s: float = 0.0  # so long it waits for one, or for the cheapest of its choices
-    near: str | None = None  # "checkpoint", or a name of data
-    group: str | None = None  # `with` in a file: jobs of this name, id or experiment
-    choose: Choose = Choose.FINISH  # where `resources` leave a choice
-    speed: Counts = ()  # of a GPU of each kind beside the others', for this job; a kind that is not named: as its pool says
+    pool: str | None = None  # None: any
+    strategy: Strategy | None = None  # None: the policy's default
+    within: str | None = None  # all nodes must be in one domain of this level
+    prefer: str | None = None  # all nodes should be in one domain of this level
+    prefer_s: float = 0.0  # how long to wait for that, or for the cheapest alternative
+    near: str | None = None  # "checkpoint", or a name in `data`
+    group: str | None = None  # `with` in a file: jobs with this name, id or experiment
+    choose: Choose = Choose.FINISH  # among the alternatives of `resources`
+    speed: Counts = ()  # relative speed of a GPU of each kind for this job; kinds not named have their pool's speed
 
 
-START_LIMIT_S = 1800.0  # from an attempt's placing to its ranks' start, unless the spec says otherwise
+START_LIMIT_S = 1800.0  # default time from an attempt's placement to the start of its ranks
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A complete spec. `command` as a string is a line for bash, as a tuple it is argv; it is () where `python` is given."""
+    """A complete spec. A string `command` is run by bash, a tuple is argv; it is () if `python` is given."""
 
     command: str | tuple[str, ...]
     name: str = "job"
@@ -191,7 +191,7 @@ class JobSpec:
     metrics: MetricsSpec = MetricsSpec()
     tags: dict[str, str] = field(default_factory=dict)
     artifacts: tuple[str, ...] = ()
-    python: str | None = None  # `package.module:function`, called with `params`, in place of a command
+    python: str | None = None  # `package.module:function`, called with `params` instead of a command
     roles: dict[str, Role] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)  # name -> path (absolute, or relative to the work directory) or URL
     work: str = "training"  # its workload class (`class` in a file)
@@ -199,7 +199,7 @@ class JobSpec:
 
     @property
     def line(self) -> str:
-        """What runs, in one line for people."""
+        """What runs, in one line for display."""
         if self.python is not None:
             return f"python: {self.python}"
         return self.command if isinstance(self.command, str) else shlex.join(self.command)
@@ -207,19 +207,19 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """What lay behind one entry of `data` when the job was submitted."""
+    """The version of one entry of `data` at submission."""
 
     name: str
     uri: str  # an absolute path, or a URL as it was written
-    digest: str | None = None  # SHA-256; None where nobody looked
-    exact: bool = False  # of the bytes themselves, not of names, sizes and times alone
+    digest: str | None = None  # SHA-256; None if it was not computed
+    exact: bool = False  # the digest covers the bytes, not only names, sizes and times
     files: int = 0
     bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where and by whom a job was submitted: recorded so that a run can be told and repeated."""
+    """Where and by whom a job was submitted: recorded so that the run can be reproduced."""
 
     user: str = ""
     host: str = ""
@@ -230,13 +230,13 @@ class Origin:
     git_dirty: bool = False
     git_remote: str | None = None  # URL of `origin`, without credentials
     git_diff: str | None = None  # SHA-256 of the patch from `git_commit` to the files as they were
-    git_diff_bytes: int = 0  # of the whole patch; what is stored of it ends at a limit
-    git_diff_cut: bool = False  # the stored patch is not the whole one
+    git_diff_bytes: int = 0  # size of the whole patch; the stored part is limited
+    git_diff_cut: bool = False  # the stored patch is incomplete
 
 
 @dataclass(frozen=True, slots=True)
 class Urgency:
-    """Somebody said that a job cannot wait for its turn; shown to whoever waits for it instead."""
+    """A job was marked as urgent. The reason is shown to the owners of the jobs that it delays."""
 
     by: str
     reason: str

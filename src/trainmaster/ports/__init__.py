@@ -1,1 +1,1 @@
-"""What the loop needs of the world, as protocols of at most seven verbs. Adapters implement them; nothing here runs."""
+"""Ports: the protocols between the control plane and its adapters (stores, engines, blobs, clocks, trackers)."""

@@ -1,4 +1,4 @@
-"""Bytes by name: code objects, checkpoints, artifacts, provenance; in a directory, on S3, on any fsspec file system."""
+"""The blob store port: code objects, checkpoints, artifacts and provenance by name, in a directory, S3, or fsspec store."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import BinaryIO, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One blob as a listing shows it."""
+    """One blob in a listing."""
 
     name: str
     bytes: int
@@ -16,17 +16,16 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """How an agent brings one file into a store that it talks to itself."""
+    """How an agent uploads one file directly to a store."""
 
     url: str | None = None  # PUT the whole file here; None: in parts
-    id: str = ""  # of the multi-part upload, for `Direct.sign_part`
-    part_bytes: int = 0  # of every part but the last
-    crc32_header: str = ""  # the header that each part comes with, its CRC-32 in base64; "": the store compares none
-
+    id: str = ""  # of the multipart upload, for `Direct.sign_part`
+    part_bytes: int = 0  # size of every part but the last
+    crc32_header: str = ""  # header for each part's CRC-32 in base64; "": the store does not verify checksums
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is known of a part that was sent: what the store answered, and the checksum it was sent with."""
+    """An uploaded part: the store's ETag, and the checksum it was sent with."""
 
     etag: str
     crc32: str = ""  # base64
@@ -35,77 +34,77 @@ class Part:
 class Blobs(Protocol):
     """A flat store of immutable blobs under slash-separated names.
 
-    Every verb may raise StoreUnavailableError (try again later) and StoreRefusedError (do not: it will refuse again).
+    Every verb may raise StoreUnavailableError (retry later) and StoreRefusedError (permanent).
     """
 
     def put(self, name: str, data: bytes) -> None:
-        """Store durably and all at once; the same name twice with the same bytes is harmless. Raises: DiskFullError."""
+        """Store durably and atomically. Storing the same bytes under the same name again is harmless. Raises: DiskFullError."""
         ...
 
     def put_stream(self, name: str, chunks: Iterable[bytes]) -> int:
-        """Store durably what comes, whole or not at all, never held in memory at once; how many bytes it was."""
+        """Store a stream durably and atomically, without holding it in memory. Returns its size in bytes."""
         ...
 
     def open(self, name: str) -> BinaryIO:
-        """The blob to be read piece by piece. Raises: NotFoundError."""
+        """Open a blob for reading. Raises: NotFoundError."""
         ...
 
     def exists(self, names: list[str]) -> list[bool]:
-        """One call for many."""
+        """Which blobs exist, in one call."""
         ...
 
     def stat(self, name: str) -> Stored | None:
-        """Size and time of one blob; None when there is none."""
+        """Size and time of one blob; None if it does not exist."""
         ...
 
     def walk(self, prefix: str) -> Iterator[Stored]:
-        """What lies below `prefix` ("" is everything), as the store says it: never the whole listing in memory."""
+        """The blobs below `prefix` ("" is everything), streamed: the listing is never in memory as a whole."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove blobs; absent ones are fine."""
+        """Remove blobs. Missing ones are not an error."""
         ...
 
     def delete_tree(self, prefix: str) -> None:
-        """Remove everything below `prefix`; absent is fine."""
+        """Remove everything below `prefix`. A missing prefix is not an error."""
         ...
 
     def local_path(self, name: str) -> str | None:
-        """The path of a blob or prefix where the store is a directory this machine sees; None elsewhere."""
+        """The path of a blob or prefix, if the store is a directory that this machine sees; else None."""
         ...
 
     @property
     def direct(self) -> "Direct | None":
-        """How agents reach the store themselves; None where it cannot sign, and bytes pass through the server."""
+        """Direct access for agents; None if the store cannot sign URLs, and bytes pass through the server."""
         ...
 
 
 class Direct(Protocol):
-    """A store that lets others in by signed addresses. Each is a secret for as long as it holds: never to be logged."""
+    """Direct access to a store by signed URLs. Each URL is a secret while it is valid: never log it."""
 
     def begin(self, name: str, size_bytes: int, crc32: bool = False) -> Upload:
-        """Begin the upload of a blob of that size; a small one is one PUT, a larger one has parts.
+        """Begin the upload of a blob of this size. A small blob is one PUT, a larger one has parts.
 
-        `crc32`: whoever sends can tell the checksum of each part, and the store shall compare it where it can.
+        `crc32`: the client can send the checksum of each part, and the store should verify it if it can.
         """
         ...
 
     def sign_parts(self, name: str, upload: str, parts: Mapping[int, str]) -> dict[int, str]:
-        """Where to PUT these parts, numbered from 1, each with its CRC-32 in base64 ("" where the upload has none)."""
+        """URLs to PUT these parts, by number from 1. Each has its CRC-32 in base64 ("" if the upload has none)."""
         ...
 
     def complete(self, name: str, upload: str, parts: Mapping[int, Part]) -> None:
-        """Make the blob of its parts; one completed already is fine. Raises: NotFoundError for an upload unknown."""
+        """Assemble the blob. Idempotent. Raises: NotFoundError for an unknown upload."""
         ...
 
     def abort(self, name: str, upload: str) -> None:
-        """Give an upload up, parts and all; one unknown is fine."""
+        """Abort an upload and delete its parts. An unknown upload is not an error."""
         ...
 
     def sign_get(self, name: str) -> str:
-        """Where to GET a blob."""
+        """URL to GET a blob."""
         ...
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
-        """(name, upload, begun at, seconds since the epoch) of what was begun and neither completed nor aborted."""
+        """(name, upload, begin in seconds since the epoch) of uploads that were neither completed nor aborted."""
         ...

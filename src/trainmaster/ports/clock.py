@@ -1,19 +1,19 @@
-"""The clock and the sleep of the loop, so that tests and the simulator own time."""
+"""The loop's clock and sleep, so that tests and the simulator can control time."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time for decisions. Law: `now_s` never runs backwards, but by a step of the machine's clock that is recorded."""
+    """Time for decisions. Law: `now_s` never runs backwards, except by a recorded step of the machine's clock."""
 
     def now_s(self) -> float:
-        """Seconds since the epoch: the machine's clock as it was last followed, moved on by the time since boot."""
+        """Seconds since the epoch: the machine's date when it was last followed, plus the time passed since."""
         ...
 
 
 class Waker(Protocol):
-    """Lets the loop sleep until there is something to do."""
+    """Lets the loop sleep until there is work."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until woken or `timeout_s` passed; True when woken. Several wakes in between count as one."""
+        """Sleep until woken or until `timeout_s` has passed. True if woken; several wakes may count as one."""
         ...

@@ -1,4 +1,4 @@
-"""What runs processes: seven verbs, capabilities asked and not discovered by exceptions."""
+"""The engine port: runs processes. Seven verbs; capabilities are declared, not discovered by exceptions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from trainmaster.model.nodes import Node
 class Capabilities:
     """What an engine can do."""
 
-    places: bool  # it takes our nodes; otherwise it keeps its own placement
+    places: bool  # it runs attempts on the nodes that we choose; otherwise it places them itself
     proves_gone: bool  # it can prove that nothing of an attempt runs any more
     shares_files: bool  # its nodes see the blob store and the submitter's directory as paths
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What an engine is asked to start: one agent. `job.attempt` is the attempt; the credential is the agent's own."""
+    """A request to start one agent, of the attempt `job.attempt`. The credential is the agent's own."""
 
     key: AgentKey
     job: Job
@@ -29,65 +29,65 @@ class Submission:
 
 
 class Phase(StrEnum):
-    """What an engine knows of a key. Unknown is never terminal."""
+    """What an engine knows about a key. UNKNOWN is never terminal."""
 
-    UNKNOWN = "unknown"  # no evidence either way: a probe failed or a launch may still be in flight
-    ABSENT = "absent"  # never started here, and (tombstone aside) could still be
+    UNKNOWN = "unknown"  # no evidence either way: a probe failed, or a launch may be in progress
+    ABSENT = "absent"  # never started; a start is still possible unless there is a tombstone
     RUNNING = "running"
-    LOST = "lost"  # the agent is gone without an exit record; processes of it may remain
-    GONE = "gone"  # gone without an exit record, and proof that nothing of it runs
-    ENDED = "ended"  # exit record there
+    LOST = "lost"  # the agent is gone without an exit record; some of its processes may remain
+    GONE = "gone"  # no exit record, and proof that none of its processes run
+    ENDED = "ended"  # it has an exit record
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One key's phase; `outcome` with ENDED. `reports`, in the order they were made, are those that an exit record
-    repeats (ENDED), or that a dead agent had kept for a server that did not answer (GONE).
+    """One key's phase, with an `outcome` if ENDED. `reports`, in order, come from an exit record that repeats them (ENDED),
+    or were left on disk by a dead agent that could not reach the server (GONE).
     """
 
     phase: Phase
     outcome: Outcome | None = None
     reports: tuple[Mapping[str, object], ...] = ()
     evidence: str = ""
-    unreadable: bool = False  # UNKNOWN because files or the process table cannot be read: told to people, and looked at again
+    unreadable: bool = False  # UNKNOWN because files or the process table cannot be read: reported to people, and retried
 
 
 class Engine(Protocol):
-    """Laws: the same key submitted twice starts once, a crash between call and record included; `stop` before
-    `submit` makes that submit start nothing; `observe` never raises for one key's sake; a second `stop` is harmless.
+    """Laws: a key that is submitted twice starts once, even with a crash between call and record. `stop` before `submit`
+    makes that submit start nothing. A problem with one key never makes `observe` raise. `stop` is idempotent.
     """
 
     name: str
     capabilities: Capabilities
 
     def render(self, submission: Submission) -> str:
-        """Pure: the exact launch (JSON, sbatch text, manifest) this submission would become."""
+        """Pure: the exact launch description (JSON, sbatch text, manifest) for this submission."""
         ...
 
     def submit(self, submission: Submission) -> None:
-        """Start the agent of this key unless it was ever started or stopped.
+        """Start the agent of this key, unless it was ever started or stopped.
 
-        Raises: trainmaster.errors.OperationError when it cannot be started, with what to do.
+        Raises: trainmaster.errors.OperationError, with a hint, if it cannot be started.
         """
         ...
 
     def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
-        """One call for N keys; None finds all that is ours and not known to have ended, recorded or not."""
+        """Observe N keys in one call. None: all of our agents that are not known to have ended, recorded or not."""
         ...
 
     def stop(self, key: AgentKey, grace_s: float) -> None:
-        """TERM to the whole tree, KILL after `grace_s` (0: at once). Returns without waiting for the end."""
+        """Send TERM to the whole process tree, and KILL after `grace_s` (0: at once). Returns without waiting."""
         ...
 
     def clear(self, job: str, kind: str) -> int:
-        """Remove what a job has on the engine's nodes of one kind (`model.storage_kinds.ON_NODES`); how many bytes it was.
+        """Remove a job's bytes of one kind (`model.storage_kinds.ON_NODES`) from the engine's nodes. Returns their number.
 
-        Law: asked only of a job that is over, or for what its next attempts do not need. Again is harmless. Raises: OSError.
+        Law: called only for a job that is over, or for bytes that its next attempts do not need. Idempotent. Raises: OSError.
         """
         ...
 
     def logs(self, key: AgentKey) -> str:
-        """What the engine and the agent themselves said of the launch; ranks' logs are elsewhere."""
+        """Messages of the engine and the agent about the launch; the output of ranks is stored elsewhere."""
         ...
 
     def inventory(self) -> list[Node]:

@@ -1,4 +1,4 @@
-"""Finding jobs by what a person calls them."""
+"""The job index port: finds jobs by the references that people use."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,25 +7,25 @@ from trainmaster.model.job import State
 
 
 class JobIndex(Protocol):
-    """Finding jobs and counting them, without decoding them; an event store is one too."""
+    """Finds and counts jobs without decoding them. An event store is one too."""
 
     def resolve(self, ref: str, waiting: Sequence[tuple[str, str]] = (), near: bool = True) -> str:
-        """The id that `ref` means: an id, a job's name (the newest of it), the only id that begins so, `@last`, `@last-failed`.
+        """The id for `ref`: an id, a job's name (its newest job), a unique prefix of an id, `@last`, or `@last-failed`.
 
-        `waiting` are (id, name) of jobs accepted and not yet taken up, in order of submission: newer than all others.
-        `near`: name the nearest ids where there is none, which takes milliseconds.
-        Raises: NotFoundError, ConflictError when several ids begin so, UsageError for another `@`.
+        `waiting` are (id, name) of accepted jobs that control has not processed, in order of submission: newer than all
+        others. `near`: suggest similar ids if there is none, which takes milliseconds.
+        Raises: NotFoundError, ConflictError for an ambiguous prefix, UsageError for an unknown `@` reference.
         """
         ...
 
     def known(self, ids: Sequence[str]) -> set[str]:
-        """Those of `ids` that are jobs' whole ids."""
+        """The members of `ids` that are complete ids of jobs."""
         ...
 
     def live_counts(self) -> dict[State, int]:
-        """How many jobs are in each state that is not over; every such state is there."""
+        """The number of jobs in each state that is not over, zeros included."""
         ...
 
     def numbers(self) -> dict[str, int]:
-        """The highest number of each experiment's jobs, for `Inbox.keep_ahead`."""
+        """The highest job number of each experiment, for `Inbox.keep_ahead`."""
         ...

@@ -1,6 +1,6 @@
-"""What is remembered: the event log with its projections, the inbox, and the metric channel.
+"""The store ports: the event log with its projections, the inbox, and metrics.
 
-Three stores, because each has one writer: control writes events, the api writes inbox and metrics. On SQLite they are
+Three stores, because each has one writer: control writes events, the api writes the inbox and metrics. On SQLite they are
 three files, so that the two processes never wait for each other's lock.
 """
 
@@ -21,7 +21,7 @@ MS_MAX = 2**63 - 1  # later than anything
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One event as it lies in the log. `hash` chains it to the one before: sha256(previous hash + canonical row)."""
+    """One event in the log. `hash` chains it to its predecessor: sha256(previous hash + canonical row)."""
 
     seq: int
     now_s: float
@@ -33,7 +33,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A row of the log that this version cannot read: of a newer version, or damaged. `type` is what it calls itself."""
+    """A log row that this version cannot read: written by a newer version, or damaged. `type` is its recorded type."""
 
     seq: int
     now_s: float
@@ -45,9 +45,9 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event about to be appended. `ended` is the attempt it ended: the job may be in its next one by the commit.
+    """An event to append. `ended` is the attempt that it ended: at the commit the job may already be in its next one.
 
-    `entries` are what it writes into the ledger. `over`: its job, which has run, is over by it; each job is so once.
+    `entries` are its ledger entries. `over`: the event ended a job that had run; true once per job.
     """
 
     job: str | None
@@ -58,35 +58,35 @@ class NewEvent:
     over: bool = False
 
 
-OVER_MAX = 500  # jobs that are over, from so many to twice as many: run times are predicted from them
+OVER_MAX = 500  # ended jobs used to predict run times: between this number and twice as many
 
 
 def forgotten(ended: int) -> int:
-    """How many of the first jobs that ran and are over are not looked at any more, once there are so many of them.
+    """How many of the first ended jobs are no longer used, given the number of jobs that ran and are over.
 
-    It changes at fixed numbers of them only: whoever starts now remembers what one remembers who was there all the time.
+    The result changes in fixed steps, so that a process that starts now uses the same jobs as one that ran all the time.
     """
     return max(0, ended // OVER_MAX - 1) * OVER_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What control starts from: cost independent of history."""
+    """The state that control starts from. Its cost is independent of history."""
 
-    jobs: tuple[Job, ...]  # not ended, in order of submission; and ended ones whose `deleting` is not empty
+    jobs: tuple[Job, ...]  # not ended, in order of submission; also ended ones with bytes to delete
     nodes: tuple[Node, ...]
     last_seq: int
     last_now_s: float
     inbox_cursor: int
-    rules: Cluster = field(default_factory=Cluster)  # as last laid down
-    balances: tuple[Balance, ...] = ()  # of all who have had anything
-    over: tuple[Job, ...] = ()  # that ran, in the order in which their ends were recorded, but for those `forgotten`
-    ended: int = 0  # how many ran and are over
+    rules: Cluster = field(default_factory=Cluster)  # as last configured
+    balances: tuple[Balance, ...] = ()  # of all members with any service
+    over: tuple[Job, ...] = ()  # jobs that ran, in the recorded order of their ends, without those `forgotten`
+    ended: int = 0  # number of jobs that ran and are over
 
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs to list: newest first unless `ids` says which."""
+    """Which jobs to list, newest first."""
 
     states: tuple[State, ...] = ()
     project: str | None = None
@@ -97,7 +97,7 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactTotals:
-    """How much a job has kept."""
+    """The number and size of a job's artifacts."""
 
     files: int
     bytes: int
@@ -105,7 +105,7 @@ class ArtifactTotals:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One note as it lies in the log; `job` is None where it is about an experiment or a project."""
+    """One note in the log. `job` is None if the note is about an experiment or a project."""
 
     seq: int
     job: str | None
@@ -114,18 +114,18 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class NoteQuery:
-    """Which notes: the newest `limit` of those that match everything given."""
+    """Which notes to list: the newest `limit` that match all given fields."""
 
     job: str | None = None
     project: str | None = None
     experiment: str | None = None
     limit: int = 50
-    before_seq: int | None = None  # for the page before
+    before_seq: int | None = None  # for the previous page
 
 
 @dataclass(frozen=True, slots=True)
 class ChargeQuery:
-    """Which charges: those that a period has a part of."""
+    """Which charges to list: those that overlap a period."""
 
     from_ms: int = 0
     until_ms: int = MS_MAX
@@ -134,23 +134,22 @@ class ChargeQuery:
 
 
 class EventStore(Protocol):
-    """Events and projections, changed in one transaction by their one writer (control); readable by anyone."""
+    """Events and projections, changed in one transaction by one writer (control). Any process may read."""
 
     def append(
         self, now_s: float, events: Sequence[NewEvent], jobs: Mapping[str, Job], nodes: Sequence[Node], inbox_cursor: int
     ) -> int:
-        """Append `events`, upsert the jobs and nodes they changed and the cursor, durably; returns the last seq.
+        """Append `events`, and upsert the changed jobs and nodes and the cursor, durably. Returns the last seq.
 
-        `jobs` holds each changed job in its final value of this transaction. Its current `attempt` is upserted into
-        the attempts projection; every attempt a job ever had stays there. Artifacts, notes and the rules are read off the
-        events: a later artifact of the same path, and later rules, replace the earlier ones. The entries that events bring
-        are made in the ledger, in their order.
+        `jobs` holds the final value of each changed job. Its current `attempt` is upserted into the attempts projection,
+        which keeps every attempt a job ever had. Artifacts, notes and the rules come from the events: a later artifact of the
+        same path replaces the earlier one, and so do later rules. Ledger entries of the events are written in order.
         Raises: DiskFullError (nothing was written).
         """
         ...
 
     def load_live(self) -> Live:
-        """What start-up needs."""
+        """The state for a start of control."""
         ...
 
     def over(self) -> list[Job]:
@@ -162,7 +161,7 @@ class EventStore(Protocol):
         ...
 
     def jobs_by_id(self, ids: Sequence[str]) -> dict[str, Job]:
-        """Those of `ids` that are jobs' whole ids, with their jobs."""
+        """The jobs whose complete ids are in `ids`."""
         ...
 
     def jobs(self, query: JobQuery) -> list[Job]:
@@ -170,7 +169,7 @@ class EventStore(Protocol):
         ...
 
     def changed_since(self, after_seq: int) -> list[Job]:
-        """Every job that an event behind `after_seq` is about, as it is now."""
+        """The current value of every job that an event after `after_seq` is about."""
         ...
 
     def attempts(self, job_id: str) -> list[Attempt]:
@@ -178,7 +177,7 @@ class EventStore(Protocol):
         ...
 
     def artifacts(self, job_id: str, limit: int, after: str = "", kind: ArtifactKind | None = None) -> list[Artifact]:
-        """A page of what a job has kept, by path, beginning behind the path `after`."""
+        """A page of a job's artifacts, by path, after the path `after`."""
         ...
 
     def artifact(self, job_id: str, path: str) -> Artifact | None:
@@ -186,7 +185,7 @@ class EventStore(Protocol):
         ...
 
     def artifact_totals(self, job_id: str) -> ArtifactTotals:
-        """How much a job has kept."""
+        """Number and size of a job's artifacts."""
         ...
 
     def children(self, job_id: str) -> list[str]:
@@ -194,15 +193,15 @@ class EventStore(Protocol):
         ...
 
     def notes(self, query: NoteQuery) -> list[Note]:
-        """Notes in the order they were taken up."""
+        """Notes in the order they were recorded."""
         ...
 
     def charges(self, query: ChargeQuery) -> Iterator[Charge]:
-        """Rows of the ledger in no order, all as they were at one moment; only a few are in memory at a time."""
+        """Charges in no particular order, from one consistent state. Streamed: only a few are in memory at a time."""
         ...
 
     def balances(self) -> tuple[Balance, ...]:
-        """What is left of the service of each member of each project."""
+        """The decayed service of each member of each project."""
         ...
 
     def nodes(self) -> list[Node]:
@@ -210,19 +209,19 @@ class EventStore(Protocol):
         ...
 
     def rules(self) -> Cluster:
-        """What was last laid down for the cluster; the default where nobody has."""
+        """The cluster configuration last applied, or the default."""
         ...
 
     def dated_after(self, now_s: float) -> list[str]:
-        """Jobs of which the log's last events speak, as far back as these are dated later than `now_s`."""
+        """Jobs of the log's last events, as far back as these are dated after `now_s`."""
         ...
 
     def events(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded]:
-        """The log in order, of one job or of all. Raises: ValueError where a row cannot be read."""
+        """The log in order, of one job or of all. Raises: ValueError if a row cannot be read."""
         ...
 
     def told(self, after_seq: int, limit: int, job: str | None = None) -> list[Recorded | Unread]:
-        """The same for whoever only shows it: a row that cannot be read is `Unread`, and those behind it are there."""
+        """Like `events`, for display only: a row that cannot be read is `Unread`, and reading continues."""
         ...
 
 
@@ -239,9 +238,9 @@ class InboxRow:
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A command about to be accepted. For SubmitJob `experiment` draws the number and `job` in it is ignored.
+    """A command to accept. For SubmitJob, the job number is drawn for `experiment`, and `job` in the command is ignored.
 
-    `asked`: the digest of what a person asked for under a key of their own, which is then kept for ever.
+    `asked`: the digest of a request under an idempotency key that the client chose. It is kept for ever.
     """
 
     key: str
@@ -252,47 +251,47 @@ class NewRow:
 
 
 class Inbox(Protocol):
-    """Accepted commands and reports: written by the api, drained by control. A row that is in survives anything."""
+    """Accepted commands and reports: written by the api, drained by control. An accepted row survives any crash."""
 
     def accept(self, rows: Sequence[NewRow]) -> list[str]:
-        """Append in one durable transaction, drawing job numbers; returns each row's job id.
+        """Append in one durable transaction, drawing job numbers. Returns each row's job id.
 
-        A key already there adds nothing and returns the job id of the row that has it.
-        Raises: DiskFullError, ConflictError (a key that was used to ask for something else); then nothing was accepted.
+        A key that exists already adds nothing and returns the job id of its row.
+        Raises: DiskFullError, ConflictError (a key was used for a different request); then nothing was accepted.
         """
         ...
 
     def answered(self, asked: Mapping[str, bytes]) -> dict[str, str]:
-        """By key, of those that were accepted before, the job. Raises: ConflictError for one that asked for something else."""
+        """Job ids by key, for keys accepted before. Raises: ConflictError for a key used for a different request."""
         ...
 
     def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
-        """Rows in order after the cursor; one that cannot be read is `Unreadable`, and no reason to raise."""
+        """Rows in order after the cursor. A row that cannot be read is `Unreadable`; it does not raise."""
         ...
 
     def pending(self, after_seq: int, job: str | None = None) -> list[InboxRow]:
-        """Rows of commands (not reports) that control has not taken up yet, without those that cannot be read."""
+        """Rows of commands (not reports) that control has not processed, without unreadable ones."""
         ...
 
     def trim(self, taken_seq: int, now_s: float) -> None:
-        """Forget reports up to the cursor and commands a week old; counters, the cursor's meaning and people's keys stay."""
+        """Delete processed reports and week-old commands. Counters, the cursor's meaning and clients' keys stay."""
         ...
 
     def keep_ahead(self, seq: int, numbers: Mapping[str, int]) -> None:
-        """Never draw a row at or below `seq`, nor a job's number at or below its experiment's in `numbers`.
+        """Never draw a sequence number up to `seq`, or a job number up to its experiment's in `numbers`.
 
-        The api says so at its start, with control's cursor and the numbers of the jobs there are: an inbox restored
-        from an older copy, or lost, then gives out no id twice and no row that control would pass over.
+        The api calls this at its start with control's cursor and the existing job numbers. An inbox that was lost or restored
+        from an older copy then assigns no id twice, and no sequence number that control would skip.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token as it is stored. `name` is the member who acts by it."""
+    """A stored token. `name` is the member that it authenticates."""
 
     name: str
-    digest: str  # SHA-256 in hexadecimal; the token itself is stored nowhere
+    digest: str  # SHA-256 in hexadecimal; the token itself is not stored
     role: str
     created_s: float
     made_by: str
@@ -300,35 +299,35 @@ class TokenRow:
 
 
 class TokenStore(Protocol):
-    """The tokens that were given out, written by the api alone. Durable when answered."""
+    """The issued tokens, written by the api alone. Durable when a call returns."""
 
     def tokens(self) -> list[TokenRow]:
-        """All of them, by name."""
+        """All tokens, by name."""
         ...
 
     def add(self, row: TokenRow) -> bool:
-        """Store one; False, and nothing changes, where the name is taken. Raises: DiskFullError."""
+        """Store a token. False, without any change, if the name is taken. Raises: DiskFullError."""
         ...
 
     def remove(self, name: str) -> bool:
-        """Forget one; whether there was one. Raises: DiskFullError."""
+        """Delete a token. Returns whether it existed. Raises: DiskFullError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """How an agent told a point. Its points count up from 1; each number is stored once, whatever comes twice or late."""
+    """How a point arrived. An agent numbers its points from 1; each number is stored once, even if it arrives again or late."""
 
     node_index: int
     n: int
-    at_s: float | None = None  # when it was measured, on the agent's monotonic clock; None: not known
+    at_s: float | None = None  # measurement time on the agent's monotonic clock; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One value. `attempt` is the fence: below the highest seen of its job it is refused.
+    """One value. `attempt` is the fence: a point below the highest attempt of its job is refused.
 
-    `time_s` counts where `arrival` says no time; else the agent's clock is mapped once, at its first heartbeat or point.
+    `time_s` is used if `arrival` has no time. Otherwise the agent's clock is mapped once, at its first heartbeat or point.
     """
 
     job: str
@@ -338,62 +337,62 @@ class MetricPoint:
     name: str
     value: float
     time_s: float
-    arrival: Arrival | None = None  # the same object for all values of a point; None: of an agent that does not number
+    arrival: Arrival | None = None  # one object for all values of a point; None: the agent does not number its points
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRow:
-    """The last word of an agent about how it is doing: the one with the highest `at_s`, whatever the dates say."""
+    """The latest heartbeat of an agent: the one with the highest `at_s`, whatever the dates are."""
 
     key: str
     time_s: float
     step: int | None
     memory_bytes: int
     cpu_s: float
-    at_s: float = 0.0  # when it was sent, on the agent's monotonic clock
+    at_s: float = 0.0  # send time on the agent's monotonic clock
 
 
 class MetricStore(Protocol):
-    """Metric points and heartbeats: not events, group-committed, fenced by attempt."""
+    """Metric points and heartbeats: not events; group-committed, and fenced by attempt."""
 
     def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
-        """Write one group; returns how many points the fence refused. A restarted step supersedes the old value.
+        """Write one group. Returns how many points the fence refused. A repeated step replaces the old value.
 
-        Points of an agent come in the order of their numbers; one that is stored already is passed over, not counted.
+        Points of one agent are in the order of their numbers. A point that is already stored is ignored, and not counted.
         """
         ...
 
     def raise_fence(self, job: str, attempt: int) -> None:
-        """From now on refuse points of `job` below `attempt`."""
+        """Refuse points of `job` below `attempt` from now on."""
         ...
 
     def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
-        """(step, value) of rank 0 (or the lowest rank that has it), by step, thinned evenly to `limit`.
+        """(step, value) of rank 0 (or the lowest rank that has the metric), by step, thinned evenly to `limit`.
 
-        Points without a step count from 0 in the order they came, where the curve has no others.
+        A curve without any steps is numbered from 0 in order of arrival.
         """
         ...
 
     def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
-        """(step, value, time_s) of the smallest or largest value of the same rank as in `series`; NaN is never best."""
+        """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best."""
         ...
 
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
-        """Per job and metric name: (step, value, time_s) of the last point that came of the newest attempt's lowest rank."""
+        """By job and metric name: (step, value, time_s) of the latest point of the newest attempt's lowest rank."""
         ...
 
     def jobs(self, after: str, limit: int) -> list[str]:
-        """Jobs that have, or had, a curve: by id, beginning behind `after`."""
+        """Jobs that have, or had, a curve: by id, after `after`."""
         ...
 
     def thin(self, job: str, keep: int) -> int:
-        """Leave about `keep` points of each curve with over twice as many, its best among them; how many were removed."""
+        """Thin each curve with more than twice `keep` points to about `keep`, with its best. Returns the number removed."""
         ...
 
     def shrink(self) -> bool:
-        """Give some of the room that was made back to the disk; whether there may be more."""
+        """Return some freed space to the disk. Returns whether there may be more."""
         ...
 
     def heartbeats(self, *jobs: str) -> list[HeartbeatRow]:
-        """The last heartbeat of each agent of these jobs' current attempts."""
+        """The latest heartbeat of each agent of these jobs' current attempts."""
         ...

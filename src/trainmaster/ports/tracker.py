@@ -1,6 +1,6 @@
-"""Trackers that runs are mirrored into, and what a mirror reads and remembers. The log and metric store stay the authority.
+"""The tracker port: mirrors runs into a tracker. The event log and the metric store stay authoritative.
 
-One job is one run. A tracker may be down, slow or wiped: the mirror then waits and catches up, and no job notices.
+One job is one run. A tracker may be down, slow or wiped: the mirror then waits and catches up, and no job is affected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,31 +13,31 @@ from trainmaster.errors import OperationError
 
 
 class TrackerUnreachableError(OperationError):
-    """It does not answer, or not in time; what was asked may have been done. Asked again later."""
+    """The tracker does not answer, or not in time; the request may have been executed. It is retried later."""
 
     code = "tracker_unreachable"
 
 
 class RunGoneError(OperationError):
-    """The tracker no longer has this run: it was wiped. The run is made again and filled from our log."""
+    """The tracker no longer has this run: it was wiped. The run is created again and filled from our stores."""
 
     code = "run_gone"
 
 
 class RunRefusedError(OperationError):
-    """The tracker will not have this, however often it is asked: a run deleted by a person, a value out of its bounds."""
+    """The tracker rejects this permanently: a person deleted the run, or a value is out of range."""
 
     code = "run_refused"
 
 
 class RunTroubledError(OperationError):
-    """The tracker answers, and fails at this run, by a fault of its own. Asked again later; other runs need not wait."""
+    """The tracker answers but fails on this run, by a fault of its own. It is retried later; other runs continue."""
 
     code = "run_troubled"
 
 
 class RunStatus(StrEnum):
-    """Where a run is, as MLflow names it."""
+    """State of a run, in MLflow's terms."""
 
     SCHEDULED = "SCHEDULED"
     RUNNING = "RUNNING"
@@ -47,13 +47,13 @@ class RunStatus(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether no more is to come."""
+        """Whether the run is over."""
         return self not in (RunStatus.SCHEDULED, RunStatus.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a tracker should say of one job. `id` is `wire.runs.run_id`: by it the tracker's own run is found again."""
+    """The desired state of one job's run. `id` is `wire.runs.run_id`, by which the tracker's own run is found again."""
 
     id: str
     job: str
@@ -68,7 +68,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunPoint:
-    """One value of one metric; `name` already tells the rank where it is not 0."""
+    """One value of one metric. `name` includes the rank if it is not 0."""
 
     name: str
     step: int
@@ -78,7 +78,7 @@ class RunPoint:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A run found or made. `logged` is what a found one already holds: metric name -> steps."""
+    """A run that was found or created. `logged` is what a found run already contains: metric name -> steps."""
 
     ref: str
     url: str
@@ -86,40 +86,40 @@ class Begun:
 
 
 class Tracker(Protocol):
-    """One tracker. Each verb may be repeated with the effect of once. Raises: the four errors above."""
+    """One tracker. Each verb is idempotent. Raises: the four errors above."""
 
     def begin(self, run: Run) -> Begun:
-        """The run of this id, made if there is none."""
+        """Find the run of this id, or create it."""
         ...
 
     def tell(self, ref: str, run: Run, before: Run | None) -> None:
-        """Make params, tags and status what `run` says; `before` is what was told last, None if nothing was."""
+        """Set params, tags and status as in `run`. `before` is the last state that was set, None if there was none."""
         ...
 
     def log(self, ref: str, points: Sequence[RunPoint], mark: str) -> str:
-        """Add points; returns the mark to give the next time. The same points at the same mark again are there once."""
+        """Add points. Returns the mark for the next call. The same points at the same mark are stored once."""
         ...
 
     def keep(self, ref: str, path: str, source: Path) -> None:
-        """Hold a copy of an artifact under its path; a later one of the same path replaces it."""
+        """Store a copy of an artifact under its path; it replaces an earlier one of the same path."""
         ...
 
     def settle(self, ref: str, run: Run, mark: str) -> None:
-        """The run is over and all its points were logged: whatever can only be written at the end is written now."""
+        """Finish a run that is over and whose points are all logged: write what can only be written at the end."""
         ...
 
     def holds(self, ref: str) -> bool:
-        """Whether the run is still there."""
+        """Whether the run still exists."""
         ...
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPoint:
-    """One point as the mirror reads it: a step that was reported again keeps its number and is not fed a second time."""
+    """One point as the mirror reads it. A step that is reported again keeps its number and is not fed twice."""
 
     seq: int
     job: str
@@ -132,31 +132,31 @@ class FeedPoint:
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """Points, and from where to read on; `after` is None when there is no more."""
+    """Points, and the position to continue from; `after` is None at the end."""
 
     points: tuple[FeedPoint, ...]
     after: tuple[int, ...] | None
 
 
 class Feed(Protocol):
-    """The metric store in the order of arrival. A step of a metric of a rank is fed exactly once."""
+    """The metric store in order of arrival. Each step of a rank's metric is fed exactly once."""
 
     def last_seq(self) -> int:
-        """The number of the newest point."""
+        """Sequence number of the newest point."""
         ...
 
     def since(self, seq: int, limit: int) -> FeedPage:
-        """Points that arrived after `seq`; `after` is (number of the last one looked at,)."""
+        """Points that arrived after `seq`; `after` is (sequence number of the last point read,)."""
         ...
 
     def of_job(self, job: str, upto_seq: int, after: tuple[int, ...] | None, limit: int) -> FeedPage:
-        """One job's points that had arrived by `upto_seq`, in a fixed order."""
+        """One job's points that arrived up to `upto_seq`, in a fixed order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """One job in one tracker, as far as it is known to have been told."""
+    """The known state of one job in one tracker."""
 
     job: str
     ref: str
@@ -164,61 +164,61 @@ class Mirrored:
     told: Run | None = None
     kept: Mapping[str, str] = field(default_factory=dict)  # path -> digest
     mark: str = ""
-    fill_upto: int | None = None  # points up to this number are still being filled in, apart from the feed
-    fill_after: tuple[int, ...] | None = None  # how far that is
-    found: bool = False  # it was there before we knew of it: what it holds is looked at while filling
-    settled: bool = False  # it is over, and so was said to the tracker after its last point
+    fill_upto: int | None = None  # backfill: points up to this number are still sent, apart from the feed
+    fill_after: tuple[int, ...] | None = None  # position of the backfill
+    found: bool = False  # the run existed before we knew of it: its contents are checked during the backfill
+    settled: bool = False  # the tracker knows that it is over, after its last point
     fault: str | None = None  # why nothing more is sent
 
     @property
     def unfinished(self) -> bool:
-        """Whether something is still to be done of our own accord."""
+        """Whether there is work left that no event will trigger."""
         return self.fault is None and not (self.settled and self.fill_upto is None)
 
     def filled(self, after: tuple[int, ...] | None) -> "Mirrored":
-        """The fill went so far; None: it is over."""
+        """The run with its backfill at this position; None: the backfill is complete."""
         return replace(self, fill_upto=self.fill_upto if after is not None else None, fill_after=after)
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """What is on its way to a tracker: sent again to the letter after a crash."""
+    """A batch in transit to a tracker. After a crash the identical batch is sent again."""
 
-    batches: tuple[tuple[str, tuple[RunPoint, ...]], ...]  # job, its points
-    points_seq: int  # the cursor once all of it has arrived
-    fill: str | None = None  # the job it fills; None: it comes from the feed
+    batches: tuple[tuple[str, tuple[RunPoint, ...]], ...]  # (job, its points)
+    points_seq: int  # the cursor after the batch has arrived
+    fill: str | None = None  # the job that it backfills; None: it comes from the feed
     fill_after: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far one tracker has followed."""
+    """How far one tracker has followed the log and the points."""
 
     events_seq: int = 0
     points_seq: int = 0
-    choice: str = ""  # which projects it held for
+    choice: str = ""  # fingerprint of the mirrored projects
     parcel: Parcel | None = None
 
 
 class MirrorState(Protocol):
-    """What one mirror remembers of one tracker, durably."""
+    """The durable state of one mirror for one tracker."""
 
     def cursor(self) -> Cursor | None:
-        """None before the first time."""
+        """The cursor; None before the first start."""
         ...
 
     def save(self, cursor: Cursor | None, runs: Sequence[Mirrored] = ()) -> None:
-        """Remember a cursor (None: as it was) and runs, in one durable transaction. Raises: DiskFullError."""
+        """Store a cursor (None: unchanged) and runs in one durable transaction. Raises: DiskFullError."""
         ...
 
     def run(self, job: str) -> Mirrored | None:
-        """One job."""
+        """The state of one job; None if it is unknown."""
         ...
 
     def unfinished(self) -> list[Mirrored]:
-        """The runs that are."""
+        """Runs that are not finished."""
         ...
 
     def forget(self, job: str) -> None:
-        """The tracker no longer has it."""
+        """Drop a run that the tracker no longer has."""
         ...

@@ -1,1 +1,1 @@
-"""Pure decisions about ended attempts: what went wrong, whether to restart, when, and who pays."""
+"""Recovery: pure decisions about ended attempts. What failed, whether and when to restart, and which budget pays."""

@@ -1,8 +1,8 @@
-"""From how the agents' parts ended to one cause: structured signals only.
+"""Finds the one cause of an attempt's failure from how its agents ended, by structured signals only.
 
-Within a node the earliest failing rank is the cause, by that node's own clock. Clocks of two nodes do not compare: across
-nodes a kill from outside explains the failures of the others, and of failures alone the one that came on record first is
-the cause, less how long before that its agent says it happened.
+Within a node, the earliest failing rank is the cause, by that node's clock. Clocks of different nodes do not compare: across
+nodes, a kill from outside explains the failures of the others. Otherwise the failure recorded first is the cause, corrected
+by the time between the failure and its record.
 """
 
 import re
@@ -14,21 +14,21 @@ SIGNAL_NAMES = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
     10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ",
 }  # fmt: skip
-_OWN_DOING = {4, 6, 7, 8, 11}  # ILL ABRT BUS FPE SEGV: a program does these to itself
-_SHELL_CODES = {128 + number: number for number in (4, 6, 7, 8, 9, 11, 15)}  # how a shell tells of a child that a signal ended
+_OWN_DOING = {4, 6, 7, 8, 11}  # ILL ABRT BUS FPE SEGV: raised by the program itself
+_SHELL_CODES = {128 + number: number for number in (4, 6, 7, 8, 9, 11, 15)}  # a shell's exit code for a signaled child
 _KILL = 9
-_FOR_MEMORY = ": the kernel counted a kill for want of memory; use less, or ask for more (--memory)"
+_FOR_MEMORY = ": the kernel counted an out-of-memory kill; use less, or request more (--memory)"
 _PERHAPS = " (the kernel does so when memory is short)"
 _TRACEBACK = "Traceback (most recent call last):"
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?\Z")  # the line behind a traceback, which is the first without indentation
-_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*)?\Z")  # one that speaks for itself
-_OF_RANK = re.compile(r"\[rank\d+\]: ")  # put before each line by torch
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?\Z")  # the first unindented line after a traceback
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*)?\Z")  # recognizable without a traceback
+_OF_RANK = re.compile(r"\[rank\d+\]: ")  # torch's prefix of each line
 _RAISED_MAX = 160  # characters
-_EXPLAINS_WITHIN_S = 1.0  # a rank killed within this time of the first failure explains it: the others of a gang follow
+_EXPLAINS_WITHIN_S = 1.0  # a kill this soon after the first failure is the cause: the other ranks of a gang fail with it
 
 
 def classify(attempt: Attempt) -> Failure | None:
-    """Why the attempt did not end well; None when every rank exited 0 of its own accord or nothing ever ran."""
+    """Why the attempt failed; None if every rank exited 0 by itself or nothing ran."""
     outcomes = [n.outcome for n in attempt.nodes if n.outcome is not None]
     for outcome in outcomes:
         if outcome.over_memory:
@@ -58,7 +58,7 @@ def classify(attempt: Attempt) -> Failure | None:
 
 
 def first_failing(attempt: Attempt) -> tuple[RankEnd, Outcome] | None:
-    """The rank or role to blame, and its node's outcome; None when none failed by itself."""
+    """The rank or role that caused the failure, and its node's outcome; None if none failed by itself."""
     found = []
     for index, node in enumerate(attempt.nodes):
         rank = None if node.outcome is None else _first_of_node(node.outcome)
@@ -69,7 +69,7 @@ def first_failing(attempt: Attempt) -> tuple[RankEnd, Outcome] | None:
 
 
 def _first_of_node(outcome: Outcome) -> RankEnd | None:
-    """Of one node: the rank killed from outside if that was within a second of the first failure, else the first."""
+    """The cause on one node: a rank killed from outside within a second of the first failure, else the first failure."""
     failing = [r for r in (*outcome.ranks, *outcome.roles) if not r.stopped_by_us and r.exit_code != 0]
     if not failing:
         return None
@@ -80,7 +80,7 @@ def _first_of_node(outcome: Outcome) -> RankEnd | None:
 
 
 def _signal(rank: RankEnd) -> int | None:
-    """The signal that ended it, or a program below it, as shells pass it on: exit code 137 is SIGKILL."""
+    """The signal that ended the rank, or a child whose shell reports it as an exit code (137 is SIGKILL)."""
     return rank.signal if rank.signal is not None else _SHELL_CODES.get(rank.exit_code or 0)
 
 
@@ -108,7 +108,7 @@ def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
         told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
         return _of_rank(Cause.PROGRAM, told, rank)
     name = SIGNAL_NAMES.get(number, f"signal {number}")
-    through = "" if rank.signal is not None else f"exited with code {rank.exit_code}: a program that it ran "
+    through = "" if rank.signal is not None else f"exited with code {rank.exit_code}: a child process "
     if number in _OWN_DOING:
         return _of_rank(Cause.CRASH, f"{rank.label} {through}crashed with {name}", rank)
     why = "" if number != _KILL else _FOR_MEMORY if outcome.killed_for_memory else _PERHAPS if through else ""
@@ -116,7 +116,7 @@ def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
 
 
 def raised(last_lines: Sequence[str]) -> str | None:
-    """The exception that ended a Python program, from the end of its last traceback: `ValueError: boom`."""
+    """The exception that ended a Python program, from its last traceback: `ValueError: boom`."""
     lines = [_OF_RANK.sub("", line, count=1) for line in last_lines]
     begun = max((at for at, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=None)
     after, shape = (lines[begun + 1 :], _RAISED) if begun is not None else (lines[-1:], _ERROR)

@@ -1,4 +1,4 @@
-"""The verdict over an ended attempt: finish, restart (when), requeue or stop. Restarts are bounded and backed off."""
+"""Decides about an ended attempt: finish, restart (and when), requeue or stop. Restarts are bounded and backed off."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from trainmaster.recovery.classify import classify
 if TYPE_CHECKING:
     from random import Random
 
-BACKOFF_FIRST_S = 2.0  # the first restart is at once; this is the second's delay, doubled from then on
+BACKOFF_FIRST_S = 2.0  # the first restart is immediate; this is the delay of the second, doubled for each further one
 BACKOFF_MAX_S = 600.0
-_FRUITLESS_MAX = 5  # restarts in a row after kills that left the job where it was
-_QUICK_S = 60.0  # of a program that tells no steps and keeps no checkpoints only shorter attempts count as such
-_FREE_RENDEZVOUS = 5  # port collisions that cost nothing; later ones are charged, so that they too are bounded
+_FRUITLESS_MAX = 5  # consecutive restarts after kills without progress
+_QUICK_S = 60.0  # without steps and checkpoints, only attempts shorter than this count as without progress
+_FREE_RENDEZVOUS = 5  # port collisions that are not charged; later ones are, so that they are bounded too
 
 
 def verdict_of(job: Job, rng: Random) -> Verdict:
-    """What becomes of `job`, all of whose agents have ended. `rng` only spreads the back-off."""
+    """The verdict on `job`, all of whose agents have ended. `rng` only spreads the back-off."""
     attempt = job.attempt
     if attempt is None:
-        raise ValueError(f"{job.id} has no attempt to verdict_of")
+        raise ValueError(f"{job.id} has no attempt to decide about")
     if job.stopping_for is StopFor.CANCEL:
         return Verdict(Action.FINISH, State.CANCELLED, job.reason, failure=Failure(Cause.CANCELLED, job.reason))
     if _ended_well(attempt):
@@ -33,7 +33,7 @@ def verdict_of(job: Job, rng: Random) -> Verdict:
         return Verdict(Action.REQUEUE, State.QUEUED, f"requeued: {job.reason}", failure=failure)
     if job.stopping_for is StopFor.SHRINK:
         failure = Failure(Cause.SHRUNK, job.reason)
-        return Verdict(Action.REQUEUE, State.QUEUED, f"goes on with fewer nodes: {job.reason}", failure=failure)
+        return Verdict(Action.REQUEUE, State.QUEUED, f"continues on fewer nodes: {job.reason}", failure=failure)
     failure = classify(attempt) or Failure(Cause.AGENT_LOST, job.reason)
     if job.stopping_for is StopFor.START and failure.cause is not Cause.LAUNCH:
         failure = Failure(Cause.START_LIMIT, job.reason)
@@ -41,7 +41,7 @@ def verdict_of(job: Job, rng: Random) -> Verdict:
         case Cause.OUT_OF_MEMORY:
             return _stop(failure)
         case Cause.LAUNCH if not any(n.outcome is not None and n.outcome.lost for n in attempt.nodes):
-            return _stop(failure)  # the program itself cannot be started: no other try would differ
+            return _stop(failure)  # the program cannot be started: a restart would fail the same way
         case Cause.PROGRAM | Cause.CRASH:
             return _program(job, attempt, failure, rng)
         case Cause.RENDEZVOUS if attempt.number - job.restarts_program - job.restarts_infrastructure <= _FREE_RENDEZVOUS:
@@ -51,14 +51,14 @@ def verdict_of(job: Job, rng: Random) -> Verdict:
 
 
 def backoff_s(restarts: int, rng: Random) -> float:
-    """Delay before restart number `restarts + 1` in a row: none at first, then doubling, ± 25 % so that a crowd spreads."""
+    """Delay before consecutive restart `restarts + 1`: none at first, then doubled, ± 25 % to spread simultaneous restarts."""
     if restarts == 0:
         return 0.0
     return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(restarts - 1, 16)) * rng.uniform(0.75, 1.25)
 
 
 def progressed(job: Job, attempt: Attempt) -> bool:
-    """Whether the attempt got further than the job was at its last failure: a newer checkpoint or a higher step."""
+    """Whether the attempt got further than the last failure: a newer checkpoint or a higher step."""
     newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
     steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
     furthest = -1 if job.progress_step is None else job.progress_step
@@ -100,7 +100,7 @@ def _infrastructure(job: Job, failure: Failure, rng: Random) -> Verdict:
 
 
 def _nowhere(job: Job) -> bool:
-    """Whether an attempt without progress says something: the job tells how far it is, or it ended within a minute."""
+    """Whether lack of progress is certain: the job reports its progress, or the attempt ended within a minute."""
     attempt = job.attempt
     if attempt is None:
         return False

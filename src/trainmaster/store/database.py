@@ -1,7 +1,7 @@
-"""One store's database: connections, transactions, and what SQLite says of a full disk. All that is SQLite's own is here.
+"""One SQLite database file: connections, transactions, and the translation of errors. All SQLite specifics are here.
 
-Each thread works on a connection of its own out of a pool; writers of one process take turns on a lock, because
-SQLite's own waiting polls. A reading transaction sees one state throughout, however many queries it makes.
+Each thread uses its own pooled connection. Writers of one process take turns on a lock, because SQLite's own waiting polls.
+A reading transaction sees one state, however many queries it makes.
 """
 
 import errno
@@ -27,16 +27,16 @@ from trainmaster.wire import failpoint
 BUSY_TIMEOUT_S = 20.0
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _PROBE_BYTES = 256 * 1024
-_INCREMENTAL = 2  # as SQLite tells its auto_vacuum
+_INCREMENTAL = 2  # SQLite's code of this auto_vacuum mode
 _VERSION = table(schema.VERSION_TABLE, Column("version_num", String(32)))
 
 
 class Database:
-    """One file of the home: `store` is its key in `schema.STORES`.
+    """One database file of the home; `store` is its key in `schema.STORES`.
 
-    `durable`: a commit has reached the disk when it returns (synchronous=FULL). Otherwise a crash of the machine, not
-    of the process, may lose the last commits, never the file. A writer creates the tables of a file that has none.
-    Raises: OperationError when the file is absent (read-only), older or newer than this version, or no database.
+    `durable`: a commit is on disk when it returns (synchronous=FULL). Otherwise a crash of the machine (not of the process)
+    may lose the last commits, never the file. A writer creates missing tables.
+    Raises: OperationError if the file is missing (read-only), older or newer than this version, or not a database.
     """
 
     def __init__(self, store: str, path: Path, read_only: bool = False, durable: bool = True) -> None:
@@ -65,13 +65,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees one state and changes nothing."""
+        """A read-only transaction with one consistent state."""
         with translated(self.path), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self, point: str = "") -> Iterator[Connection]:
-        """A transaction that is committed when the block ends and undone when it raises.
+        """A transaction: committed when the block ends, rolled back when it raises.
 
         `point` names the failpoints `<point>.commit.before` and `.after`. Raises: DiskFullError, OperationError.
         """
@@ -84,26 +84,26 @@ class Database:
             failpoint.passing(f"{point}.commit.after")
 
     def shrink(self, pages: int) -> bool:
-        """Give at most so many free pages back to the disk; whether there are more. Nothing of a file without `shrinks`."""
+        """Return up to `pages` free pages to the disk. Returns whether there are more; False for a file without `shrinks`."""
         with self.writing() as connection:
             free = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
             if connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() != _INCREMENTAL:
                 return False
-            for _ in range(min(free, pages)):  # one by one: each is a row without columns, and Python reads the first alone
+            for _ in range(min(free, pages)):  # one each: the pragma returns a row per page, and Python reads only the first
                 connection.exec_driver_sql("PRAGMA incremental_vacuum(1)")
         return bool(free > pages)
 
     def close(self) -> None:
-        """Give the connections back to the system; harmless twice."""
+        """Close the connections. Idempotent."""
         self.engine.dispose()
 
 
 def open_engine(path: Path, read_only: bool = False, durable: bool = True, shrinks: bool = False) -> Engine:
     """An engine on a SQLite file in WAL mode. Nothing is opened before the first connection.
 
-    `shrinks`: a file that is made keeps account of its pages, which costs a little at each new one, so that `shrink` works.
+    `shrinks`: a new file tracks its pages, at a small cost for each new one, so that `shrink` works.
     """
-    mode = "rw" if read_only else "rwc"  # a reader needs to write the -shm file, but must not make a database
+    mode = "rw" if read_only else "rwc"  # a reader must write the -shm file, but must not create a database
     address = f"{path.absolute().as_uri()}?mode={mode}"
 
     def connect() -> sqlite3.Connection:
@@ -115,7 +115,7 @@ def open_engine(path: Path, read_only: bool = False, durable: bool = True, shrin
     def _configure(connection: Any, _record: object) -> None:
         if not read_only:
             if shrinks and connection.execute("PRAGMA page_count").fetchone()[0] == 0:
-                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first page is written, and never again
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # only possible before the first page is written
             connection.execute("PRAGMA journal_mode=WAL")
         for pragma in (
             f"synchronous={'FULL' if durable else 'NORMAL'}",
@@ -127,7 +127,7 @@ def open_engine(path: Path, read_only: bool = False, durable: bool = True, shrin
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A writer takes the lock first: one that begins as a reader cannot wait for it later.
+        # A writer locks first: a transaction that began as a reader cannot wait for the lock.
         writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -135,7 +135,7 @@ def open_engine(path: Path, read_only: bool = False, durable: bool = True, shrin
 
 
 def read_version(engine: Engine) -> str | None:
-    """The revision a database is at; None when it has no tables of ours yet."""
+    """The revision of a database; None if it has none of our tables yet."""
     with engine.connect() as connection:
         if not inspect(connection).has_table(schema.VERSION_TABLE):
             return None
@@ -143,7 +143,7 @@ def read_version(engine: Engine) -> str | None:
 
 
 def refuse_unknown_version(version: str | None, path: Path) -> None:
-    """Raises: OperationError when a newer version of this program wrote the file."""
+    """Raises: OperationError if a newer version of this program wrote the file."""
     if version is not None and version not in schema.REVISIONS:
         raise OperationError(
             f"{path} was written by a newer version (revision {version}; this one knows {schema.HEAD})",
@@ -152,7 +152,7 @@ def refuse_unknown_version(version: str | None, path: Path) -> None:
 
 
 def create_tables(engine: Engine, store: str) -> None:
-    """Make all tables of a store as they are at the head, in one transaction; nothing happens where they exist."""
+    """Create all tables of a store at the head revision, in one transaction. Does nothing if they exist."""
     with engine.execution_options(writes=True).begin() as connection:
         if inspect(connection).has_table(schema.VERSION_TABLE):
             return  # another process was faster
@@ -161,7 +161,7 @@ def create_tables(engine: Engine, store: str) -> None:
         connection.execute(_VERSION.insert().values(version_num=schema.HEAD))
 
 
-VERSION_SQL = (  # as Alembic writes it, to the letter: a test compares them
+VERSION_SQL = (  # exactly as Alembic writes it; a test compares them
     f"CREATE TABLE {schema.VERSION_TABLE} (\n\tversion_num VARCHAR(32) NOT NULL, \n"
     f"\tCONSTRAINT {schema.VERSION_TABLE}_pkc PRIMARY KEY (version_num)\n)"
 )
@@ -170,9 +170,9 @@ VERSION_SQL = (  # as Alembic writes it, to the letter: a test compares them
 def upsert(
     into: Table, keys: Sequence[str], where: Callable[[Any], ColumnElement[bool]] | None = None, kept: Sequence[str] = ()
 ) -> Insert:
-    """An insert that replaces the row that has the same `keys`, if the new row passes `where`; `kept` columns stay.
+    """An insert that replaces the row with the same `keys`, if the new row satisfies `where`. `kept` columns keep their value.
 
-    PostgreSQL's insert has the same methods: this function is where the two are to be told apart.
+    PostgreSQL's insert has the same methods: only this function would have to distinguish the two.
     """
     statement = insert(into)
     new = statement.excluded
@@ -182,7 +182,7 @@ def upsert(
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """What the database cannot do, as our errors. Faults of our own making pass through."""
+    """Translate database errors into our errors. Programming errors pass through."""
     try:
         yield
     except DBAPIError as error:
@@ -207,12 +207,12 @@ def _disk_is_full(error: sqlite3.DatabaseError, directory: Path) -> bool:
         return False
     if code & 0xFF == sqlite3.SQLITE_FULL:
         return True
-    # Growing the -shm file or opening a journal on a full disk is reported as a plain I/O error: ask the disk itself.
+    # On a full disk, growing the -shm file or opening a journal fails as a plain I/O error: test the disk itself.
     return code & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _refuses_bytes(directory)
 
 
 def _no_more_files(directory: Path) -> bool:
-    """Whether it is not bytes that the disk lacks."""
+    """Whether the disk has run out of inodes, not bytes."""
     with suppress(OSError):
         found = os.statvfs(directory)
         return bool(found.f_files) and found.f_favail == 0

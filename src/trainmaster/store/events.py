@@ -1,4 +1,4 @@
-"""The event log and its projections: written by control alone, read by anyone."""
+"""The event log and its projections: written by control alone, readable by any process."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ _SELECT_HEAD = select(_head.c.last_seq, _head.c.last_now_s, _head.c.last_hash, _
 
 
 class ChainRow(NamedTuple):
-    """One event as it lies in the file, not decoded, so that a damaged one can still be looked at."""
+    """One event as stored, not decoded, so that damaged rows can still be inspected."""
 
     seq: int
     now_s: float
@@ -47,7 +47,7 @@ class ChainRow(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The end of the log, as the last transaction left it."""
+    """The end of the log after the last transaction."""
 
     last_seq: int
     last_now_s: float
@@ -56,7 +56,7 @@ class Head(NamedTuple):
 
 
 def chain_hash(previous: str, row: ChainRow) -> str:
-    """The hash of an event: SHA-256 over the hash before it and the canonical JSON of the row without its hash."""
+    """The hash of an event: SHA-256 of its predecessor's hash and the canonical JSON of the row without its hash."""
     begin = json.dumps([row.seq, row.now_s, row.job, row.attempt, row.type], separators=(",", ":"))
     return hashlib.sha256(f"{previous}{begin[:-1]},{row.data}]".encode()).hexdigest()
 
@@ -65,7 +65,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
     """`trainmaster.ports.store.EventStore`, `trainmaster.ports.index.JobIndex`. Raises: OperationError for an unusable file."""
 
     def __init__(self, path: Path, read_only: bool = False, release: Callable[[], bool] = nothing) -> None:
-        """`release`: on a full disk, makes some room for the log, or says that there is none."""
+        """`release`: on a full disk, frees some reserved space for the log; False if there is none."""
         super().__init__(Database("events", path, read_only))
         self._release = release
 
@@ -76,7 +76,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
     def append(
         self, now_s: float, events: Sequence[NewEvent], jobs: Mapping[str, Job], nodes: Sequence[Node], inbox_cursor: int
     ) -> int:
-        """See the port. Linear in what is given, whatever is in the log."""
+        """See the port. Linear in the arguments, independent of the log."""
         job_rows = [_job_row(job) for job in jobs.values()]
         attempts = [(new.job, new.ended) for new in events if new.ended is not None]
         steps = [(new.job, new.event.by_s) for new in events if isinstance(new.event, ClockSet)]
@@ -106,7 +106,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         return persistently(write, self._release)
 
     def load_live(self) -> Live:
-        """See the port. Linear in the jobs that are live, the nodes and the members of projects; of those over it reads few."""
+        """See the port. Linear in live jobs, nodes and members; reads a bounded number of ended jobs."""
         with self._database.reading() as connection:
             head = _read_head(connection)
             jobs = connection.scalars(select(_job.c.data).where(_job.c.live.is_(True)).order_by(_job.c.seq)).all()
@@ -137,7 +137,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         return None if data is None else load(Job, data)
 
     def jobs_by_id(self, ids: Sequence[str]) -> dict[str, Job]:
-        """See the port. Linear in `ids`, some microseconds each."""
+        """See the port. Linear in `ids`, a few microseconds each."""
         found: dict[str, Job] = {}
         with self._database.reading() as connection:
             for at in range(0, len(ids), ASKED):
@@ -152,7 +152,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         return [load(Job, data) for data in rows]
 
     def changed_since(self, after_seq: int) -> list[Job]:
-        """See the port. Linear in the events behind `after_seq`."""
+        """See the port. Linear in the events after `after_seq`."""
         told = select(_event.c.job).where(_event.c.seq > after_seq, _event.c.job.is_not(None)).distinct()
         with self._database.reading() as connection:
             found = connection.scalars(select(_job.c.data).where(_job.c.id.in_(told))).all()
@@ -183,7 +183,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         return [_told(row) for row in self.chain(after_seq, limit, job)]
 
     def chain(self, after_seq: int, limit: int, job: str | None = None) -> list[ChainRow]:
-        """Like `events`, without decoding: what `verify_chain` reads."""
+        """Like `events`, without decoding; read by `verify_chain`."""
         query = select(_event).where(_event.c.seq > after_seq).order_by(_event.c.seq).limit(limit)
         if job is not None:
             query = query.where(_event.c.job == job)
@@ -191,20 +191,20 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             return [ChainRow(*row) for row in connection.execute(query)]
 
     def dated_after(self, now_s: float) -> list[str]:
-        """See the port. Linear in the events that are so dated."""
+        """See the port. Linear in the matching events."""
         last = select(_event.c.seq).where(_event.c.now_s <= now_s).order_by(_event.c.seq.desc()).limit(1).scalar_subquery()
         query = select(_event.c.job).distinct().where(_event.c.seq > func.coalesce(last, 0), _event.c.job.is_not(None))
         with self._database.reading() as connection:
             return list(connection.scalars(query))
 
     def head(self) -> Head:
-        """Where the log ends."""
+        """The end of the log."""
         with self._database.reading() as connection:
             return _read_head(connection)
 
 
 def _chained(head: Head, now_s: float, encoded: Sequence[Encoded]) -> tuple[list[dict[str, object]], str]:
-    """Rows behind the head, and the hash of the last."""
+    """The rows to append after the head, and the hash of the last one."""
     seq, last_hash, rows = head.last_seq, head.last_hash, []
     for job, attempt, kind, data in encoded:
         seq += 1
@@ -227,7 +227,7 @@ def _read_head(connection: Connection) -> Head:
 
 
 def _move_attempts(connection: Connection, job: str | None, by_s: float) -> None:
-    """The clock was set: attempts that are over move with their job; the last one comes with it."""
+    """After a step of the clock, move a job's earlier attempts. The current one moves with the job."""
     rows = connection.execute(select(_attempt).where(_attempt.c.job == job)).all()
     moved = [{"job": row.job, "number": row.number, "data": dump(moved_attempt(load(Attempt, row.data), by_s))} for row in rows]
     if moved:
@@ -243,7 +243,7 @@ def _last_over(connection: Connection) -> int:
 
 
 def _read_over(connection: Connection) -> tuple[int, list[Job]]:
-    """How many jobs ran and are over, and those that are still looked at."""
+    """The number of jobs that ran and are over, and those of them that are still used."""
     ended = _last_over(connection)
     remembered = _over.join(_job, _job.c.id == _over.c.job)
     query = select(_job.c.data).select_from(remembered).where(_over.c.number > forgotten(ended)).order_by(_over.c.number)
@@ -251,7 +251,7 @@ def _read_over(connection: Connection) -> tuple[int, list[Job]]:
 
 
 def _write_over(connection: Connection, events: Sequence[NewEvent]) -> None:
-    """Number those that are over, in the order of the log."""
+    """Number the ended jobs in the order of the log."""
     ended = [new.job for new in events if new.over]
     if ended:
         first = _last_over(connection) + 1
@@ -276,8 +276,8 @@ def _job_row(job: Job) -> dict[str, object]:
 def _page(query: JobQuery) -> Select[Any]:
     """One page, newest first.
 
-    Each state is a page of its own out of an index that ends in seq, and the page is the newest of them together:
-    "the newest 50 that failed or were cancelled" then costs at most 50 rows per state however rare either is.
+    Each state is read as a page of its own from an index that ends in seq, and the result is the newest rows of all. So "the
+    newest 50 that failed or were cancelled" costs at most 50 rows per state, however rare either state is.
     """
     conditions = []
     if query.project is not None:

@@ -1,4 +1,4 @@
-"""Finding a job by what a person types, and the counts that a screen shows."""
+"""Finds jobs by what a person types, and counts jobs for screens."""
 
 import difflib
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from trainmaster.store.database import Database
 LAST, LAST_FAILED = "@last", "@last-failed"
 
 _LISTED = 5  # ids named in an error
-ASKED = 500  # ids in one question
-_RECENT = 200  # newest jobs among which a slip of the pen is looked for
+ASKED = 500  # ids per query
+_RECENT = 200  # newest jobs that are searched for similar names
 _BEYOND = "\U0010ffff"  # sorts after every character of an id
 
 _job = schema.job
-# Built once: a request may name thousands of jobs, and building a query takes longer than running it.
+# Built once: a request may name thousands of jobs, and building a query costs more than running it.
 _NEWEST = select(_job.c.id).order_by(_job.c.seq.desc()).limit(1)
 _BY_ID = select(_job.c.id).where(_job.c.id == bindparam("wanted")).limit(1)
 _BY_NAME = _NEWEST.where(_job.c.name == bindparam("wanted"))
@@ -33,17 +33,17 @@ _BEGINNING = (
 
 
 class JobFinder:
-    """The reading that needs no decoding: `trainmaster.ports.index.JobIndex`."""
+    """Reads that need no decoding: `trainmaster.ports.index.JobIndex`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def resolve(self, ref: str, waiting: Sequence[tuple[str, str]] = (), near: bool = True) -> str:
-        """The id that `ref` means: an id, a job's name (the newest of it), the only id that begins so, `@last`, `@last-failed`.
+        """The id for `ref`: an id, a job's name (its newest job), a unique prefix of an id, `@last`, or `@last-failed`.
 
-        `waiting` are (id, name) of jobs accepted and not yet taken up, in order of submission: newer than all others.
-        `near`: name the nearest ids where there is none.
-        Raises: NotFoundError, ConflictError when several ids begin so, UsageError for another `@`.
+        `waiting` are (id, name) of accepted jobs that control has not processed, in order of submission: newer than all
+        others. `near`: suggest similar ids if there is none.
+        Raises: NotFoundError, ConflictError for an ambiguous prefix, UsageError for an unknown `@` reference.
         """
         newest_first = list(reversed(waiting))
         with self._database.reading() as connection:
@@ -66,7 +66,7 @@ class JobFinder:
             raise _not_found(connection, ref, newest_first if near else None)
 
     def known(self, ids: Sequence[str]) -> set[str]:
-        """Those of `ids` that are jobs' whole ids."""
+        """The members of `ids` that are complete ids of jobs."""
         found: set[str] = set()
         with self._database.reading() as connection:
             for at in range(0, len(ids), ASKED):
@@ -74,7 +74,7 @@ class JobFinder:
         return found
 
     def live_counts(self) -> dict[State, int]:
-        """How many jobs are in each state that is not over; every such state is there."""
+        """The number of jobs in each state that is not over, zeros included."""
         going = [state for state in State if not state.ended]
         query = select(_job.c.state, func.count()).where(_job.c.state.in_(going)).group_by(_job.c.state)
         with self._database.reading() as connection:
@@ -82,7 +82,7 @@ class JobFinder:
         return {state: found.get(state.value, 0) for state in going}
 
     def numbers(self) -> dict[str, int]:
-        """The highest number of each experiment's jobs; with `Inbox.keep_ahead` no id is ever given out twice."""
+        """The highest job number of each experiment. With `Inbox.keep_ahead`, no id is ever assigned twice."""
         query = select(_job.c.experiment, func.max(_job.c.number)).group_by(_job.c.experiment)
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
@@ -110,14 +110,14 @@ def _resolve_special(connection: Connection, ref: str, newest_first: list[tuple[
         found = _first(connection, _BY_STATE, State.FAILED.value)
         missing = "no job has failed"
     else:
-        raise UsageError(f"{ref!r} is no reference to a job", hint=f"write {LAST}, {LAST_FAILED}, an id, or a name")
+        raise UsageError(f"{ref!r} is not a reference to a job", hint=f"write {LAST}, {LAST_FAILED}, an id, or a name")
     if found is None:
         raise NotFoundError(f"{ref}: {missing}", hint="`tm ps --all` lists all jobs")
     return found
 
 
 def _not_found(connection: Connection, ref: str, newest_first: list[tuple[str, str]] | None) -> NotFoundError:
-    """`newest_first`: the jobs of which the newest are looked at for what was meant; None: it is not looked for."""
+    """`newest_first`: accepted jobs to search for similar names as well; None: do not search."""
     if newest_first is None:
         return NotFoundError(f"there is no job {ref!r}", hint="`tm ps --all` lists all jobs")
     recent = connection.execute(select(_job.c.id, _job.c.name).order_by(_job.c.seq.desc()).limit(_RECENT)).all()

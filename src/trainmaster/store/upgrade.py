@@ -1,4 +1,4 @@
-"""The one module that imports Alembic: run the revisions that a file lacks."""
+"""Runs the missing schema revisions of a file. The only module that imports Alembic."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from trainmaster.store import migrations
 
 
 def configuration(store: str = "events", engine: Engine | None = None) -> Config:
-    """Alembic's configuration, without an ini file; `migrations/env.py` reads `attributes`."""
+    """Alembic's configuration without an ini file; `migrations/env.py` reads `attributes`."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.attributes["store"] = store
@@ -19,5 +19,5 @@ def configuration(store: str = "events", engine: Engine | None = None) -> Config
 
 
 def upgrade(store: str, engine: Engine, revision: str = "head") -> None:
-    """Bring one store's file forward to `revision`, each step in a transaction of its own."""
+    """Migrate one store's file to `revision`, each step in its own transaction."""
     command.upgrade(configuration(store, engine), revision)
