@@ -1,4 +1,4 @@
-"""`python -m trainmaster.agent DIRECTORY`, and the start of the single-file agent."""
+"""Entry point: `python -m trainmaster.agent DIRECTORY`, and the start of the single-file agent."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from trainmaster.agent.main import run
 
 
 def main() -> None:
-    """Run the agent of the directory named by the first argument; ends the process without an interpreter's shutdown."""
+    """Run the agent of the directory in the first argument. Ends the process without the interpreter's shutdown."""
     code = 1
     try:
         code = run(sys.argv[1])

@@ -1,4 +1,4 @@
-"""One agent's life in one process: `run`. It holds no state outside it, so that a warm process may fork and call it."""
+"""One agent from start to end: `run`. It keeps no global state, so a warm process may fork and call it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NOT_OF_A_RUN = {"trainmaster.agent.__main__", "trainmaster.agent.pack", "trainm
 
 
 def preload() -> None:
-    """Import everything that `run` may import, for processes that fork agents: an upgrade may replace the files meanwhile."""
-    from importlib import import_module  # noqa: PLC0415 - of no use to an agent
+    """Import everything that `run` may import, for a process that forks agents: an upgrade may replace the files meanwhile."""
+    from importlib import import_module  # noqa: PLC0415 - an agent itself does not need it
     from pkgutil import walk_packages  # noqa: PLC0415 - likewise
 
     for module in walk_packages(agent.__path__, f"{agent.__name__}."):
@@ -31,10 +31,10 @@ def preload() -> None:
 
 
 def run(directory: str) -> int:
-    """Run the agent of an attempt's directory to its end; 0 unless its orders cannot be read.
+    """Run the agent of an attempt's directory to its end. Returns 0, unless the launch file cannot be read.
 
-    Does nothing where another agent holds the directory, or one did and is gone, or the end is recorded already. Main
-    thread only, and only in a process that has no children: it takes over signals and waits for every child.
+    Does nothing if another agent holds the directory, if an earlier agent is gone, or if the end is already recorded. Call it
+    only in the main thread of a process without children: it takes over signals and waits for every child.
     """
     directory = os.path.abspath(directory)
     lock = os.open(os.path.join(directory, names.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -51,7 +51,7 @@ def run(directory: str) -> int:
 
 
 def _live(directory: str) -> None:
-    with suppress(PermissionError):  # whoever started us did it already
+    with suppress(PermissionError):  # the parent may have done it already
         os.setsid()
     wake = Wake()
     wake.install()
@@ -61,22 +61,22 @@ def _live(directory: str) -> None:
     start = Start(directory, launch, wake)
     try:
         exit_record.allocate(directory)
-    except OSError as error:  # nothing may start whose end could not be recorded
+    except OSError as error:  # start nothing whose end could not be recorded
         start.machine_error = f"could not reserve the record of its end in {directory}: {error}; free some disk space there"
     else:
         start.make()
-    from trainmaster.agent.supervise.loop import Attempt  # noqa: PLC0415 - the ranks run by now; it brings all the rest
+    from trainmaster.agent.supervise.loop import Attempt  # noqa: PLC0415 - slow to import, and the ranks run by now
 
     Attempt(start).run()
     start.release()
     from trainmaster.wire import cgroups  # noqa: PLC0415 - as above
 
-    for group in launch.get("contained", ()):  # empty by now; of an agent that is killed the engine does it
+    for group in launch.get("contained", ()):  # empty by now; if the agent is killed, the engine removes them
         cgroups.remove(group)
 
 
 def _first(directory: str) -> bool:
-    """Whether no agent was here before: ranks are never started twice for one directory."""
+    """Whether no agent ran here before: ranks are never started twice for one directory."""
     try:
         return bool(read_json(os.path.join(directory, names.AGENT))["pid"] == os.getpid())
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def _first(directory: str) -> bool:
 
 
 def _identify(directory: str, key: str, home: str) -> None:
-    """Say who holds the lock; whole or not at all."""
+    """Record atomically which process holds the lock."""
     who = own_identity()
     path = os.path.join(directory, names.AGENT)
     descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

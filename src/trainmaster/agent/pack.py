@@ -1,7 +1,7 @@
-"""The agent as one file: `agent.pyz`, started as `python3 agent.pyz DIRECTORY` by any Python from 3.9 on.
+"""Builds the agent as one file, `agent.pyz`: `python3 agent.pyz DIRECTORY` starts it with any Python from 3.9 on.
 
-Stored, not deflated, and with byte code for the Python that builds it beside the sources (another Python takes those):
-half of what a start would cost otherwise. Not part of the file itself.
+The archive is stored, not compressed, and holds byte code for the Python that builds it beside the sources. That halves
+the start time; another Python uses the sources. This module is not part of the archive.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import zipfile
 
 _MAIN = "from trainmaster.agent.__main__ import main\n\nmain()\n"
 _INIT = '"""The part of Trainmaster that runs beside the ranks."""\n'
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same sources make the same bytes
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that the build is reproducible
 _ROOMS = ("agent", "wire")
 
 
 def build(target: str) -> bool:
-    """Write the single-file agent, whole or not at all; False when it was there already as it should be.
+    """Write the single-file agent atomically. Returns False if an identical one was already there.
 
     Raises: OSError.
     """
@@ -52,7 +52,7 @@ def _bytes(package: str) -> bytes:
 
 
 def _modules(package: str) -> list[str]:
-    """The modules of the file, relative to `package`, in one order everywhere."""
+    """The modules of the archive, relative to `package`, sorted."""
     found: list[str] = []
     for room in _ROOMS:
         for folder, _, names in os.walk(os.path.join(package, room)):
@@ -62,7 +62,7 @@ def _modules(package: str) -> list[str]:
 
 
 def _add(archive: zipfile.ZipFile, scratch: str, name: str, source: bytes) -> None:
-    """One module: its source, and its byte code, marked as not to be checked against the source."""
+    """Add one module: its source, and byte code that is never checked against the source."""
     plain, compiled = os.path.join(scratch, "module.py"), os.path.join(scratch, "module.pyc")
     with open(plain, "wb") as file:
         file.write(source)

@@ -1,4 +1,4 @@
-"""Artifacts of a job: what each file is, and copying it durably into the store.
+"""Artifacts of a job: determine the kind of each file, and copy it durably into the store.
 
-Checkpoints are in `checkpoints`; bytes on their way to a remote store are in `transport`.
+Checkpoints are in `checkpoints`; uploads to a remote store are in `transport`.
 """

@@ -1,4 +1,4 @@
-"""Artifacts: copied to the store under their digest, durably, so that the same bytes are there once."""
+"""Copies artifacts durably into the store under their digest, so that equal content is stored once."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import stat
 import sys
 import time
 
-TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
     from trainmaster.agent.files.globs import Glob
     from trainmaster.wire.launch import Launch
 
-_TRIES = 3  # while the file changes under the copy
-_BATCH, _BATCH_S = 100, 1.0  # files, and seconds, after which what was kept is told
+_TRIES = 3  # if the file changes while it is copied
+_BATCH, _BATCH_S = 100, 1.0  # files, and seconds, after which kept files are reported
 
 
 def complain(name: str, why: str) -> None:
-    """A word on stderr about an artifact that could not be kept."""
+    """Write to stderr that an artifact could not be kept."""
     sys.stderr.write(f"artifact {name} could not be kept: {why}\n")
 
 
 def keep_artifacts(
     launch: Launch, missed: Callable[[str, str], None] = complain, expected: bool = False
 ) -> Iterator[Tuple[List[Dict[str, Any]], int, int]]:
-    """Keep what the artifact globs match, files of matching directories included; yields what is durable, batch by batch.
+    """Keep what the artifact globs match, including files of matching directories. Yields durable artifacts in batches.
 
-    Each is (fields of `wire.messages.Kept`, files looked at so far, files in all).
+    Each batch is (fields of `wire.messages.Kept`, files processed so far, files in total).
 
-    A symbolic link that leads out of the work directory is skipped. `missed` is told of a file that cannot be kept, and of
-    a glob without a match where they are `expected`: not of a gang, whose other nodes may have it.
+    A symbolic link that leads out of the work directory is skipped. `missed` is called for a file that cannot be kept, and,
+    if matches are `expected`, for a glob without a match. Not for a gang, because another node may have the file.
     """
     if not launch["artifacts"]:
         return
@@ -74,7 +74,7 @@ def _files(glob: Glob) -> List[str]:
 
 
 def _mode(path: str) -> int:
-    """What lies there, links followed; 0: nothing. Raises: OSError where that cannot be told, which is no answer."""
+    """The file mode, with links followed; 0 if nothing is there. Raises: OSError if that is unknown."""
     try:
         return os.stat(path).st_mode
     except OSError as error:
@@ -86,16 +86,16 @@ def _mode(path: str) -> int:
 def keep_one(
     launch: Launch, path: str, name: str, said: Optional[str] = None, missed: Callable[[str, str], None] = complain
 ) -> Optional[Dict[str, Any]]:
-    """Keep one file as `name`, of the kind that the program `said`.
+    """Keep one file as `name`, with the kind that the program `said`.
 
-    None, and `missed` is told its name and why, if it is no file, keeps changing, or the disk is full.
+    Returns None, and calls `missed` with name and reason, if it is no file, keeps changing, or the disk is full.
     """
     one = _keep(launch, path, name, said, missed)
     return next(iter(_durable(launch, [one], missed)), None) if one is not None else None
 
 
 def _durable(launch: Launch, kept: List[Dict[str, Any]], missed: Callable[[str, str], None]) -> List[Dict[str, Any]]:
-    """Make the names of what was kept durable, all at once: for each file alone it would take as long as its copy."""
+    """Make the directory entries of kept files durable together: one sync per file would take as long as its copy."""
     from trainmaster.agent.files.stage import sync_directory  # noqa: PLC0415  # hashing: only here
 
     try:
@@ -111,7 +111,7 @@ def _durable(launch: Launch, kept: List[Dict[str, Any]], missed: Callable[[str, 
 def _keep(
     launch: Launch, path: str, name: str, said: Optional[str], missed: Callable[[str, str], None]
 ) -> Optional[Dict[str, Any]]:
-    """As `keep_one`, but that its name in the store is not durable yet."""
+    """Like `keep_one`, but its directory entry in the store is not durable yet."""
     from trainmaster.agent.artifacts.kinds import kind_of  # noqa: PLC0415  # only for a job that has artifacts
     from trainmaster.agent.files.stage import Raced, copy_durably, make_directories  # noqa: PLC0415  # as above
     from trainmaster.wire.names import is_artifact_name, printable  # noqa: PLC0415

@@ -1,8 +1,8 @@
-"""What an artifact is: as its program says, else by its name and content. Nothing in it is ever executed.
+"""Determines the kind of an artifact: from the program, else from its name and content. Nothing in it is ever executed.
 
-A file that would be a model and is a pickle is told as "pickle": loading it runs whatever code is in it. Told apart are
-pickles by name, by their opcodes, inside a zip (torch's own format) and behind a compression. This keeps honest people
-from handing on what is unsafe to load; it is no scanner for what somebody hides.
+A model file that is a pickle gets the kind "pickle", because loading it runs any code in it. Pickles are recognized by name,
+by their opcodes, inside a zip (torch's own format), and behind a compression. This prevents passing on an unsafe file by
+mistake; it is not a scanner against an attacker that hides code.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _BY_SUFFIX = {
         ".safetensors", ".onnx", ".gguf", ".skops", ".keras", ".h5", ".hdf5", ".tflite", ".ubj", ".pt", ".pth", ".bin", ".ckpt",
     ),
 }  # fmt: skip
-_PICKLED = (".pkl", ".pickle", ".p", ".joblib", ".dill", ".cloudpickle")  # by convention nothing else has such a name
+_PICKLED = (".pkl", ".pickle", ".p", ".joblib", ".dill", ".cloudpickle")  # by convention, only pickles have such names
 _JSON_MAX_BYTES = 4 * 1024 * 1024
 _COMPRESSED = (b"\x1f\x8b", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda", b"BZh", b"\xfd7zXZ\x00")
 _HEAD_BYTES = 65536
-_LZMA_MAX_BYTES = 128 * 1024 * 1024  # the highest level takes 65 MiB
+_LZMA_MAX_BYTES = 128 * 1024 * 1024  # the highest compression level needs 65 MiB
 
 
 def kind_of(path: str, name: str, said: Optional[str], pickle_models: bool) -> str:
-    """One of `ARTIFACT_KINDS`, or "pickle" for a model that is one where they are not allowed. Raises: OSError.
+    """One of `ARTIFACT_KINDS`, or "pickle" for a model that is a pickle while these are not allowed. Raises: OSError.
 
-    `path`: where the bytes are, which nobody changes any more; `name`: under which it is kept; `said`: by the program.
+    `path`: where the bytes are, which do not change any more. `name`: the artifact's name. `said`: the kind by the program.
     """
     suffix = os.path.splitext(name)[1].lower()
     kind = said if said in ARTIFACT_KINDS else _by_name(path, suffix)
@@ -53,7 +53,7 @@ def is_pickle(path: str) -> bool:
         return _begins_as_pickle(_decompressed(head))
     if _begins_as_pickle(head):
         return True
-    return bool(head) and formats.is_bare_pickle(path)  # of the first protocols, which have no mark at their beginning
+    return bool(head) and formats.is_bare_pickle(path)  # the first protocols have no magic bytes
 
 
 def _by_name(path: str, suffix: str) -> str:
@@ -65,7 +65,7 @@ def _by_name(path: str, suffix: str) -> str:
 
 
 def _of_json(path: str) -> str:
-    """A confusion matrix, metrics (numbers by name, perhaps grouped), or any other file."""
+    """The kind of a JSON file: a confusion matrix, metrics (numbers by name, perhaps grouped), or any other file."""
     if os.path.getsize(path) > _JSON_MAX_BYTES:
         return "file"
     try:
@@ -99,14 +99,14 @@ def _begins_as_pickle(head: bytes) -> bool:
 
 
 def _zip_has_pickle(path: str) -> bool:
-    """A member by a pickle's name, or one that begins as a pickle does: torch's `data.pkl` under any name."""
-    import zipfile  # noqa: PLC0415  # heavy, and needed only where there is one
+    """Whether a member has a pickle's name or begins like a pickle: torch's `data.pkl` under any name."""
+    import zipfile  # noqa: PLC0415  # heavy, and rarely needed
     import zlib  # noqa: PLC0415  # likewise
 
     try:
         members = formats.zip_members(path)
         if members is None:
-            return True  # too much to look into
+            return True  # too large to examine
         with zipfile.ZipFile(path) as archive:
             for member in members:
                 if member.filename.lower().endswith(_PICKLED):
@@ -115,13 +115,13 @@ def _zip_has_pickle(path: str) -> bool:
                     if _begins_as_pickle(content.read(2)):
                         return True
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, ValueError, EOFError):
-        return False  # no zip that anything could load a model from
+        return False  # not a zip from which a model could be loaded
     return False
 
 
 def _decompressed(head: bytes) -> bytes:
-    """The first bytes behind zlib, gzip, bzip2 or xz; empty where it is none of them after all."""
-    import bz2  # noqa: PLC0415  # only for a model that is compressed
+    """The first bytes after decompression with zlib, gzip, bzip2 or xz; empty if it is none of these."""
+    import bz2  # noqa: PLC0415  # only for compressed models
     import lzma  # noqa: PLC0415  # likewise
     import zlib  # noqa: PLC0415  # likewise
 

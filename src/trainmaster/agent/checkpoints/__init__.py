@@ -1,5 +1,4 @@
-"""Checkpoints of a job: finding them, proving that they are complete, staging them, and restoring the last good one.
+"""Checkpoints of a job: find them, prove that they are complete, stage them, and restore the last good one.
 
-Sending staged bytes to a remote store is in `transport`; the rule that picks the checkpoint to resume from is the
-server's.
+Uploading staged checkpoints to a remote store is in `transport`. The server picks the checkpoints to resume from.
 """

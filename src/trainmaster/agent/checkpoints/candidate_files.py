@@ -1,7 +1,7 @@
-"""What `checkpoint.path` matches at one look, as candidates: each match one, or with `{step}` all matches of a step one.
+"""Candidates for checkpoints: what `checkpoint.path` matches in one scan. With `{step}`, all matches of a step are one.
 
-Left out: names of files still being written, what lies in another match, and symbolic links to another match or out of
-the work directory.
+Not included: names of files still being written, files inside another match, and symbolic links to another match or out
+of the work directory.
 """
 
 import errno
@@ -17,13 +17,13 @@ _DIGITS = re.compile(r"\d+")
 
 
 class Candidate(NamedTuple):
-    """What one checkpoint is made of. Paths are relative to the work directory."""
+    """The files that make up one checkpoint. Paths are relative to the work directory."""
 
-    key: str  # the match, or the step where {step} groups matches
-    step: Optional[int]  # named by the path
+    key: str  # the match, or the step if {step} groups matches
+    step: Optional[int]  # from the path
     roots: Tuple[str, ...]
     directories: Tuple[str, ...]
-    state: State  # of every file
+    state: State  # signature of every file
     many: bool  # a directory, or a step that may have several files
 
     @property
@@ -33,12 +33,12 @@ class Candidate(NamedTuple):
 
     @property
     def written_s(self) -> float:
-        """When the youngest of its files was last written, in seconds since the epoch."""
+        """When its newest file was last written, in seconds since the epoch."""
         return max(signed[3] for _, signed in self.state) / 1e9
 
     @property
     def shape(self) -> Shape:
-        """The names of its files with digits left out, equal ones counted: what a later checkpoint should have too."""
+        """Names of its files without digits, and a count for equal names. A later checkpoint should have the same shape."""
         counts: Dict[str, int] = {}
         shape = set()
         for path, _ in self.state:
@@ -49,9 +49,9 @@ class Candidate(NamedTuple):
 
 
 def candidates(glob: Glob, unreadable: Optional[Callable[[str, OSError], None]] = None) -> List[Candidate]:
-    """All there is now, lowest step first; empty ones and those that change under the look are left out.
+    """All candidates, lowest step first. Empty ones and those that change during the scan are left out.
 
-    `unreadable` is told the key of one of which not everything can be read, and why.
+    `unreadable` is called with the key of a candidate that cannot be read completely, and the error.
     """
     matches = topmost(path for path in glob.expand() if not glob.unfinished(path))
     places = {path: os.path.join(glob.root, path) for path in matches}
@@ -61,19 +61,19 @@ def candidates(glob: Glob, unreadable: Optional[Callable[[str, OSError], None]] 
         if os.path.islink(place) and (os.path.realpath(place) in plain or leads_out(glob.root, place)):
             continue
         if glob.has_step and glob.step(path) is None:
-            continue  # `{step}` twice, and two numbers
+            continue  # `{step}` occurs twice in the pattern, with two different numbers
         groups.setdefault(f"{{step}}={glob.step(path)}" if glob.has_step else path, []).append(path)
     found = (_candidate(glob, key, roots, unreadable) for key, roots in groups.items())
     return sorted((candidate for candidate in found if candidate is not None), key=lambda candidate: candidate.order)
 
 
 def leads_out(root: str, place: str) -> bool:
-    """Whether `place`, links resolved, is outside the directory `root`."""
+    """Whether `place`, with links resolved, is outside the directory `root`."""
     return not (os.path.realpath(place) + "/").startswith(os.path.realpath(root) + "/")
 
 
 def again(glob: Glob, candidate: Candidate) -> Optional[Candidate]:
-    """The same candidate as it is now."""
+    """Scan the same candidate again."""
     if not glob.has_step:
         return _candidate(glob, candidate.key, list(candidate.roots))
     return next((now for now in candidates(glob) if now.key == candidate.key), None)
@@ -97,7 +97,7 @@ def _candidate(
     except OSError as error:
         if unreadable is not None and error.errno != errno.ENOENT:
             unreadable(key, error)
-        return None  # changing right now, or not to be read: what is seen of it may not be all
+        return None  # it is changing or not readable: the files seen may not be all
     if not any(signed[2] for _, signed in state):
         return None
     many = bool(directories) or len(roots) > 1 or (glob.has_step and not glob.one_per_step)

@@ -1,24 +1,25 @@
-"""Checkpoints of a program that knows nothing of us: committed when they are whole. All of it is node 0's work.
+"""Collects checkpoints of a program that does not use the SDK, and commits those that are complete. Only node 0 does it.
 
-A single file is whole when
-- it was renamed into place and not written to since (the kernel's notices, `rename_events`), or
+A single file is complete if
+- it was renamed into place and not written since (inotify events, `rename_events`), or
 - its format proves a private copy of it (`formats`), or
-- two looks at least half a second apart, while the ranks ran, saw it equal (device, inode, bytes, modification time) and
-  at the second no rank had it open or mapped: what is open is learned before each look, so whoever wrote it had closed it.
-  Of a gang that writes into one directory every rank is asked. Where not all can be (another machine, a dead rank) it must
-  hold still for far longer, and of the formats only one with checksums proves anything.
+- two scans at least half a second apart, while the ranks ran, saw the same device, inode, size and modification time, and no
+  rank had it open or mapped at the second scan. The open files are listed before each scan, so its writer had closed it.
+  If a gang writes into one directory, every rank is checked. If some ranks cannot be checked (another machine, a dead
+  rank), the file must be unchanged for much longer, and only a format with checksums proves anything.
 
-A directory, and the files of one step where several belong together, are whole when renamed into place as a directory,
-or seen twice equal as above, the listing too, or when every file is proven by its format and the names are those of the
-checkpoint before, digits aside. One that lacks names the one before had must hold still for far longer: a program may pause
-between two files. So must, until a later one has begun or every rank has ended well, the first one (nothing says yet what
-belongs to it) and one written over of which a file is still the old one.
+A directory, or the files of one step, are complete if they were renamed into place as a directory, or if two scans saw them
+and their listing equal as above, or if the format proves every file and the names, without digits, equal those of the
+checkpoint before. A candidate must be unchanged for much longer in these cases, because a program may pause between files:
+- it lacks names that the checkpoint before had;
+- it is the first one, so nothing says yet which files belong to it (until a later one has begun or all ranks succeeded);
+- it is being overwritten, and some file is still the old one (likewise).
 
-After every rank has ended well, and nothing of theirs had to be ended, nobody writes any more: what lies there is whole.
-After any other end nothing is seen for the first time: what two looks before the end saw equal, and the second one closed,
-counts if it is still so, besides renames and proofs. What is certainly torn is never whole, nor is an empty
-one. Every copy is dropped if its source was not equal before and after. A lost race costs a copy, never a wrong
-checkpoint.
+After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
+complete. After any other end no new evidence comes from scans: a candidate counts if two scans before the end saw it equal
+and closed and it has not changed since, or by renames and format proofs. A file that is certainly torn is never complete,
+nor is an empty one. A copy is dropped if its source changed while it was copied. A lost race costs a copy, but it never
+produces a wrong checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import time
 
 from trainmaster.agent.checkpoints.unstored import Unstored, left
 
-TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
     from typing import AbstractSet, Any, Callable, Dict, List, Optional, Set, Tuple
 
@@ -41,28 +42,28 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
     Staged = Dict[str, Any]
-    StepAt = Callable[[float], Optional[int]]  # the last step named by a time in seconds since the epoch
+    StepAt = Callable[[float], Optional[int]]  # the last step reported before a time in seconds since the epoch
 
-QUIET_S = 0.5  # between two looks that prove a file finished
-_LACKING_QUIET_S = 20.0  # when names are missing that the checkpoint before had, or may be
-_FRESH_NS = 20_000_000  # a change this young may share its time stamp with the next one
+QUIET_S = 0.5  # between two scans that prove a file finished
+_LACKING_QUIET_S = 20.0  # if names of the previous checkpoint are missing, or may be
+_FRESH_NS = 20_000_000  # a modification this recent may have the same time stamp as the next one
 
 
 class _Sighting:
-    """A state that looks have agreed on."""
+    """A state that scans have seen unchanged."""
 
     def __init__(self, candidate: Candidate) -> None:
         self.candidate = candidate
         self.state = candidate.state
         self.first_s = time.monotonic()
-        self.looks = 0  # while the ranks ran
-        self.closed = False  # at a later look than the first, while the ranks ran, none of them had it open
+        self.looks = 0  # scans while the ranks ran
+        self.closed = False  # a later scan, while the ranks ran, found it open in none of them
 
 
 class Collector:
-    """Finds, judges and stages the checkpoints of one agent. Not thread-safe: one thread at a time calls it.
+    """Finds, judges and stages the checkpoints of one agent. Not thread-safe: only one thread at a time may call it.
 
-    `unstored` tells of those that are not in the store.
+    `unstored` reports checkpoints that are not in the store.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -70,30 +71,30 @@ class Collector:
         self._launch = launch
         self._glob: Optional[Glob] = None
         self._committed: Dict[str, State] = {}
-        self._before: Dict[str, State] = {}  # what was last taken for whole, by its program perhaps
+        self._before: Dict[str, State] = {}  # the last complete state, by our rules or because the program replaced it
         self._sightings: Dict[str, _Sighting] = {}
-        self._unproven: Dict[str, State] = {}  # no proof by format: not tried again until something changes
-        self._torn: Dict[str, State] = {}  # proven torn: whole only when something changes
+        self._unproven: Dict[str, State] = {}  # the format gave no proof: not tried again until it changes
+        self._torn: Dict[str, State] = {}  # proven torn: not complete until it changes
         self._shape: Optional[Shape] = None
-        self._complete = True  # whether what every rank of the gang has open is known
-        self._there: AbstractSet[str] = frozenset()  # `_elsewhere`, at the start
-        self._unreadable: Set[str] = set()  # at this look
-        self.finished = False  # every rank has ended well, and whatever they left by itself: nobody writes any more
+        self._complete = True  # whether the open files of every rank of the gang are known
+        self._there: AbstractSet[str] = frozenset()  # `_elsewhere` at the start
+        self._unreadable: Set[str] = set()  # in this scan
+        self.finished = False  # all ranks succeeded and none of their processes is left: nothing writes any more
         self._counter = 0
         self._renames: Optional[Renames] = None
         self._sdk: Optional[SdkParts] = None
-        self.ahead: Callable[[str], Optional[Check]] = lambda identifier: None  # who is told of files while they are staged
+        self.ahead: Callable[[str], Optional[Check]] = lambda identifier: None  # starts an upload during staging
 
     def prime(self) -> None:
-        """Take what is there now, after the restore and before the ranks start, for committed."""
+        """Treat what is there now, after the restore and before the ranks start, as committed."""
         launch = self._launch
         self._there = frozenset(self._elsewhere())
         if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
-            return  # laid out without any
+            return  # a fresh work directory has no checkpoints
         unstored = left(launch)
         for candidate in self._found():
             if unstored is not None and (candidate.key, candidate.state) == (unstored.key, unstored.state):
-                self._look(candidate, True, False).closed = True  # whole, and still to be stored
+                self._look(candidate, True, False).closed = True  # complete, but not in the store yet
                 self._shape = candidate.shape if candidate.many else None
             else:
                 self._commit(candidate)
@@ -101,7 +102,7 @@ class Collector:
     def _found(self) -> List[Candidate]:
         if not self._launch["checkpoint_path"] or self._launch["node_index"] != 0:
             return []
-        from trainmaster.agent.checkpoints.candidate_files import candidates  # noqa: PLC0415  # not before a start that has none
+        from trainmaster.agent.checkpoints.candidate_files import candidates  # noqa: PLC0415  # slow: only if there is a path
         from trainmaster.agent.files.globs import Glob  # noqa: PLC0415  # likewise
 
         if self._glob is None:
@@ -110,7 +111,7 @@ class Collector:
         return candidates(self._glob, self._unread)
 
     def _elsewhere(self) -> List[str]:
-        """What matches in the work directory that a node but node 0 has for itself: nobody collects it."""
+        """Matches in the private work directory of a node other than node 0: these are not collected."""
         launch = self._launch
         if launch["node_index"] == 0 or launch["in_place"] or not launch["checkpoint_path"]:
             return []
@@ -119,17 +120,17 @@ class Collector:
         return Glob(launch["checkpoint_path"], launch["work"]).expand()
 
     def written_elsewhere(self) -> Optional[str]:
-        """One that this node's ranks wrote where only those of node 0 are collected; None where there is none."""
+        """A match that this node's ranks wrote where nothing is collected (see `_elsewhere`); None if there is none."""
         return next((path for path in self._elsewhere() if path not in self._there), None)
 
     @property
     def collected(self) -> bool:
-        """Whether anything was a checkpoint so far: a match, be it whole or not, or one of the SDK."""
+        """Whether any checkpoint was seen so far: a match of the pattern, complete or not, or one of the SDK."""
         seen = self._counter or self._committed or self._sightings or self._unreadable
         return bool(seen) or self._sdk is not None or bool(self._found())
 
     def _unread(self, key: str, error: OSError) -> None:
-        """It is not known what it is now: what was known of it stays."""
+        """Its current state is unknown: keep what was known of it."""
         self._unreadable.add(key)
         self.unstored.waits(key, str(error))
 
@@ -141,12 +142,12 @@ class Collector:
     def scan(
         self, step_at: StepAt, running: bool, open_files: AbstractSet[Tuple[int, int]], complete: bool = True
     ) -> List[Staged]:
-        """Look once and stage what is whole and new, lowest step first. Raises nothing for a file system's errors.
+        """Scan once and stage new complete checkpoints, lowest step first. Does not raise file system errors.
 
-        `step_at` gives a step to what names none: approximate, the last one told before the files were written.
-        `open_files`: (device, inode) of what the ranks have open, learned before the call; `running`: some rank was
-        still alive after that was learned (a dead writer has nothing open, and what it left is not finished). `complete`:
-        `open_files` is what all ranks of the gang have open.
+        `step_at` gives an approximate step to a candidate whose name has none: the last step reported before its files were
+        written. `open_files`: (device, inode) of the files that the ranks have open, listed before the call. `running`: some
+        rank was still alive after that (the unfinished files of a dead rank look closed). `complete`: `open_files` covers
+        all ranks of the gang.
         """
         self._complete = complete
         staged = self._sdk.retry() if self._sdk is not None else []
@@ -166,13 +167,13 @@ class Collector:
         return staged
 
     def tell_unfinished(self) -> None:
-        """Nobody will finish what is not whole by now: say so of the newest."""
+        """Nothing will be written any more: report the newest candidate that is incomplete."""
         found = [one for one in self._found() if one.state != self._committed.get(one.key)]
         if found and found[-1].key in self._sightings:
             self.unstored.waits(found[-1].key, self._lacks(found[-1], frozenset()), now=True)
 
     def _lacks(self, candidate: Candidate, open_files: AbstractSet[Tuple[int, int]]) -> str:
-        """Why it does not count as whole."""
+        """Why it does not count as complete."""
         if self._torn.get(candidate.key) == candidate.state:
             return "it is cut short, by its format"
         if any(signed[:2] in open_files for _, signed in candidate.state):
@@ -182,7 +183,7 @@ class Collector:
         return "it kept changing, or was not seen unchanged; write it under another name and rename it when it is done"
 
     def sdk_checkpoint(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Staged]:
-        """A rank finished its `with sdk.checkpoint` block; what is complete by that is staged."""
+        """A rank finished its `with sdk.checkpoint` block: stage what is complete now."""
         if self._sdk is None:
             from trainmaster.agent.checkpoints.sdk_parts import SdkParts  # noqa: PLC0415  # only for programs that use the SDK
 
@@ -190,13 +191,13 @@ class Collector:
         return self._sdk.written(rank, step, directory, ranks)
 
     def close(self) -> None:
-        """Give back the kernel's watches."""
+        """Release the inotify watches."""
         if self._renames is not None:
             self._renames.close()
 
     def _watch(self, glob: Glob, found: List[Candidate]) -> None:
         if self._renames is None:
-            from trainmaster.agent.checkpoints.rename_events import Renames  # noqa: PLC0415  # ctypes: only now that the ranks are started
+            from trainmaster.agent.checkpoints.rename_events import Renames  # noqa: PLC0415  # ctypes: slow to import
 
             self._renames = Renames()
         self._renames.drain()
@@ -214,7 +215,7 @@ class Collector:
     def _evidence(
         self, candidate: Candidate, newest: bool, running: bool, open_files: AbstractSet[Tuple[int, int]]
     ) -> Optional[str]:
-        """ "renamed", "seen" (both may be copied as they are), "format" (the copy must be proven), or None: not yet."""
+        """ "renamed" or "seen" (may be copied as it is), "format" (the copy must be proven), or None: not yet complete."""
         key, state = candidate.key, candidate.state
         is_open = any(signed[:2] in open_files for _, signed in state)
         seen = self._look(candidate, running, is_open)
@@ -224,7 +225,7 @@ class Collector:
             return "renamed"
         if self.finished and not is_open and not self._may_lack(candidate, newest):
             return "seen"
-        # Still open or just written, only what a checksum covers can be told from what it is about to become.
+        # If it is still open or was just written, only a format with checksums can detect a copy of two states.
         moving = is_open or (running and any(0 <= time.time_ns() - signed[3] < _FRESH_NS for _, signed in state))
         shape = candidate.shape if candidate.many else None
         needed_s = _LACKING_QUIET_S if self._may_lack(candidate, newest) or not self._complete else QUIET_S if running else 0.0
@@ -234,14 +235,14 @@ class Collector:
         return "format" if provable and self._plausible(candidate, moving or not self._complete) else None
 
     def _may_lack(self, candidate: Candidate, newest: bool) -> bool:
-        """Whether files of it may still have to be written, though all that is there is closed."""
+        """Whether some of its files may still be missing, although all that are there are closed."""
         if not candidate.many:
             return False
         if self._shape is not None and not self._shape <= candidate.shape:
             return True
         if self.finished or not newest:
             return False
-        # Without one before nothing says what belongs to it; of one that is written over some files may be the old ones.
+        # Without a previous one, its files are not known. If it is being overwritten, some files may be the old ones.
         return self._shape is None or not set(candidate.state).isdisjoint(self._before.get(candidate.key, ()))
 
     def _look(self, candidate: Candidate, running: bool, is_open: bool) -> _Sighting:
@@ -257,14 +258,14 @@ class Collector:
         return seen
 
     def _done_with(self, seen: _Sighting) -> None:
-        """It is written anew, or removed: the program took it for whole, so what it had belongs together."""
+        """It was overwritten or removed: the program treated it as complete, so its files belonged together."""
         key, many = seen.candidate.key, seen.candidate.many
         if many and seen.closed and set(seen.state).isdisjoint(self._before.get(key, ())):
             self._before[key] = seen.state
             self._shape = self._shape or seen.candidate.shape
 
     def _renamed(self, candidate: Candidate) -> bool:
-        """By the kernel's notices; of a directory nothing may be younger than its own move."""
+        """Whether inotify saw it renamed into place. In a directory, nothing may be newer than the directory's own rename."""
         work = self._launch["work"]
         if self._renames is None or len(candidate.roots) > 1 or (candidate.many and not candidate.directories):
             return False
@@ -284,7 +285,7 @@ class Collector:
         )
 
     def _plausible(self, candidate: Candidate, moving: bool) -> bool:
-        """Whether copying it for a proof may be worth it."""
+        """Whether it is worth to copy it for a proof by format."""
         from trainmaster.agent.checkpoints.formats import plausible  # noqa: PLC0415  # only where there is something to prove
 
         try:
@@ -321,7 +322,7 @@ class Collector:
         return [staged]
 
     def _identifier(self) -> str:
-        """The next free id of this attempt in the store. Parts that earlier attempts left half-made are removed."""
+        """The next free id of this attempt in the store. Unfinished parts of earlier attempts are removed."""
         if self._counter == 0:
             from trainmaster.agent.files.stage import clean  # noqa: PLC0415  # loaded by the caller
 

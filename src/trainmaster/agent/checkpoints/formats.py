@@ -1,11 +1,11 @@
-"""Proof, by its format alone, that a file is whole: nothing in it is executed, and a file cut short is never proven.
+"""Proves by its format alone that a file is complete. Nothing in the file is executed, and a truncated file is never proven.
 
-Rules: proven is only what the format itself closes: every member of a zip with its checksum, a safetensors header whose
-lengths add up, a JSON object or list that parses, the opcodes of one pickle (protocol 2 or later) walked to STOP at the
-very end. Several pickles in a row (torch's legacy format) prove nothing: the first alone would look just as whole.
-Judge a private copy; a file that changes under the reader can prove anything.
+A format proves a file only if it marks its own end: every member of a zip with its checksum, a safetensors header whose
+lengths add up, a JSON object or list that parses, the opcodes of one pickle (protocol 2 or later) up to STOP at the very
+end. Several pickles in a row (torch's legacy format) prove nothing: the first one alone would look complete too. Examine
+a private copy: for a file that changes while it is read, a proof means nothing.
 
-A program may write anything, so time and memory are bounded by the file's size: what would take more proves nothing.
+A program may write anything, so time and memory are bounded by the file's size. A file that would need more is unproven.
 """
 
 import json
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     import zipfile
 
 _JSON_MAX_BYTES = 32 * 1024 * 1024
-_JSON_MEMORY_MAX = 192 * 1024 * 1024  # that parsing may take besides the text, by `_json_memory`
+_JSON_MEMORY_MAX = 192 * 1024 * 1024  # bytes for parsing, without the text itself; see `_json_memory`
 _HEADER_MAX_BYTES = 100 * 1024 * 1024  # of safetensors, by its own definition
-_HEADER_READ_MAX = 8 * 1024 * 1024  # some 80,000 tensors; parsed, a header takes about ten times its size
+_HEADER_READ_MAX = 8 * 1024 * 1024  # some 80,000 tensors; a parsed header takes about ten times its size
 DIRECTORY_MAX = 8 * 1024 * 1024  # bytes of a zip's central directory: some 100,000 members
-_UNPACKED_MIN = 1024 * 1024 * 1024  # what a zip may unpack to, however small it is; else
-_UNPACKED_TIMES = 20  # times its size
-_TAIL_BYTES = 65535 + 22  # the farthest from its end that a zip's last record may begin
+_UNPACKED_MIN = 1024 * 1024 * 1024  # a zip may always unpack to this size, or
+_UNPACKED_TIMES = 20  # to so many times its own size
+_TAIL_BYTES = 65535 + 22  # the last record of a zip begins at most so far from its end
 _CHUNK_BYTES = 1 << 20
 
 
 class Verdict(NamedTuple):
-    """`format` is set when proven whole; `torn` when the file is of a known format and certainly not whole."""
+    """`format` is set if the file is proven complete; `torn` if the format is known and the file is certainly incomplete."""
 
     format: Optional[str]
     torn: bool
@@ -40,12 +40,12 @@ _TORN = Verdict(None, True)
 
 
 def proof(path: str) -> Optional[str]:
-    """ "zip", "safetensors", "json" or "pickle" if its format proves the file whole; None if not. Raises: OSError."""
+    """ "zip", "safetensors", "json" or "pickle" if that format proves the file complete; else None. Raises: OSError."""
     return examine(path).format
 
 
 def examine(path: str) -> Verdict:
-    """The whole verdict. Reads all of a zip, a pickle and a JSON file, of safetensors the header. Raises: OSError."""
+    """The full verdict. Reads a zip, pickle or JSON file completely, and of safetensors the header. Raises: OSError."""
     with open(path, "rb", buffering=0) as raw:
         file: BinaryIO = raw
         size = os.fstat(raw.fileno()).st_size
@@ -62,9 +62,9 @@ def examine(path: str) -> Verdict:
 
 
 def plausible(path: str, moving: bool) -> Optional[str]:
-    """The format by which `examine` may prove the file, after a look at both its ends: cheap. Raises: OSError.
+    """The format by which `examine` may prove the file. Cheap: reads only both ends of it. Raises: OSError.
 
-    `moving`: it is open or was just written; then only a zip is worth it, whose checksums tell a copy of two states.
+    `moving`: it is open or was just written. Then only a zip is worth it: its checksums detect a copy of two states.
     """
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -85,13 +85,13 @@ def plausible(path: str, moving: bool) -> Optional[str]:
 
 
 def is_bare_pickle(path: str) -> bool:
-    """Whether the opcodes of one pickle of any protocol fill the file to its end. Raises: OSError."""
+    """Whether the file is exactly one pickle of any protocol. Raises: OSError."""
     with open(path, "rb", buffering=0) as file:
         return _pickle(file).format == "pickle"
 
 
 def _has_header(head: bytes) -> bool:
-    """Whether the file begins as safetensors do: the length of a JSON object, and the object."""
+    """Whether the file begins like safetensors: the length of a JSON object, then the object."""
     return head[8:9] == b"{" and bool(struct.unpack("<Q", head[:8])[0] <= _HEADER_MAX_BYTES)
 
 
@@ -99,7 +99,7 @@ def _zip(path: str, file: BinaryIO, size: int) -> Verdict:
     directory = zip_directory(file, size)
     if directory is None:
         return _TORN
-    import zipfile  # noqa: PLC0415  # heavy, and needed only where there is one
+    import zipfile  # noqa: PLC0415  # heavy, and rarely needed
     import zlib  # noqa: PLC0415  # likewise
 
     try:
@@ -111,20 +111,20 @@ def _zip(path: str, file: BinaryIO, size: int) -> Verdict:
             for member in archive.infolist():
                 with archive.open(member) as content:
                     while content.read(_CHUNK_BYTES):
-                        pass  # reading to the end compares the checksum
+                        pass  # reading to the end checks the checksum
     except (zipfile.BadZipFile, zlib.error, EOFError):
         return _TORN
     except (NotImplementedError, RuntimeError, ValueError, OverflowError, struct.error):
-        return _UNPROVEN  # a compression or a variant that this Python does not read
+        return _UNPROVEN  # a compression or variant that this Python cannot read
     return Verdict("zip", False)
 
 
 def zip_members(path: str) -> Optional[List["zipfile.ZipInfo"]]:
-    """A zip's members where looking into each of them is bounded by the file's size; None where it is not. Raises: OSError.
+    """The members of a zip; None if examining each of them is not bounded by the file's size. Raises: OSError.
 
     Raises: zipfile.BadZipFile and others of `zipfile`, as `zipfile.ZipFile` does.
     """
-    import zipfile  # noqa: PLC0415  # heavy, and needed only where there is one
+    import zipfile  # noqa: PLC0415  # heavy, and rarely needed
 
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -137,8 +137,8 @@ def zip_members(path: str) -> Optional[List["zipfile.ZipInfo"]]:
 
 
 def _is_modest(members: List["zipfile.ZipInfo"], size: int) -> bool:
-    """Whether reading all members is bounded: stored or deflated (other compressions unpack without a limit on memory), not
-    encrypted (their checksums are out of reach), none inside another, and together not many times the file's size.
+    """Whether reading all members is bounded: stored or deflated (other compressions unpack without a memory limit), not
+    encrypted (their checksums cannot be read), none inside another, and in total not many times the file's size.
     """
     packed = sum(member.compress_size for member in members)
     unpacked = sum(member.file_size for member in members)
@@ -147,9 +147,9 @@ def _is_modest(members: List["zipfile.ZipInfo"], size: int) -> bool:
 
 
 def zip_directory(file: BinaryIO, size: int) -> Optional[Tuple[int, int]]:
-    """Where the central directory begins and its bytes, if it and its end records reach exactly to the end of the file.
+    """Offset and size of the central directory, if it and its end records reach exactly to the end of the file.
 
-    Offsets must count from the start of the file: a zip inside one that is cut short ends just as well.
+    Offsets must count from the start of the file: otherwise a zip that is the tail of a truncated file would pass.
     """
     start = max(0, size - _TAIL_BYTES)
     file.seek(start)
@@ -164,7 +164,7 @@ def zip_directory(file: BinaryIO, size: int) -> Optional[Tuple[int, int]]:
 
 
 def _zip_start(file: BinaryIO, end: int, record: bytes) -> Optional[Tuple[int, int]]:
-    """The directory's offset and length, by the record at `end` or by the zip64 record before it; None if they do not meet."""
+    """Offset and size of the directory, from the record at `end` or the zip64 record before it; None if they do not match."""
     length, offset = struct.unpack("<LL", record[12:20])
     if end >= 20:
         file.seek(end - 20)
@@ -211,23 +211,23 @@ def _safetensors(file: BinaryIO, size: int) -> Verdict:
 
 
 def _has_hole(file: BinaryIO, size: int) -> bool:
-    """Whether blocks of the file were never written: made to its full length first, and not filled."""
+    """Whether blocks of the file were never written: it was created at full length and not filled."""
     if not hasattr(os, "SEEK_HOLE"):
         return False
     try:
         return size > 0 and os.lseek(file.fileno(), 0, os.SEEK_HOLE) < size
     except OSError:
-        return False  # the file system does not say
+        return False  # the file system cannot tell
 
 
 def _json(path: str, file: BinaryIO, size: int) -> Verdict:
     if size > _JSON_MAX_BYTES or path.endswith((".jsonl", ".ndjson")):
-        return _UNPROVEN  # of JSON lines, the first alone would look just as whole
+        return _UNPROVEN  # of JSON lines, the first line alone would look complete too
     file.seek(0)
     data = _read_all(file)
     if _json_memory(data) > _JSON_MEMORY_MAX:
         return _UNPROVEN
-    try:  # nothing of it is kept: only that it parses
+    try:  # the values are discarded: it only has to parse
         json.loads(data, object_pairs_hook=_nothing, parse_int=_nothing, parse_float=_nothing, parse_constant=_nothing)
     except (ValueError, RecursionError):
         return Verdict(None, path.endswith(".json"))
@@ -235,11 +235,11 @@ def _json(path: str, file: BinaryIO, size: int) -> Verdict:
 
 
 def _nothing(parsed: object) -> None:
-    """In place of a value."""
+    """Replaces a parsed value."""
 
 
 def _json_memory(data: bytes) -> int:
-    """At most so many bytes are taken by what `json` makes of `data` while it parses, but for the texts' characters."""
+    """An upper bound of the bytes that `json` allocates while it parses `data`, without the characters of strings."""
     return 64 * (data.count(b"[") + data.count(b"{")) + 32 * data.count(b'"') + 8 * data.count(b",") + 72 * data.count(b":")
 
 
@@ -252,7 +252,7 @@ def _read_all(file: BinaryIO) -> bytes:
         pieces.append(piece)
 
 
-# What follows each opcode of a pickle: -1 unknown, 0…8 that many bytes, 11/14/18 a length of 1/4/8 bytes and that many
+# The argument of each pickle opcode: -1 unknown, 0…8 that many bytes, 11/14/18 a length of 1/4/8 bytes and that many
 # bytes, 21/22 one or two lines. From the standard library's description of the format (`pickletools`).
 _ARGUMENT = [-1] * 256
 for _count, _codes in (
@@ -270,11 +270,11 @@ for _count, _codes in (
     for _code in _codes:
         _ARGUMENT[_code] = _count
 _STOP = 0x2E
-_TORCH_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the first of its pickles: more is to follow
+_TORCH_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # its first pickle; more pickles follow
 
 
 def _pickle(file: BinaryIO) -> Verdict:
-    """Walk the opcodes. O(opcodes) in Python, about 5 million a second; the bytes of arrays are skipped over."""
+    """Walk the opcodes. O(opcodes) in Python, about 5 million per second; the bytes of arrays are skipped."""
     file.seek(0)
     data, at, argument = file.read(_CHUNK_BYTES), 0, _ARGUMENT
     if data.startswith(_TORCH_LEGACY):
@@ -300,7 +300,7 @@ def _pickle(file: BinaryIO) -> Verdict:
                     end = data.find(b"\n", at)
                     if end >= 0:
                         break
-                    data, at = file.read(_CHUNK_BYTES), 0  # what is in the line does not matter
+                    data, at = file.read(_CHUNK_BYTES), 0  # the content of the line does not matter
                     if not data:
                         return _TORN
                 at = end + 1
@@ -312,10 +312,10 @@ def _pickle(file: BinaryIO) -> Verdict:
             count = int.from_bytes(data[at : at + width], "little")
             at += width
         at += count
-        if at > len(data):  # beyond what is read: go there, and look that the file reaches so far
+        if at > len(data):  # beyond the bytes read: seek there, and check that the file is long enough
             at -= len(data)
             if at > os.fstat(file.fileno()).st_size:
-                return _TORN  # further than any file reaches, perhaps
+                return _TORN  # avoids a seek beyond the largest file offset
             file.seek(at - 1, os.SEEK_CUR)
             if not file.read(1):
                 return _TORN

@@ -1,7 +1,7 @@
-"""New files that look like checkpoints and that nobody collects: told to a person, with the pattern that would.
+"""Finds new files that look like checkpoints but are not collected, and advises the user of a pattern that would match them.
 
-A look is bounded in files, bytes and time, however large the work directory is, so it may miss some. What it finds only looks
-so: by both ends of the file (`formats`), and nothing is done but to tell it.
+The scan is bounded in files, bytes and time, however large the work directory is. So it may miss some. It judges a file only
+by both its ends (`formats`), and does nothing but report.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.wire.launch import Launch
 
-_BEFORE_S = 1.0  # by which a file may be older than what is read of the first step
-_DIRECTORY_MAX = 2_000  # entries looked at of one directory
-_ENTRIES_MAX = 10_000  # and of all
+_BEFORE_S = 1.0  # a file may be older than the first step that was read, by so much
+_DIRECTORY_MAX = 2_000  # entries examined per directory
+_ENTRIES_MAX = 10_000  # and in total
 _DEEPEST = 8
 _TIME_MAX_S = 1.0
-_KINDS_MAX = 50  # patterns of which files are opened
-_FILES_MAX = 20  # of one pattern, the newest
-_TRIES = 3  # files of one pattern: the newest may be half written
-_NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files told, characters of one, characters of a pattern
+_KINDS_MAX = 50  # patterns whose files are opened
+_FILES_MAX = 20  # per pattern, the newest
+_TRIES = 3  # files opened per pattern: the newest may be half written
+_NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files shown, characters of a file name, characters of a pattern
 
 _SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
 _DIGITS = re.compile(r"\d+")
@@ -41,9 +41,9 @@ _WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
 
 def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, list[str]]:
-    """Files written at `since_s` (seconds since the epoch) or later that look like checkpoints, the newest first.
+    """Files written at `since_s` (seconds since the epoch) or later that look like checkpoints, newest first.
 
-    By the pattern that matches them, the likeliest first. `ended_well`: one alone may then be the program's result.
+    Grouped by a pattern that matches them, likeliest first. `ended_well`: then a single file may be the program's result.
     """
     until_s, work = time.monotonic() + _TIME_MAX_S, launch["work"]
     families: dict[str, list[tuple[int, str]]] = {}
@@ -64,7 +64,7 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
 
 
 def _format(work: str, names: list[str], until_s: float) -> Optional[str]:
-    """The format that one of the first of them looks to have; JSON, which is anything, only where there is no other."""
+    """The apparent format of the files; "json" only if none has another format, because JSON may be anything."""
     found = None
     for name in names[:_TRIES]:
         if time.monotonic() > until_s:
@@ -72,14 +72,14 @@ def _format(work: str, names: list[str], until_s: float) -> Optional[str]:
         try:
             found = plausible(os.path.join(work, name), moving=False) or found
         except OSError:
-            continue  # gone, or not to be read: nothing is known of it
+            continue  # gone, or not readable
         if found not in (None, "json"):
             break
     return found
 
 
 def _new_files(work: str, since_ns: int, until_s: float) -> Iterator[tuple[str, int]]:
-    """Paths below `work`, relative to it, and when they were last written, in ns; level by level, changed directories first."""
+    """Paths below `work`, relative to it, with their modification times in ns; breadth first, changed directories first."""
     left, level = _ENTRIES_MAX, [""]
     for _ in range(_DEEPEST):
         further: list[tuple[int, str]] = []
@@ -109,11 +109,11 @@ def _entries(directory: str, most: int) -> list[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             return list(islice(entries, most))
     except OSError:
-        return []  # gone, or not to be read: it is only not told of
+        return []  # gone, or not readable: it is not reported
 
 
 def pattern_of(path: str) -> str:
-    """What would match it and those of other steps: the directory of a step, else the file with `*` for its numbers."""
+    """A pattern that matches it and those of other steps: the directory of a step, else the file with `*` for numbers."""
     parts = [re.sub(r"[][*?{}]", "?", part) for part in path.split("/")]
     for index, part in enumerate(parts[:-1]):
         if _STEPPED.search(part):
@@ -123,17 +123,18 @@ def pattern_of(path: str) -> str:
 
 
 class Overlooked:
-    """What one agent tells of such files. `began_s`: when its ranks were started, in seconds since the epoch."""
+    """The advice of one agent. `began_s`: when its ranks were started, in seconds since the epoch."""
 
     def __init__(self, launch: Launch, progress: Progress, began_s: float) -> None:
         self._launch, self._progress, self._began_s = launch, progress, began_s
         self._text = ""
-        self._pattern = ""  # that it advises
+        self._pattern = ""  # the advised pattern
 
     def look(self, collected: bool, ended: Optional[bool]) -> Optional[str]:
-        """What is to be told now, "" to take back what was told; None: nothing new.
+        """The new advice; "" to withdraw the last one; None if it is unchanged.
 
-        `collected`: its checkpoints are known, by its pattern or the SDK. `ended`: whether it ended well; None while it runs.
+        `collected`: checkpoints are collected, by the pattern or the SDK. `ended`: whether the job succeeded; None while it
+        runs.
         """
         text = "" if collected else self._words(ended)
         if text == self._text:
@@ -144,7 +145,7 @@ class Overlooked:
     def _words(self, ended: Optional[bool]) -> str:
         found = lookalikes(self._launch, max(self._began_s, self._progress.first_s - _BEFORE_S), ended is True)
         if self._pattern in found:
-            return self._text  # once, however many follow
+            return self._text  # advise once, however many files follow
         self._pattern = next(iter(found), "")
         named = ", ".join(_short(name) for name in found.get(self._pattern, ())[:_NAMED_MAX])
         line, wanted = f"--checkpoint {shlex.quote(self._pattern)}", self._launch["checkpoint_path"]
@@ -154,7 +155,7 @@ class Overlooked:
         if found:
             return f"{nothing}; these new files look like checkpoints: {named}; for them write {line}"
         long = self._progress.stepping_s >= LONG_S
-        return nothing if ended or (ended is False and long) else ""  # while it runs, its first may be still to come
+        return nothing if ended or (ended is False and long) else ""  # while it runs, the first checkpoint may still come
 
 
 def _short(name: str) -> str:

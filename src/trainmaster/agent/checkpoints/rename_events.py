@@ -1,7 +1,7 @@
-"""Evidence that a file was renamed into its place, from the kernel's own notices (inotify); none where there is no inotify.
+"""Detects with inotify that a file was renamed into its place; without inotify there is no such evidence.
 
-A name counts as moved from the notice that it was moved there until the next notice that it was made or written to. A
-lost notice loses evidence, never makes any.
+A name counts as moved from the event that it was moved there until the next event that it was created or written. A lost
+event loses evidence, but never creates any.
 """
 
 import ctypes
@@ -14,11 +14,11 @@ _MODIFY, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x40, 0x80, 0x100, 0x20
 _MOVE_SELF, _OVERFLOW, _IGNORED = 0x800, 0x4000, 0x8000
 _ONLY_DIRECTORIES = 0x01000000
 _WATCHED = _MODIFY | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _MOVE_SELF
-_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the following name
 
 
 class Renames:
-    """Watches directories; `drain` before asking. Costs nothing between calls."""
+    """Watches directories. Call `drain` before `moved`. Costs nothing between calls."""
 
     def __init__(self) -> None:
         self._places: Dict[int, str] = {}
@@ -29,7 +29,7 @@ class Renames:
             self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def watch(self, directory: str) -> None:
-        """From now on see what is moved into `directory`; quietly nothing where it cannot be watched."""
+        """Start to record renames into `directory`; does nothing if it cannot be watched."""
         if self._descriptor < 0 or directory in self._places.values():
             return
         watch = self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _WATCHED | _ONLY_DIRECTORIES)
@@ -37,7 +37,7 @@ class Renames:
             self._places[watch] = directory
 
     def drain(self) -> None:
-        """Take in what happened since the last call."""
+        """Process the events since the last call."""
         while self._descriptor >= 0:
             try:
                 data = os.read(self._descriptor, 65536)
@@ -56,7 +56,7 @@ class Renames:
         directory = self._places.get(watch)
         if directory is None:
             return
-        if mask & (_IGNORED | _MOVE_SELF):  # gone, or somewhere else: its notices no longer speak of this path
+        if mask & (_IGNORED | _MOVE_SELF):  # removed or moved: its events no longer belong to this path
             del self._places[watch]
             if mask & _MOVE_SELF:
                 self._libc.inotify_rm_watch(self._descriptor, watch)
@@ -69,7 +69,7 @@ class Renames:
             self._moved.discard(path)
 
     def moved(self, path: str) -> bool:
-        """Whether what is at `path` was renamed there and not written to since."""
+        """Whether the file at `path` was renamed there and not written since."""
         return path in self._moved
 
     def close(self) -> None:

@@ -1,26 +1,26 @@
-"""Putting the last good checkpoint back before a start, verified, and setting aside what is not known to be good.
+"""Restores the last good checkpoint before a start, verified, and sets aside files that are not known to be good.
 
-Rules: nothing is deleted: what is set aside moves to `<work>.aside/<attempt>/`. What is in place and equal to the
-checkpoint chosen, or to one behind it in the order, stays. A checkpoint is put back only when every file of it has been
-copied and verified. One whose digest differs is corrupt: it is named in `bad` and the next is tried. One that cannot be
-read (a missing file, an I/O error, a store that is away) is tried again for a quarter of a minute, then the attempt ends as
-a failure of the machine: it says nothing about the checkpoint. With checkpoints on record nothing starts from the beginning.
+Rules: Nothing is deleted: files that are set aside move to `<work>.aside/<attempt>/`. Files in place stay if they equal the
+chosen checkpoint or one after it in the order. A checkpoint is put into place only when every file was copied and verified.
+If a digest differs, the checkpoint is corrupt: it is listed in `bad` and the next one is tried. If it cannot be read (a
+missing file, an I/O error, an unreachable store), it is retried for a quarter of a minute. Then the attempt ends as a machine
+failure, because that says nothing about the checkpoint. A job with checkpoints on record never starts from the beginning.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
     from typing import Callable, List, Optional
 
     from trainmaster.wire.launch import Launch
 
 
-LEFT = "work:"  # begins the id of what is in the work directory and not in the store
+LEFT = "work:"  # prefix of the id of a checkpoint that is in the work directory but not in the store
 
 
 class Restored:
-    """What was put back. `id` and `step` are the manifest's, None if nothing was; a plain class, for the same reason."""
+    """What was restored. `id` and `step` are from the manifest, None if nothing was. A plain class, for a fast import."""
 
     __slots__ = ("bad", "doubted", "id", "path", "resume_dir", "step")
 
@@ -34,10 +34,10 @@ class Restored:
     ) -> None:
         self.id = id
         self.step = step
-        self.bad = bad or []  # checkpoints that were tried before and are corrupt
-        self.doubted: List[str] = []  # the one that could not be read, so that nothing was put back
-        self.path = path  # what `{path}` becomes: relative to the work directory if inside it
-        self.resume_dir = resume_dir  # the checkpoint as a directory, absolute
+        self.bad = bad or []  # checkpoints that were tried first and are corrupt
+        self.doubted: List[str] = []  # the checkpoint that could not be read; nothing was restored because of it
+        self.path = path  # the value of `{path}`: relative to the work directory if inside it
+        self.resume_dir = resume_dir  # the directory of the checkpoint, absolute
 
     def __repr__(self) -> str:
         return f"Restored({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -52,12 +52,12 @@ class Restored:
 def restore(
     launch: Launch, found: Optional[Restored] = None, tell: Optional[Callable[[str], None]] = None
 ) -> Restored:
-    """Make the work directory what the start may find: the best of `launch["resume"]` and nothing unproven.
+    """Prepare the work directory for the start: restore the best of `launch["resume"]`, and set unproven files aside.
 
-    What was put back, and what would not do, is put into `found`, with an error too, and returned; `tell` gets a sentence
-    while a checkpoint cannot be read. In a person's own directory an attempt with nothing to put back touches nothing.
+    The result is returned, and also stored in `found` so that it is known if an error is raised. `tell` gets a message
+    while a checkpoint cannot be read. An attempt that runs in place and has nothing to restore changes no file.
 
-    Raises: OSError for what another try may change; ValueError where every checkpoint on record is corrupt.
+    Raises: OSError for an error that a retry may solve; ValueError if every checkpoint on record is corrupt.
     """
     found = found if found is not None else Restored()
     if launch["attempt"] > 1 and _unstored(launch, found):
@@ -65,7 +65,7 @@ def restore(
     first = launch["attempt"] <= 1
     if not launch["resume"] and (first or launch["in_place"] or not launch["checkpoint_path"]):
         return found
-    from trainmaster.agent.checkpoints import restore_files  # noqa: PLC0415  # hashing and the rest: only for a restart
+    from trainmaster.agent.checkpoints import restore_files  # noqa: PLC0415  # hashing: only for a restart
 
     try:
         chosen = restore_files.put_back(launch, found.bad, tell or _silent)
@@ -85,7 +85,7 @@ def restore(
 
 
 def _unstored(launch: Launch, found: Restored) -> bool:
-    """Whether what an attempt before left whole on this node, and could not store, is used."""
+    """Whether a complete checkpoint is used that an earlier attempt left on this node and could not store."""
     from trainmaster.agent.checkpoints.unstored import left  # noqa: PLC0415  # only for a restart
 
     there = left(launch)
@@ -99,4 +99,4 @@ def _unstored(launch: Launch, found: Restored) -> bool:
 
 
 def _silent(text: str) -> None:
-    """For those who tell nobody."""
+    """Used if the caller gives no `tell`."""

@@ -1,5 +1,5 @@
-"""The work of `restore`: verify, copy beside, move aside, rename into place; in this order, so that a crash at any
-instant leaves nothing half done that a second try would take for whole.
+"""File operations of `restore`: verify, copy beside, move aside, rename into place. In this order a crash at any instant
+leaves nothing half done that a retry would take for complete.
 """
 
 import errno
@@ -18,12 +18,12 @@ from trainmaster.wire.launch import Launch, ResumePoint
 from trainmaster.wire.messages import FileEntry, Manifest
 from trainmaster.wire.names import MANIFEST, stored_name
 
-_TEMPORARY = ".trainmaster-part"  # ends the name of what is not verified yet
+_TEMPORARY = ".trainmaster-part"  # suffix of files that are not verified yet
 PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # between the tries to read a checkpoint
 
 
 class Chosen(NamedTuple):
-    """The checkpoint put back; the fields of `restore.Restored`."""
+    """The restored checkpoint; the fields of `restore.Restored`."""
 
     id: str
     step: Optional[int]
@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
 
 
 class Unread(OSError):
-    """`checkpoint` could not be read. That says nothing about it: the store or this machine may be in trouble."""
+    """`checkpoint` could not be read. It may be good: the store or this machine may be the cause."""
 
     def __init__(self, point: ResumePoint, error: OSError) -> None:
         super().__init__(error.errno, str(error))
@@ -45,7 +45,7 @@ class Unread(OSError):
 
 
 class InTheWay(OSError):
-    """Something else is where a directory must be. What becomes of it is for a person to say; the text says what to do."""
+    """Something else is where a directory must be. A person must decide what to do with it; the text says how."""
 
     advised = True
 
@@ -61,11 +61,11 @@ class InTheWay(OSError):
 
 
 class _Corrupt(Exception):
-    """The digest of what the store holds is not the one on record: proof."""
+    """The digest of the stored content is not the recorded one: proof of corruption."""
 
 
 class _Part(NamedTuple):
-    """One candidate on this node."""
+    """This node's part of one candidate."""
 
     point: ResumePoint
     place: str  # its directory in the store
@@ -73,14 +73,14 @@ class _Part(NamedTuple):
 
     @property
     def roots(self) -> List[str]:
-        """What matched: directories at the top, and files in none of them."""
+        """The matched paths: top-level directories, and files outside of them."""
         return topmost([*self.manifest["directories"], *(file["path"] for file in self.manifest["files"])])
 
 
 def put_back(launch: Launch, bad: List[str], tell: Callable[[str], None]) -> Optional[Chosen]:
-    """Put back the first candidate that verifies, and return it; `bad` gets the ids of those proven corrupt.
+    """Restore the first candidate that verifies, and return it. `bad` gets the ids of those proven corrupt.
 
-    `tell` gets a sentence while a candidate cannot be read. Raises: Unread for the first one that stays so; InTheWay, OSError.
+    `tell` gets a message while a candidate cannot be read. Raises: Unread if one stays unreadable; InTheWay, OSError.
     """
     for index, point in enumerate(launch["resume"]):
         try:
@@ -93,7 +93,7 @@ def put_back(launch: Launch, bad: List[str], tell: Callable[[str], None]) -> Opt
 
 
 def _patiently(launch: Launch, index: int, tell: Callable[[str], None]) -> Chosen:
-    """Raises: _Corrupt when it was read twice and wrong both times; Unread, OSError when all tries have failed."""
+    """Retry reading. Raises: _Corrupt if it was read twice and wrong both times; Unread, OSError if all tries failed."""
     pauses, wrong, told = list(PAUSES_S), False, ""
     while True:
         try:
@@ -101,9 +101,9 @@ def _patiently(launch: Launch, index: int, tell: Callable[[str], None]) -> Chose
         except _Corrupt:
             if wrong:
                 raise
-            wrong = True  # a bit may have flipped on the way, or in a copy in the cache
+            wrong = True  # a bit may have flipped during the transfer, or in the cached copy
         except OSError as error:
-            if not pauses or error.errno is None:  # without a number: `remote_store` has had patience of its own
+            if not pauses or error.errno is None:  # without errno: `remote_store` has already retried
                 raise
             if told != str(error):
                 told = str(error)
@@ -122,8 +122,8 @@ def _put(launch: Launch, index: int) -> Chosen:
 
 
 def _put_fetched(launch: Launch, index: int, anew: bool) -> Chosen:
-    """The same from a store that is no directory. Raises: _Corrupt, OSError."""
-    from trainmaster.agent.transport import download  # noqa: PLC0415  # HTTP: only for such a store
+    """Restore from a remote store. Raises: _Corrupt, OSError."""
+    from trainmaster.agent.transport import download  # noqa: PLC0415  # HTTP: only for a remote store
 
     point = launch["resume"][index]
     with download.pinned(launch, point):
@@ -137,7 +137,7 @@ def _put_fetched(launch: Launch, index: int, anew: bool) -> Chosen:
 
 
 def _open(launch: Launch, point: ResumePoint) -> _Part:
-    """This node's part of a checkpoint, or node 0's, its manifest verified. Raises: _Corrupt, Unread."""
+    """This node's part of a checkpoint, or node 0's part, with a verified manifest. Raises: _Corrupt, Unread."""
     name = f"n{launch['node_index']}"
     name = name if name in point["digests"] else "n0"
     place = os.path.join(point["root"], name)
@@ -148,16 +148,16 @@ def _open(launch: Launch, point: ResumePoint) -> _Part:
         raise Unread(point, error) from error
     if hashlib.sha256(data).hexdigest() != point["digests"].get(name):
         raise _Corrupt(place)
-    manifest: Manifest = json.loads(data.decode("utf-8", "surrogateescape"))  # a file's name may hold any bytes
+    manifest: Manifest = json.loads(data.decode("utf-8", "surrogateescape"))  # a file name may hold any bytes
     return _Part(point, place, manifest)
 
 
 def _as_directory(launch: Launch, part: _Part) -> Chosen:
-    """An SDK checkpoint: a verified copy of its own, outside the work directory."""
+    """Restore an SDK checkpoint as a verified copy outside the work directory."""
     target = _beside(launch, "resume", part.point["id"])
     temporary = target + _TEMPORARY
     for old in (target, temporary):
-        disks.discard(old)  # ours: a copy made for an earlier start
+        disks.discard(old)  # our own copy for an earlier start
     _fill(part, {file["path"]: os.path.join(temporary, file["path"]) for file in part.manifest["files"]})
     for directory in ["", *part.manifest["directories"]]:
         os.makedirs(os.path.join(temporary, directory), exist_ok=True)
@@ -168,7 +168,7 @@ def _as_directory(launch: Launch, part: _Part) -> Chosen:
 
 
 def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
-    """A collected checkpoint: where it was. What is there and equal stays; the rest is copied beside first."""
+    """Restore a collected checkpoint to its original paths. Equal files stay; the others are first copied beside."""
     work = launch["work"]
     entries = {root: _entries(part.manifest, root) for root in part.roots}
     wanted = [root for root in part.roots if not _equal(work, root, part.manifest)]
@@ -186,26 +186,26 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
         for path, said in _links(part.manifest, root):
             os.symlink(said, temporary[root] + path[len(root) :])
     for root in [root for root in wanted if _equal(work, root, part.manifest)]:
-        wanted.remove(root)  # meanwhile another node of the gang, in the same directory, has put it back
+        wanted.remove(root)  # meanwhile another node of the gang has restored it in the shared directory
         _remove(temporary[root])
     _set_aside(launch, _kept(launch, behind, set(part.roots) - set(wanted)))
     for root in wanted:
         target = os.path.join(work, root)
-        if os.path.lexists(target):  # outside the glob as it is now
+        if os.path.lexists(target):  # not matched by the current glob, so not set aside yet
             _move(launch, root)
         os.rename(temporary[root], target)
     return Chosen(part.point["id"], part.manifest["step"], *_place(work, part.roots))
 
 
 def keep_in_place(launch: Launch, roots: List[str]) -> Tuple[str, str]:
-    """What is whole there stays, and all that the store does not hold goes aside; where it is, as `Chosen` has it."""
+    """Keep the complete files in place, and set aside what the store does not hold. Returns path and directory as `Chosen`."""
     if not launch["in_place"]:
         _set_aside(launch, _kept(launch, launch["resume"], set(roots)))
     return _place(launch["work"], roots)
 
 
 def _place(work: str, roots: List[str]) -> Tuple[str, str]:
-    """What `{path}` becomes, and the directory."""
+    """The value of `{path}`, and the directory of the checkpoint."""
     single = os.path.join(work, roots[0]) if len(roots) == 1 else os.path.join(work, os.path.commonpath(roots))
     if len(roots) > 1 and not os.path.isdir(single):
         single = os.path.dirname(single)
@@ -223,7 +223,7 @@ def _links(manifest: Manifest, root: str) -> List[Tuple[str, str]]:
 
 
 def _temporary(target: str) -> str:
-    """A hidden name beside the target, on the same file system, and no one else's."""
+    """A hidden name beside the target, on the same file system, that no other process uses."""
     try:
         os.makedirs(os.path.dirname(target), exist_ok=True)
     except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
@@ -246,7 +246,7 @@ def _remove(path: str) -> None:
 
 
 def _fill(part: _Part, targets: Dict[str, str]) -> None:
-    """Copy the files named to their targets, each verified on the way. Raises: _Corrupt, Unread, OSError."""
+    """Copy the given files to their targets and verify each while copying. Raises: _Corrupt, Unread, OSError."""
     for file in part.manifest["files"]:
         target = targets.get(file["path"])
         if target is None:
@@ -277,15 +277,15 @@ def _fill(part: _Part, targets: Dict[str, str]) -> None:
 
 
 def _equal(work: str, root: str, manifest: Manifest) -> bool:
-    """Whether what is in place is, byte for byte, what the manifest lists, and nothing more."""
+    """Whether the files in place are exactly, byte for byte, what the manifest lists."""
     place, files = os.path.join(work, root), _entries(manifest, root)
     if os.path.islink(place) or not (os.path.isfile(place) or os.path.isdir(place)):
-        return False  # not there, or a pipe or the like, which nobody must open
+        return False  # missing, or a pipe or the like, which must not be opened
     try:
         names, directories = files_below(work, root) if os.path.isdir(place) else ([root], [])
         links = links_below(work, directories)
     except OSError:
-        return False  # not known to be: it is put back beside, and what is there is kept aside
+        return False  # unknown: a copy is restored beside it, and the files in place are set aside
     if sorted(names) != sorted(file["path"] for file in files):
         return False
     if "links" in manifest and links != _links(manifest, root):
@@ -309,13 +309,13 @@ def _same(path: str, file: FileEntry) -> bool:
 
 
 def _kept(launch: Launch, points: List[ResumePoint], roots: Optional[Set[str]] = None) -> Set[str]:
-    """Roots in place that may stay: `roots`, and those equal to what one of `points` holds."""
+    """Roots in place that may stay: `roots`, and those equal to the content of one of `points`."""
     kept = set(roots or ())
     for point in points:
         try:
             part = _open(launch, point)
         except (_Corrupt, OSError):
-            continue  # not needed now; it is judged when its turn comes
+            continue  # not needed now; it is verified if it is tried itself
         if part.manifest["kind"] != "sdk":
             for root in set(part.roots) - kept:
                 if _equal(launch["work"], root, part.manifest):
@@ -324,7 +324,7 @@ def _kept(launch: Launch, points: List[ResumePoint], roots: Optional[Set[str]] =
 
 
 def _set_aside(launch: Launch, kept: Set[str]) -> None:
-    """Move away every match but those `kept` and the links that lead to them."""
+    """Move away every match except those in `kept` and links that lead to them."""
     if not launch["checkpoint_path"]:
         return
     work = launch["work"]
@@ -346,7 +346,7 @@ def _move(launch: Launch, path: str) -> None:
     try:
         os.rename(place, free)
     except FileNotFoundError:
-        return  # another node of the gang, in the same directory, was quicker
+        return  # another node of the gang has already moved it in the shared directory
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -354,7 +354,7 @@ def _move(launch: Launch, path: str) -> None:
 
 
 def _beside(launch: Launch, kind: str, *names: str) -> str:
-    """A path below `<work>.<kind>/`, its directory made; in the work directory where nothing can be made beside it."""
+    """A path below `<work>.<kind>/`, with its directory created; inside the work directory if that is not permitted."""
     for root in (f"{launch['work']}.{kind}", os.path.join(launch["work"], ".trainmaster", kind)):
         path = os.path.join(root, *names)
         try:

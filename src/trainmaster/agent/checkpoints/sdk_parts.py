@@ -1,7 +1,7 @@
-"""Checkpoints that ranks write through the SDK: staged as this node's part once every rank that takes part has written.
+"""Checkpoints that ranks write through the SDK: staged as this node's part when every participating rank has written.
 
-All ranks of a node write into one shared directory per step (`ranks="all"`), so their files are merged by name. The
-directories are ours: once staged they are removed.
+With `ranks="all"`, all ranks of a node write into one shared directory per step, so their files are merged by name. The
+directories belong to Trainmaster and are removed after staging.
 """
 
 import errno
@@ -17,13 +17,13 @@ from trainmaster.wire.launch import Launch
 from trainmaster.wire.names import printable
 
 PAUSES_S = (0.1, 0.4)  # between the tries to read one
-_FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG)  # no try changes it
+_FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG)  # not retried
 
-_NAMED_MAX = 8  # ranks in a sentence
+_NAMED_MAX = 8  # ranks listed in a message
 
 
 class _Empty(Exception):
-    """No byte was written into it: whoever went on from it would begin anew."""
+    """The checkpoint is empty: a restart from it would begin at step 0."""
 
 
 class _Written(NamedTuple):
@@ -33,19 +33,19 @@ class _Written(NamedTuple):
 
 
 class SdkParts:
-    """One agent's checkpoints by the SDK."""
+    """The SDK checkpoints of one agent."""
 
     def __init__(
         self, launch: Launch, ahead: Callable[[str], Optional[stage.Check]], unstored: Optional[Unstored] = None
     ) -> None:
         self._launch, self._ahead, self._unstored = launch, ahead, unstored or Unstored(launch)
-        self._left: Optional[str] = None  # the directory of the last one that was passed over
+        self._left: Optional[str] = None  # directory of the last checkpoint that could not be staged
         self._ranks: Dict[Tuple[Optional[int], str], Set[int]] = {}  # (step, directory) -> ranks that have written
-        self._put_off: List[_Written] = []  # complete, and not staged yet: the disk was full
-        self._times: Dict[Optional[int], int] = {}  # step -> checkpoints of it so far
+        self._put_off: List[_Written] = []  # complete, but not staged yet because the disk was full
+        self._times: Dict[Optional[int], int] = {}  # step -> number of its checkpoints so far
 
     def written(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Dict[str, Any]]:
-        """One rank left its block; returns what could be staged by that (fields of `wire.messages.Staged`)."""
+        """A rank left its block. Returns what could be staged because of it (fields of `wire.messages.Staged`)."""
         if ranks == "one":
             self._put_off.append(_Written(step, directory, 1))
             return self.retry()
@@ -59,13 +59,13 @@ class SdkParts:
         return self.retry()
 
     def _discard_older(self, step: Optional[int]) -> None:
-        """Every rank is past the steps before: what some rank of them never finished stays unfinished."""
+        """Every rank is past the earlier steps: checkpoints of these that some rank has not finished are dropped."""
         for key in [key for key in self._ranks if key[0] is not None and step is not None and key[0] < step]:
             self._unstored.lost(f"of step {key[0]}", self._missing(self._ranks.pop(key)))
             disks.discard(key[1])
 
     def tell_unfinished(self, now: bool = False) -> None:
-        """Say so of the oldest that not every rank has written, if it takes long; `now`: nobody will write any more."""
+        """Report the oldest checkpoint that some rank has not written, if it takes long. `now`: no rank will write it."""
         for (step, _), ranks in self._ranks.items():
             self._unstored.waits(f"of step {step}", self._missing(ranks), now)
             return
@@ -78,9 +78,9 @@ class SdkParts:
         )
 
     def retry(self) -> List[Dict[str, Any]]:
-        """Stage what is complete, in order; what the disk has no room for stays for the next time.
+        """Stage what is complete, in order. If the disk is full, it is retried next time.
 
-        One that cannot be staged for any other reason is told and passed over: the later ones are worth more.
+        A checkpoint that cannot be staged for another reason is reported and skipped: later ones are more valuable.
         """
         staged: List[Dict[str, Any]] = []
         while self._put_off:
@@ -106,7 +106,7 @@ class SdkParts:
         return staged
 
     def _done_with(self, written: _Written, left: Optional[str]) -> None:
-        """Remove its files, or leave them (`left`) until a later one is stored or left."""
+        """Remove its files, or keep them (`left`) until a later checkpoint is stored or kept."""
         self._times[written.step] = self._times.get(written.step, 0) + 1
         self._put_off.pop(0)
         for directory in (self._left, written.directory):
@@ -115,7 +115,7 @@ class SdkParts:
         self._left = left
 
     def _patiently(self, written: _Written) -> Dict[str, Any]:
-        """Raises: stage.Raced, _Empty, OSError that another try would not change, or has not."""
+        """Stage with retries. Raises: stage.Raced, _Empty, OSError that a retry cannot solve or has not solved."""
         pauses = list(PAUSES_S)
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Checkpoints that are not in the store: told to a person, and noted for a restart on this node where they are whole.
+"""Checkpoints that are not in the store: reported to the user, and noted for a restart on this node if they are complete.
 
-The note lies beside the work directory and names every file with its inode, size and time of modification: whoever finds them
-so finds what was whole when it could not be stored. One job, one node: of a gang every node would need it.
+The note is beside the work directory and lists every file with its inode, size and modification time. If the files still
+match, they are what was complete when it could not be stored. Only for jobs with one node: a gang would need it on all nodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from trainmaster.agent.files.fast_json import read_json
 from trainmaster.wire.names import printable
 
-TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
     from typing import AbstractSet, Callable, Dict, List, Optional
 
@@ -22,33 +22,34 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 
-TELL_AFTER_S = 30.0  # that a checkpoint may take to become whole before somebody is told
+TELL_AFTER_S = 30.0  # an incomplete checkpoint is reported after so long
 _FILES_MAX = 10_000  # of one note
 
 
 class Left:
-    """What a note names."""
+    """The content of a note."""
 
     def __init__(self, key: str, step: Optional[int], roots: List[str], state: State) -> None:
         self.key, self.step, self.roots, self.state = key, step, roots, state
 
 
 class Unstored:
-    """What one agent tells of its checkpoints.
+    """Reports of one agent about checkpoints that are not in the store.
 
-    `tell` gets a text, or "" when it no longer holds; `lost` the name of a checkpoint that never will be stored, and why.
+    `tell` gets a text, or "" when it is no longer true. `lost` gets the name of a checkpoint that never will be stored, and
+    the reason.
     """
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._since: Dict[str, float] = {}  # not stored since it was first seen
-        self._said: Optional[str] = "" if launch["attempt"] == 1 else None  # None: what an attempt before told may still stand
-        self.begins = "from the beginning"  # where a restart would
+        self._since: Dict[str, float] = {}  # when each checkpoint that is not stored was first seen
+        self._said: Optional[str] = "" if launch["attempt"] == 1 else None  # None: an earlier report may still be shown
+        self.begins = "from the beginning"  # where a restart would begin
         self.tell: Callable[[str], None] = lambda text: None
         self.lost: Callable[[str, str], None] = lambda name, why: None
 
     def missed(self, name: str, why: str) -> None:
-        """It is not in the store."""
+        """Report that it is not in the store."""
         self._say(f"checkpoint {printable(name)} is not in the store: {printable(why)}; a restart begins {self.begins}")
 
     def _say(self, text: str) -> None:
@@ -57,27 +58,27 @@ class Unstored:
             self.tell(text)
 
     def refused(self, candidate: Candidate, step: Optional[int], error: OSError) -> None:
-        """It is whole, and could not be stored."""
+        """It is complete, and could not be stored."""
         sys.stderr.write(f"checkpoint {printable(candidate.key)} could not be staged: {error}\n")
         if self._note(candidate, step):
             self.begins = _at(step, candidate.key) + " if it is on this node again"
         self.missed(candidate.key, str(error))
 
     def waits(self, key: str, why: str, now: bool = False) -> None:
-        """It is not whole yet; `now`: nobody will make it so any more."""
+        """It is not complete yet; `now`: it never will be."""
         since_s = self._since.setdefault(key, time.monotonic())
         if now or time.monotonic() - since_s >= TELL_AFTER_S:
             self.missed(key, why)
 
     def stored(self, key: str, step: Optional[int]) -> None:
-        """It is in the store, the newest there."""
+        """It is in the store, and the newest checkpoint there."""
         self._since.pop(key, None)
         self.begins = _at(step, key)
         self._say("")
         forget(self._launch)
 
     def gone(self, keys: AbstractSet[str]) -> None:
-        """Only `keys` are still there."""
+        """Only `keys` still exist."""
         for key in [key for key in self._since if key not in keys]:
             del self._since[key]
 
@@ -91,12 +92,12 @@ class Unstored:
         path = _path(self._launch)
         try:
             if os.path.lexists(f"{path}.part"):
-                os.unlink(f"{path}.part")  # one that was broken off, or a pipe, for whose reader it would wait
+                os.unlink(f"{path}.part")  # left by an interrupted write, or a pipe, on which `open` would block
             with open(f"{path}.part", "x") as file:
                 json.dump(note, file)
             os.rename(f"{path}.part", path)
         except OSError:
-            return False  # a full disk, or nothing may be made there: it is told all the same
+            return False  # a full disk, or no permission: the problem is still reported
         return True
 
 
@@ -105,7 +106,7 @@ def _at(step: Optional[int], key: str) -> str:
 
 
 def left(launch: Launch) -> Optional[Left]:
-    """What an attempt before could not store and has left whole, if every file of it is as it was then."""
+    """A complete checkpoint that an earlier attempt could not store, if none of its files has changed since."""
     from trainmaster.agent.files.globs import signature  # noqa: PLC0415  # only for a restart
 
     try:
@@ -117,11 +118,11 @@ def left(launch: Launch) -> Optional[Left]:
             return None
         return Left(note["key"], note["step"], list(note["roots"]), state)
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # none, or one of another time
+        return None  # there is no note, or it is not valid
 
 
 def _overtaken(launch: Launch, attempt: int, step: Optional[int]) -> bool:
-    """Whether the store has a newer one: of a later attempt, or of the same one and a higher step."""
+    """Whether the store has a newer one: from a later attempt, or from the same attempt with a higher step."""
     own = [point for point in launch["resume"] if os.path.dirname(point["root"]) == launch["checkpoint_store"]]
     for point in own:
         stored = int(point["id"].partition("-")[0])
@@ -133,7 +134,7 @@ def _overtaken(launch: Launch, attempt: int, step: Optional[int]) -> bool:
 
 
 def forget(launch: Launch) -> None:
-    """A newer one is in the store, or it is."""
+    """Remove the note: this checkpoint, or a newer one, is in the store."""
     try:
         os.unlink(_path(launch))
     except OSError:

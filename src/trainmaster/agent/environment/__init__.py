@@ -1,4 +1,4 @@
-"""What the ranks run in, for the record: the machine, the Python and the installed packages.
+"""Describes the environment of the ranks for the record: the machine, the Python and the installed packages.
 
-Making an environment is in `launch`. Nothing here is needed before the ranks run.
+Creating an environment is in `launch`. Nothing here is needed before the ranks run.
 """

@@ -1,8 +1,8 @@
-"""What this agent's ranks run in, found out after they started and off their way.
+"""Records the environment of this agent's ranks, after they were started, so that the start is not delayed.
 
-The record of an interpreter and a machine is made once and kept in a directory that all agents of a node share, beside a
-note of what it was made from; whoever finds that unchanged reads the note, and costs its job nothing more. Of agents that
-find none at the same time one looks and the others wait for it, each on a thread of its own.
+The record of an interpreter and a machine is made once, in a directory that all agents of a node share. Beside it is a note
+with a fingerprint. If the fingerprint still matches, reading the note is enough. If several agents need a new record at the
+same time, one makes it and the others wait, each in a thread of its own.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from trainmaster.wire.environment import EnvironmentRecord
     from trainmaster.wire.launch import Launch
 
-_END_S = 2.0  # how long the end of a short job waits for its environment's record
+_END_S = 2.0  # the end of a short job waits so long for its record
 
 
 class Surroundings:
-    """One attempt's environment on this node: `digest` names its record as soon as it is known."""
+    """The environment of one attempt on this node. `digest` names its record, once it is known."""
 
     def __init__(self, launch: Launch) -> None:
         self._store = launch["environment_store"]
@@ -45,18 +45,18 @@ class Surroundings:
         self._thread: Optional[threading.Thread] = None
 
     def learn(self, outbox: Outbox) -> None:
-        """Find out, on a thread, what nobody has noted yet, and report it."""
+        """If there is no record yet, make it in a thread and report it."""
         if self.digest is None:
             self._thread = threading.Thread(target=self._learn, args=(outbox,), name="environment", daemon=True)
             self._thread.start()
 
     def finish(self) -> None:
-        """Let the thread come to its end, if it does soon."""
+        """Wait for the thread for a short time."""
         if self._thread is not None:
             self._thread.join(_END_S)
 
     def record(self) -> str:
-        """Look, and note what was found, unless another agent does so first; the record's name. Raises: OSError."""
+        """Make the record and its note, unless another agent does it first. Returns the record's name. Raises: OSError."""
         os.makedirs(self._store, mode=0o700, exist_ok=True)
         with open(os.path.join(self._store, "lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -66,13 +66,13 @@ class Surroundings:
     def _learn(self, outbox: Outbox) -> None:
         try:
             self.record()
-        except OSError as error:  # a full disk: the run goes on without its record
+        except OSError as error:  # full disk: the run continues without a record
             sys.stderr.write(f"the environment was not recorded: {error}\n")
             return
         outbox.report("environment", environment=self.digest)
 
     def _noted(self) -> Optional[str]:
-        """The record's name, where one was made of all this as it is now."""
+        """The name of an existing record, if its fingerprint matches the current one."""
         try:
             note = read_json(self._note)
             return str(note["digest"]) if note["made_from"] == self._made_from else None
@@ -80,8 +80,8 @@ class Surroundings:
             return None
 
     def _look(self) -> str:
-        """Make the record and note it. Raises: OSError."""
-        import json  # noqa: PLC0415 - the agent has it by now; who only reads the note does without
+        """Make the record and its note. Raises: OSError."""
+        import json  # noqa: PLC0415 - an agent that only reads the note does not need it
 
         data = wire.encoded(self._record())
         name = wire.digest(data)
@@ -105,7 +105,7 @@ class Surroundings:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     part = f"{path}.{os.getpid()}.part"
     with open(part, "wb") as file:
         file.write(data)

@@ -1,7 +1,7 @@
-"""Which Python a command runs in and what is installed for it: read from directories, no interpreter is started for it.
+"""Finds the Python of a command and its installed packages by reading directories; no interpreter is started.
 
-Names and versions are those of the `*.dist-info` and `*.egg-info` directories; what a program puts on `sys.path` by itself
-is not seen.
+Names and versions come from the `*.dist-info` and `*.egg-info` directories. Packages on paths that a program adds to
+`sys.path` itself are not seen.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _OF_DIRECTORY = re.compile(r"(?:pypy|python)(\d+\.\d+)\Z")
 _EGG = re.compile(r"(.+?)-([^-]+)(?:-py\d[\d.]*.*)?\Z")
 _SEPARATORS = re.compile(r"[-_.]+")
 _HEADER = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
-_PATCH = re.compile(rb"(\d+\.\d+\.\d+(?:[abc]\d+|rc\d+)?\+?)\0")  # as the program holds it, at the end of a text
+_PATCH = re.compile(rb"(\d+\.\d+\.\d+(?:[abc]\d+|rc\d+)?\+?)\0")  # as a C string in the executable
 _VERSION_MAX = 20
 _SHEBANG_MAX = 256
 _LIBRARIES = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
 
 
 def interpreter(command: List[str], shell: bool, environment: Mapping[str, str], work: str) -> Optional[str]:
-    """The Python of a command: named in it, in the first line of the script it names, or else found on its PATH."""
+    """The Python of a command: named in it, in the first line of its script, or else found on its PATH."""
     words = _WORD.findall(command[-1]) if shell else command[:1]
     for word in words:
         path = _found(word, environment, work)
@@ -44,7 +44,7 @@ def interpreter(command: List[str], shell: bool, environment: Mapping[str, str],
 
 
 def _found(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
-    """What a word of a command line means, as the system finds programs."""
+    """The path of a program in a command line, by the rules of the system."""
     if "/" in word:
         path = os.path.join(work, os.path.expanduser(word))
         return path if os.path.isfile(path) else None
@@ -56,7 +56,7 @@ def _found(word: str, environment: Mapping[str, str], work: str) -> Optional[str
 
 
 def _first_line(path: str) -> Optional[str]:
-    """The Python that a script names as its interpreter, as those that pip installs do."""
+    """The Python in a script's first line, as in scripts that pip installs."""
     try:
         with open(path, "rb") as file:
             line = file.read(_SHEBANG_MAX).split(b"\n", 1)[0]
@@ -69,7 +69,7 @@ def _first_line(path: str) -> Optional[str]:
 
 
 class Installation:
-    """One interpreter and the directories it imports packages from, in order."""
+    """One interpreter and the directories from which it imports packages, in order."""
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
         self.python = os.path.abspath(python)
@@ -86,7 +86,7 @@ class Installation:
             if home and not environment.get("PYTHONNOUSERSITE"):
                 self.sites.append(os.path.join(home, ".local", "lib", f"python{self.minor}", "site-packages"))
             self.sites += self._below(base)
-            if base == "/usr":  # Debian keeps what pip installs apart
+            if base == "/usr":  # Debian has a separate directory for pip's packages
                 self.sites.append(f"/usr/local/lib/python{self.minor}/dist-packages")
         self.sites = list(dict.fromkeys(os.path.abspath(site) for site in self.sites))
         self._base = base
@@ -97,11 +97,11 @@ class Installation:
         return [path for path in (os.path.join(prefix, name) for name in names) if os.path.isdir(path)]
 
     def fingerprint(self) -> List[object]:
-        """What changes whenever a package is put in or taken out, or the interpreter replaced: a few `stat` calls."""
+        """Changes whenever a package is added or removed or the interpreter is replaced. Costs a few `stat` calls."""
         return [[path, _changed_ns(path)] for path in (self.python, self._real, *self.sites)]
 
     def version(self) -> str:
-        """The interpreter's version by its headers, its program or its library; the minor one where none holds it."""
+        """The version from the interpreter's headers, executable or library; else the minor version."""
         header = _text(os.path.join(self._base, "include", f"python{self.minor}", "patchlevel.h"))
         match = _HEADER.search(header)
         if match:
@@ -115,7 +115,7 @@ class Installation:
         return self.minor
 
     def packages(self) -> Tuple[Dict[str, str], List[str]]:
-        """Normalized name -> version, and the names of those installed in place (editable)."""
+        """(normalized name -> version, names of editable installs)."""
         found: Dict[str, str] = {}
         editable: List[str] = []
         for site in self.sites:
@@ -129,7 +129,7 @@ class Installation:
         return found, sorted(editable)
 
     def torch(self, packages: Mapping[str, str]) -> Optional[Torch]:
-        """What the installed torch says of itself, without importing it."""
+        """Versions of the installed torch, without importing it."""
         if "torch" not in packages:
             return None
         text = next(filter(None, (_text(os.path.join(site, "torch", "version.py")) for site in self.sites)), "")
@@ -137,7 +137,7 @@ class Installation:
 
 
 def _minor(real: str, prefix: str) -> str:
-    """`3.11`: by the program's own name, else by the directory beside it."""
+    """The minor version such as `3.11`: from the program's name, else from the directory beside it."""
     for name in (os.path.basename(real), *sorted(_listed(os.path.join(prefix, "lib")), reverse=True)):
         match = _OF_DIRECTORY.match(name)
         if match:
@@ -146,7 +146,7 @@ def _minor(real: str, prefix: str) -> str:
 
 
 def _settings(path: str) -> Optional[Dict[str, str]]:
-    """A virtual environment's own file; None where it is none."""
+    """The settings in `pyvenv.cfg` of a virtual environment; None if there is none."""
     if not os.path.isfile(path):
         return None
     pairs = (line.partition("=") for line in _text(path).splitlines())
@@ -168,7 +168,7 @@ def _version_in(path: str, minor: str) -> Optional[str]:
 
 
 def _said(name: str) -> Optional[Tuple[str, str]]:
-    """Name and version, as a directory's name has them."""
+    """(name, version) from the name of a metadata directory."""
     stem, dot, ending = name.rpartition(".")
     if not dot or ending not in ("dist-info", "egg-info"):
         return None

@@ -1,4 +1,4 @@
-"""The node itself as a run's record names it: host, kernel, processor, accelerators and their driver."""
+"""Describes the node for a run's record: host, kernel, processor, accelerators and their driver."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 _NVML = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96
-_CPUINFO_BYTES = 8192  # the first processor's lines: the kernel makes up the rest for each one
+_CPUINFO_BYTES = 8192  # covers the first processor; the kernel generates the rest, which takes time
 _MODELS = ("model name", "Model", "cpu model", "uarch")
 
 
 def describe() -> Machine:
-    """This machine. Takes milliseconds where there is an NVIDIA driver."""
+    """The description of this machine. Takes milliseconds with an NVIDIA driver."""
     system = os.uname()
     driver = _Driver()
     return {
@@ -44,7 +44,7 @@ def _libc() -> Optional[str]:
 
 
 def _cpu() -> Optional[str]:
-    """The processor's model."""
+    """The model of the processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             lines = file.read(_CPUINFO_BYTES).splitlines()
@@ -64,7 +64,7 @@ def _of_file(path: str, name: str) -> Optional[str]:
 
 
 class _Driver:
-    """NVML, where there is one: every question has an answer, None or empty where there is not."""
+    """NVML. Without it, every method returns None or an empty list."""
 
     def __init__(self) -> None:
         self._library: Any = None
@@ -75,7 +75,7 @@ class _Driver:
             self._library = None
 
     def text(self, function: str, *arguments: Any) -> Optional[str]:
-        """What a function writes into a buffer."""
+        """The text that an NVML function writes into a buffer."""
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)
         asked = getattr(self._library, function, None) if self._library is not None else None
         if asked is None or asked(*arguments, buffer, ctypes.c_uint(_TEXT_BYTES)) != 0:
@@ -83,7 +83,7 @@ class _Driver:
         return buffer.value.decode(errors="replace")
 
     def cuda(self) -> Optional[str]:
-        """`12.4`."""
+        """The CUDA version of the driver, such as `12.4`."""
         number = ctypes.c_int()
         asked = getattr(self._library, "nvmlSystemGetCudaDriverVersion_v2", None) if self._library is not None else None
         if asked is None or asked(ctypes.byref(number)) != 0:
@@ -91,7 +91,7 @@ class _Driver:
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
     def devices(self) -> List[Accelerator]:
-        """All of the machine's, by index."""
+        """All devices of the machine, by index."""
         count = ctypes.c_uint()
         if self._library is None or self._library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
             return []

@@ -1,4 +1,4 @@
-"""Files of a job, by name and by content: globs, durable copies with their digests, JSON read without `json`.
+"""Files of a job: glob matching, durable copies with their digests, and reading JSON without `json`.
 
-Every path here may come from a spec or a program: all of it takes linear time.
+Paths may come from a spec or a program, so everything here takes linear time.
 """

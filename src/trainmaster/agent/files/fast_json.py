@@ -1,4 +1,4 @@
-"""Reading JSON with the interpreter's C scanner alone: `import json` costs more than all else before the ranks' start."""
+"""Reads JSON with only the interpreter's C scanner: `import json` takes longer than all else before the ranks' start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Context:
-    """What the C scanner asks for: the same defaults that `json.loads` has."""
+    """The attributes that the C scanner reads: the defaults of `json.loads`."""
 
     strict = True
     object_hook = None
@@ -23,9 +23,9 @@ class _Context:
 
 
 def loads(text: str) -> Any:
-    """As `json.loads`. Raises: ValueError."""
+    """Like `json.loads`. Raises: ValueError."""
     try:
-        import _json  # noqa: PLC0415 - private to CPython, so that its absence must be survivable
+        import _json  # noqa: PLC0415 - private to CPython, so it may be missing
 
         scan: Callable[[str, int], tuple[Any, int]] = getattr(_json, "make_scanner")(_Context())  # noqa: B009 - and untyped
         value, end = scan(text.strip(), 0)
@@ -34,7 +34,7 @@ def loads(text: str) -> Any:
         broken = "text after the value"
     except (ImportError, AttributeError, TypeError, StopIteration) as error:
         broken = repr(error)
-    import json  # noqa: PLC0415 - only where the quick way failed
+    import json  # noqa: PLC0415 - only if the fast way failed
 
     try:
         return json.loads(text)
@@ -43,12 +43,12 @@ def loads(text: str) -> Any:
 
 
 def read_json(path: str) -> Any:
-    """The value in a JSON file, read as by `read`. Raises: OSError, ValueError."""
+    """The value in a JSON file, read with `read`. Raises: OSError, ValueError."""
     return loads(read(path).decode())
 
 
 def read(path: str) -> bytes:
-    """A whole file. A program may put a pipe in its place: it is refused with EINVAL, not waited for. Raises: OSError."""
+    """A whole file. If a program has put a pipe in its place, the result is EINVAL instead of blocking. Raises: OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,7 +1,7 @@
-"""One name against one component of a glob: `*`, `?`, `[…]`, `{step}` for digits. No backtracking, whatever the pattern.
+"""Matches one name against one component of a glob: `*`, `?`, `[…]`, `{step}` for digits. Never backtracks.
 
-A component is cut at its `*` into pieces of a fixed length each: the first stands at the beginning of a name, the last at its
-end, and those between are found one after the other, each as early as it can be. That is O(name × component).
+A component is split at `*` into pieces of fixed length. The first must be at the start of a name and the last at its end.
+Those between are searched one after the other, each at its earliest position. That is O(name × component).
 """
 
 import re
@@ -13,24 +13,24 @@ _NONE = r"(?!)"
 
 
 def is_wild(component: str) -> bool:
-    """Whether it may match several names."""
+    """Whether it contains a wildcard."""
     return any(mark in component for mark in ("*", "?", "[", STEP))
 
 
 class Component:
-    """One component of a pattern; `steps`: how many `{step}` are in it, of which the first gives the step."""
+    """One component of a pattern. `steps`: how many `{step}` it contains; the first one gives the step."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.wild = is_wild(text)
         self.steps = text.count(STEP)
         before, _, self._rest = text.partition(STEP)
-        self._hidden = not is_wild(text[:1]) and not text.startswith(STEP)  # only then a leading dot is matched
+        self._hidden = not is_wild(text[:1]) and not text.startswith(STEP)  # only then it matches a leading dot
         self._before = _Pieces(before)
         self._behind = _Pieces(self._rest) if self.steps else None
 
     def matches(self, name: str) -> bool:
-        """Whether `name` matches; a leading dot only where the component begins with a character of its own."""
+        """Whether `name` matches. A leading dot matches only if the component begins with a literal character."""
         if not self.wild:
             return name == self.text
         if self.text == "**":
@@ -40,10 +40,10 @@ class Component:
         return (self._hidden or not name.startswith(".")) and self._before.fit(name)
 
     def step(self, name: str) -> Optional[str]:
-        """The digits that `{step}` stands for: as early and as many as can be. None where `name` does not match."""
+        """The digits that `{step}` matches: the earliest, and as many as possible. None if `name` does not match."""
         if self._behind is None or (not self._hidden and name.startswith(".")):
             return None
-        if self.steps > 1:  # the others are the same digits, and only whole numbers are tried
+        if self.steps > 1:  # all must be the same digits, and only whole numbers are tried
             numbers = dict.fromkeys(re.findall("[0-9]+", name))
             return next((digits for digits in numbers if self.given(digits).matches(name)), None)
         fits: Dict[int, bool] = {}
@@ -58,12 +58,12 @@ class Component:
         return None
 
     def given(self, digits: str) -> "Component":
-        """This component where the step is known."""
+        """This component with `{step}` replaced by digits."""
         return Component(self.text.replace(STEP, digits))
 
 
 def _runs(name: str) -> List[Tuple[int, int]]:
-    """Each digit's place, and where the digits from there on end."""
+    """(start, end of the digit run) for each digit of the name."""
     found: List[Tuple[int, int]] = []
     for match in re.finditer("[0-9]+", name):
         found += [(begin, match.end()) for begin in range(match.start(), match.end())]
@@ -71,7 +71,7 @@ def _runs(name: str) -> List[Tuple[int, int]]:
 
 
 class _Pieces:
-    """A text with wildcards, cut at its stars."""
+    """A text with wildcards, split at its stars."""
 
     def __init__(self, text: str) -> None:
         pieces = _cut(text)
@@ -79,7 +79,7 @@ class _Pieces:
         self._lengths = [len(piece) for piece in pieces]
 
     def fit(self, name: str) -> bool:
-        """Whether all of `name` is covered."""
+        """Whether it matches all of `name`."""
         if len(self._patterns) == 1:
             return self._patterns[0].fullmatch(name) is not None
         last = len(name) - self._lengths[-1]
@@ -92,7 +92,7 @@ class _Pieces:
 
 
 def _cut(text: str) -> List[List[str]]:
-    """For each piece between stars the expressions of its characters."""
+    """For each piece between stars, the regular expressions of its characters."""
     pieces: List[List[str]] = [[]]
     at = 0
     while at < len(text):
@@ -112,7 +112,7 @@ def _cut(text: str) -> List[List[str]]:
 
 
 def _class(inside: str) -> str:
-    """`a-c1` or `!a-c1`, between brackets, as an expression of one character; a range that runs backwards holds none."""
+    """The regular expression of a bracket expression `a-c1` or `!a-c1`; a reversed range matches nothing."""
     negative = inside[:1] in ("!", "^")
     inside = inside[1:] if negative else inside
     members: List[str] = []

@@ -1,8 +1,8 @@
-"""Path globs as a spec writes them: `*`, `?` and `[…]` within a name, `**` over directories, `{step}` for digits.
+"""Path globs of a spec: `*`, `?` and `[…]` within a name, `**` across directories, `{step}` for digits.
 
-Rules: names that begin with a dot are matched only by a pattern that does; a wildcard never leads through a symbolic
-link to a directory (a literal name does), so that what is linked into a work directory is not taken for the job's own;
-`**` leads no deeper than DEEPEST directories, and a directory that is deeper is refused as a whole.
+Rules: A name with a leading dot is matched only by a pattern with one. A wildcard does not follow a symbolic link to a
+directory (a literal name does), so that linked data does not count as the job's own. `**` descends at most DEEPEST
+directories, and a deeper directory is rejected as a whole.
 """
 
 import errno
@@ -12,23 +12,23 @@ from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from trainmaster.agent.files.glob_names import STEP, Component, is_wild
 
-# How programs name a file that is not finished yet; a pattern that ends so itself means them.
+# Suffixes of files that are still being written. A pattern that itself ends in one matches such files.
 TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".incomplete", "~")
 
 _NUMBER = r"\d+(?:\.\d+)?"
-DEEPEST = 500  # directories inside each other; a program may nest more than any call here survives
-# 2026-11-23, 2026-11-23_14-05-00, 20261123-140500: they say when, not how far. Eight digits alone may be a step.
+DEEPEST = 500  # nesting of directories; some calls here fail on deeper trees
+# 2026-11-23, 2026-11-23_14-05-00, 20261123-140500: a date is not a step. Eight digits alone may be a step.
 _DATE = re.compile(
     r"(?<!\d)(?:19|20)\d\d(?:([-_.])(?:0\d|1[0-2])\1(?:[0-2]\d|3[01])|(?:0\d|1[0-2])(?:[0-2]\d|3[01])(?=[-_T]?\d{4}))"
     r"(?:[-_T]?(?:[01]\d|2[0-3])[-_.h]?[0-5]\d(?:[-_.m]?[0-5]\d)?)?(?!\d)"
 )
-_STEP_MAX = 10**15  # beyond it nothing counts steps
+_STEP_MAX = 10**15  # a larger number is no step count
 
-Signature = Tuple[int, int, int, int]  # device, inode, bytes, time of modification in ns
+Signature = Tuple[int, int, int, int]  # device, inode, size in bytes, modification time in ns
 
 
 class Glob:
-    """One pattern, relative to `root` (an absolute one inside `root` becomes relative; one outside stays absolute)."""
+    """One pattern, relative to `root`. An absolute pattern inside `root` becomes relative; one outside stays absolute."""
 
     def __init__(self, pattern: str, root: str) -> None:
         pattern = os.path.normpath(pattern)
@@ -44,14 +44,14 @@ class Glob:
         self._deep = "**" in parts
         self._several_steps = pattern.count(STEP) > 1
         self.has_step = STEP in pattern
-        # Where {step} is the only wildcard, a step has one match; otherwise several may belong together.
+        # If {step} is the only wildcard, a step has one match; otherwise several matches may belong together.
         self.one_per_step = not is_wild(pattern.replace(STEP, ""))
         self._leaf_is_temporary = bool(parts) and parts[-1].endswith(TEMPORARY)
         self._anything = not re.search(r"[^\W_]", re.sub(r"\[[^]\[]*\]", "", pattern.replace(STEP, "")))
 
     @property
     def prefix(self) -> str:
-        """The deepest directory, absolute, that every match lies in."""
+        """The deepest directory, absolute, that contains every match."""
         names: List[str] = []
         for name in self._names[:-1]:
             if name.wild:
@@ -60,7 +60,7 @@ class Glob:
         return os.path.join("/" if self.absolute else self.root, *names)
 
     def owns(self, path: str) -> bool:
-        """Whether `path` matches or lies in what matches. A pattern with no letter or digit in it (`**`) owns nothing."""
+        """Whether `path` matches or is inside a match. A pattern without a letter or digit (`**`) owns nothing."""
         if self._anything:
             return False
         parts, names = self._parts(path), self._names
@@ -73,12 +73,12 @@ class Glob:
         return any(len(names) in reached for reached in _reach(names, parts))
 
     def leads_through(self, path: str) -> bool:
-        """Whether `path`, a directory, may hold a match: it is on the way of a pattern that begins with a literal name."""
+        """Whether the directory `path` may contain a match of a pattern that begins with a literal name."""
         if self._anything or self.absolute or not self._names or self._names[0].wild:
             return False
         for index, part in enumerate(path.split("/")):
             if index >= len(self._names) - 1:
-                return False  # as deep as a match: `owns` has decided
+                return False  # as deep as a match: `owns` decides
             if self._names[index].text == "**":
                 return True
             if not self._names[index].matches(part):
@@ -86,7 +86,7 @@ class Glob:
         return True
 
     def expand(self) -> List[str]:
-        """All matches, sorted, relative to the root (absolute for an absolute pattern); unfinished ones included."""
+        """All matches, sorted, relative to the root (absolute for an absolute pattern); includes unfinished files."""
         found: Dict[str, None] = {}
         top = "/" if self.absolute else ""
         todo, seen = [(top or self.root, top, 0)], set()
@@ -100,7 +100,7 @@ class Glob:
         return sorted(found)
 
     def _below(self, directory: str, shown: str, index: int, found: Dict[str, None]) -> List[Tuple[str, str, int]]:
-        """Matches of the last component go into `found`; returned is where to go on: directory, as shown, component."""
+        """Add matches of the last component to `found`. Returns where to continue: directory, displayed path, component."""
         name, last = self._names[index], index == len(self._names) - 1
         if not name.wild:
             path = os.path.join(directory, name.text)
@@ -120,14 +120,14 @@ class Glob:
         return further
 
     def unfinished(self, path: str) -> bool:
-        """Whether a match bears the name of a file still being written (`ckpt.pt.tmp`)."""
+        """Whether a match has the name of a file that is still being written (`ckpt.pt.tmp`)."""
         return not self._leaf_is_temporary and path.endswith(TEMPORARY)
 
     def step(self, path: str) -> Optional[int]:
-        """The step a match names: `{step}`, else the last whole number in the part that a wildcard covers, dates apart."""
+        """The step in a match: `{step}`, else the last whole number in the part that a wildcard matches, dates excluded."""
         if self.has_step:
             return _bounded(self._step(path))
-        for part, name in zip(reversed(path.split("/")), reversed(self._names)):  # noqa: B905  # `strict` came after 3.9
+        for part, name in zip(reversed(path.split("/")), reversed(self._names)):  # noqa: B905  # `strict` needs 3.10
             if name.wild:
                 stem = _DATE.sub("-", os.path.splitext(part)[0])
                 whole = [number for number in re.findall(_NUMBER, stem) if "." not in number]
@@ -135,13 +135,13 @@ class Glob:
         return None
 
     def _parts(self, path: str) -> Optional[List[str]]:
-        """The path's components; None where it is absolute and the pattern is not, or the other way round."""
+        """The path's components; None if only one of path and pattern is absolute."""
         if path.startswith("/") != self.absolute:
             return None
         return path[self.absolute :].split("/")
 
     def _step(self, path: str) -> Optional[str]:
-        """The digits that `{step}` stands for in a match, the same wherever it is written; None where `path` is no match."""
+        """The digits that `{step}` matches, equal in all places; None if `path` is no match."""
         parts = self._parts(path)
         at = next((index for index, name in enumerate(self._names) if name.steps), -1)
         if parts is None or at < 0:
@@ -159,12 +159,12 @@ class Glob:
 
 
 def signature(status: os.stat_result) -> Signature:
-    """What tells two states of a file apart."""
+    """Distinguishes two states of a file."""
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def topmost(paths: Iterable[str]) -> List[str]:
-    """Sorted, without those that lie in another."""
+    """Sorted, without paths inside another one."""
     kept: List[str] = []
     for path in sorted(paths, key=lambda path: path.split("/")):
         if not kept or not path.startswith(kept[-1] + "/"):
@@ -173,13 +173,13 @@ def topmost(paths: Iterable[str]) -> List[str]:
 
 
 def files_below(root: str, path: str) -> Tuple[List[str], List[str]]:
-    """Regular files (a link to one counts) and directories of the directory `path`, itself included; relative to `root`.
+    """Regular files (also a link to one) and directories below the directory `path`, itself included; relative to `root`.
 
-    Raises: OSError for a directory that cannot be read: without what is in it the rest would look like the whole.
+    Raises: OSError if a directory cannot be read, because the rest would look complete.
     """
     files: List[str] = []
     directories = [path]
-    for place in directories:  # grows as it is walked
+    for place in directories:  # grows during the walk
         if place.count("/") > path.count("/") + DEEPEST:
             raise OSError(errno.ENAMETOOLONG, f"it is nested more than {DEEPEST} directories deep", path)
         with os.scandir(os.path.join(root, place)) as scanned:
@@ -194,7 +194,7 @@ def files_below(root: str, path: str) -> Tuple[List[str], List[str]]:
 
 
 def links_below(root: str, directories: Iterable[str]) -> List[Tuple[str, str]]:
-    """Symbolic links in these directories that lead to no regular file, with what they say. Raises: OSError."""
+    """Symbolic links in these directories that do not lead to a regular file, with their targets. Raises: OSError."""
     links: List[Tuple[str, str]] = []
     for place in directories:
         with os.scandir(os.path.join(root, place)) as scanned:
@@ -206,7 +206,7 @@ def _is_bare(entry: "os.DirEntry[str]") -> bool:
     return entry.is_symlink() and not entry.is_file()
 
 
-# Gone, not ours, or what no path can name: nothing matches there.
+# It is gone, not accessible, or an impossible path: nothing matches there.
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 
 
@@ -220,7 +220,7 @@ def _entries(directory: str) -> Iterator["os.DirEntry[str]"]:
 
 
 def _reach(names: List[Component], parts: List[str]) -> List[Set[int]]:
-    """After each number of parts, none at first: how many of `names` they can be the matches of. O(names × parts)."""
+    """For each number of leading parts: how many leading `names` can match exactly these parts. O(names × parts)."""
     reached = [_skipping(names, {0})]
     for part in parts:
         further: Set[int] = set()
@@ -236,13 +236,13 @@ def _reach(names: List[Component], parts: List[str]) -> List[Set[int]]:
 
 
 def _skipping(names: List[Component], reached: Set[int]) -> Set[int]:
-    """With what is reached by taking a `**` that is not the last for no directory at all."""
+    """Adds the indices reached if a `**` that is not last matches no directory."""
     more = {index + 1 for index in reached if index < len(names) - 1 and names[index].text == "**"}
     return reached | more
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """The directories that `path` lies in, and itself."""
+    """The directories that contain `path`, and `path` itself."""
     at = path.find("/", 1)
     while at > 0:
         yield path[:at]

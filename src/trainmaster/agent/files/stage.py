@@ -1,7 +1,7 @@
-"""Making one part of a checkpoint durable in the store: copied, digested, synced, and only then visible by a rename.
+"""Stages one part of a checkpoint durably in the store: copy, digest, sync, and then make it visible by a rename.
 
-`<store>/<id>/n<i>.part/` becomes `<store>/<id>/n<i>/` with its MANIFEST.json in it. Whatever goes wrong before that
-leaves nothing behind. Whether the part counts is decided elsewhere: control's event commits the manifest.
+`<store>/<id>/n<i>.part/` becomes `<store>/<id>/n<i>/` with its MANIFEST.json. A failure before the rename leaves nothing
+behind. Staging does not commit: an event of control commits the manifest.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _ZEROS = bytes(CHUNK_BYTES)
 
 
 class Source(NamedTuple):
-    """A file to stage: where it is, its path in the manifest, and what it must still be while it is copied."""
+    """A file to stage: its path, its path in the manifest, and its expected state while it is copied."""
 
     path: str
     name: str
@@ -31,7 +31,7 @@ class Source(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a part shall hold, and what is said of it."""
+    """The content of a part and its metadata."""
 
     kind: str  # "glob" or "sdk"
     step: Optional[int]
@@ -39,7 +39,7 @@ class Content(NamedTuple):
     parts_expected: int
     directories: List[str]
     sources: List[Source]
-    links: Tuple[Tuple[str, str], ...] = ()  # path and target of those that lead to no file
+    links: Tuple[Tuple[str, str], ...] = ()  # (path, target) of links that lead to no file
 
 
 class Raced(Exception):
@@ -47,33 +47,33 @@ class Raced(Exception):
 
 
 class NotWhole(Exception):
-    """The copy does not stand up to the check; nothing was staged."""
+    """The copy fails the check; nothing was staged."""
 
 
 class Check:
-    """What a staging must stand up to before it becomes visible; this one lets everything pass."""
+    """Checks a staging before it becomes visible; this base class accepts everything."""
 
     def placed(self, stored: str, path: str, size: int) -> None:
-        """A file lies at `path` of the part, `stored` below it, and nobody is to write to it; perhaps not digested yet."""
+        """A file of the part is complete at `path` (`stored` in the part) and must not change; its digest may be pending."""
 
     def file(self, copy: str) -> bool:
-        """Whether the copied file is whole."""
+        """Whether the copied file is complete."""
         return True
 
     def settled(self) -> bool:
-        """Whether the whole source, now copied, is still what it was."""
+        """Whether the whole source is unchanged after it was copied."""
         return True
 
 
 def disk_full(error: OSError) -> bool:
-    """Whether the disk or the quota is used up."""
+    """Whether the disk or the quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def stage(launch: Launch, identifier: str, content: Content, check: Check) -> Dict[str, Any]:
-    """Make the part durable. Returns the fields of `wire.messages.Staged` but kind and n.
+    """Stage the part. Returns the fields of `wire.messages.Staged` except kind and n.
 
-    Raises: Raced, NotWhole, OSError (disk full among them); nothing is left behind then.
+    Raises: Raced, NotWhole, OSError (also for a full disk); then nothing is left behind.
     """
     root = os.path.join(launch["checkpoint_store"], identifier)
     final = os.path.join(root, f"n{launch['node_index']}")
@@ -111,7 +111,7 @@ def stage(launch: Launch, identifier: str, content: Content, check: Check) -> Di
 
 
 def clean(launch: Launch) -> List[str]:
-    """Remove what agents of this node, killed while they staged, left half-made; returns the ids in the store."""
+    """Remove unfinished parts of killed agents of this node; returns the ids in the store."""
     store = launch["checkpoint_store"]
     names = os.listdir(store) if os.path.isdir(store) else []
     for name in names:
@@ -135,11 +135,11 @@ def _manifest(launch: Launch, identifier: str, content: Content, files: List[Fil
     }
     if content.links:
         manifest["links"] = dict(content.links)
-    return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()  # ASCII: a name may hold any bytes
+    return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()  # ASCII: a file name may hold any bytes
 
 
 def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
-    """Bring one file into the part. What the SDK staged for us is linked where it can be, everything else copied."""
+    """Put one file into the part. SDK files are hard-linked if possible; all others are copied."""
     target = os.path.join(part, stored_name(source.name))
     os.makedirs(os.path.dirname(target), exist_ok=True)
     reading = _open(source.path)
@@ -165,7 +165,7 @@ def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
 
 
 def _open(path: str) -> int:
-    """A descriptor to read it. A pipe that took its place since it was listed is not waited for. Raises: Raced, OSError."""
+    """Open a file for reading, without blocking if a pipe has replaced it. Raises: Raced, OSError."""
     reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(reading).st_mode):
         os.close(reading)
@@ -175,11 +175,11 @@ def _open(path: str) -> int:
 
 def _link(source: str, target: str) -> bool:
     if os.path.islink(source):
-        return False  # what it leads to is not ours
+        return False  # the target of the link may be shared
     try:
         os.link(source, target)
     except OSError:
-        return False  # another file system, or one without links
+        return False  # another file system, or one without hard links
     return True
 
 
@@ -193,7 +193,7 @@ def _digest(reading: int) -> str:
 
 
 def _copy(reading: int, target: str) -> str:
-    """Copy to a new file, durably; returns the SHA-256 of what was written."""
+    """Copy to a new file durably; returns the SHA-256 of the written bytes."""
     digest = hashlib.sha256()
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     sparse = has_holes(reading)
@@ -213,13 +213,13 @@ def _copy(reading: int, target: str) -> str:
 
 
 def has_holes(descriptor: int) -> bool:
-    """Whether the file takes less room than its size says."""
+    """Whether the file uses less disk space than its size."""
     status = os.fstat(descriptor)
     return status.st_blocks * 512 < status.st_size
 
 
 def put(writing: int, data: bytes, sparse: bool) -> None:
-    """Write all of it. `sparse`: zeros are left out, and the end of the file is to be set afterwards."""
+    """Write all of `data`. `sparse`: blocks of zeros are skipped, and the caller sets the file's size at the end."""
     if sparse and data == (_ZEROS if len(data) == CHUNK_BYTES else bytes(len(data))):
         os.lseek(writing, len(data), os.SEEK_CUR)
         return
@@ -228,7 +228,7 @@ def put(writing: int, data: bytes, sparse: bool) -> None:
 
 
 def copy_durably(source: str, target: str) -> Tuple[str, os.stat_result]:
-    """Copy a file to a new one; returns its SHA-256 and what the source was. Raises: Raced, OSError."""
+    """Copy a file to a new one; returns its SHA-256 and the status of the source. Raises: Raced, OSError."""
     reading = _open(source)
     try:
         before = os.fstat(reading)
@@ -248,18 +248,18 @@ def _write_durably(path: str, data: bytes) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Make a directory and those above it that are missing, durably. Raises: OSError."""
+    """Create a directory and its missing parents durably. Raises: OSError."""
     above = os.path.dirname(path)
     if os.path.isdir(path):
         return
     make_directories(above)
-    with contextlib.suppress(FileExistsError):  # somebody else was quicker
+    with contextlib.suppress(FileExistsError):  # another process has created it meanwhile
         os.mkdir(path)
     sync_directory(above)
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable."""
+    """Make the entries of a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Everything up to the moment the ranks run: work directory, code, environment, rendezvous, start.
+"""Everything until the ranks run: work directory, code, environment, rendezvous, start.
 
-It is the hot path of the agent: nothing heavy is imported here. Restoring a checkpoint is in `checkpoints`.
+This is the agent's hot path: nothing heavy is imported here. Restoring a checkpoint is in `checkpoints`.
 """

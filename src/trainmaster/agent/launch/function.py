@@ -1,8 +1,8 @@
-"""Runs `package.module:function` with the job's parameters: the program of a rank whose spec says `python:`.
+"""Runs `package.module:function` with the job's parameters: the program of a rank if the spec has `python:`.
 
-Started by its path, under the interpreter of the job, which need not know this package: it imports nothing but the standard
-library, and what it reads from the environment is spelt out. Whatever is wrong with the name or the parameters is one clear
-last line; what the function itself raises is its own traceback.
+It is started by its path, with the job's interpreter, in which this package may not be installed. So it imports only the
+standard library and spells out the environment variables that it reads. A wrong name or parameter gives one clear last
+line; an exception of the function itself gives its own traceback.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, NoReturn
 
 def main(argv: List[str]) -> None:
     """`argv` is `[this file, "package.module:function"]`."""
-    sys.path[0] = os.getcwd()  # the work directory, as with `python -m`; not the directory of this file
+    sys.path[0] = os.getcwd()  # the work directory, as with `python -m`, instead of the directory of this file
     target = argv[1]
     sys.argv = [target, *argv[2:]]
     function = find(target)
@@ -29,13 +29,13 @@ def main(argv: List[str]) -> None:
 
 
 def find(target: str) -> Callable[..., Any]:
-    """The function that is meant. Ends the process when there is none."""
+    """Import and return the function. Ends the process if there is none."""
     name, _, attribute = target.partition(":")
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise  # something that the module itself imports
+            raise  # a module that the named module imports is missing
         where = f"in {os.getcwd()} or among the packages of {sys.executable}"
         refuse("ModuleNotFoundError", f"No module named {error.name!r} {where}")
     function: Any = getattr(module, attribute, None)
@@ -49,10 +49,10 @@ def find(target: str) -> Callable[..., Any]:
 
 
 def check(target: str, function: Callable[..., Any], params: Dict[str, Any]) -> None:
-    """End the process when the parameters do not fit the function."""
+    """End the process if the parameters do not fit the function."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # one of C, that does not tell
+    except (TypeError, ValueError):  # a C function without a signature
         return
     kinds = inspect.Parameter
     takes = signature.parameters.values()
@@ -72,7 +72,7 @@ def check(target: str, function: Callable[..., Any], params: Dict[str, Any]) -> 
 
 
 def known(name: str, names: List[str], verb: str) -> str:
-    """What there is in place of `name`."""
+    """A hint about the existing names in place of `name`."""
     import difflib  # noqa: PLC0415 - start-up time
 
     near = difflib.get_close_matches(name, names, n=1)
@@ -82,7 +82,7 @@ def known(name: str, names: List[str], verb: str) -> str:
 
 
 def refuse(kind: str, message: str) -> NoReturn:
-    """The last line, and the end: shaped as an exception's, so that it is told as the reason."""
+    """End the process with a last line in the form of an exception, so that it is reported as the cause."""
     sys.exit(f"{kind}: {message}")
 
 

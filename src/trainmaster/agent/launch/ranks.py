@@ -1,4 +1,4 @@
-"""What runs on a node: its ranks, in a gang with torchrun's environment, and roles beside them; all are started, or none."""
+"""Starts the processes of a node: its ranks, in a gang with torchrun's variables, and roles. All are started, or none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHELL_VARIABLE = ("$" + names.ENV_RESUME_ARGUMENTS, "${" + names.ENV_RESUME_ARG
 
 
 class Plan:
-    """What the ranks of this node are started with. `first`: variables of rank 0 alone."""
+    """The input for starting the ranks of this node. `first`: variables for rank 0 only."""
 
     def __init__(self, launch: Launch, directory: str, restored: Optional[Restored], meeting: tuple[str, int]) -> None:
         self.launch = launch
@@ -33,11 +33,11 @@ class Plan:
 
 
 def start_all(plan: Plan, wait_for: Callable[[str], None]) -> list[Rank]:
-    """Start every rank of this node and the roles of node 0, or nothing. Returns once all have become their program.
+    """Start every rank of this node and the roles of node 0, or none of them. Returns when all have called exec.
 
-    `wait_for` is called with the label of a child that has not become its program yet; it may raise wake.Stopped.
+    `wait_for` is called with the label of a child that has not called exec yet; it may raise wake.Stopped.
 
-    Raises: LaunchError; MachineError where the machine could not; wake.Stopped.
+    Raises: LaunchError; MachineError if the machine is the cause; wake.Stopped.
     """
     launch, directory = plan.launch, plan.directory
     children: list[Rank] = []
@@ -74,7 +74,7 @@ def start_all(plan: Plan, wait_for: Callable[[str], None]) -> list[Rank]:
 
 
 def _children(launch: Launch, directory: str, restored: Optional[Restored], meeting: tuple[str, int]) -> list[Rank]:
-    """Who is to be started, complete."""
+    """The ranks and roles to start, complete with argv and environment."""
     resume = _resume_text(launch, restored)
     shared = _environment(launch, directory, meeting)
     shared[names.ENV_RESUME_ARGUMENTS] = resume
@@ -99,7 +99,7 @@ def _children(launch: Launch, directory: str, restored: Optional[Restored], meet
 
 
 def _environment(launch: Launch, directory: str, meeting: tuple[str, int]) -> dict[str, str]:
-    """What ranks and roles have in common."""
+    """Variables that all ranks and roles share."""
     world = str(launch["nodes"] * launch["ranks"])
     gang = {"MASTER_ADDR": meeting[0], "MASTER_PORT": str(meeting[1]), "WORLD_SIZE": world}
     return {
@@ -114,7 +114,7 @@ def _environment(launch: Launch, directory: str, meeting: tuple[str, int]) -> di
 
 
 def _of_rank(shared: dict[str, str], launch: Launch, rank: Rank) -> dict[str, str]:
-    """In a gang as torchrun sets it. In any other job public scripts would take `RANK` for the word that they are in one."""
+    """The environment of a rank. torchrun's variables are set only in a gang: public scripts take `RANK` as a sign of one."""
     count = launch["ranks"]
     gang = {
         "RANK": str(rank.number),
@@ -144,7 +144,7 @@ def _show_devices(environment: dict[str, str], devices: Optional[list[int]]) -> 
 
 
 def checkpoint_directory(directory: str) -> str:
-    """Where `sdk.checkpoint` stages: beside the attempt's files, so on the file system of the home."""
+    """Where `sdk.checkpoint` writes: beside the attempt's files, so on the file system of the home."""
     return os.path.join(directory, "checkpoints")
 
 
@@ -157,7 +157,7 @@ def _params(params: dict[str, object]) -> str:
 
 
 def _resume_text(launch: Launch, restored: Optional[Restored]) -> str:
-    """The resume arguments with the path put in, as text for a shell; empty where nothing was put back."""
+    """The resume arguments with the path filled in, as shell text; empty if nothing was restored."""
     if restored is None or restored.id is None or not launch["resume_arguments"]:
         return ""
     if "{path}" not in launch["resume_arguments"]:
@@ -168,7 +168,7 @@ def _resume_text(launch: Launch, restored: Optional[Restored]) -> str:
 
 
 def _command(launch: Launch, resume: str) -> list[str]:
-    """The argv with the resume arguments where they belong."""
+    """The argv with the resume arguments inserted at their place."""
     command = launch["command"]
     if launch["shell"]:
         if not resume or any(variable in command[-1] for variable in _SHELL_VARIABLE):

@@ -1,4 +1,4 @@
-"""A gang's other nodes: they start when the server tells them where node 0 waits."""
+"""Rendezvous of a gang: the other nodes wait until the server sends them the address of node 0."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LOOK_S = 0.5
 
 
 def wait_for_meeting(sync: Sync, wake: Wake, directory: str) -> tuple[str, int]:
-    """(address, port) of node 0. However long it takes: the server ends it, or comes back. `directory`: the attempt's.
+    """(address, port) of node 0. Waits without a limit: the server stops the attempt if needed. `directory`: the attempt's.
 
-    Raises: wake.Stopped, ValueError where there is no server to ask.
+    Raises: wake.Stopped; ValueError if no server is configured.
     """
     if not sync.enabled:
         raise ValueError("a gang's nodes meet through the server, and none is given")

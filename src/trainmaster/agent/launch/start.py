@@ -1,4 +1,4 @@
-"""Everything up to the moment the ranks run. It is the agent's hot path, so only light modules are imported here."""
+"""Prepares and starts the ranks. This is the agent's hot path, so only light modules are imported here."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 
-_SLOW_S = 5.0  # that a rank may take to become its program before somebody is told
+_SLOW_S = 5.0  # a rank that has not called exec after so long is reported
 
 
 def _opened(directory: str) -> int:
-    """Its descriptor, for as long as this process lives; -1 where it cannot be had."""
+    """A descriptor of the directory, open while this process lives; -1 if it cannot be opened."""
     try:
         return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -38,15 +38,15 @@ def _opened(directory: str) -> int:
 
 
 class Start:
-    """One agent's start. Afterwards `ranks` run, or `error` or `machine_error` says why not, or none of these: it was stopped.
+    """The start of one agent. Afterwards `ranks` run, or `error` or `machine_error` says why not. If neither, it was stopped.
 
-    Law: what the machine, a disk, the store or the network could not do is a `machine_error`; only what another try
-    would not change is an `error`.
+    Law: a failure of the machine, a disk, the store or the network is a `machine_error`. Only a failure that a retry
+    would repeat is an `error`.
     """
 
     def __init__(self, directory: str, launch: Launch, wake: Wake) -> None:
         self.directory = directory
-        self.place = _opened(directory)  # the directory itself: its name may lead to another one later
+        self.place = _opened(directory)  # the directory itself: later another one may have its name
         self.launch = launch
         self.wake = wake
         self.began_s = time.monotonic()
@@ -56,17 +56,17 @@ class Start:
         self.restored: Optional[restore.Restored] = None
         self.collector: Optional[Collector] = None
         self.meeting: Optional[tuple[str, int]] = None
-        self.door: Optional[Door] = None  # of node 0, unless the job names a tracker of its own
-        self.sync: Optional[Sync] = None  # made early only by those who wait for node 0
+        self.door: Optional[Door] = None  # on node 0, unless the job names its own tracking server
+        self.sync: Optional[Sync] = None  # created early only if the start needs the server
         self.error: Optional[str] = None  # the program or the spec cannot be started
         self.machine_error: Optional[str] = None  # this machine could not start it
-        self.error_lines: list[str] = []  # what a program said of it
-        self._slow: set[str] = set()  # who was told of because it could not begin
+        self.error_lines: list[str] = []  # output of the program that failed
+        self._slow: set[str] = set()  # labels of children that were reported as slow
         self._claim: Optional[master_port.Claim] = None
         self._venv: Optional[venvs.Venv] = None
 
     def make(self) -> None:
-        """Lay out, restore, meet, start; what goes wrong is put into `error` or `machine_error`."""
+        """Lay out the code, restore, rendezvous, start. Failures are put into `error` or `machine_error`."""
         doing = "lay out the code copy"
         try:
             with self.wake.interruptible():
@@ -108,15 +108,15 @@ class Start:
             self.error = f"could not {doing} on this node: {text}; see the agent's log"
 
     def _lay_out(self) -> None:
-        """The code copy into the work directory; where the store is no directory, first into this node's cache."""
+        """Lay out the code copy in the work directory; with a remote store, first download it into this node's cache."""
         if self.launch.get("remote") and self.launch["code"] is not None and not work_directory.laid_out(self.launch):
-            from trainmaster.agent.transport import download  # noqa: PLC0415 - HTTP: only for such a store
+            from trainmaster.agent.transport import download  # noqa: PLC0415 - HTTP: only for a remote store
 
             download.code(self.launch)
         work_directory.lay_out(self.launch)
 
     def _door_variables(self) -> dict[str, str]:
-        """What the environment of rank 0 gets more than that of the others."""
+        """Variables of rank 0 that other ranks do not get."""
         if self.launch["run"] is None or self.launch["node_index"] > 0:
             return {}
         self.door = Door(self.launch["run"])
@@ -124,20 +124,20 @@ class Start:
 
     @property
     def flags_path(self) -> str:
-        """The file the SDK polls."""
+        """The file that the SDK polls."""
         return os.path.join(self.directory, names.SDK_FLAGS)
 
     def talk(self) -> Sync:
-        """The conversation with the server, begun by those that need it before their ranks run."""
+        """The connection to the server, created by the first step of the start that needs it."""
         if self.sync is None:
-            from trainmaster.agent.transport.outbox import Outbox  # noqa: PLC0415 - JSON, HTTP and threads: few jobs need them now
+            from trainmaster.agent.transport.outbox import Outbox  # noqa: PLC0415 - JSON, HTTP, threads: few starts need them
             from trainmaster.agent.transport.sync import Sync  # noqa: PLC0415 - as above
 
             self.sync = Sync(self.launch, Outbox(os.path.join(self.directory, names.SPOOL), self.launch["points"]), self.wake)
         return self.sync
 
     def _make_environment(self) -> None:
-        """The virtual environment of the job's requirements, if it names any; ranks and roles run in it."""
+        """Provide the virtual environment of the job's requirements, if it has any; ranks and roles run in it."""
         if self.launch["requirements"] is None:
             return
         from trainmaster.agent.launch import venvs  # noqa: PLC0415 - as above
@@ -148,14 +148,14 @@ class Start:
             self._record_environment()
 
     def _record_environment(self) -> None:
-        """What is in it, before the ranks run: its first job may be over before anybody had looked."""
+        """Record what is installed in it before the ranks run: a short job may be over before the usual record."""
         from trainmaster.agent.environment.detect import Surroundings  # noqa: PLC0415 - as above
 
         surroundings = Surroundings(self.launch)
         try:
             if surroundings.digest is None:
                 surroundings.record()
-        except OSError as error:  # the run goes on without its record
+        except OSError as error:  # the run continues without this record
             self.talk().outbox.warn("environment", f"what is installed could not be recorded: {error}; {_advice(error)}")
 
     def _tell_preparing(self, doing: str) -> None:
@@ -165,13 +165,13 @@ class Start:
         sync.start_poller()
 
     def _check_everything(self) -> None:
-        """Raises: wake.Stopped; orders other than to stop are left for later."""
+        """Raises: wake.Stopped. Orders other than stop stay queued."""
         self._check_stopped()
         if self.sync is not None and any(order.get("order") == "stop" for order in list(self.sync.orders)):
             raise Stopped
 
     def wait_for(self, label: str) -> None:
-        """A child has not become its program yet; after a while that is told. Raises: wake.Stopped."""
+        """A child has not called exec yet: report it after a while. Raises: wake.Stopped."""
         self._check_everything()
         assert self.ranks_began_s is not None
         if time.monotonic() > self.ranks_began_s + _SLOW_S and label not in self._slow:
@@ -180,7 +180,7 @@ class Start:
             self._tell_preparing(f"{label} could not begin its command yet: {where}")
 
     def release(self) -> None:
-        """Give the port back, and the environment."""
+        """Release the port and the virtual environment."""
         if self._venv is not None:
             self._venv.release()
         if self._claim is not None:
@@ -188,15 +188,15 @@ class Start:
 
     def _prime(self) -> None:
         if self.launch["checkpoint_path"]:
-            from trainmaster.agent.checkpoints.collect import Collector  # noqa: PLC0415 - only for a job that names its checkpoints
+            from trainmaster.agent.checkpoints.collect import Collector  # noqa: PLC0415 - only for a job with a checkpoint path
 
             self.collector = Collector(self.launch)
             self.collector.prime()
 
     def _meet(self) -> tuple[str, int]:
-        """Where the ranks find each other: chosen here, or by node 0."""
+        """The rendezvous address: claimed here on node 0, else received from node 0."""
         if self.launch["node_index"] > 0:
-            from trainmaster.agent.launch.rendezvous import wait_for_meeting  # noqa: PLC0415 - JSON, HTTP and threads: gangs alone
+            from trainmaster.agent.launch.rendezvous import wait_for_meeting  # noqa: PLC0415 - JSON, HTTP, threads: only gangs
 
             return wait_for_meeting(self.talk(), self.wake, self.directory)
         self._claim = master_port.claim()
@@ -215,7 +215,7 @@ class Start:
 
 
 def _advice(error: OSError) -> str:
-    """What to do; nothing where the error itself says it."""
+    """What the user can do; empty if the error itself says it."""
     if getattr(error, "advised", False):
         return ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -1,7 +1,7 @@
-"""Who uses the virtual environments of a node, and which may go: the locks, the bound, the removal.
+"""Use and removal of the virtual environments of a node: locks, the disk limit, eviction.
 
-One in use is never removed: its agents hold a shared lock; and should an agent have been killed while programs of it live
-on, those are seen by their environment.
+An environment in use is never removed. Its agents hold a shared lock. If an agent was killed while its programs live on,
+these programs are found by their environment variables.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _FAREWELL_S = 2.0
 
 
 def locked(path: str, shared: bool) -> Optional[int]:
-    """The descriptor that holds the lock of an environment; None while others hold it otherwise."""
+    """The descriptor that holds the lock of an environment; None if another process holds a conflicting lock."""
     name = f"{path}.lock"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_ino == os.stat(name).st_ino:
             return descriptor
-    except (BlockingIOError, FileNotFoundError):  # somebody has it, or it was removed with its environment meanwhile
+    except (BlockingIOError, FileNotFoundError):  # it is held, or was removed with its environment meanwhile
         pass
     os.close(descriptor)
     return None
 
 
 def make_room(root: str, max_bytes: int, newest: str) -> None:
-    """Remove environments, those not used for longest first, until all are within the bound or all that are left are used."""
+    """Evict unused environments, least recently used first, until the total size is within the limit."""
     known = []
     for name in os.listdir(root):
         if name.endswith(".json"):
@@ -56,7 +56,7 @@ def make_room(root: str, max_bytes: int, newest: str) -> None:
 
 
 def _remove(path: str) -> bool:
-    """Remove one unless somebody uses it."""
+    """Remove one environment, unless it is in use."""
     lock = locked(path, shared=False)
     if lock is None:
         return False
@@ -73,7 +73,7 @@ def _remove(path: str) -> bool:
 
 
 def _in_use(path: str) -> bool:
-    """Whether a process lives that was started in this environment, whoever holds its lock."""
+    """Whether a live process was started in this environment, independent of the lock."""
     mark = b"\0VIRTUAL_ENV=" + os.fsencode(path) + b"\0"
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -87,7 +87,7 @@ def _in_use(path: str) -> bool:
 
 
 def discard(path: str) -> None:
-    """Take an environment away: first the record that it is whole, then its files. Its lock is held. Raises: OSError."""
+    """Remove an environment: first its record of completeness, then its files. The caller holds the lock. Raises: OSError."""
     for suffix in (".json", ".json.part"):
         if os.path.exists(path + suffix):
             os.unlink(path + suffix)
@@ -98,14 +98,14 @@ def discard(path: str) -> None:
 
 
 def size_bytes(path: str) -> int:
-    """What an environment takes on the disk."""
+    """Disk usage of an environment."""
     return disks.size(path).bytes
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program that was started in a session of its own, with everything below it, and wait for it."""
+    """Kill a program that was started in its own session, with all its descendants, and wait for it."""
     below = {process.pid, *descendants(process.pid)} if process.poll() is None else set()
-    for pid in descendants(os.getpid()):  # orphans too: this agent adopts them
+    for pid in descendants(os.getpid()):  # includes orphans, which this agent adopts
         if pid in below or _session(pid) == process.pid:
             send(pid, signal.SIGKILL)
     process.wait(_FAREWELL_S)

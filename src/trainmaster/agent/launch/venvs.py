@@ -1,13 +1,13 @@
-"""Virtual environments made of requirements files: one for each digest, made once on a node, shared by every job that asks.
+"""Virtual environments from requirements files: one per digest, built once per node and shared by all jobs that need it.
 
-    <root>/<digest>/        pyvenv.cfg, bin/ ...: what `python -m venv` and pip made, at the very place where it is used
-    <root>/<digest>.json    {"bytes"}: written last, by rename; an environment without it is half-made and never used
-    <root>/<digest>.lock    flock: exclusive while it is made or removed, shared while it is used
-    <root>/<digest>.log     what pip said
-    <root>/<digest>.failed  pip's last words, for those who waited for this very try
+    <root>/<digest>/        pyvenv.cfg, bin/ ...: the output of `python -m venv` and pip, built at its final path
+    <root>/<digest>.json    {"bytes"}: written last, by rename; an environment without it is incomplete and never used
+    <root>/<digest>.lock    flock: exclusive while it is built or removed, shared while it is used
+    <root>/<digest>.log     output of pip
+    <root>/<digest>.failed  pip's last lines, for jobs that waited for this build
 
-Programs in `bin/` name the environment's path in their first line, so it is not moved after it was made: the record beside
-it is what says that it is whole. The digest is of what pip would read: the requirements and what they include, the
+Programs in `bin/` contain the environment's path in their first line, so it cannot be moved after the build. The record
+beside it says that it is complete. The digest covers pip's input: the requirements and the files that they include, the
 interpreter, the platform, and the `PIP_*` variables.
 """
 
@@ -42,7 +42,7 @@ _DEPTH_MAX = 8  # of requirements files that include others
 _INCLUDES = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|\s*=\s*|(?=\S))(?P<path>\S+)\s*\Z")
 _EDITABLE = re.compile(r"(?:-e|--editable)\b")
 _PLACE = re.compile(r"(?:\.{1,2}(?:/|\Z)|/|file:|[\w.-]+\s*@\s*file:)")
-# What pip says when the network, the index or the disk failed: the same requirements may be installed at the next try.
+# Messages of pip when the network, the index or the disk failed: a retry of the same requirements may succeed.
 _TROUBLE = (
     "after connection broken by", "connection refused", "connection reset", "connection aborted", "timed out",
     "temporary failure in name resolution", "name or service not known", "network is unreachable", "no route to host",
@@ -53,29 +53,29 @@ _ASK = "import json, sys, sysconfig; print(json.dumps([sys.executable, sys.versi
 
 
 class Venv:
-    """One environment while this agent uses it; `release` lets it go."""
+    """An environment in use by this agent, until `release`."""
 
     def __init__(self, path: str, lock: int) -> None:
         self.path = path
         self._lock = lock
 
     def environment(self, environment: dict[str, str]) -> dict[str, str]:
-        """What a program needs to run in it."""
+        """The variables of a program that runs in it."""
         path = os.path.join(self.path, "bin") + os.pathsep + environment.get("PATH", os.defpath)
         changed = {**environment, "PATH": path, "VIRTUAL_ENV": self.path}
         changed.pop("PYTHONHOME", None)
         return changed
 
     def release(self) -> None:
-        """It may be removed from now on."""
+        """Release the lock, so that the environment may be removed."""
         os.close(self._lock)
 
 
 def provide(launch: Launch, directory: str, check: Callable[[], None], began: Callable[[str], None]) -> Optional[Venv]:
-    """The environment that the job asks for, made if it is not there; None where it asks for none.
+    """The environment that the job requires, built if it does not exist; None if the job requires none.
 
-    `check` is called every moment and raises to give up: nothing of the making runs then any more. `began` hears what
-    takes time. Raises: LaunchError, MachineError where another try may succeed, OSError, and what `check` raises.
+    `check` is called often and may raise to cancel; the build is then killed. `began` is called with what takes time.
+    Raises: LaunchError, MachineError if a retry may succeed, OSError, and what `check` raises.
     """
     wanted = launch["requirements"]
     if wanted is None:
@@ -99,7 +99,7 @@ def provide(launch: Launch, directory: str, check: Callable[[], None], began: Ca
             continue
         if os.path.exists(f"{path}.json"):
             fcntl.flock(lock, fcntl.LOCK_SH)
-            if os.path.exists(f"{path}.json"):  # turning a lock into another may let go of it for a moment
+            if os.path.exists(f"{path}.json"):  # changing the lock's type may release it for a moment
                 os.utime(f"{path}.json")
                 return Venv(path, lock)
         elif _is_exclusive(lock):
@@ -122,7 +122,7 @@ def _is_exclusive(lock: int) -> bool:
 
 
 def _refuse_failed(path: str, waited_s: float) -> None:
-    """Whoever waited for a try that failed need not make the same again. Raises: LaunchError."""
+    """A job that waited for a build that failed does not repeat it. Raises: LaunchError with that build's error."""
     try:
         if os.stat(f"{path}.failed").st_mtime < waited_s:
             return
@@ -134,7 +134,7 @@ def _refuse_failed(path: str, waited_s: float) -> None:
 
 
 def _python(named: Optional[str], environment: dict[str, str]) -> str:
-    """The interpreter, as an absolute path. Raises: LaunchError."""
+    """Absolute path of the interpreter. Raises: LaunchError."""
     for name in [named] if named else ["python3", "python"]:
         found = shutil.which(name, path=environment.get("PATH", os.defpath))
         if found is not None:
@@ -168,7 +168,7 @@ def _digest(file: str, identity: list[str], environment: dict[str, str]) -> str:
 
 
 def _sources(file: str, depth: int, seen: list[str]) -> list[tuple[str, bytes]]:
-    """(name, content) of a requirements file, what it includes and the packages it names by path. Raises: LaunchError."""
+    """(name, content) of a requirements file, its included files and packages given by path. Raises: LaunchError."""
     data = _content(file)
     found = [(os.path.basename(file), data)]
     text = re.sub(r"\\\r?\n", " ", data.decode("utf-8", "replace"))
@@ -191,7 +191,7 @@ def _sources(file: str, depth: int, seen: list[str]) -> list[tuple[str, bytes]]:
 
 
 def _package(file: str, number: int, line: str) -> tuple[str, bytes]:
-    """A package that is named by its path, relative to the work directory as pip has it."""
+    """A package given by its path, which pip resolves relative to the work directory."""
     name = line.partition(" @ ")[2] or line
     name = re.split(r"\s|;|\[", name.partition("file://")[2] or name)[0]
     path = os.path.join(os.path.dirname(file), name)
@@ -216,7 +216,7 @@ def _content(path: str) -> bytes:
 
 
 def _make(path: str, what: list[str], who: tuple[Launch, str, int], check: Callable[[], None]) -> None:
-    """Make it and say that it is whole. Raises: LaunchError, OSError, what `check` raises."""
+    """Build the environment and write the record of completeness. Raises: LaunchError, OSError, what `check` raises."""
     python, file = what
     venv_use.discard(path)
     commands = [
@@ -237,7 +237,7 @@ def _make(path: str, what: list[str], who: tuple[Launch, str, int], check: Calla
 
 
 def _run(command: list[str], who: tuple[Launch, str, int], log: Any, check: Callable[[], None]) -> int:
-    """One program, to its end; its exit code. It holds the lock, and is known as this attempt's, should the agent die."""
+    """Run one program to its end; returns its exit code. It holds the lock, and carries the attempt's key if the agent dies."""
     launch, directory, lock = who
     environment = {name: value for name, value in launch["environment"].items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     environment[names.ENV_KEY] = launch["key"]
@@ -258,7 +258,7 @@ def _run(command: list[str], who: tuple[Launch, str, int], log: Any, check: Call
 
 
 def _fail(path: str, command: list[str], file: str, code: int) -> None:
-    """Raises: LaunchError with what was said; MachineError where it tells of the network, the disk or memory."""
+    """Raises: LaunchError with the output; MachineError if the output points to the network, the disk or memory."""
     with open(f"{path}.log", errors="replace") as log:
         tail = log.read()[-65536:]
     lines = [line.rstrip()[:400] for line in tail.splitlines() if line.strip()][-_LAST_LINES:]

@@ -1,9 +1,9 @@
-"""The work directory of a job on a node: the code copy laid out there, once, and kept across attempts.
+"""Lays out the code copy in the work directory of a job on a node. This happens once; attempts share the directory.
 
-It is built beside its place and renamed into it; the marker `<work>.layout` is written last. A directory without its
-marker was left by a crash and is moved aside, never trusted and never deleted. What the job itself will write (what the
-checkpoint path or an artifact glob matches or lies in) is neither linked nor copied: it starts empty and is the job's own.
-Objects are checked by their size alone: they were verified when they were stored.
+It is built beside its final path and renamed; the marker `<work>.layout` is written last. A directory without a marker was
+left by a crash: it is moved aside, never used and never deleted. Paths that the job itself will write (matches of the
+checkpoint path or an artifact glob, and their parents) are neither linked nor copied: they start empty. Only the size of
+objects is checked, because they were verified when they were stored.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import os
 
 from trainmaster.agent.files.fast_json import read, read_json
 
-TYPE_CHECKING = False  # as in `typing`, whose import is too dear before the ranks' start
+TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Set
 
     from trainmaster.agent.files.globs import Glob
     from trainmaster.wire.launch import CodeLayout, Launch
 
-_SMALL_BYTES = 65536  # up to here one read and one write beat a copy inside the kernel
+_SMALL_BYTES = 65536  # up to this size one read and one write are faster than a copy inside the kernel
 
 
 def lay_out(launch: Launch) -> None:
-    """Make `launch["work"]` ready: nothing in place, nothing if already laid out (and not `fresh`), else anew.
+    """Prepare `launch["work"]`. Does nothing if the job runs in place, or if it is laid out already and not `fresh`.
 
-    Raises: OSError (disk full, an object missing or of the wrong size), ValueError (a tree that is none).
+    Raises: OSError (disk full, an object missing or of the wrong size), ValueError (an invalid tree).
     """
     work, code = launch["work"], launch["code"]
     if launch["in_place"]:
@@ -45,14 +45,14 @@ def lay_out(launch: Launch) -> None:
         _fill(part, code, launch)
     os.rename(part, work)
     written = f"{marker}.part"
-    _move_away(written, launch)  # one that was broken off, or a pipe, for whose reader it would wait
+    _move_away(written, launch)  # left by an interrupted write, or a pipe, on which `open` would block
     with open(written, "w") as file:
         file.write(_digest(launch))
     os.rename(written, marker)
 
 
 def laid_out(launch: Launch) -> bool:
-    """Whether an earlier attempt on this node left the work directory as it should be."""
+    """Whether an earlier attempt on this node completed the work directory."""
     work = launch["work"]
     return not launch["fresh"] and _read(f"{work}.layout") == _digest(launch) and os.path.isdir(work)
 
@@ -68,11 +68,11 @@ def _read(path: str) -> str:
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.EINVAL):
             raise
-        return "\n"  # no digest is this
+        return "\n"  # equals no digest
 
 
 def _move_away(path: str, launch: Launch) -> None:
-    """Move what is at `path` to a free name below `<work>.aside/`; what still runs in it goes on undisturbed."""
+    """Move what is at `path` to a free name below `<work>.aside/`; processes that still run in it are not disturbed."""
     if not os.path.lexists(path):
         return
     if os.path.isdir(path) and not os.listdir(path):
@@ -121,13 +121,13 @@ def _own(launch: Launch) -> List[Glob]:
     patterns = [pattern for pattern in [launch["checkpoint_path"], *launch["artifacts"]] if pattern]
     if not patterns:
         return []
-    from trainmaster.agent.files.globs import Glob  # noqa: PLC0415  # compiled only for a job that names something its own
+    from trainmaster.agent.files.globs import Glob  # noqa: PLC0415  # only for a job with a checkpoint path or artifacts
 
     return [Glob(pattern, launch["work"]) for pattern in patterns]
 
 
 def _directory(root: str, path: str, made: Set[str]) -> None:
-    """Make a directory and its ancestors below `root`; refuses a path that leads out of it."""
+    """Create a directory and its ancestors below `root`; rejects a path that leads out of it."""
     if path in made:
         return
     if os.path.isabs(path) or ".." in path.split("/"):
@@ -154,7 +154,7 @@ def _copy(source: str, target: str, entry: Dict[str, Any], umask: int) -> None:
 
 
 def _copy_bytes(reading: int, writing: int, size: int) -> int:
-    """Copy all there is, `size` bytes expected; shares the blocks where the file system can (reflink)."""
+    """Copy the whole file, `size` bytes expected; shares blocks if the file system supports it (reflink)."""
     copied = 0
     if size > _SMALL_BYTES and hasattr(os, "copy_file_range"):
         try:
@@ -165,12 +165,12 @@ def _copy_bytes(reading: int, writing: int, size: int) -> int:
                     break
         except OSError:
             if copied:
-                raise  # it works here, so this is a real failure: a full disk
+                raise  # it is supported here, so this is a real failure, such as a full disk
     chunk = 1 << 20 if size > _SMALL_BYTES else size + 1
     while True:
         data = os.read(reading, chunk)
         copied += len(data)
-        ended = len(data) < chunk  # of a file, a short read is its end
+        ended = len(data) < chunk  # a short read means the end of a file
         while data:
             data = data[os.write(writing, data) :]
         if ended:

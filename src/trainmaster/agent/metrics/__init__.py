@@ -1,4 +1,4 @@
-"""What the ranks print and use, as steps and metric points.
+"""Output and resource usage of the ranks, as steps and metric points.
 
 Numbering the points and sending them is in `transport`.
 """

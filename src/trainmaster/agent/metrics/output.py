@@ -1,7 +1,7 @@
-"""Reading what a rank writes: its log and its SDK file, each tailed with bounded work per turn, whatever is in them.
+"""Reads the output of a rank: its log and its SDK file. Each is tailed with bounded work per turn, whatever it contains.
 
-Lines are searched for metrics until a turn's time is over; the rest waits in memory for the next turn, and nothing more is
-read before. So a pattern that is slow on each line delays metrics, and neither heartbeats nor limits nor a cancel.
+Lines are searched for metrics until the turn's time is over. The rest waits in memory for the next turn, and nothing more
+is read before that. So a slow pattern delays metrics, but not heartbeats, limits or a cancel.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from trainmaster.agent.metrics.progress import Progress, RoleProgress
     from trainmaster.agent.processes.rank import Rank
 
-LINE_MAX = JSON_MAX  # bytes; a longer line is taken in pieces
-_SHOWN_MAX = 1000  # bytes of a line among the last ones
-_CHUNK = 32768  # some 30 ms of searching at worst with our own parser
-_SDK_LINE_MAX = 4 * 1024 * 1024  # bytes; a longer one is no message of the SDK
-_BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which reading skips ahead
+LINE_MAX = JSON_MAX  # bytes; a longer line is split
+_SHOWN_MAX = 1000  # bytes shown of each of the last lines
+_CHUNK = 32768  # our own parser needs at most some 30 ms for it
+_SDK_LINE_MAX = 4 * 1024 * 1024  # bytes; a longer line is not a valid SDK message
+_BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which the reader skips ahead
 _BEHIND_KEPT = 256 * 1024
-_SEARCH_S = 0.05  # of searching in one turn beyond its share of time: a chunk, unless a pattern is slow
-_FINISH_S = 1.0  # for what is unread when the rank has ended; then only its last bytes are
+_SEARCH_S = 0.05  # searching may exceed the turn's time by so much: one chunk, unless a pattern is slow
+_FINISH_S = 1.0  # to read the rest after the rank has ended; after that only the last bytes are read
 _TRIES, _AGAIN_S = 4, 0.5  # to read the end
-_LOG_KEPT = 1024 * 1024  # of a log's beginning when it is cut
-_END_KEPT = 256 * 1024  # and of its end
-_CATCH_UP = 16  # chunks that are written while the end is read
-_LAST_SEARCHED = 10  # lines, whatever time it takes: they say how far it came
+_LOG_KEPT = 1024 * 1024  # kept at the beginning of a log that is cut
+_END_KEPT = 256 * 1024  # and at its end
+_CATCH_UP = 16  # chunks that may be written while the end is read
+_LAST_SEARCHED = 10  # lines that are always searched, because they show the last step
 _PUNCH = 16 * 1024 * 1024
 
 
 class Lines:
-    """A byte stream as lines, and the last of them. A carriage return ends a line that the next one overwrites."""
+    """Splits a byte stream into lines and keeps the last ones. A carriage return ends a line that the next one overwrites."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -69,7 +69,7 @@ class Lines:
         for piece in data.splitlines(keepends=True):
             line = piece.rstrip(b"\r\n")
             if piece[-1:] == b"\n":
-                # "text\r\n" may come in two pieces: the empty one then ends the line it follows.
+                # "text\r\n" may arrive in two pieces: then the empty piece ends the line before it.
                 shown = line if line or self._overwritten is None else self._overwritten
                 self._last.append(shown[:_SHOWN_MAX])
                 self._overwritten = None
@@ -82,7 +82,7 @@ class Lines:
         return lines
 
     def finish(self) -> list[bytes]:
-        """The end of the stream: what was left without an end of line."""
+        """End of the stream: the last line if it has no line end."""
         rest, self._rest = self._rest, b""
         shown = rest or self._overwritten
         if shown:
@@ -96,30 +96,30 @@ class Lines:
 
 
 class Tail:
-    """A growing file, read from where the last reading ended; cutting its beginning loses nothing that was read."""
+    """Reads a growing file from the last position. Cutting the file's beginning loses nothing that was read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.offset = 0
         self.skipped_bytes = 0
-        self.truncated = False  # by somebody else
+        self.truncated = False  # by another process
 
     def waiting(self) -> int:
-        """Bytes not read yet."""
+        """Number of unread bytes."""
         size = os.fstat(self.descriptor).st_size
         if size < self.offset:
             self.offset, self.truncated = 0, True
         return size - self.offset
 
     def read(self) -> bytes:
-        """At most one chunk."""
+        """Read at most one chunk."""
         data = os.pread(self.descriptor, _CHUNK, self.offset)
         self.offset += len(data)
         return data
 
     def skip(self, keep: int) -> None:
-        """Give up all that is unread but the last `keep` bytes."""
+        """Skip all unread bytes except the last `keep`."""
         behind = self.waiting()
         if behind > keep:
             self.offset += behind - keep
@@ -127,7 +127,7 @@ class Tail:
 
     @property
     def lost(self) -> str:
-        """How its name stopped to lead to it: "deleted", "replaced", or "" while it does. Raises: OSError."""
+        """Why its path no longer leads to it: "deleted", "replaced", or "" if it does. Raises: OSError."""
         try:
             there = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
@@ -140,14 +140,14 @@ class Tail:
 
 
 class RankOutput:
-    """One rank's log and SDK file: points go to `progress`, other SDK messages to `messages`."""
+    """One rank's log and SDK file. Points go to `progress`, other SDK messages to `messages`."""
 
     def __init__(self, rank: Rank, pattern: Optional[Search], log_max_bytes: int, progress: Progress | RoleProgress) -> None:
         self.rank = rank
         self._log = Tail(rank.log_path)
         self._sdk = Tail(rank.sdk_path)
         self._lines = Lines()
-        self._unsearched: deque[bytes] = deque()  # lines that were read
+        self._unsearched: deque[bytes] = deque()  # lines that were read but not searched
         self._sdk_rest = b""
         self._parser = Parser(pattern)
         self._parses = True
@@ -157,11 +157,11 @@ class RankOutput:
         self.dropped_bytes = 0
         self.messages: list[dict[str, Any]] = []
         self._progress = progress
-        self.trouble = ""  # why something could not be read at the last look; the next one reads it again
+        self.trouble = ""  # the read error of the last turn; the next turn retries
         self._said: set[str] = set()
 
     def turn(self, until_s: float) -> bool:
-        """Read what there is until the monotonic clock says `until_s`; whether there was anything."""
+        """Read until the monotonic clock reaches `until_s`. Returns whether there was anything to read."""
         found, self.trouble = False, ""
         for part in (self._turn_log, self._turn_sdk):
             try:
@@ -184,7 +184,7 @@ class RankOutput:
         return found
 
     def finish(self) -> None:
-        """Read the rest, after the rank and all its kin have ended; what cannot be read is tried again for a moment."""
+        """Read the rest, after the rank and its descendants have ended. Read errors are retried for a short time."""
         self.trouble = ""
         for part in (self._finish_log, self._finish_sdk):
             for left in reversed(range(_TRIES)):
@@ -227,11 +227,11 @@ class RankOutput:
             pass
 
     def tells_itself(self) -> None:
-        """The program hands over its metrics by other ways than its output, which is then for people alone."""
+        """The program reports metrics by other means than its output, so the output is not searched for them."""
         self._parses = self._pattern_given
 
     def sdk_read(self) -> tuple[str, int]:
-        """The SDK file's name, and the bytes of it that were taken: whole lines."""
+        """The SDK file's name, and the number of processed bytes (complete lines)."""
         return os.path.basename(self.rank.sdk_path), self._sdk.offset - len(self._sdk_rest)
 
     @property
@@ -241,15 +241,15 @@ class RankOutput:
 
     @property
     def heard(self) -> tuple[int, int]:
-        """Another value whenever something new was read."""
+        """A value that changes whenever something new was read."""
         return self._log.offset + self.dropped_bytes, self._sdk.offset
 
     def last_lines(self) -> list[str]:
-        """The last lines it printed."""
+        """The last lines of output."""
         return self._lines.last()
 
     def _read(self, tail: Tail) -> bytes:
-        """One chunk. What it says was written by the file's modification time, looked at after it."""
+        """Read one chunk. Its lines were written before the file's modification time, which is read after it."""
         data = tail.read()
         self._progress.written_s = os.fstat(tail.descriptor).st_mtime
         return data
@@ -258,7 +258,7 @@ class RankOutput:
         self._unsearched.extend(filter(None, lines))
 
     def _search(self, until_s: float) -> bool:
-        """Search what was read, one line at least; whether all of it was in time."""
+        """Search the lines that were read, at least one. Returns whether all were searched in time."""
         if not self._parses:
             self._unsearched.clear()
         while self._unsearched:
@@ -273,15 +273,15 @@ class RankOutput:
         return not self._unsearched
 
     def _skip(self) -> None:
-        """Go on near the end. A line of which a part is given up is not searched: half of "step 100" says "step 10"."""
+        """Continue near the end. A line that is only partly read is not searched: half of "step 100" is "step 10"."""
         self._lines.finish()
         self._log.skip(_BEHIND_KEPT)
         self._take(self._lines.feed(self._read(self._log))[1:])
 
     def _cut(self) -> None:
-        """Hold the log at its limit: beginning and end stay, the middle is given up, and that is said.
+        """Limit the log's size: its beginning and end stay, the middle is dropped, and a notice says so.
 
-        What is written at this very moment may be lost with the middle, or stand before the notice.
+        Bytes that are written at this very moment may be dropped too, or appear before the notice.
         """
         size = os.fstat(self._log.descriptor).st_size
         if size <= self._log_max_bytes:
@@ -295,12 +295,12 @@ class RankOutput:
                   f"{self.dropped_bytes} bytes in all were dropped here, after the first {kept}]\n").encode()  # fmt: skip
         before = b""
         self._log.offset = kept
-        with contextlib.suppress(OSError):  # the disk is full to the last byte: the cut itself matters more
+        with contextlib.suppress(OSError):  # the disk is completely full: the cut itself is more important
             written = os.write(self._log.descriptor, notice + end)
             self._log.offset = os.lseek(self._log.descriptor, 0, os.SEEK_CUR)
-            before = os.pread(self._log.descriptor, self._log.offset - written - kept, kept)  # written since, and younger
+            before = os.pread(self._log.descriptor, self._log.offset - written - kept, kept)  # written since then, so newer
         if unread > len(end):
-            self._lines.finish()  # half a line, as in `_skip`
+            self._lines.finish()  # an incomplete line, as in `_skip`
             self._log.skipped_bytes += unread - len(end)
         self._take(self._lines.feed(end[len(end) - min(unread, len(end)) :] + before))
         excess = sum(map(len, self._unsearched)) - 2 * _END_KEPT
@@ -309,19 +309,19 @@ class RankOutput:
             self._log.skipped_bytes += len(self._unsearched.popleft())
 
     def _say(self, topic: str, text: str) -> None:
-        """Tell it once, whatever the other ranks tell of the topic."""
+        """Warn once per text, independent of the warnings of other ranks."""
         if text not in self._said:
             self._said.add(text)
             self._progress.warn(topic, f"{self.rank.label}: {text}")
 
     def _tell_long(self, taken: bool) -> None:
-        """Of a JSON object longer than what is looked at the first entries are taken; that is said once, whatever is in it."""
+        """Warn once if a JSON object is longer than the bytes that are parsed: only its first entries are used."""
         what = "only the metrics in its first" if taken else "no metrics, as none or no step is in its first"
         advice = "print it in several lines, each with its step, or report metrics through the SDK"
         self._say("long lines", f"of a JSON line {what} {JSON_MAX} bytes were taken: {advice}")
 
     def _tell_truncated(self) -> None:
-        """A program that opens `/dev/stderr` anew opens its log, and may empty it: nobody else would know why it is short."""
+        """Warn if the log was emptied, deleted or replaced. A program that opens `/dev/stderr` anew may empty its own log."""
         for tail, what in ((self._log, "log"), (self._sdk, "file of the SDK's messages")):
             if tail.lost:
                 told = "while it ran, and what is written to it is not seen by others: leave the attempt's directory alone"
@@ -335,7 +335,7 @@ class RankOutput:
             )
 
     def _end(self, size: int, count: int) -> tuple[bytes, int]:
-        """(the log's last `count` bytes, from a line's beginning where there is one; by how much it has grown meanwhile)."""
+        """(the log's last `count` bytes, from the start of a line if there is one; how much it has grown meanwhile)."""
         end, grown = os.pread(self._log.descriptor, count, size - count), 0
         for _ in range(_CATCH_UP):
             more = os.pread(self._log.descriptor, _CHUNK, size + grown)
@@ -346,14 +346,14 @@ class RankOutput:
 
     def _turn_sdk(self, until_s: float) -> bool:
         if self._sdk.offset - self._punched > _PUNCH and libc.punch_hole(self._sdk.descriptor, self._sdk.offset):
-            self._punched = self._sdk.offset  # what earlier turns read is in the file of `points` by now
+            self._punched = self._sdk.offset  # the file of `points` has what earlier turns read
         found = False
         while self._sdk.waiting():
             found = True
             lines = (self._sdk_rest + self._read(self._sdk)).split(b"\n")
             self._sdk_rest = lines.pop()
             if len(self._sdk_rest) > _SDK_LINE_MAX:
-                self._sdk_rest = b"\0"  # what is left of it is no message either
+                self._sdk_rest = b"\0"  # the rest of this line is not a valid message either
                 self._say("sdk", f"a message of over {_SDK_LINE_MAX} bytes was passed over: tell less at once")
             for line in lines:
                 self._sdk_line(line)
@@ -366,7 +366,7 @@ class RankOutput:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
-            return  # torn by a crash of its writer
+            return  # torn by a crash of the writer
         if not isinstance(message, dict):
             return
         if message.get("t") == "m":

@@ -1,10 +1,10 @@
-"""Steps and metric values in what a program prints.
+"""Extracts steps and metric values from program output.
 
-With a pattern (a regular expression with named groups, `step` among them) only what it finds counts. Without one:
-JSON objects with a step, and plain lines that carry a step or an epoch ("step 12: loss 0.3", "epoch 3/20 val_loss=0.1").
+With a pattern (a regular expression with named groups, among them `step`), only its matches count. Without one: JSON objects
+with a step, and plain lines with a step or an epoch ("step 12: loss 0.3", "epoch 3/20 val_loss=0.1").
 
-A program may print anything, so every line is handled in time linear in its length. In the regular expressions here no
-two repeats that can match the same text stand side by side, nor inside each other; tests/unit/test_hostile_text.py holds it.
+A program may print anything, so each line is processed in time linear in its length. In the regular expressions here, no
+two repeats that can match the same text are adjacent or nested; tests/unit/test_hostile_text.py checks it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
-LINE_MAX = 4096  # bytes of a line that are looked at
-JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one its first entries
+LINE_MAX = 4096  # bytes of a line that are parsed
+JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only the first entries are parsed
 
 _STEP_KEYS = ("step", "global_step", "iteration", "iter")
-_FILE = r"(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z]"  # a file's name (epoch=3-step=320.ckpt) says where, not how far
+_FILE = r"(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z]"  # in a file name (epoch=3-step=320.ckpt) a step is no progress
 _STEP = re.compile(
     r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*(?:[:=#]\s*)?(?:\[\s*)?(\d{1,15})"
     rf"(?!\.?\d|{_FILE})",
@@ -64,14 +64,14 @@ _NOT_METRICS = frozenset(
 
 
 class Parser:
-    """The lines of one rank, in order."""
+    """Parses the lines of one rank, in order."""
 
     def __init__(self, pattern: Optional[Search] = None) -> None:
         self._pattern = pattern
-        self._steps_seen = False  # epochs count as steps only while no step was seen
+        self._steps_seen = False  # epochs count as steps only until a step was seen
 
     def parse(self, line: bytes) -> Found:
-        """(step or None, values) of a line; None when it says nothing."""
+        """(step or None, values) of a line; None if it has neither."""
         if self._pattern is not None:
             return self._by_pattern(_cut(line))
         stripped = line.strip()
@@ -128,7 +128,7 @@ class Parser:
         return step, values
 
     def _step(self, line: str) -> tuple[bool, Optional[int]]:
-        """Whether a line names a step or an epoch, and the step; an epoch is one only where steps are never named."""
+        """(whether a line names a step or an epoch, the step). An epoch counts as a step only until a step was seen."""
         epoch: Optional[int] = None
         for match in _STEP.finditer(line):
             if match.group(1).lower() != "epoch":
@@ -139,12 +139,12 @@ class Parser:
 
 
 def is_long_json(line: bytes) -> bool:
-    """Whether a line, or the first piece of one, begins like a JSON object and is longer than what is looked at."""
+    """Whether a line, or the first piece of one, begins like a JSON object and is longer than what is parsed."""
     return len(line) >= JSON_MAX and line.lstrip()[:1] == b"{" and not (len(line) == JSON_MAX and line.endswith(b"}"))
 
 
 def _cut(line: bytes) -> str:
-    """A line as text; of one that is too long the words that fit: a number cut in two is another number."""
+    """A line as text. A long line is cut between words, because a number cut in two is another number."""
     if len(line) > LINE_MAX:
         line = line[:LINE_MAX]
         line = line[: max(line.rfind(b" "), line.rfind(b"\t")) + 1]

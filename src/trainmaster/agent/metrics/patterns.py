@@ -1,7 +1,7 @@
-"""Patterns of users for metrics, searched in linear time: by RE2, never by the backtracking `re`.
+"""Users' metric patterns, searched in linear time with RE2 instead of the backtracking `re`.
 
-RE2 (the package `google-re2`) is the one module outside the standard library that an agent imports, and only for a job
-that has a pattern (docs/decisions/0012-hostile-text.md). Specs are checked by the same function, with the same limits.
+RE2 (the package `google-re2`) is the only module outside the standard library that an agent imports, and only for a job
+with a pattern (docs/decisions/0012-hostile-text.md). Specs are validated by the same function, with the same limits.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
         @property
         def groupindex(self) -> Mapping[str, int]:
-            """The groups' numbers by name."""
+            """Group numbers by name."""
 
         def search(self, text: str) -> Optional[Match[str]]:
             """The first match."""
 
 TEXT_MAX = 1000  # characters of a pattern
-GROUPS_MAX = 32  # in all: what they hold is copied at each step of a search
-_PROGRAM_MAX = 2000  # instructions: a search does each of them at most once for a byte
-_MEMORY_BYTES = 256 * 1024  # of the compiled pattern and of what a search may remember
-_REASONS = (  # what RE2 says of an operator it has not got, in words
+GROUPS_MAX = 32  # in total: each step of a search copies the groups
+_PROGRAM_MAX = 2000  # instructions: a search executes each at most once per byte
+_MEMORY_BYTES = 256 * 1024  # for the compiled pattern and the state of a search
+_REASONS = (  # RE2's error for an operator that it lacks -> our message
     ("(?=", "a look-ahead (?=…) cannot be matched in linear time"),
     ("(?!", "a negative look-ahead (?!…) cannot be matched in linear time"),
     ("(?<=", "a look-behind (?<=…) cannot be matched in linear time"),
@@ -45,11 +45,11 @@ _TOO_LARGE = "it is too large when its repeats are written out: make the numbers
 
 
 class PatternError(ValueError):
-    """A pattern that is not taken; the text says why."""
+    """The pattern is rejected; the text says why."""
 
 
 class _Off:
-    """In place of a pattern that this node can't search for: nothing is found."""
+    """Replaces a pattern that cannot be searched on this node: it matches nothing."""
 
     groupindex: Mapping[str, int] = {"step": 0}
 
@@ -59,7 +59,7 @@ class _Off:
 
 
 def of_launch(launch: Launch, outbox: Outbox) -> Optional[Search]:
-    """The launch's pattern, None where there is none. One that can't be had is off, and the job is told so."""
+    """The launch's pattern; None if there is none. A pattern that cannot be compiled is switched off with a warning."""
     text = launch["metrics_pattern"]
     if not text:
         return None
@@ -74,9 +74,9 @@ def of_launch(launch: Launch, outbox: Outbox) -> Optional[Search]:
 
 
 def compiled(text: str, place: Optional[str] = None) -> Search:
-    """A pattern with `search` and `groupindex`; `place` is the directory that RE2 lies in where it is not on the path.
+    """Compile a pattern. `place`: the directory of RE2 if it is not on the path.
 
-    Milliseconds at most. Raises: PatternError, ImportError (RE2 is not there).
+    Takes milliseconds at most. Raises: PatternError, ImportError (RE2 is not installed).
     """
     if len(text) > TEXT_MAX:
         raise PatternError(f"it has {len(text):,} characters; at most {TEXT_MAX:,} are taken")
@@ -111,7 +111,7 @@ def _reason(error: Exception) -> str:
 
 
 def _engine(place: Optional[str]) -> Any:
-    """Raises: ImportError."""
+    """The RE2 module. Raises: ImportError."""
     try:
         import re2  # noqa: PLC0415 - only for a job with a pattern
     except ImportError:

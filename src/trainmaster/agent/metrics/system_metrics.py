@@ -1,6 +1,6 @@
-"""What the node's ranks use, as metric series `system/…`: sampled on a thread of its own, sent with the other points.
+"""Resource usage of the node's ranks as metric series `system/…`: sampled in a thread, sent with the other points.
 
-The points carry no step: time is their axis, and a restarted attempt goes on where the one before ended.
+The points have no step: their axis is time, and a restarted attempt continues the series of the one before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY_S = 10.0
 
 
 class System:
-    """One agent's sampler. `rank`: the node's first, whose series these are."""
+    """The sampler of one agent. `rank`: the node's first rank, to which the series belong."""
 
     def __init__(self, outbox: Outbox, usage: Usage, devices: Devices, rank: int) -> None:
         self._outbox = outbox
@@ -33,16 +33,16 @@ class System:
         self._thread: Optional[threading.Thread] = None
         self._before = (time.monotonic(), 0.0, _Traffic())
         self._ended = threading.Event()
-        self.pids: list[int] = []  # of the ranks' trees, as last seen; set by the loop
+        self.pids: list[int] = []  # of the ranks' process trees, set by the main loop
 
     def start(self) -> None:
-        """Sample from now on, if not yet."""
+        """Start sampling, if not started yet."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="system", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
-        """The ranks are gone."""
+        """The ranks have ended."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -53,7 +53,7 @@ class System:
             self._ended.wait(EVERY_S)
 
     def _sample(self) -> dict[str, float]:
-        """Rates over the time since the sample before, at the first since the ranks' start."""
+        """Rates since the previous sample; for the first sample, since the ranks' start."""
         now_s, cpu_s, traffic = time.monotonic(), self._usage.cpu_s, _Traffic.now(self.pids)
         then_s, cpu_before_s, before = self._before
         self._before = (now_s, cpu_s, traffic)
@@ -69,7 +69,7 @@ class System:
 
 
 class _Traffic:
-    """Bytes so far: what the ranks read and wrote on disks, and what the whole node received and sent."""
+    """Byte counters: disk I/O of the ranks, and network I/O of the whole node."""
 
     NAMES = ("disk_read", "disk_written", "network_received", "network_sent")
 
@@ -78,12 +78,12 @@ class _Traffic:
 
     @classmethod
     def now(cls, pids: list[int]) -> _Traffic:
-        """Counted at this moment."""
+        """The current counters."""
         disk = [io_of_process(pid) for pid in pids]
         return cls((sum(read for read, _ in disk), sum(written for _, written in disk), *_network()))
 
     def since(self, before: _Traffic, took_s: float) -> dict[str, float]:
-        """Bytes a second; a count that went back, since a process is gone, gives 0. Nothing of the first sample."""
+        """Bytes per second. A counter that went back, because a process ended, gives 0. Empty for the first sample."""
         pairs = zip(self.NAMES, self._counts, before._counts)  # noqa: B905 - Python 3.9
         return {f"{name}_bytes_per_s": round(max(0, now - then) / took_s, 1) for name, now, then in pairs}
 
@@ -106,6 +106,6 @@ def _network() -> tuple[int, int]:
 
 
 def _device(device: dict[str, Any]) -> dict[str, float]:
-    """One accelerator's values, where it tells them."""
+    """The values that one accelerator reports."""
     told = {"percent": "utilization_percent", "memory_bytes": "memory_used_bytes", "celsius": "temperature_celsius"}
     return {f"gpu{device['index']}_{name}": float(device[key]) for name, key in told.items() if key in device}

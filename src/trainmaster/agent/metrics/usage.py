@@ -1,4 +1,4 @@
-"""What the ranks use: memory and processor time by `/proc` and cgroup, devices by NVML where there is one."""
+"""Measures usage of the ranks: memory and CPU time from `/proc` and cgroups, devices from NVML if available."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NVML_LIBRARY = "libnvidia-ml.so.1"
 
 
 def of_process(pid: int) -> tuple[int, float]:
-    """(resident bytes, processor seconds with those of its ended children) of one process; zeros when it is gone."""
+    """(resident bytes, CPU seconds including ended children) of one process; zeros if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()
@@ -25,7 +25,7 @@ def of_process(pid: int) -> tuple[int, float]:
 
 
 def io_of_process(pid: int) -> tuple[int, int]:
-    """(read, written) bytes that reached a disk, of one process and its ended children; zeros when it does not say."""
+    """(read, written) bytes that reached a disk, of one process and its ended children; zeros if not available."""
     try:
         with open(f"/proc/{pid}/io", "rb") as file:
             fields = dict(line.split(b": ") for line in file)
@@ -35,7 +35,7 @@ def io_of_process(pid: int) -> tuple[int, int]:
 
 
 def written_by_processes(pids: Sequence[int]) -> int:
-    """Bytes that they have handed to `write` so far, wherever these went; what is gone or does not say counts 0."""
+    """Bytes that the processes have passed to `write` so far, to any target. A process that is gone counts as 0."""
     written = 0
     for pid in pids:
         try:
@@ -47,7 +47,7 @@ def written_by_processes(pids: Sequence[int]) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Resident bytes with shared pages divided among those who share them; dear, so for close calls only."""
+    """Resident bytes, with shared pages divided among their processes (Pss). Slow, so used only near the limit."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
@@ -59,7 +59,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 def cgroup_peak_bytes(cgroup: str) -> int:
-    """The most the cgroup ever used; 0 where it does not say."""
+    """The peak memory of the cgroup; 0 if not available."""
     try:
         with open(os.path.join(cgroup, "memory.peak"), "rb") as file:
             return int(file.read())
@@ -68,7 +68,7 @@ def cgroup_peak_bytes(cgroup: str) -> int:
 
 
 class Usage:
-    """Memory and processor time of a node's ranks, sampled."""
+    """Sampled memory and CPU time of a node's ranks."""
 
     def __init__(self, limit_bytes: Optional[int]) -> None:
         self._limit_bytes = limit_bytes
@@ -77,9 +77,9 @@ class Usage:
         self.cpu_s = 0.0
 
     def sample(self, trees: list[list[int]]) -> list[tuple[int, float]]:
-        """Take the use of each tree of processes; returns each one's memory in bytes and processor time in seconds.
+        """Sample each process tree; returns the memory of each in bytes and its CPU time in seconds.
 
-        Pages that processes share count for each of them, unless that would reach the limit: then they are divided.
+        Shared pages count fully for each process, unless the sum reaches the limit: then they are divided.
         """
         sizes, times_s = [], []
         for pids in trees:
@@ -113,7 +113,7 @@ class _Utilization(ctypes.Structure):
 
 
 class Devices:
-    """The node's NVIDIA devices, looked for at the first question."""
+    """The node's NVIDIA devices; NVML is loaded by the first `read`."""
 
     def __init__(self, indices: Optional[list[int]]) -> None:
         self._indices = indices
@@ -121,7 +121,7 @@ class Devices:
         self._looked = False
 
     def read(self) -> list[dict[str, Any]]:
-        """One entry per device of this attempt; empty where there is no driver."""
+        """One entry per device of this attempt; empty without a driver."""
         if self._indices == []:
             return []
         if not self._looked:

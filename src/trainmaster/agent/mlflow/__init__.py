@@ -1,4 +1,4 @@
-"""The part of MLflow's REST interface that a training script uses, answered on this node.
+"""The part of MLflow's REST API that a training script uses, answered on this node.
 
-Mirroring runs to a tracking server is not here: `trainmaster.tracking` does it, beside the server.
+Mirroring runs to a tracking server is in `trainmaster.tracking`, which runs beside the server.
 """

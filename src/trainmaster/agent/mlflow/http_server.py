@@ -1,4 +1,4 @@
-"""MLflow's HTTP at the door: reads requests, checks who calls, keeps uploaded files; `run_api` has the answers."""
+"""HTTP server of the job's own MLflow API: reads requests, checks the token, stores uploads. `run_api` has the answers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.mlflow.run_api import Runs
 
-_TIMEOUT_S = 120.0  # of a connection on which nothing comes
-_STRANGER_S = 5.0  # of one that has not shown the job's token yet
-_STRANGERS_MAX = 64  # of those at a time: with more, the oldest is closed, so that nobody keeps the job's own calls out
-_BODY_MAX = 16 * 1024 * 1024  # of a request that is no file
+_TIMEOUT_S = 120.0  # for an idle connection
+_STRANGER_S = 5.0  # for a connection that has not sent the job's token yet
+_STRANGERS_MAX = 64  # of those in parallel: then the oldest is closed, so that they cannot lock out the job's own calls
+_BODY_MAX = 16 * 1024 * 1024  # of a request that is not a file upload
 _CHUNK = 1024 * 1024
 _ARTIFACTS = "mlflow-artifacts/artifacts"
 _PREFIXES = ("api", "ajax-api")
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Serves a socket that is bound and listens already."""
+    """Serves a socket that is already bound and listening."""
 
     daemon_threads = True
     block_on_close = False
@@ -47,33 +47,33 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.expected = f"Bearer {token}".encode()
         self.files = files
         self._lock = threading.Lock()
-        self._strangers: dict[Any, None] = {}  # connections that have not shown the token, oldest first
+        self._strangers: dict[Any, None] = {}  # connections that have not sent the token, oldest first
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """One more connection; any user of the machine can open one."""
+        """Accept a connection; any user of the machine can open one."""
         with self._lock:
             if len(self._strangers) >= _STRANGERS_MAX:
                 oldest = next(iter(self._strangers))
                 del self._strangers[oldest]
                 with contextlib.suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end and closes it
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread sees end-of-file and closes it
             self._strangers[request] = None
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection, to its end."""
+        """Serve one connection to its end."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.no_stranger(request)
 
     def no_stranger(self, request: Any) -> None:
-        """This connection has shown the token, or is over."""
+        """This connection has sent the token, or is over."""
         with self._lock:
             self._strangers.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A script that ends in the middle of a call is no error; anything else is worth a line."""
+        """A script that ends during a call is no error; any other error is logged."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             sys.stderr.write(f"the mlflow door: {error!r}\n")
@@ -109,7 +109,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._handle("DELETE")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Calls are not worth a line each."""
+        """Do not log requests."""
 
     def _handle(self, method: str) -> None:
         given = (self.headers.get("Authorization") or "").encode("utf-8", "replace")
@@ -134,7 +134,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 body = query if method == "GET" else {**query, **self._body()}
                 self._json(*self.server.runs.answer(method, name[len("mlflow/") :], body, int(time.time() * 1000)))
         except Fault as fault:
-            self.close_connection = True  # its body may not have been read
+            self.close_connection = True  # the request's body may not have been read
             self._json(*fault.answer)
         except (AttributeError, KeyError, TypeError) as error:
             self.close_connection = True
@@ -157,7 +157,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return body
 
     def _pieces(self, most: int) -> Iterator[bytes]:
-        """The request's body as it comes, whether its length was said before or with each piece. Raises: Fault, OSError."""
+        """The request's body in pieces, with a content length or chunked. Raises: Fault, OSError."""
         if "chunked" in (self.headers.get("Transfer-Encoding") or "").lower():
             yield from _chunks(self.rfile, most)
             return
@@ -200,14 +200,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._json(501, {"error_code": "NOT_IMPLEMENTED", "message": "what a job has kept stays: choose another name"})
 
     def _file(self, name: str) -> str:
-        """Where a file of that name lies; nothing outside the place for them. Raises: Fault."""
+        """The path of a file of that name, always below the directory for uploads. Raises: Fault."""
         parts = name.split("/") if name else []
         if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(name) > 1000:
             raise invalid(f"{name!r} is no path below the run")
         return os.path.join(self.server.files, *parts)
 
     def _run_files(self, query: dict[str, str]) -> dict[str, Any]:
-        """As `artifacts/list` has it: paths from the run's own root."""
+        """The answer to `artifacts/list`: paths relative to the run's root."""
         run, below = query.get("run_id") or query.get("run_uuid") or "", query.get("path", "").strip("/")
         root = f"-/{run}/artifacts"
         found = _listing(self._file(self.server.runs.artifact_name(f"{root}/{below}" if below else root)))
@@ -245,7 +245,7 @@ def _name(path: str) -> str:
 
 
 def _chunks(file: BufferedIOBase, most: int) -> Iterator[bytes]:
-    """A chunked body. Raises: Fault, OSError."""
+    """Decode a chunked body. Raises: Fault, OSError."""
     while True:
         try:
             left = int(file.readline(64).split(b";")[0], 16)
@@ -266,7 +266,7 @@ def _chunks(file: BufferedIOBase, most: int) -> Iterator[bytes]:
 
 
 def _listing(place: str) -> list[dict[str, Any]]:
-    """The files and directories in a directory, in MLflow's form."""
+    """Files and subdirectories of a directory, in MLflow's format."""
     if not os.path.isdir(place):
         return []
     with os.scandir(place) as found:

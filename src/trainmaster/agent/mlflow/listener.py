@@ -1,12 +1,12 @@
-"""The address at which a script's own `mlflow` finds the job's run: taken before the ranks start, answered when they call.
+"""The local address that a script's own `mlflow` calls: claimed before the ranks start, served on the first call.
 
-Nothing here costs a job that never calls: the socket is bound, and what answers it (`http_server`) is imported by the
-first connection.
+It costs almost nothing for a job that never calls: only the socket is bound. The server (`http_server`) is imported at
+the first connection.
 """
 
 from __future__ import annotations
 
-import _socket  # not `socket`: its import costs as much as the rest of the start
+import _socket  # not `socket`: importing that takes as long as the rest of the start
 import os
 import time
 from collections import deque
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import RunIdentity
 
 _BACKLOG = 64
-_FIRST_TELL_S = 0.2  # parameters come in bursts: one report of a burst
-_TELL_EVERY_S = 5.0  # a tag that changes with every step makes no event of every step
+_FIRST_TELL_S = 0.2  # parameters come in bursts: one report per burst
+_TELL_EVERY_S = 5.0  # a tag that changes at every step must not create an event per step
 _ARTIFACTS = "mlflow"  # below the attempt's directory
-_NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would win over our token
+_NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would take precedence over our token
 
 
 class Door:
-    """One attempt's, open to the end of its agent. `told` is what the script said, in order, for the loop to pass on."""
+    """The listener of one attempt, open until its agent ends. `told` queues what the script logged, for the main loop."""
 
     def __init__(self, identity: RunIdentity) -> None:
         self._identity = identity
@@ -49,7 +49,7 @@ class Door:
         self.reports: list[dict[str, Any]] = []
 
     def variables(self, environment: dict[str, str]) -> dict[str, str]:
-        """What rank 0's environment gets; what it must not keep is the empty text."""
+        """Additional variables of rank 0. An empty text hides a variable that it must not have."""
         ours = {
             names.ENV_TRACKER: f"http://{LOOPBACK}:{self._port}",
             "MLFLOW_TRACKING_TOKEN": self._token,
@@ -61,7 +61,7 @@ class Door:
         return {**ours, **{variable: value for variable, value in quiet.items() if variable not in environment}}
 
     def open(self, directory: str, resumed_step: Optional[int]) -> None:
-        """Answer from now on. `resumed_step`: of the checkpoint put back."""
+        """Start to answer. `resumed_step`: of the restored checkpoint."""
         if self._opened:
             return
         import threading  # noqa: PLC0415 - the ranks run by now
@@ -72,20 +72,20 @@ class Door:
         threading.Thread(target=self._wait, name="door", daemon=True).start()
 
     def _wait(self) -> None:
-        """Until the first call; then serve."""
+        """Wait for the first connection, then serve."""
         import select  # noqa: PLC0415 - likewise
 
         select.select([self._socket], [], [])
-        from trainmaster.agent.mlflow.http_server import Server  # noqa: PLC0415 - an HTTP server, for scripts that use one
+        from trainmaster.agent.mlflow.http_server import Server  # noqa: PLC0415 - an HTTP server: only for scripts that call
         from trainmaster.agent.mlflow.run_api import Runs  # noqa: PLC0415 - likewise
 
         runs = Runs(self._identity, self._base, self.told)
         Server(self._socket.detach(), runs, self._token, os.path.join(self._directory, _ARTIFACTS)).serve_forever()
 
     def pass_on(self, progress: Progress, keep: Callable[[int, dict[str, str]], None], outbox: Outbox) -> bool:
-        """Hand on what the script said; whether there was a metric. `keep` gets artifacts, as rank 0 names them to the SDK.
+        """Forward what the script logged. Returns whether there was a metric. `keep` gets artifacts as SDK messages of rank 0.
 
-        `finish` tells what still waits.
+        Parameters and tags are reported after a delay; `finish` reports the rest.
         """
         measured = False
         while self.told:
@@ -105,7 +105,7 @@ class Door:
         return measured
 
     def finish(self, outbox: Outbox) -> None:
-        """Report the parameters and tags not reported yet."""
+        """Report the parameters and tags that are not reported yet."""
         if self._params or self._tags:
             self.reports.append(outbox.report("run", params=self._params, tags=self._tags))
             self._params, self._tags = {}, {}

@@ -1,4 +1,4 @@
-"""MLflow's logged models, as far as `log_model` and autolog go: each is a directory among the job's artifacts."""
+"""MLflow's logged models, as `log_model` and autolog use them: each is a directory among the job's artifacts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STATUS = {1: "LOGGED_MODEL_PENDING", 2: "LOGGED_MODEL_READY", 3: "LOGGED_MODEL_
 
 
 class Models:
-    """The models of one attempt. A caller holds a lock around each call."""
+    """The models of one attempt. The caller holds a lock around each call."""
 
     def __init__(self, experiment_id: str) -> None:
         self._experiment_id = experiment_id
@@ -22,7 +22,7 @@ class Models:
         self._places: dict[str, str] = {}
 
     def has(self, model_id: str) -> bool:
-        """Whether there is such a model."""
+        """Whether the model exists."""
         return model_id in self._places
 
     def place(self, model_id: str) -> str:
@@ -30,7 +30,7 @@ class Models:
         return self._places[model_id]
 
     def answer(self, method: str, name: str, body: Body, now_ms: int) -> Body:
-        """JSON of a request below `logged-models`. Raises: KeyError for a model or a call that is not there."""
+        """JSON answer to a request below `logged-models`. Raises: KeyError for an unknown model or call."""
         parts = name.split("/")[1:]
         if not parts:
             return self._create(body, now_ms)

@@ -1,7 +1,7 @@
-"""The part of MLflow's REST interface that its client uses for one run, answered from memory. No I/O, no clock.
+"""The part of MLflow's REST API that its client uses for one run, answered from memory. No I/O, no clock.
 
-The run that the job has is the first one a script asks for. Whatever others it makes (nested ones, a second
-`start_run()`) are recorded in it too, below their name: `fold-1/accuracy`.
+The job's own run is the first one that a script requests. Other runs (nested ones, a second `start_run()`) are recorded in
+it too, with their name as prefix: `fold-1/accuracy`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 _RUNS_MAX = 1000
 _PARAMS_MAX, _TAGS_MAX = 2000, 1000
-_VALUE_MAX = 8000  # characters of a parameter or tag, as MLflow has it
+_VALUE_MAX = 8000  # characters of a parameter or tag, MLflow's own limit
 _NAME_MAX = 250
 _STEP_MAX = 2**63 - 1
 _DATA_TAG = "mlflow.data.context"
 _PARENT_TAG, _NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
-_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as protobuf's JSON has them
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # the JSON encoding of protobuf
 
 
 class Fault(Exception):
-    """A request that is answered with an error, in MLflow's form."""
+    """The request is answered with an error in MLflow's format."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -41,12 +41,12 @@ class Fault(Exception):
 
 
 def invalid(message: str) -> Fault:
-    """What the caller did wrong."""
+    """The error for an invalid request."""
     return Fault(400, "INVALID_PARAMETER_VALUE", message)
 
 
 class Run:
-    """One run as the script sees it. `prefix` stands before its names in the job's record."""
+    """One run as the script sees it. `prefix` is put before its names in the job's record."""
 
     def __init__(self, run_id: str, name: str, prefix: str) -> None:
         self.id = run_id
@@ -56,15 +56,15 @@ class Run:
         self.started_ms = 0
         self.ended_ms = 0
         self.params: dict[str, str] = {}
-        self.earlier: dict[str, str] = {}  # of the spec, and of attempts before this one
+        self.earlier: dict[str, str] = {}  # from the spec and from earlier attempts
         self.tags: dict[str, str] = {}
         self.latest: dict[str, tuple[int, int, float]] = {}  # step, timestamp, value
-        self.step = 0  # the highest said
-        self.stepless: dict[str, int] = {}  # values logged at step 0, which is what no step looks like
+        self.step = 0  # the highest logged step
+        self.stepless: dict[str, int] = {}  # metric -> values logged at step 0, which may mean "no step"
 
 
 class Runs:
-    """The job's run and what a script made beside it. Thread-safe; what is new goes to `told`."""
+    """The job's run and the runs that a script created beside it. Thread-safe; new entries are appended to `told`."""
 
     def __init__(self, identity: RunIdentity, base_step: int, told: deque[tuple[Any, ...]]) -> None:
         self._identity = identity
@@ -75,7 +75,7 @@ class Runs:
         self._main.earlier = dict(identity["params"])
         self._main.tags = {_NAME_TAG: identity["name"], **identity["tags"]}
         self._runs = {self._main.id: self._main}
-        self._taken = False  # the script has asked for its run
+        self._taken = False  # whether the script has requested the job's run
         self._models = Models(identity["experiment_id"])
         self._answers: dict[tuple[str, str], Callable[[Body, int], Body]] = {
             ("GET", "runs/get"): self._get,
@@ -98,7 +98,7 @@ class Runs:
         }
 
     def answer(self, method: str, name: str, body: Body, now_ms: int) -> Answer:
-        """(status, JSON) of a request; `name` is what follows `/mlflow/` in its path, `now_ms` since the epoch."""
+        """(status, JSON) for a request. `name`: the path after `/mlflow/`; `now_ms`: since the epoch."""
         try:
             with self._lock:
                 if name == "logged-models" or name.startswith("logged-models/"):
@@ -113,9 +113,9 @@ class Runs:
             return invalid(f"{name}: {missing} is missing or not known").answer
 
     def artifact_name(self, path: str) -> str:
-        """The name under which a file is kept that is uploaded to `path`, as `_view` and the models give paths out.
+        """The artifact name for an upload to `path`. `_view` and the models tell the script these paths.
 
-        Raises: Fault for a path that is none of theirs.
+        Raises: Fault for an unknown path.
         """
         parts = path.split("/")
         if len(parts) >= 4 and parts[1] == "models" and parts[3] == "artifacts" and self._models.has(parts[2]):
@@ -125,7 +125,7 @@ class Runs:
         raise invalid(f"{path} lies in no run of this job")
 
     def uploaded(self, place: str, name: str) -> None:
-        """A file lies at `place`, whole, to be kept as `name`."""
+        """A file is complete at `place` and is to be kept as `name`."""
         self._told.append(("artifact", place, name))
 
     def _run(self, body: Body) -> Run:
@@ -156,7 +156,7 @@ class Runs:
         return {"run": _view(run, self._identity["experiment_id"])}
 
     def _further(self, name: str) -> Run:
-        """A run beside the job's own, under a name that no other has."""
+        """Create another run beside the job's own, with a unique name."""
         number = len(self._runs)
         base = name.replace("/", "-").strip() or f"run-{number + 1}"
         prefixes = {run.prefix for run in self._runs.values()}
@@ -171,7 +171,7 @@ class Runs:
         return run
 
     def _update(self, body: Body, now_ms: int) -> Body:
-        """The script's word on its run's status is for itself: the job ends when its processes do."""
+        """The run's status in MLflow does not matter for the job: the job ends when its processes end."""
         run = self._run(body)
         run.status = str(body.get("status") or run.status)
         if run.status != "RUNNING":
@@ -194,7 +194,7 @@ class Runs:
 
     def _log_batch(self, body: Body, now_ms: int) -> Body:
         run = self._run(body)
-        metrics = [_metric(metric) for metric in body.get("metrics") or []]  # all are sound, or nothing is recorded
+        metrics = [_metric(metric) for metric in body.get("metrics") or []]  # validate all before anything is recorded
         self._params(run, body.get("params") or [])
         self._tags(run, {str(tag["key"]): str(tag["value"]) for tag in body.get("tags") or []})
         if metrics:
@@ -202,7 +202,7 @@ class Runs:
         return {}
 
     def _log_inputs(self, body: Body, now_ms: int) -> Body:
-        """Data sets become tags: which data it was is worth keeping."""
+        """Record data sets as tags."""
         run, tags = self._run(body), {}
         for given in body.get("datasets") or []:
             data = given.get("dataset") or {}
@@ -223,7 +223,7 @@ class Runs:
         return {}
 
     def _experiment(self, body: Body, now_ms: int) -> Body:
-        """Whatever the script calls it, its run lies in the job's experiment."""
+        """Every experiment that the script names is the job's experiment."""
         number = self._identity["experiment_id"]
         name = str(body.get("experiment_name") or self._identity["experiment"])
         return {"experiment": {
@@ -238,7 +238,7 @@ class Runs:
         steps: dict[int, dict[str, float]] = {}
         for metric in given:
             name, value, step = _metric(metric)
-            if step == 0:  # none was said, perhaps: then the values of a name count up, from where a resumed job goes on
+            if step == 0:  # perhaps no step was given: number the values of this metric, from the resumed step on
                 said = run.stepless.get(name, 0)
                 run.stepless[name] = said + 1
                 step = said + (max(self._base_step, run.step) if said == 0 and self._base_step else self._base_step)
@@ -252,7 +252,7 @@ class Runs:
             self._told.append(("point", step, values, run is self._main))
 
     def _params(self, run: Run, given: list[Body]) -> None:
-        """As in MLflow a parameter has one value. A resumed script that says another keeps the first, and goes on."""
+        """As in MLflow, a parameter has one value. If a resumed script logs another value, the first one is kept."""
         new: dict[str, str] = {}
         for param in given:
             name, value = _text(param, "key", _NAME_MAX), _text(param, "value", _VALUE_MAX)
@@ -269,7 +269,7 @@ class Runs:
 
     def _tags(self, run: Run, tags: dict[str, str]) -> None:
         if run is not self._main:
-            tags = {name: value for name, value in tags.items() if not name.startswith("mlflow.")}  # of the job, not of it
+            tags = {name: value for name, value in tags.items() if not name.startswith("mlflow.")}  # these describe the job
         for name, value in tags.items():
             if len(name) > _NAME_MAX or len(value) > _VALUE_MAX:
                 raise invalid(f"tag {name[:40]!r} is longer than {_NAME_MAX} characters, or its value than {_VALUE_MAX}")

@@ -1,4 +1,4 @@
-"""Processes below the agent: starting them, the tree of them, what the main loop sleeps on.
+"""Processes below the agent: starting them, walking their tree, and waking the main loop.
 
-When to stop one, and what its end means, is in `supervise`.
+When to stop a process, and what its end means, is in `supervise`.
 """

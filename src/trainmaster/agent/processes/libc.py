@@ -1,4 +1,4 @@
-"""Calls into the C library that Python has no names for. Where one is missing, it does nothing and says so."""
+"""Calls into the C library that Python does not wrap. If a call is not available, the function returns False."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ _FALLOC_FL_KEEP_SIZE_PUNCH_HOLE = 3
 
 
 def die_with_parent(signal_number: int) -> bool:
-    """This process gets the signal when the thread that forked it is gone."""
+    """Send this process the signal when the thread that forked it ends."""
     return _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def adopt_orphans() -> bool:
-    """Descendants whose parents end become children of this process, daemons included."""
+    """Adopt descendants whose parents end, including daemons (PR_SET_CHILD_SUBREAPER)."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def punch_hole(descriptor: int, length_bytes: int) -> bool:
-    """Give back the disk space of a file's first bytes; its size and offsets stay."""
+    """Free the disk space of a file's first bytes; its size and offsets stay."""
     import ctypes  # noqa: PLC0415 - start-up time
 
     try:
@@ -30,9 +30,9 @@ def punch_hole(descriptor: int, length_bytes: int) -> bool:
 
 
 def _prctl(option: int, argument: int) -> bool:
-    """The call without the `ctypes` package, which is half as dear again as the rest of the start, or else with it."""
+    """Call prctl without the `ctypes` package, whose import takes half as long as the rest of the start; fall back to it."""
     try:
-        import _ctypes  # noqa: PLC0415 - private to CPython, so that its absence must be survivable
+        import _ctypes  # noqa: PLC0415 - private to CPython, so it may be missing
 
         address = _ctypes.dlsym(_ctypes.dlopen("", 0), "prctl")
         return bool(_ctypes.call_cdeclfunction(address, (option, argument, 0, 0, 0)) == 0)

@@ -1,6 +1,6 @@
-"""The processes below this agent, by `/proc`: who they are, what they hold open, and how they are signalled.
+"""The process tree below this agent, from `/proc`: list descendants, find their open files, send signals.
 
-The agent adopts orphans and has no children but its ranks, so that its descendants are the ranks' trees, daemons included.
+The agent adopts orphans, and its only children are the ranks. So its descendants are the ranks' trees, daemons included.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Everything below `pid`, without it, parents before their children."""
+    """All descendants of `pid` without itself, parents before their children."""
     if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
         return _descendants_by_scan(pid)
     found: list[int] = []
@@ -45,7 +45,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _descendants_by_scan(pid: int) -> list[int]:
-    """The same by one pass over `/proc`, for kernels that do not list children."""
+    """`descendants` by one pass over `/proc`, for kernels that do not list children."""
     below: dict[int, list[int]] = {}
     try:
         entries = os.listdir("/proc")
@@ -69,7 +69,7 @@ def _descendants_by_scan(pid: int) -> list[int]:
 
 
 def send(pid: int, number: int) -> bool:
-    """Signal one process; False when it is gone or not ours to signal."""
+    """Signal one process; False if it is gone or belongs to another user."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -78,7 +78,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def open_for_writing(pids: list[int]) -> set[tuple[int, int]]:
-    """(st_dev, st_ino) of every regular file that one of the processes holds open for writing, or has mapped so."""
+    """(st_dev, st_ino) of every regular file that one of the processes has open or mapped for writing."""
     found: set[tuple[int, int]] = set()
     for pid in pids:
         try:
@@ -100,7 +100,7 @@ _SHARED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .w.s [0-9a-f]+ \S+ \d+ +(/.*)$", re
 
 
 def _mapped(pid: int) -> set[tuple[int, int]]:
-    """The files that a process may write through its memory; such a file needs no descriptor."""
+    """Files that a process has mapped for writing: these need no descriptor."""
     found: set[tuple[int, int]] = set()
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
@@ -111,14 +111,14 @@ def _mapped(pid: int) -> set[tuple[int, int]]:
         try:
             status = os.stat(path.replace(rb"\012", b"\n"))
         except OSError:
-            continue  # removed, or of no file at all
+            continue  # removed, or not a file
         if stat.S_ISREG(status.st_mode):
             found.add((status.st_dev, status.st_ino))
     return found
 
 
 def writes_below(pid: int, directory: str) -> bool:
-    """Whether a process has a file below `directory` (without links in it) open for writing."""
+    """Whether a process has a file below `directory` (a real path) open for writing."""
     try:
         for descriptor in os.listdir(f"/proc/{pid}/fd"):
             path = os.readlink(f"/proc/{pid}/fd/{descriptor}")
@@ -138,14 +138,14 @@ def _writable(pid: int, descriptor: str) -> bool:
 
 
 class Recorder:
-    """Appends "pid start_ticks" of every process seen to a file, so that others can clean up after a dead agent."""
+    """Appends "pid start_ticks" of every process seen to a file, so that the engine can clean up after a dead agent."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._present: set[int] = set()
 
     def note(self, pids: list[int]) -> None:
-        """Record those not there at the last look."""
+        """Record the processes that are new since the last call."""
         lines = []
         for pid in pids:
             if pid not in self._present:
@@ -157,7 +157,7 @@ class Recorder:
             try:
                 self._append("".join(lines).encode())
             except OSError:
-                self._present.clear()  # a full disk: tried again at the next look
+                self._present.clear()  # full disk: retried at the next call
 
     def _append(self, data: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -11,11 +11,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
-ROLE_RANK = -1  # of a role, where a rank's number is asked for
+ROLE_RANK = -1  # the number of a role
 
 
 class Rank(Child):
-    """One training process (`number` is its RANK), or a role beside them: `role` is its name, `number` then ROLE_RANK."""
+    """One training process (`number` is its RANK), or a role: then `role` is its name and `number` is ROLE_RANK."""
 
     def __init__(self, number: int, directory: str, role: Optional[str] = None) -> None:
         super().__init__([], {})

@@ -1,6 +1,6 @@
-"""Starting processes below this agent and taking them back: fork and exec with the streams, limits and environment asked for.
+"""Starts processes below this agent with given streams, limits and environment (fork and exec), and reaps them.
 
-Main thread only: a child dies with the thread that forked it.
+Main thread only: a child is killed when the thread that forked it ends.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from trainmaster.wire.launch import Launch
 else:
-    import _signal as signal  # `signal` itself makes enums of it all, which costs a tenth of an interpreter's start
+    import _signal as signal  # `signal` itself creates enums at import, which costs a tenth of an interpreter's start
 
 
-# What `exec` says of a program that is missing or is none. Anything else (no memory, a disk error) is the machine's.
+# Errors of `exec` caused by the program. Any other error (no memory, a disk error) is the machine's.
 OF_THE_PROGRAM = frozenset(
     (
         errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.E2BIG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
@@ -32,7 +32,7 @@ OF_THE_PROGRAM = frozenset(
 
 
 class LaunchError(Exception):
-    """A program could not be started; the text says what is wrong and what to do, `lines` what a program said of it."""
+    """A program could not be started. The text says what is wrong and what to do; `lines` holds output of a program."""
 
     def __init__(self, text: str, lines: Sequence[str] = ()) -> None:
         super().__init__(text)
@@ -40,13 +40,13 @@ class LaunchError(Exception):
 
 
 class MachineError(LaunchError):
-    """The machine could not start it: memory, processes, descriptors, disk or network. Another try may succeed."""
+    """The machine could not start it: memory, processes, descriptors, disk or network. A retry may succeed."""
 
 
 class Child:
     """One program. Exactly one of `exit_code` and `signal` is set once it ended. `shell`: exit 128+n counts as signal n."""
 
-    label = "a program"  # as messages call it
+    label = "a program"  # its name in messages
 
     def __init__(self, argv: list[str], environment: dict[str, str], shell: bool = False) -> None:
         self.argv = argv
@@ -63,16 +63,16 @@ class Child:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended other than with exit 0, and not because we had signalled it."""
+        """Whether it ended other than with exit 0, and not because of our signal."""
         return not self.running and not self.stopped_by_us and self.exit_code != 0
 
     @property
     def ended_well(self) -> bool:
-        """Whether it exited 0 of its own accord."""
+        """Whether it exited with 0, and not because of our signal."""
         return not self.running and not self.stopped_by_us and self.exit_code == 0
 
     def ended(self, status: int) -> None:
-        """Take the wait status."""
+        """Record the wait status."""
         self.running = False
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
@@ -85,12 +85,12 @@ class Child:
 
 
 def highest_descriptor() -> int:
-    """A number beyond every descriptor that this process has open."""
+    """A number higher than every open descriptor of this process."""
     return max(int(name) for name in os.listdir("/proc/self/fd")) + 16
 
 
 def start(child: Child, launch: Launch, streams: tuple[int, int, int], highest: int) -> int:
-    """Fork; returns a pipe that ends empty when the program runs, and tells why when it does not (`explain`).
+    """Fork. Returns a pipe that ends empty if the program runs, or holds the error if it does not (`explain`).
 
     `streams` become its standard input, output and error. Raises: OSError.
     """
@@ -106,7 +106,7 @@ def start(child: Child, launch: Launch, streams: tuple[int, int, int], highest: 
 
 
 def answer(pipe: int, slow: Optional[Callable[[], None]] = None) -> str:
-    """What `start`'s pipe says; empty when the program runs. `slow` is called each second until then, and may raise."""
+    """The content of `start`'s pipe, empty if the program runs. `slow` is called every second until then, and may raise."""
     with open(pipe, "rb") as file:
         while slow is not None and not select.select([file], [], [], 1.0)[0]:
             slow()
@@ -114,7 +114,7 @@ def answer(pipe: int, slow: Optional[Callable[[], None]] = None) -> str:
 
 
 def _become(parent: int, child: Child, launch: Launch, descriptors: tuple[int, int, int, int, int]) -> NoReturn:
-    """In the child: become the program, or tell why not."""
+    """In the child: exec the program, or write the error to the pipe."""
     *streams, pipe, highest = descriptors
     doing = "setsid"
     try:
@@ -136,7 +136,7 @@ def _become(parent: int, child: Child, launch: Launch, descriptors: tuple[int, i
         os.chdir(launch["work"])
         doing = "exec"
         os.execvpe(child.argv[0], child.argv, child.environment)
-    except (OSError, ValueError) as error:  # ValueError: an argument or a variable holds what none can hold
+    except (OSError, ValueError) as error:  # ValueError: an argument or a variable contains a null byte
         number = getattr(error, "errno", None) or errno.EINVAL
         os.write(pipe, f"{doing} {number} {getattr(error, 'strerror', None) or error}".encode())
     finally:
@@ -144,7 +144,7 @@ def _become(parent: int, child: Child, launch: Launch, descriptors: tuple[int, i
 
 
 def _enter(cgroup: str, pid: int = 0) -> None:
-    """0 is the process itself. Raises: OSError."""
+    """Move a process into a cgroup; 0 is the calling process. Raises: OSError."""
     descriptor = os.open(os.path.join(cgroup, "cgroup.procs"), os.O_WRONLY)
     try:
         os.write(descriptor, b"%d" % pid)
@@ -153,7 +153,7 @@ def _enter(cgroup: str, pid: int = 0) -> None:
 
 
 def contain(pid: int, launch: Launch) -> None:
-    """Put a program that something else started into the attempt's cgroups; what it has started before stays outside."""
+    """Move a program that was started elsewhere into the attempt's cgroups; its existing children stay outside."""
     for cgroup in launch.get("contained", ()):
         try:
             _enter(cgroup, pid)
@@ -162,19 +162,19 @@ def contain(pid: int, launch: Launch) -> None:
 
 
 def escaped(children: Sequence[Child], launch: Launch) -> bool:
-    """Whether one of those that run is not in the attempt's cgroups."""
+    """Whether a running child is outside the attempt's cgroups."""
     from trainmaster.wire import cgroups  # noqa: PLC0415 - start-up time
 
     try:
         inside = [cgroups.members(directory) for directory in launch.get("contained", ())]
     except OSError:
-        return False  # nobody can say
-    running = [child.pid for child in children if os.path.exists(f"/proc/{child.pid}/exe")]  # not of one that has ended
+        return False  # unknown
+    running = [child.pid for child in children if os.path.exists(f"/proc/{child.pid}/exe")]  # not those that have ended
     return any(pid not in group for pid in running for group in inside)
 
 
 def _enter_all(launch: Launch) -> None:
-    """Containment is worth having and no condition: where a cgroup refuses, the agent says so (`escaped`)."""
+    """Enter the cgroups for containment. This is best effort: the agent reports a cgroup that could not be entered."""
     for cgroup in launch.get("contained", ()):
         try:
             if cgroup != launch["cgroup"]:
@@ -184,7 +184,7 @@ def _enter_all(launch: Launch) -> None:
 
 
 def _default_signals() -> None:
-    """What was ignored stays so over an exec: Python's own SIGPIPE, and whatever our starter left."""
+    """Reset all signals, because ignored signals stay ignored over exec: Python's SIGPIPE, and those of our parent."""
     for number in range(1, signal.NSIG):
         if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
             try:
@@ -195,7 +195,7 @@ def _default_signals() -> None:
 
 
 def undo(children: Sequence[Child], launch: Launch) -> None:
-    """Kill those that were started with all they started, and wait for them."""
+    """Kill the started children with all their descendants, and wait for them."""
     from trainmaster.agent.processes.process_tree import descendants, send  # noqa: PLC0415 - start-up time
     from trainmaster.wire import cgroups  # noqa: PLC0415 - as above
 
@@ -203,14 +203,14 @@ def undo(children: Sequence[Child], launch: Launch) -> None:
         cgroups.kill(directory)
     for child in children:
         for pid in [*descendants(child.pid), child.pid]:
-            send(pid, signal.SIGKILL)  # not waited for yet, so a child's number is still its own
+            send(pid, signal.SIGKILL)  # the child is not reaped yet, so its pid cannot be reused
     for child in children:
         os.waitpid(child.pid, 0)
         child.running = False
 
 
 def reap(children: Sequence[Child], began_s: float) -> bool:
-    """Take back every process that has ended; False when there is none left, ended or alive."""
+    """Reap every process that has ended. False if no child is left at all."""
     by_pid = {child.pid: child for child in children if child.running}
     while True:
         try:
@@ -228,13 +228,13 @@ def reap(children: Sequence[Child], began_s: float) -> bool:
 
 
 def by_machine(told: str) -> bool:
-    """Whether it was the machine that could not, and not the program or its spec. `told`: what `answer` gave."""
+    """Whether the machine is the cause, and not the program or its spec. `told`: the result of `answer`."""
     doing, number, _ = told.split(" ", 2)
     return doing != "exec" or int(number) not in OF_THE_PROGRAM
 
 
 def explain(told: str, child: Child, launch: Launch) -> str:
-    """What a failed start means to a person."""
+    """The message to the user about a failed start."""
     doing, number, text = told.split(" ", 2)
     line = " ".join(child.argv)[:200]
     if doing == "cgroup":

@@ -1,4 +1,4 @@
-"""What the loop sleeps on: a pipe into which signals and threads write. Nothing else may wake it."""
+"""Wakes the main loop: a pipe into which signal handlers and threads write. Nothing else may wake it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Iterator, Optional
 else:
-    import _signal as signal  # `signal` itself makes enums of it all, which costs a tenth of an interpreter's start
+    import _signal as signal  # `signal` itself creates enums at import, which costs a tenth of an interpreter's start
 
 
 class Stopped(Exception):
-    """Somebody wants this agent to stop before its ranks were started."""
+    """This agent was told to stop before its ranks were started."""
 
 
 class Wake:
-    """One pipe; `install` sends this process's signals into it."""
+    """One pipe; `install` directs this process's signals into it."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -29,10 +29,10 @@ class Wake:
         self._poll = select.poll()
         self._poll.register(self._read, select.POLLIN)
         self._interruptible = False
-        self.terminated = False  # somebody sent us SIGTERM or SIGINT
+        self.terminated = False  # SIGTERM or SIGINT was received
 
     def install(self) -> None:
-        """Take over the signals that matter to an agent. Main thread only."""
+        """Install handlers for the signals that an agent needs. Main thread only."""
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._noted)
         signal.signal(signal.SIGTERM, self._terminate)
@@ -42,7 +42,7 @@ class Wake:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Inside, a SIGTERM raises `Stopped` at once, whatever long copy it finds us at."""
+        """Inside, a SIGTERM raises `Stopped` at once, even during a long copy."""
         self._interruptible = True
         try:
             yield
@@ -55,14 +55,14 @@ class Wake:
             raise Stopped
 
     def set(self) -> None:
-        """Wake the loop; from any thread."""
+        """Wake the main loop; callable from any thread."""
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
-            return  # full: it is awake
+            return  # the pipe is full, so the loop will wake anyway
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until woken, `timeout_s` at most."""
+        """Sleep until woken, at most `timeout_s`."""
         if self._poll.poll(max(0, int(timeout_s * 1000 + 0.999))):
             try:
                 os.read(self._read, 65536)
@@ -70,7 +70,7 @@ class Wake:
                 return
 
     def _noted(self, number: int, frame: Optional[FrameType]) -> None:
-        """The wakeup descriptor has done it; a handler must exist for it to be written."""
+        """Does nothing: the wakeup descriptor is written, but only if a handler exists."""
 
     def _terminate(self, number: int, frame: Optional[FrameType]) -> None:
         self.terminated = True

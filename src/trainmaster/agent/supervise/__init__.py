@@ -1,4 +1,4 @@
-"""The main loop while the ranks run: orders, commands beside the ranks, storing, stopping, and how it ended.
+"""The main loop while the ranks run: orders, commands beside the ranks, storing, stopping, and the exit record.
 
-One thread decides; everything that may block has a thread of its own and wakes it.
+One thread decides. Everything that may block has a thread of its own, which wakes the main loop.
 """

@@ -1,7 +1,7 @@
-"""Commands that somebody runs beside the ranks, inside the attempt: `tm exec`.
+"""Commands that run beside the ranks, inside the attempt: `tm exec`.
 
-They are started by the loop, as children of this agent with the environment and work directory of a rank, so they end with
-the attempt at the latest. Their output goes to the server from a thread each (`exec_streams`).
+The main loop starts them as children of this agent, with the environment and work directory of a rank. So they end with
+the attempt at the latest. Each command has a thread that sends its output to the server (`exec_streams`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from trainmaster.agent.launch.start import Start
     from trainmaster.agent.processes.rank import Rank
 else:
-    import _signal as signal  # as everywhere in the agent
+    import _signal as signal  # `signal` itself is slow to import
 
-_GRACE_S = 2.0  # TERM to KILL of one that is to end
-_FAREWELL_S = 3.0  # for the last words of all, when the attempt is over
+_GRACE_S = 2.0  # from SIGTERM to SIGKILL
+_FAREWELL_S = 3.0  # for the last output of all commands, when the attempt is over
 _NO_PY_SPY = (
     "py-spy is neither on the job's PATH nor beside the server: install it in either, `pip install py-spy`, "
     "or look at the process yourself: tm exec JOB -- ..."
@@ -35,17 +35,17 @@ _NO_PY_SPY = (
 
 
 class Exec:
-    """One command: `child` while and after it ran, None where it never did."""
+    """One command. `child` is set once it was started, and None if it never was."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.child: Optional[spawn.Child] = None
-        self.kill_s: Optional[float] = None  # when KILL comes
+        self.kill_s: Optional[float] = None  # when SIGKILL is due
         self.stopping = False
 
 
 class Execs:
-    """All commands of this attempt on this node, by their ids: an order that comes again starts nothing again."""
+    """All commands of this attempt on this node, by id. An order that arrives again starts nothing again."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -54,11 +54,11 @@ class Execs:
 
     @property
     def children(self) -> list[spawn.Child]:
-        """Those that run, for whoever waits for processes."""
+        """The running commands, for the thread that waits for child processes."""
         return [one.child for one in self._known.values() if one.child is not None and one.child.running]
 
     def take(self, order: dict[str, Any]) -> None:
-        """Start what is new, end what is to end."""
+        """Start the command if it is new; end it if the order says stop."""
         id = str(order["id"])
         if id not in self._known:
             self._known[id] = Exec(Channel(self._launch, id, self._start.wake))
@@ -68,7 +68,7 @@ class Execs:
             self._end(self._known[id])
 
     def step(self, now_s: float) -> None:
-        """Tell the threads who has ended; end whom nobody listens to, and kill who would not end."""
+        """Report commands that have ended, end those whose client is gone, and kill those that do not end."""
         for one in self._known.values():
             child = one.child
             if child is None:
@@ -88,7 +88,7 @@ class Execs:
         return min(due) if due else None
 
     def finish(self) -> None:
-        """Nothing runs any more: see their last words off."""
+        """All commands have ended: wait for their last output to be sent."""
         self.step(time.monotonic())
         until_s = time.monotonic() + _FAREWELL_S
         for one in self._known.values():
@@ -103,7 +103,7 @@ class Execs:
             one.channel.failed("every rank of this node has ended")
             return
         environment = {**rank.environment, names.ENV_SDK: os.path.join(self._start.directory, "exec.sdk")}
-        environment.pop("TORCHELASTIC_ERROR_FILE", None)  # what it reports is no rank's
+        environment.pop("TORCHELASTIC_ERROR_FILE", None)  # an error of the command is not an error of the rank
         try:
             argv = self._stacks(order, environment) if order.get("stacks") else [str(word) for word in order["command"]]
         except LookupError as error:
@@ -122,9 +122,9 @@ class Execs:
         one.channel.start()
 
     def _spawn(self, one: Exec, child: spawn.Child, with_input: bool) -> str:
-        """Start it on pipes; what went wrong, empty when it runs. Raises: OSError."""
-        given: list[int] = []  # the command's ends
-        kept: list[int] = []  # ours
+        """Start the child with pipes. Returns the error, empty if it runs. Raises: OSError."""
+        given: list[int] = []  # pipe ends of the command
+        kept: list[int] = []  # our pipe ends
         try:
             if with_input:
                 reader, writer = os.pipe()
@@ -153,7 +153,7 @@ class Execs:
         return ""
 
     def _meant(self, order: dict[str, Any]) -> Optional[Rank]:
-        """The rank or role whose environment it gets: the first rank unless the order says which."""
+        """The rank or role whose environment the command gets; the first rank unless the order names one."""
         role, number = order.get("role"), order.get("rank")
         everyone = [*self._start.ranks, *self._start.roles]
         if role is not None:
@@ -163,7 +163,7 @@ class Execs:
         return everyone[0] if everyone else None
 
     def _end(self, one: Exec) -> None:
-        """TERM to all of it, KILL later."""
+        """Send SIGTERM to the command and its descendants; SIGKILL follows."""
         if one.child is None or not one.child.running or one.stopping:
             return
         one.stopping = True
@@ -178,7 +178,7 @@ class Execs:
                 send(pid, number)
 
     def _stacks(self, order: dict[str, Any], environment: dict[str, str]) -> list[str]:
-        """A line that dumps the Python stacks of the ranks. Raises: LookupError, in words."""
+        """A shell command that dumps the Python stacks of the ranks. Raises: LookupError, whose text is shown."""
         own, servers = shutil.which("py-spy", path=environment.get("PATH", "")), order.get("py_spy")
         program = own or (servers if servers and os.access(str(servers), os.X_OK) else None)
         if program is None:

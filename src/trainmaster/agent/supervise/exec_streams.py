@@ -1,7 +1,7 @@
-"""The streams of one `tm exec`, between its pipes and the server: a thread for output, one for input where it has any.
+"""Streams of one `tm exec`, between its pipes and the server: a thread for output, and one for input if there is input.
 
-The server takes output only as fast as somebody reads it, so a command that prints much waits in its `write`, as it would
-in a pipeline. A server that forgot the command (it was started again), or is away for long, has it ended.
+The server accepts output only as fast as the client reads it. So a command that prints much blocks in `write`, as in a
+shell pipeline. A command is ended if the server does not know it any more (after a restart) or is unreachable for long.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _OUTPUT_PATH = "/agent/exec/output"
 _INPUT_PATH = "/agent/exec/input"
 _CHUNK = 131072
 _LOOK_MS = 100
-_LINGER_S = 1.0  # for output of what it left behind in the background
-_BEAT_S = 5.0  # between two signs of life of a silent command
+_LINGER_S = 1.0  # for output of its background processes
+_BEAT_S = 5.0  # between two heartbeats of a silent command
 _HOLD_S = 20.0
-_AWAY_S = 20.0  # without a server, then it is ended
+_AWAY_S = 20.0  # a command is ended when the server is unreachable for so long
 _PAUSE_S = 0.2
 
 
 class Channel:
-    """One command's streams. `abandoned`: nobody listens any more, it is to be ended."""
+    """The streams of one command. `abandoned`: no client listens any more, so the command is to be ended."""
 
     def __init__(self, launch: Launch, id: str, wake: Wake) -> None:
         self._launch = launch
@@ -48,28 +48,28 @@ class Channel:
         self.abandoned = False
 
     def attach(self, output: int, error: int, given: Optional[int]) -> None:
-        """Our ends of its pipes."""
+        """Set our ends of the command's pipes."""
         self._outputs = {output: 1, error: 2}
         self._input = given
 
     def start(self) -> None:
-        """Move bytes from now on."""
+        """Start the threads that move bytes."""
         self._spawn("exec-output", self._send)
         if self._input is not None:
             self._spawn("exec-input", self._receive)
 
     def over(self, exit_code: Optional[int], signal_number: Optional[int], with_attempt: bool) -> None:
-        """It has ended; `with_attempt`: because the attempt did."""
+        """The command has ended; `with_attempt`: because the attempt ended."""
         if self._over is None:
             self._over = {"exit_code": exit_code, "signal": signal_number, "error": None, "with_attempt": with_attempt}
 
     def failed(self, why: str) -> None:
-        """It could not be started."""
+        """The command could not be started."""
         self._over = {"exit_code": None, "signal": None, "error": why, "with_attempt": False}
         self._spawn("exec-output", self._send)
 
     def join(self, timeout_s: float) -> None:
-        """Wait until everything was told, or not any longer."""
+        """Wait until everything was sent, for at most `timeout_s`."""
         if self._threads:
             self._threads[0].join(max(0.0, timeout_s))
 
@@ -117,7 +117,7 @@ class Channel:
         return chunks
 
     def _tell(self, client: Client, chunks: list[list[Any]], over: Optional[dict[str, Any]]) -> None:
-        """Until it is taken, or nobody is there to take it."""
+        """Send until the server accepts it, or until the command is abandoned."""
         body = {"key": self._launch["key"], "id": self._id, "n": self._sent + 1, "chunks": chunks, "over": over}
         answer = self._ask(client, body)
         while answer is not None and not answer.get("taken"):
@@ -137,12 +137,12 @@ class Channel:
                 if answer is None or answer["ended"]:
                     return
         except BrokenPipeError:
-            return  # it reads no more
+            return  # the command has closed its input
         finally:
             os.close(descriptor)
 
     def _ask(self, client: Client, body: dict[str, Any]) -> Optional[dict[str, Any]]:
-        """One exchange, again while the server is away for a moment; None when nobody listens any more."""
+        """Send one request, and retry while the server is unreachable for a short time. None if the command is abandoned."""
         until_s = time.monotonic() + _AWAY_S
         while not self.abandoned:
             try:

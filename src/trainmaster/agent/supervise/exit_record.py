@@ -1,4 +1,4 @@
-"""The record of how this agent's part ended: allocated at the start, durable before anything is told."""
+"""The exit record of this agent: its disk space is reserved at the start, and it is durable before the end is reported."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 ALLOCATED_BYTES = 65536
 _PAUSES_S = (0.1, 0.5, 2.0)
-_WORDS = ((10, 400), (4, 200), (2, 100), (1, 40), (1, 0))  # last lines of a rank and characters of each, tried in turn
+_WORDS = ((10, 400), (4, 200), (2, 100), (1, 40), (1, 0))  # (last lines of a rank, characters of each), tried in turn
 
 
 def allocate(directory: str) -> None:
-    """Reserve the record's space, so that a full disk cannot hide an end. Raises: OSError."""
+    """Reserve disk space for the record, so that an end can be recorded on a full disk. Raises: OSError."""
     descriptor = os.open(os.path.join(directory, EXIT_PART), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, ALLOCATED_BYTES)
@@ -26,7 +26,7 @@ def allocate(directory: str) -> None:
 
 
 def write(directory: str, ended: dict[str, Any]) -> None:
-    """Write the record, whole and durable; on a full disk what fits in the reserved space. An error is tried again for seconds.
+    """Write the record atomically and durably. On a full disk it is shortened to the reserved space. Errors are retried.
 
     Raises: OSError.
     """
@@ -69,7 +69,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _shortened(ended: dict[str, Any]) -> bytes:
-    """The same end with fewer words: as many as the reserved space holds."""
+    """The same record with fewer lines, so that it fits into the reserved space."""
     import json  # noqa: PLC0415 - as above
 
     data = b""

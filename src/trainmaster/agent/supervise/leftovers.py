@@ -1,7 +1,7 @@
-"""What the ranks leave running when they have ended: who of it may still be saving, and what is said of the rest.
+"""Processes that the ranks leave behind when they end: which of them may still be saving, and how they are described.
 
-A process of a rank's own session, or one that has a file of the work directory open for writing, may still save, and gets the
-grace period to end by itself. A daemon (a session of its own) gets a moment.
+A process in a rank's own session may still be saving, and so may one that has a file of the work directory open for
+writing. Both get the grace period to end by themselves. A daemon (a session of its own) gets only a moment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMED = 3  # processes
 
 
 class Remains:
-    """Of the ranks that have all ended; `beside`: roles and commands, which end for reasons of their own."""
+    """Processes left by ranks that have all ended. `beside`: roles and commands, which are not ended here."""
 
     def __init__(self, launch: Launch, ranks: Sequence[Child], beside: Sequence[Child]) -> None:
         self._work = os.path.realpath(launch["work"])
@@ -29,11 +29,11 @@ class Remains:
         self._beside = {child.pid for child in beside}
 
     def left(self) -> list[int]:
-        """All that is left."""
+        """The pids of all left processes."""
         return [pid for pid in descendants(os.getpid()) if _session(pid) not in self._beside | {None}]
 
     def saving(self) -> list[int]:
-        """Those that may still save."""
+        """The pids of the left processes that may still be saving."""
         return [pid for pid in self.left() if _session(pid) in self._ranks or writes_below(pid, self._work)]
 
 
@@ -44,7 +44,7 @@ def described(pids: list[int]) -> str:
 
 
 def _session(pid: int) -> int | None:
-    """None: it has ended."""
+    """The session of a process; None if it has ended."""
     try:
         return os.getsid(pid)
     except OSError:

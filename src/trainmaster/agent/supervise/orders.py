@@ -1,4 +1,4 @@
-"""What this agent is told to do, wherever the word comes from: the tombstone file, a signal, the server, a removed home."""
+"""Orders for this agent from every source: the tombstone file, a signal, the server, and the removal of the home."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_S = 0.5
 
 
 class Orders:
-    """Asked by the loop at each turn."""
+    """The main loop asks it at each turn."""
 
     def __init__(self, start: Start, sync: Sync) -> None:
         self._path = os.path.join(start.directory, names.STOP)
@@ -28,18 +28,18 @@ class Orders:
         self._grace_s = start.launch["grace_s"]
         self._wake = start.wake
         self._sync = sync
-        self._seen: Optional[tuple[int, int]] = None  # the tombstone as last read
-        self._checkpoints = 0  # the highest request answered
+        self._seen: Optional[tuple[int, int]] = None  # inode and time of the tombstone that was read last
+        self._checkpoints = 0  # the highest checkpoint request so far
         self._interval_s = start.launch["checkpoint_interval_s"]
-        self._intervals = 0  # over so far; each asks for a checkpoint
+        self._intervals = 0  # checkpoint intervals that have passed; each asks for a checkpoint
         self._interval_due_s = time.monotonic() + (self._interval_s or 0.0)
-        self.commands: list[dict[str, Any]] = []  # orders to run something beside the ranks
+        self.commands: list[dict[str, Any]] = []  # orders to run a command beside the ranks
         self.stopped = False
-        self.removed = False  # somebody removed the directory of the attempt: what its name leads to now is another's
+        self.removed = False  # the attempt's directory was removed: a new one of that name is not this attempt's
         self.due_s = time.monotonic()
 
     def take(self, now_s: float) -> Optional[float]:
-        """The grace with which the ranks are to be stopped now, None if nothing new says so."""
+        """The grace period with which to stop the ranks now; None if there is no new order to stop."""
         graces: list[float] = []
         if self._interval_s is not None and now_s >= self._interval_due_s:
             self._intervals += 1
@@ -53,7 +53,7 @@ class Orders:
             if grace_s is not None:
                 graces.append(grace_s)
             elif signalled and self._seen is None:
-                graces.append(self._grace_s)  # a plain SIGTERM, without a file that says more
+                graces.append(self._grace_s)  # a plain SIGTERM, without a tombstone
             if not self.removed and self._is_removed():
                 self.removed = True
                 graces.append(self._grace_s)
@@ -73,14 +73,14 @@ class Orders:
         return min(graces)
 
     def _is_removed(self) -> bool:
-        """Whether the directory has no name left; one that was moved, or cannot be looked at, has."""
+        """Whether the directory was removed. One that was moved, or cannot be examined, was not removed."""
         try:
             return os.fstat(self._place).st_nlink == 0
         except OSError:
             return False
 
     def _tombstone(self) -> Optional[float]:
-        """The grace in a tombstone that is new or was replaced."""
+        """The grace period in a tombstone that is new or was replaced."""
         try:
             status = os.stat(self._path)
         except OSError:
@@ -103,13 +103,13 @@ class Orders:
         self._flag(names.FLAG_CHECKPOINT, bytes([(self._checkpoints + self._intervals) % 256]))
 
     def _flag(self, offset: int, value: bytes) -> None:
-        try:  # without waiting: the program may have put a pipe there
+        try:  # non-blocking: the program may have put a pipe in its place
             descriptor = os.open(self._flags_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            return  # somebody removed the file: TERM still says it
+            return  # the file was removed; SIGTERM still stops the program
         try:
             os.pwrite(descriptor, value, offset)
         except OSError:
-            return  # what is there now is no file of ours
+            return  # the path is not a regular file any more
         finally:
             os.close(descriptor)

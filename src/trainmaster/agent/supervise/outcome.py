@@ -1,4 +1,4 @@
-"""How it ended, as the record says it (`wire.messages.Ended`)."""
+"""Builds the exit record (`wire.messages.Ended`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ERROR_MAX = 4000
 
 
 class End:
-    """What the loop gathers for the record."""
+    """What the main loop collects for the exit record."""
 
     def __init__(self) -> None:
         self.over_memory = False
@@ -38,7 +38,7 @@ class End:
 
 
 def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress) -> dict[str, Any]:
-    """The whole record."""
+    """The complete exit record."""
     launch, restored = start.launch, start.restored
     limited = bool(launch["cgroup"] and start.ranks)
     everyone = [(output.rank, _rank(output.rank, output.last_lines())) for output in outputs]
@@ -77,7 +77,7 @@ def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress)
 
 
 def _failed_ago_s(start: Start) -> float:
-    """How long ago the first rank or role failed by itself; 0 where none did."""
+    """How long ago the first rank or role failed by itself; 0 if none did."""
     failed = [rank.ended_after_s for rank in [*start.ranks, *start.roles] if rank.failed]
     return round(time.monotonic() - start.began_s - min(failed), 6) if failed else 0.0
 
@@ -102,7 +102,7 @@ def _in_use(report: dict[str, Any]) -> bool:
 
 
 def _torch_error(path: str) -> Optional[str]:
-    """The message of the file that torch's `record` decorator writes."""
+    """The message in the error file of torch's `record` decorator."""
     try:
         value = read_json(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The other agents of a gang that run on this machine: whether they still do, and what their ranks have open for writing."""
+"""The other agents of the gang on this machine: whether they still run, and which files their ranks have open for writing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """Of node 0, where its gang writes into one directory: it alone looks at that. Any other agent has none."""
+    """Peers of node 0, if the gang writes into one directory: only node 0 collects there. Other agents have no peers."""
 
     def __init__(self, directory: str, launch: Launch) -> None:
         shared = launch["in_place"] or os.path.isabs(launch["checkpoint_path"] or "")
@@ -25,10 +25,10 @@ class Peers:
         self._directories = [os.path.join(gang, f"n{index}") for index in others]
 
     def open(self) -> tuple[set[tuple[int, int]], bool]:
-        """((device, inode) of what they have open for writing, whether that is all of it).
+        """((device, inode) of files that peers have open for writing, whether the list is complete).
 
-        It is not where one runs on another machine, or where a rank is dead: what a dead one had open looks closed. Whose
-        ranks have all ended well has closed everything.
+        It is incomplete if a peer runs on another machine, or if a rank is dead: the files of a dead rank look closed. A
+        peer whose ranks have all succeeded has closed everything.
         """
         found: set[tuple[int, int]] = set()
         complete = True
@@ -43,17 +43,17 @@ class Peers:
 
     @property
     def run(self) -> bool:
-        """Whether one is on this machine that has not recorded its end, and is not proven dead."""
+        """Whether a peer on this machine has not recorded its end and is not proven dead."""
         return any(map(_runs, self._directories))
 
     @property
     def ended_well(self) -> bool:
-        """Whether every one of them has recorded that all its ranks ended well."""
+        """Whether every peer has recorded that all its ranks succeeded."""
         return all(map(_ended_well, self._directories))
 
 
 def record(directory: str, ranks: list[Rank]) -> None:
-    """Say which processes are the ranks here. Whoever does not find it knows less, and waits longer."""
+    """Record which processes are the ranks of this node. A peer that does not find the record waits longer."""
     lines = "".join(f"{rank.pid} {start_ticks(rank.pid)}\n" for rank in ranks)
     path = os.path.join(directory, names.RANKS)
     try:
@@ -65,12 +65,12 @@ def record(directory: str, ranks: list[Rank]) -> None:
 
 
 def _open(directory: str) -> set[tuple[int, int]]:
-    """What one agent's ranks have open. Raises: OSError or ValueError where not all of it is known, KeyError, TypeError."""
+    """Files that one agent's ranks have open. Raises: OSError or ValueError if the list is incomplete, KeyError, TypeError."""
     agent = read_json(os.path.join(directory, names.AGENT))
     with open(os.path.join(directory, names.RANKS)) as file:
         ranks = [line.split() for line in file]
     found = open_for_writing(descendants(int(agent["pid"])))
-    # After the look: what a rank that died meanwhile had open would be missing in it.
+    # Checked after the list was taken: the files of a rank that died meanwhile would be missing in it.
     alive = all(start_ticks(int(pid)) == int(ticks) for pid, ticks in ranks)
     if not alive or not same_process(int(agent["pid"]), int(agent["start_ticks"]), str(agent["boot_id"])):
         raise ValueError(f"not every rank of {directory} runs here")
@@ -84,7 +84,7 @@ def _runs(directory: str) -> bool:
         agent = read_json(os.path.join(directory, names.AGENT))
         return same_process(int(agent["pid"]), int(agent["start_ticks"]), str(agent["boot_id"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return True  # about to begin, or nobody can say now: the server ends what waits in vain
+        return True  # it is about to start, or its state is unknown: the server ends an attempt that waits in vain
 
 
 def _ended_well(directory: str) -> bool:

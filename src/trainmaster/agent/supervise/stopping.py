@@ -1,4 +1,4 @@
-"""Ending the processes below this agent: TERM once to each, KILL to what is left at the deadline, until nothing is."""
+"""Ends all processes below this agent: one SIGTERM to each, and SIGKILL at the deadline until none is left."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     import signal
     from typing import Optional, Sequence
 else:
-    import _signal as signal  # `signal` itself makes enums of it all, which costs a tenth of an interpreter's start
+    import _signal as signal  # `signal` itself creates enums at import, which costs a tenth of an interpreter's start
 
 KILL_EVERY_S = 0.05
 
 
 class Stopping:
-    """One attempt's end by us. A second TERM makes some programs give up their saving, so nobody gets two."""
+    """The stop of one attempt. A second SIGTERM makes some programs abort their save, so each process gets only one."""
 
     def __init__(self, contained: Sequence[str] = ()) -> None:
-        self._contained = contained  # cgroups of everything that is to be ended
-        self.deadline_s: Optional[float] = None  # of the monotonic clock, when KILL comes
+        self._contained = contained  # cgroups whose processes are all to be ended
+        self.deadline_s: Optional[float] = None  # when SIGKILL is due, on the monotonic clock
         self._terminated: set[tuple[int, Optional[int]]] = set()
         self._killed_s: Optional[float] = None
 
     @property
     def active(self) -> bool:
-        """Whether it has begun."""
+        """Whether stopping has begun."""
         return self.deadline_s is not None
 
     def begin(self, now_s: float, grace_s: float) -> None:
-        """TERM now, KILL in `grace_s` (0: at once); a deadline set before is only ever brought forward."""
+        """Send SIGTERM now and SIGKILL after `grace_s` (0: at once). A new deadline can only be earlier than the old one."""
         deadline_s = now_s + max(0.0, grace_s)
         self.deadline_s = deadline_s if self.deadline_s is None else min(self.deadline_s, deadline_s)
         if self.deadline_s > now_s:
@@ -41,7 +41,7 @@ class Stopping:
         self.step(now_s)
 
     def terminate(self) -> None:
-        """TERM to every process that has not had it from us."""
+        """Send SIGTERM to every process that has not had it from us."""
         for pid in descendants(os.getpid()):
             process = (pid, start_ticks(pid))
             if process[1] is not None and process not in self._terminated:
@@ -49,7 +49,7 @@ class Stopping:
                 send(pid, signal.SIGTERM)
 
     def step(self, now_s: float) -> None:
-        """KILL what is left when it is time for it (again)."""
+        """Send SIGKILL to all that is left, when it is due (again)."""
         due_s = self.due_s
         if due_s is not None and now_s >= due_s:
             self._killed_s = now_s

@@ -1,4 +1,4 @@
-"""The thread that moves bytes: checkpoints and artifacts into the store, while the loop goes on watching."""
+"""The thread that copies checkpoints and artifacts into the store, so that the main loop is never blocked by I/O."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 _SCAN_S = 0.5
 _SCAN_MAX_S = 15.0
-_TELL_EVERY_S = 10.0  # how many artifacts are kept so far
-_SHARE = 5  # a scan that takes t seconds is followed by 5 t of rest
+_TELL_EVERY_S = 10.0  # between two progress reports about artifacts
+_SHARE = 5  # a scan that takes t seconds is followed by a pause of 5 t
 
 
 class Gathering:
-    """Work goes in by the methods, results come out of `results`: ("staged" | "kept" | "not_kept" | "warned", fields)."""
+    """Methods queue work; `results` holds its outcome: ("staged" | "kept" | "not_kept" | "warned", fields)."""
 
     def __init__(self, start: Start, progress: Progress) -> None:
         self._launch = start.launch
@@ -58,7 +58,7 @@ class Gathering:
         self._given_up = False
 
     def watch(self, now_s: float) -> None:
-        """Look for checkpoints when it is time for it again; while the ranks write."""
+        """Queue a scan for checkpoints if one is due and the ranks run."""
         if self._collector is not None and self._busy == 0 and now_s >= self._next_scan_s and self._writing:
             self._put("scan")
         if self._launch["node_index"] == 0 and self._progress.stepping_s >= LONG_S and now_s >= self._look_due_s:
@@ -66,14 +66,14 @@ class Gathering:
             self._put("overlooked", None)
 
     def message(self, rank: int, message: dict[str, Any]) -> None:
-        """Take an SDK message: a checkpoint or an artifact."""
+        """Handle an SDK message about a checkpoint or an artifact."""
         if message.get("t") == "c" and isinstance(message.get("directory"), str):
             self._put("checkpoint", rank, message)
         elif message.get("t") == "a" and isinstance(message.get("path"), str):
             self._put("artifact", message)
 
     def finish(self, well: bool = True, quiet: bool = True) -> None:
-        """Look once more, after every rank's end, and keep the artifacts. `quiet`: nothing that they left had to be ended."""
+        """Every rank has ended: scan once more, and keep the artifacts. `quiet`: no process that they left had to be killed."""
         if self._collector is not None:
             self._put("last", well and quiet)
         if self._launch["node_index"] == 0 and (self._launch["checkpoint_path"] or self._progress.last_step is not None):
@@ -82,22 +82,22 @@ class Gathering:
             self._put("artifacts", well)
 
     def give_up(self) -> None:
-        """Look for nothing any more, and take nothing: the places are no longer this attempt's."""
+        """Stop to collect: the directories no longer belong to this attempt."""
         self._given_up = True
 
     @property
     def stays(self) -> bool:
-        """Whether others of the gang may still write into the directory that is looked at here."""
+        """Whether other nodes of the gang may still write into the directory that is scanned here."""
         return self._collector is not None and bool(self._launch["checkpoint_path"]) and self._peers.run
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether no work is left."""
         return self._busy == 0 and (self._uploader is None or self._uploader.idle)
 
     @property
     def _writing(self) -> bool:
-        """Whether a rank of the gang runs, and every other one here too or has ended well: it has finished what it wrote."""
+        """Whether a rank of the gang runs and no rank has failed. A rank that succeeded has finished its files."""
         ranks = self._ranks
         if not all(rank.running or rank.ended_well for rank in ranks):
             return False
@@ -122,7 +122,7 @@ class Gathering:
                     self._complain("")
             except (OSError, ValueError) as error:
                 self._complain(f"could not look for checkpoints or artifacts ({work[0]}): {error}")
-            except Exception:  # noqa: BLE001 - the thread's last resort: dead, it would never collect a checkpoint again
+            except Exception:  # noqa: BLE001 - last resort: if the thread died, no checkpoint would be collected any more
                 words = f"could not look for checkpoints or artifacts ({work[0]}): see agent.log of this attempt"
                 self._complain(words, traceback.format_exc())
             if self._uploader is not None:
@@ -133,7 +133,7 @@ class Gathering:
             self._wake.set()
 
     def _complain(self, words: str, details: str = "") -> None:
-        """Tell it once, not at every look; "": it is over."""
+        """Report a problem once, not at every scan; "": the problem is over."""
         if words != self._said:
             sys.stderr.write(f"{details or words}\n" if words else "")
             self.results.append(("warned", {"topic": "gathering", "text": printable(words)}))
@@ -144,7 +144,7 @@ class Gathering:
             assert self._collector is not None
             open_files = open_for_writing(descendants(os.getpid()))
             elsewhere, complete = self._peers.open()
-            # Learned of a dead writer it would say that what it left is closed, so finished.
+            # If a rank died before the list of open files was taken, its unfinished file looks closed.
             if self._writing and all(not rank.running or start_ticks(rank.pid) is not None for rank in self._ranks):
                 self._staged(self._collector.scan(self._progress.step_at, True, open_files | elsewhere, complete))
             self._tell_elsewhere()
@@ -171,7 +171,7 @@ class Gathering:
             self._keep_all(work[0])
 
     def _keep_all(self, expected: bool) -> None:
-        """The artifacts; when there are many of them, say from time to time how far it is."""
+        """Keep the artifacts. If there are many, report the progress from time to time."""
         told_s, told = time.monotonic(), False
         for batch, done, count in keep.keep_artifacts(self._launch, self._missed, expected):
             self._kept(batch)
@@ -183,7 +183,7 @@ class Gathering:
             self.results.append(("warned", {"topic": "artifacts", "text": ""}))
 
     def _tell_elsewhere(self) -> None:
-        """Say, once, that what this node's ranks write into a directory of their own is no part of a checkpoint."""
+        """Warn once if this node's ranks write checkpoints into a directory of their own, which is not collected."""
         found = self._collector.written_elsewhere() if self._collector is not None and not self._told_elsewhere else None
         if found is not None:
             self._told_elsewhere = True
@@ -193,9 +193,9 @@ class Gathering:
             self.results.append(("warned", {"topic": f"checkpoints of n{self._launch['node_index']}", "text": words}))
 
     def _tell_overlooked(self, ended: Optional[bool]) -> None:
-        """Say that it saves where nobody looks; `ended`: whether it ended well, None while it runs."""
+        """Warn if checkpoints are saved where nothing collects them. `ended`: whether it succeeded; None while it runs."""
         if self._overlooked is None:
-            from trainmaster.agent.checkpoints.overlooked import Overlooked  # noqa: PLC0415 - most jobs end sooner, or name the right place
+            from trainmaster.agent.checkpoints.overlooked import Overlooked  # noqa: PLC0415 - most jobs never need it
 
             self._overlooked = Overlooked(self._launch, self._progress, self._began_s)
         collected = self._collector is not None and self._collector.collected
@@ -204,9 +204,9 @@ class Gathering:
             self.results.append(("warned", {"topic": "checkpoint pattern", "text": text}))
 
     def _own_collector(self) -> Collector:
-        """Made when a program without `checkpoint.path` uses the SDK."""
+        """The collector, made here if a program without `checkpoint.path` uses the SDK."""
         if self._collector is None:
-            from trainmaster.agent.checkpoints.collect import Collector  # noqa: PLC0415 - most jobs without a path never need it
+            from trainmaster.agent.checkpoints.collect import Collector  # noqa: PLC0415 - few jobs without a path need it
 
             self._collector = self._telling(Collector(self._launch))
         if self._launch.get("remote"):
@@ -214,7 +214,7 @@ class Gathering:
         return self._collector
 
     def _telling(self, collector: Collector) -> Collector:
-        """Let it tell what is not in the store, and where a restart would begin."""
+        """Let the collector report checkpoints that are not in the store, and where a restart would begin."""
         if self._restored is not None and self._restored.id is not None:
             step = self._restored.step
             collector.unstored.begins = f"with {self._restored.id}" if step is None else f"at step {step}"
@@ -237,7 +237,7 @@ class Gathering:
         self.results.append(("not_kept", {"what": "artifact", "name": name, "why": why}))
 
     def _bring(self, kind: str, fields: dict[str, Any]) -> None:
-        """What is staged in a directory that is the store is a result; in a cache it has a way to go."""
+        """With a local store, staged content is the final result. With a remote store, it must be uploaded first."""
         if not self._launch.get("remote"):
             self.results.append((kind, fields))
             return
@@ -245,13 +245,13 @@ class Gathering:
 
     def _far(self) -> Uploader:
         if self._uploader is None:
-            from trainmaster.agent.transport.upload import Uploader  # noqa: PLC0415 - HTTP: only for a store that is no directory
+            from trainmaster.agent.transport.upload import Uploader  # noqa: PLC0415 - HTTP: only for a remote store
 
             self._uploader = Uploader(self._launch, self._brought)
         return self._uploader
 
     def _brought(self, kind: str, fields: dict[str, Any]) -> None:
-        """Called by the uploader's thread: with what is in the store or given up; with nothing since it has become idle."""
+        """Called by the uploader's thread with a result, or with nothing when it has become idle."""
         if kind:
             self.results.append((kind, fields))
         self._wake.set()

@@ -1,4 +1,4 @@
-"""Bringing what a start needs from a store that is no directory here into this node's cache, verified on the way."""
+"""Downloads what a start needs from a remote store into this node's cache, and verifies it on the way."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 4
 _BATCH = 64
-_PATIENCE_S = 900.0  # for a store that is away, before a start is given up
+_PATIENCE_S = 900.0  # how long an unreachable store is retried before the start fails
 _MANIFEST_MAX = 1 << 28
 
 
 class Wrong(Exception):
-    """What the store holds is not what its digests say."""
+    """The content of the store does not match the recorded digests."""
 
 
 def code(launch: Launch) -> None:
-    """Have the code copy in the cache; the server brings what is not. Raises: OSError."""
+    """Make sure that the code copy is in the cache; the server fetches what is missing. Raises: OSError."""
     Remote(launch, _PATIENCE_S).ask("code")
 
 
 @contextmanager
 def pinned(launch: Launch, point: ResumePoint) -> Iterator[None]:
-    """While a part of the cache is read, its bound leaves it alone."""
+    """Hold the lock of a cached part, so that cache eviction skips it while it is read."""
     place = _place(launch, point)
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with open(part_lock(place), "a") as lock:
@@ -45,14 +45,14 @@ def pinned(launch: Launch, point: ResumePoint) -> Iterator[None]:
 
 
 def part(launch: Launch, point: ResumePoint, anew: bool) -> None:
-    """Have this node's part of a checkpoint in the cache; `anew`: what is there has been found wrong.
+    """Make sure that this node's part of a checkpoint is in the cache. `anew`: the cached copy was found to be wrong.
 
-    Raises: Wrong where a digest differs, OSError for a store that is away, refuses, or says that something is missing.
+    Raises: Wrong if a digest differs; OSError if the store is unreachable, rejects the request, or reports a missing file.
     """
     place = _place(launch, point)
     wanted = point["digests"].get(os.path.basename(place))
     if not anew and _there(place, wanted):
-        os.utime(os.path.join(place, MANIFEST))  # used now: the cache's bound takes it last
+        os.utime(os.path.join(place, MANIFEST))  # marks it as recently used, so that it is evicted last
         return
     temporary = f"{place}.{os.getpid()}.fetching"
     for old in (temporary, place):
@@ -61,11 +61,11 @@ def part(launch: Launch, point: ResumePoint, anew: bool) -> None:
     try:
         _bring(launch, place, wanted, temporary)
         with open(part_stored(place), "w"):
-            pass  # the cache may give it up again
+            pass  # the store has it, so the cache may evict it
         os.rename(temporary, place)
     except OSError as error:
         if error.errno is not None and os.path.isdir(place):
-            return  # another agent of this node has brought it meanwhile
+            return  # another agent of this node has downloaded it meanwhile
         raise
     finally:
         disks.discard(temporary)
@@ -112,7 +112,7 @@ def _addresses(remote: Remote, names: List[str]) -> Dict[str, Optional[str]]:
 
 
 def _file(remote: Remote, name: str, target: str, addresses: Dict[str, Optional[str]]) -> str:
-    """Bring one blob; the SHA-256 of what came."""
+    """Download one blob and return the SHA-256 of the received bytes."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     first = [addresses[name]]
 

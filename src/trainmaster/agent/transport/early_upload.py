@@ -1,6 +1,6 @@
-"""Large files of a checkpoint that go to the store while they are still digested here.
+"""Uploads large files of a checkpoint while they are still being digested on this node.
 
-Nothing counts by that: their uploads are completed with the manifest, once all of it is staged, or given up.
+Such an upload does not commit anything. It is completed together with the manifest when everything is staged, or aborted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from trainmaster.wire.launch import Launch
 
-_BYTES = 32 * 1024 * 1024  # what is smaller is digested before an upload has begun
+_BYTES = 32 * 1024 * 1024  # a smaller file is digested before its upload could begin
 
 
 class Ahead(Check):
-    """One staging: the thread that stages tells of files, the one that uploads takes them."""
+    """The early upload of one staging: the staging thread announces files, the upload thread sends them."""
 
     def __init__(self, launch: Launch, identifier: str, place: str, prefix: str) -> None:
         self.id = identifier
@@ -31,22 +31,22 @@ class Ahead(Check):
         self.sender = Sender(launch)
         self._place, self._prefix = place, prefix
         self._coming: queue.SimpleQueue[Optional[File]] = queue.SimpleQueue()
-        self.fields: Optional[Dict[str, Any]] = None  # what is told of it, once it is staged
+        self.fields: Optional[Dict[str, Any]] = None  # of the report, set when staging is finished
 
     def placed(self, stored: str, path: str, size: int) -> None:
-        """Send it, if it is worth it. `stored`: below the part, which is renamed once it is staged."""
+        """Queue the file for upload if it is large enough. `stored`: its path in the part, which is renamed after staging."""
         if size >= _BYTES:
             self._coming.put(File(f"{self._prefix}/{blob_name(stored)}", path, size, os.path.join(self._place, stored)))
 
     def end(self, fields: Optional[Dict[str, Any]]) -> None:
-        """It is staged; None: it is not, and nothing of it is to be sent any more."""
+        """Staging has ended. None: it failed, and the rest of the upload is aborted."""
         self.fields = fields
         if fields is None:
             self.sender.remote.patience_s = 0.0
         self._coming.put(None)
 
     def send(self) -> Optional[Exception]:
-        """Send what comes until it is staged, or not; what went wrong for good."""
+        """Send files until staging ends. Returns the permanent error, if there was one."""
         wrong: Optional[Exception] = None
         while True:
             file = self._coming.get()
@@ -60,4 +60,4 @@ class Ahead(Check):
         if wrong is not None or self.fields is None:
             self.sender.abort()
             self.sender = Sender(self._launch)
-        return wrong if not isinstance(wrong, Absent) else None  # of what the store lost all is sent again
+        return wrong if not isinstance(wrong, Absent) else None  # if the store lost an upload, everything is sent again

@@ -1,7 +1,7 @@
-"""Where the ranks of a gang meet: a port nobody else has, held by a claim file for as long as the attempt lives.
+"""Claims the rendezvous port of a gang (MASTER_PORT) and holds it with a lock file while the attempt lives.
 
-The port lies below the range from which the kernel takes ports for outgoing connections, so that no client socket of
-any program can be on it when the ranks bind it. Between our own attempts of one machine a lock decides.
+The port lies below the range from which the kernel takes ports for outgoing connections. So no client socket of any
+program can occupy it when the ranks bind it. A file lock decides between attempts on one machine.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 _LOWEST = 10000
 _TRIES = 2000
 LOOPBACK = "127.0.0.1"
-CLAIMS = "/tmp/trainmaster-ports-%d"  # one directory per machine and user, whatever TMPDIR says
+CLAIMS = "/tmp/trainmaster-ports-%d"  # one directory per machine and user; TMPDIR does not change it
 
 
 class NoPortError(Exception):
-    """No port could be had; the text says what to do."""
+    """No port is available; the text says what to do."""
 
 
 class Claim:
-    """A port and the lock that keeps it ours; released with `release` or the process's end."""
+    """A claimed port and its lock. `release` frees it, and so does the end of the process."""
 
     def __init__(self, port: int, lock: Optional[int]) -> None:
         self.port = port
         self._lock = lock
 
     def release(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -50,7 +50,7 @@ def claim() -> Claim:
                 lock = _lock(directory, port)
             except BlockingIOError:
                 continue
-            except OSError:  # a full disk, no descriptor left: says nothing about the port
+            except OSError:  # a full disk, or no free descriptor: this says nothing about the port
                 directory = None
         if _free(port):
             return Claim(port, lock)
@@ -61,7 +61,7 @@ def claim() -> Claim:
 
 
 def _range() -> tuple[int, int]:
-    """[low, high) outside the ephemeral range, at least 1,000 wide where there is such a place."""
+    """[low, high) outside the ephemeral range, at least 1,000 ports wide if there is such a range."""
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", "rb") as file:
             first, last = (int(field) for field in file.read().split())
@@ -71,11 +71,11 @@ def _range() -> tuple[int, int]:
         return _LOWEST, first
     if last <= 64535:
         return last + 1, 65536
-    return _LOWEST, 30000  # all of it is ephemeral: the bind test and a restart on "address in use" must do
+    return _LOWEST, 30000  # every port is ephemeral: rely on the bind test, and on a restart after "address in use"
 
 
 def _claims_directory() -> Optional[str]:
-    """The directory of claims, ours alone; None where there can be none (then the bind test alone decides)."""
+    """The directory of claims, owned by this user only; None if it cannot be made (then only the bind test decides)."""
     directory = CLAIMS % os.getuid()
     try:
         os.mkdir(directory, 0o700)
@@ -91,7 +91,7 @@ def _claims_directory() -> Optional[str]:
 
 
 def _lock(directory: str, port: int) -> int:
-    """The descriptor that holds the claim on `port`. Raises: BlockingIOError when another attempt has it, OSError."""
+    """The descriptor that holds the claim on `port`. Raises: BlockingIOError if another attempt holds it; OSError."""
     descriptor = os.open(f"{directory}/{port}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

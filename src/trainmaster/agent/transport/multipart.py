@@ -1,7 +1,7 @@
-"""Files on their way into a store that is no directory here: several requests at a time, a block of memory for each.
+"""Sends files to a remote store: several requests in parallel, with one memory block each.
 
-A large file goes in parts. Where the store compares checksums each part comes with its own, taken from what lies here, so
-that what was damaged on the way is refused and sent again.
+A large file is sent in parts. If the store compares checksums, each part is sent with a checksum of the local bytes. The
+store then rejects a part that was damaged on the way, and the part is sent again.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 
-_AT_ONCE = 8  # requests of one agent, each with a block of memory
-_AHEAD = 8  # more that wait for a free thread, so that none is ever idle
-_BATCH = 64  # files for which addresses are asked at once
-_FIRST, _SIGNED = 4, 16  # parts likewise: the first few at once, so that something is on its way
+_AT_ONCE = 8  # parallel requests of one agent, each with one memory block
+_AHEAD = 8  # more requests that wait for a free thread, so that no thread is idle
+_BATCH = 64  # files whose addresses are requested together
+_FIRST, _SIGNED = 4, 16  # parts whose addresses are requested together: few at first, so that sending starts soon
 
 
 class File(NamedTuple):
-    """What is to be sent."""
+    """A file to send."""
 
     name: str  # in the store
     path: str
     size: int  # bytes
-    later: str = ""  # where it is once the directory it lies in has been renamed
+    later: str = ""  # its path after its directory has been renamed
 
 
 class Sender:
-    """One upload of files that belong together: `uploads` tells what is sent and waits to be completed by the server."""
+    """One upload of files that belong together. `uploads` lists what was sent and the server still has to complete."""
 
     def __init__(self, launch: Launch) -> None:
         self.remote = Remote(launch)
         self._launch = launch
         self._begun: Dict[str, str] = {}
-        self.uploads: Dict[str, Dict[str, Any]] = {}  # name -> {"upload", "etags", "crc32"} of those that have parts
+        self.uploads: Dict[str, Dict[str, Any]] = {}  # name -> {"upload", "etags", "crc32"} of files sent in parts
 
     def send(self, files: Sequence[File]) -> None:
-        """Send all but what `uploads` has already. Raises: Denied, Stale, Absent, Away, OSError."""
+        """Send all files that `uploads` does not list yet. Raises: Denied, Stale, Absent, Away, OSError."""
         left = [file for file in files if file.name not in self.uploads]
         with ThreadPoolExecutor(_AT_ONCE, "upload") as pool:
             window = _Window(pool)
@@ -55,12 +55,12 @@ class Sender:
                 try:
                     self._send(left[at : at + _BATCH], window)
                 except BaseException:
-                    self.remote.patience_s = 0.0  # whoever still tries gives up too
+                    self.remote.patience_s = 0.0  # requests that are being retried stop too
                     window.give_up()
                     raise
 
     def abort(self) -> None:
-        """Give parts back; what cannot be now is found by the store's garbage collection."""
+        """Abort uploads that have begun. The store's garbage collection finds those that cannot be aborted now."""
         hasty = Remote(self._launch, patience_s=0.0)
         for name, upload in self._begun.items():
             try:
@@ -93,7 +93,7 @@ class Sender:
         self.remote.put(address, file.name, Body(file, 0, file.size))
 
     def _parts(self, file: File, told: Dict[str, Any], window: _Window) -> None:
-        """Send the parts of one file; while some are on their way the next are digested and signed."""
+        """Send the parts of one file. While some are being sent, the next are digested and signed."""
         upload, part_bytes, header = told["id"], told["part_bytes"], told.get("crc32_header") or ""
         etags: Dict[str, str] = {}
         sums: Dict[str, str] = {}
@@ -126,7 +126,7 @@ class Sender:
 
 
 class Body:
-    """A stretch of a file to be sent; read again from its beginning at each try."""
+    """A range of a file to send. Each try reads it again from its beginning."""
 
     def __init__(self, file: File, offset: int, size: int) -> None:
         self._file, self._offset, self._size = file, offset, size
@@ -135,7 +135,7 @@ class Body:
         return self._size
 
     def blocks(self) -> Iterator[bytes]:
-        """Its bytes. Raises: Absent, OSError."""
+        """The bytes of the range. Raises: Absent, OSError."""
         with self._open() as reading:
             reading.seek(self._offset)
             left = self._size
@@ -163,25 +163,25 @@ class Body:
 
 
 class _Window:
-    """Work given to a pool, so much of it at a time and no more; what goes wrong is raised to whoever gives it."""
+    """Bounded submission to a thread pool. An error of a task is raised in the thread that submits or waits."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
         self._left: deque[Future[None]] = deque()
 
     def submit(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Have it done, once there is room."""
+        """Submit the work; block while the window is full."""
         while len(self._left) >= _AT_ONCE + _AHEAD:
             self._left.popleft().result()
         self._left.append(self._pool.submit(work, *arguments))
 
     def wait(self) -> None:
-        """Until all of it is done."""
+        """Wait until all submitted work is done."""
         while self._left:
             self._left.popleft().result()
 
     def give_up(self) -> None:
-        """Begin nothing more."""
+        """Cancel the work that has not begun."""
         for future in self._left:
             future.cancel()
 

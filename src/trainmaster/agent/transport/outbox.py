@@ -1,8 +1,8 @@
-"""What is to be told to the server and has not been acknowledged: reports, and points (`points`).
+"""Queue of reports and metric points (`points`) that the server has not acknowledged yet.
 
-A report that says that something is durable, or that a person should know something, is on this node's disk before it is
-sent, whatever state the server is in. The others follow as soon as a request fails. The end has a record of its own
-(`exit_record`), which is durable before it is told.
+A report that something is durable, or that a person should know something, is written to this node's disk before it is
+sent, whatever the state of the server. Other reports are written when a request fails. The end of the attempt has its own
+record (`exit_record`), which is durable before it is reported.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.transport.point_file import Point
 
-BATCH_BYTES = 512 * 1024  # reports of one request, one at least: far below what a server takes
-_ABOUT_MAX = 100  # characters of the names of a point that is given up
+BATCH_BYTES = 512 * 1024  # size of the reports in one request (at least one report); far below the server's limit
+_ABOUT_MAX = 100  # characters shown of the metric names of a dropped point
 _DURABLE = frozenset(("staged", "kept", "not_kept", "warned", "run"))
 
 
 class Outbox:
-    """Thread-safe. Reports are numbered from 1; reports and points stay until acknowledged. Two files hold them."""
+    """Thread-safe. Reports are numbered from 1. Reports and points stay until acknowledged; each kind has a file."""
 
     def __init__(self, path: str, points: str) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._reports: deque[tuple[dict[str, Any], str]] = deque()  # each with its line in the spool
+        self._reports: deque[tuple[dict[str, Any], str]] = deque()  # each with its line of the file
         self._number = 0
-        self.settled = 0  # reports that were acknowledged or given up
-        self._spooled = 0  # highest number that is on disk; 0: there is no file
+        self.settled = 0  # reports that were acknowledged or dropped
+        self._spooled = 0  # highest report number on disk; 0: there is no file
         self.points = Points(points)
-        self.warned: dict[str, dict[str, Any]] = {}  # by topic, the last that was told
+        self.warned: dict[str, dict[str, Any]] = {}  # topic -> the last warning reported
         self.waiting = threading.Event()  # there is something to send
-        self.urgent = threading.Event()  # and it should not wait for more
+        self.urgent = threading.Event()  # send now, do not wait for more
 
     def report(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Queue a report, in the spool if it must not be lost or the spool is in use; returns it with its number."""
+        """Queue a report and return it with its number. It is written to disk if it must be durable or the file is in use."""
         return self.reports(kind, [fields])[0]
 
     def reports(self, kind: str, many: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Queue several reports of one kind: they are made durable together."""
+        """Queue several reports of one kind and make them durable together."""
         made = []
         with self._lock:
             for fields in many:
@@ -62,13 +62,13 @@ class Outbox:
         return made
 
     def warn(self, topic: str, text: str) -> None:
-        """Tell what a person would want to know, each text once; an empty text takes it back."""
+        """Report a warning to the user. Each text is reported once; an empty text clears the topic."""
         told = self.warned.get(topic)
         if (told["text"] if told is not None else "") != text:
             self.warned[topic] = self.report("warned", topic=topic, text=text)
 
     def point(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
-        """Queue a metric point, to be sent after the next `keep`."""
+        """Queue a metric point. It may be sent after the next `keep`."""
         odd = [name for name in values if not is_metric_name(name)]
         if odd:
             values = {name: value for name, value in values.items() if is_metric_name(name)}
@@ -77,7 +77,7 @@ class Outbox:
         self.points.put(rank, step, values)
 
     def keep(self, read: dict[str, int]) -> None:
-        """Bring the points that were queued into their file, from where they may be sent; see `Points.keep`."""
+        """Write the queued points to their file. After that they may be sent; see `Points.keep`."""
         self.points.keep(read)
         if self.points.dropped:
             self.warn(
@@ -87,7 +87,7 @@ class Outbox:
             self.waiting.set()
 
     def batch(self, most: int = BATCH_MAX) -> tuple[list[dict[str, Any]], list[Point]]:
-        """The oldest reports and then points, `most` together; the points stay taken until `points.sent` or `put_back`."""
+        """The oldest reports, then points; `most` in total. Points stay taken until `points.sent` or `put_back`."""
         with self._lock:
             self.urgent.clear()
             self.waiting.clear()
@@ -105,13 +105,13 @@ class Outbox:
         return reports, points
 
     def put_back(self) -> None:
-        """The points' request failed."""
+        """The request that carried the points failed: queue them again."""
         self.points.put_back()
         self.points.sync()
         self.waiting.set()
 
     def give_up_one(self, why: str) -> None:
-        """The server refuses the oldest report, or where there is none the oldest point: pass over it, with a word."""
+        """Drop the oldest report that the server rejects (or the oldest point if there is no report), and report the loss."""
         with self._lock:
             report = self._reports.popleft()[0] if self._reports else None
             self.settled += report is not None
@@ -124,7 +124,7 @@ class Outbox:
             self.warn("reports not taken", f"a report of kind {report['kind']!r} was given up: {why}")
 
     def acknowledged(self, number: int) -> None:
-        """The server has every report up to `number`."""
+        """The server has stored every report up to `number`."""
         with self._lock:
             while self._reports and self._reports[0][0]["n"] <= number:
                 self._reports.popleft()
@@ -133,11 +133,11 @@ class Outbox:
                 self.waiting.set()
             elif self._spooled:
                 self._spooled = 0
-                with contextlib.suppress(OSError):  # read again it is harmless: reports are idempotent
+                with contextlib.suppress(OSError):  # harmless if it is read again: reports are idempotent
                     os.unlink(self._path)
 
     def spool(self) -> None:
-        """Make every report durable that is not acknowledged; the server is away."""
+        """Write every unacknowledged report to disk, because the server is unreachable."""
         with self._lock:
             self._spool()
 
@@ -148,7 +148,7 @@ class Outbox:
 
     @property
     def pointless(self) -> bool:
-        """Whether no point waits."""
+        """Whether no point waits to be sent."""
         return self.points.empty
 
     def _spool(self) -> None:
@@ -156,13 +156,13 @@ class Outbox:
         lines = [line for _, line in new][::-1]
         if not lines:
             return
-        with contextlib.suppress(OSError):  # a full disk: tried again with the next; in memory, and in the record of the end
+        with contextlib.suppress(OSError):  # full disk: retried with the next report; still in memory and in the exit record
             _append(self._path, "".join(lines).encode(), new=not self._spooled)
             self._spooled = self._number
 
 
 def _append(path: str, data: bytes, new: bool) -> None:
-    """All of it, durably, or nothing: a torn line would spoil the one behind it. Raises: OSError."""
+    """Append all of `data` durably, or nothing: a torn line would corrupt the line after it. Raises: OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(descriptor).st_size
@@ -176,6 +176,6 @@ def _append(path: str, data: bytes, new: bool) -> None:
     finally:
         os.close(descriptor)
     if new:
-        from trainmaster.agent.files.stage import sync_directory  # noqa: PLC0415 - hashing, which jobs of a moment do without
+        from trainmaster.agent.files.stage import sync_directory  # noqa: PLC0415 - imports hashing: short jobs avoid it
 
         sync_directory(os.path.dirname(path))

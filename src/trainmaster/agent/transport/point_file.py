@@ -1,9 +1,10 @@
-"""The file of metric points that the server has not acknowledged: written by the agent, read by whoever finds it left behind.
+"""The file of unacknowledged metric points: the agent writes it, and a later reader recovers points from it.
 
-A line is an object. Lines with `points` hold them, each `[seconds since the epoch, monotonic seconds, rank, step, values,
-number]`. A line with `read` ends what was written at once, and what comes before it counts only with it: `{"rank0.sdk": bytes}`
-says how far the programs' own files were read for these points, `n` is the highest number given out. A reader that goes on in
-the programs' files, because the agent was killed, takes each point exactly once and gives it the number the agent gave it.
+Each line is a JSON object. A line with `points` holds a list of `[seconds since the epoch, monotonic seconds, rank, step,
+values, number]`. A line with `read` ends one append; the lines before it count only if it is there. Its value
+`{"rank0.sdk": bytes}` says how far the programs' own files were read for these points, and `n` is the highest number given
+out. If the agent was killed, a reader continues in the programs' files at these offsets. So it takes each point exactly
+once, with the number that the agent gave it or would have given it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     Point = tuple[int, float, int, Optional[int], dict[str, float]]  # number, monotonic seconds, rank, step, values
 
 FILE_MAX_BYTES = 256 * 1024 * 1024
-_REWRITTEN_BYTES = 8 * 1024 * 1024  # a file this long is written anew with what still waits
+_REWRITTEN_BYTES = 8 * 1024 * 1024  # a file of this size is rewritten with only the points that still wait
 _CHUNK = 1024 * 1024
 _LINE_POINTS = 500
 
 
 class Left:
-    """One point that an agent left. `n` is None where an older agent wrote it, `at_s` (its clock) where it had not read it."""
+    """A point that an agent left behind. `n` is None if an older agent wrote it; `at_s` (agent's clock) if it was not read."""
 
     __slots__ = ("at_s", "n", "rank", "step", "time_s", "values")
 
@@ -35,7 +36,7 @@ class Left:
 
 
 class PointFile:
-    """Made with the first `append`. Not thread-safe."""
+    """Created by the first `append`. Not thread-safe."""
 
     def __init__(self, path: str, origin_s: float) -> None:
         self._path = path
@@ -47,12 +48,12 @@ class PointFile:
 
     @property
     def opened(self) -> bool:
-        """Whether there is one."""
+        """Whether the file exists."""
         return self._file >= 0
 
     @property
     def long(self) -> bool:
-        """Whether it is worth to be written anew with what still waits."""
+        """Whether the file is long enough to rewrite it with only the points that still wait."""
         return self.bytes > self._rewrite_bytes
 
     def lines(self, points: list[Point]) -> bytes:
@@ -62,7 +63,7 @@ class PointFile:
         return b"".join(json.dumps({"points": part}).encode() + b"\n" for part in parts)
 
     def append(self, data: bytes, read: dict[str, int], n: int) -> None:
-        """All of it or nothing. Raises: OSError."""
+        """Append all of `data` or nothing. Raises: OSError."""
         if self._file < 0:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -70,13 +71,13 @@ class PointFile:
         if self.bytes + len(data) > FILE_MAX_BYTES:
             raise OSError("the file has its full length")
         if os.fstat(self._file).st_size != self.bytes:
-            os.ftruncate(self._file, self.bytes)  # an append that failed left a torn line
+            os.ftruncate(self._file, self.bytes)  # a failed append left a torn line
         _write_all(self._file, data)
         self.bytes += len(data)
         self._unsynced = True
 
     def replace(self, data: bytes, read: dict[str, int], n: int) -> None:
-        """Hold `data` instead. Raises: OSError (then it is as it was)."""
+        """Replace the content with `data`. Raises: OSError (the content is then unchanged)."""
         data += _mark(read, n)
         part = f"{self._path}.part"
         file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -91,18 +92,18 @@ class PointFile:
         self._rewrite_bytes = max(_REWRITTEN_BYTES, 2 * len(data))
 
     def clear(self, read: dict[str, int], n: int) -> None:
-        """Hold no points. Raises: OSError."""
+        """Remove all points. Raises: OSError."""
         os.ftruncate(self._file, 0)
         self.bytes = 0
         self.append(b"", read, n)
 
     def next_points(self, offset: int) -> tuple[list[Point], int]:
-        """Some of the points from `offset` on, and the offset behind them; none only at the end. Raises: OSError."""
+        """Some of the points from `offset` on, and the offset after them; no points only at the end. Raises: OSError."""
         rows: list[list[Any]] = []
         size = _CHUNK
         while not rows and offset < self.bytes:
-            data = os.pread(self._file, min(size, self.bytes - offset), offset)  # beyond lies what a full disk cut off
-            whole = data[: data.rfind(b"\n") + 1]  # nothing, or a mark alone, where the next line of points is longer
+            data = os.pread(self._file, min(size, self.bytes - offset), offset)  # bytes after that are a torn append
+            whole = data[: data.rfind(b"\n") + 1]  # empty, or only a `read` line, if the next line of points is longer
             rows = [row for value in _objects(whole) for row in value.get("points", ())]
             offset += len(whole)
             if not data:
@@ -111,23 +112,23 @@ class PointFile:
         return [(row[5], row[1], row[2], row[3], row[4]) for row in rows], offset
 
     def sync(self) -> None:
-        """Wait until the disk has it. Raises: OSError."""
+        """Wait until the data is on the disk. Raises: OSError."""
         if self._unsynced and self._file >= 0:
             os.fsync(self._file)
             self._unsynced = False
 
     def remove(self) -> None:
-        """It holds nothing that anybody needs. Raises: OSError."""
+        """Delete the file: no point in it is needed. Raises: OSError."""
         if self._file >= 0:
             os.unlink(self._path)
 
 
 def left(path: str, directory: str) -> list[Left]:
-    """What an agent that is gone left behind, in order; `directory` is its own.
+    """The points that an ended agent left behind, in order; `directory` is the agent's own.
 
-    One that was killed had not read all that its programs reported: that is read here. Raises: OSError.
+    An agent that was killed had not read everything that its programs reported; the rest is read here. Raises: OSError.
     """
-    from trainmaster.wire.names import EXIT  # noqa: PLC0415 - as `parse` below: for the server alone
+    from trainmaster.wire.names import EXIT  # noqa: PLC0415 - only the server needs it
 
     with open(path, "rb") as file:
         data = file.read()
@@ -151,7 +152,7 @@ def left(path: str, directory: str) -> list[Left]:
 
 
 def _reported(path: str, offset: int) -> Iterator[tuple[float, int, Optional[int], dict[str, float]]]:
-    """The points of a program's own file beyond what was read; their time is that of its last line."""
+    """The points of a program's own file after `offset`. Their time is the file's last modification."""
     from trainmaster.agent.transport.point_values import sdk_point  # noqa: PLC0415 - as above
     from trainmaster.wire.names import is_metric_name  # noqa: PLC0415 - as above
 
@@ -174,7 +175,7 @@ def _mark(read: dict[str, int], n: int) -> bytes:
 
 
 def _objects(data: bytes) -> Iterable[dict[str, Any]]:
-    """The objects in whole lines, the last of which may be torn."""
+    """The JSON objects in complete lines; a torn last line is skipped."""
     for line in data.split(b"\n")[:-1]:
         try:
             value = json.loads(line)

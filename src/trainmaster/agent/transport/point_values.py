@@ -1,4 +1,4 @@
-"""What counts as a step and as the value of a metric, and a point as the SDK writes it into its file."""
+"""Validation of steps and metric values, and decoding of a point from the SDK's file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-STEP_MAX = 1e15  # beyond it nothing counts steps, and the server would refuse the whole request
+STEP_MAX = 1e15  # a larger number is no step count, and the server would reject the whole request
 
 
 def sdk_point(message: dict[str, Any]) -> tuple[Optional[int], dict[str, float]]:
@@ -18,7 +18,7 @@ def sdk_point(message: dict[str, Any]) -> tuple[Optional[int], dict[str, float]]
 
 
 def is_value(value: object) -> bool:
-    """A number, NaN and infinity included (they are news), that a float can hold."""
+    """Whether it is a number that fits into a float. NaN and infinity count: they are important to see."""
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**300)
 
 

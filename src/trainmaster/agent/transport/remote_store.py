@@ -1,7 +1,7 @@
-"""A store that is no directory here: its bytes move by addresses that the server signs, or through the server itself.
+"""Client of a remote store: it moves bytes with addresses that the server signs, or through the server itself.
 
-What fails for a while (throttling, resets, timeouts, a server that is away) is tried again with jittered back-off, for as
-long as `patience_s` allows; what is refused for good is said at once. Signed addresses are secrets: none is ever written down.
+Transient failures (throttling, resets, timeouts, an unreachable server) are retried with jittered back-off for up to
+`patience_s`. A permanent rejection is raised at once. Signed addresses are secrets and are never written to disk or log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     _Answer = TypeVar("_Answer")
 
     class Body(Protocol):
-        """What is sent, at each try anew; its length is known before."""
+        """Content to send. Its length is known in advance, and each try reads it from the beginning."""
 
         def __len__(self) -> int: ...
         def blocks(self) -> Iterator[bytes]: ...
@@ -34,29 +34,29 @@ BLOCK_BYTES = 1 << 20
 _DOOR, _STREAM = "/agent/store", "/agent/blob"
 _TIMEOUT_S = 60.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.1, 10.0
-TELL_AFTER_S = 60.0  # of vain tries
+TELL_AFTER_S = 60.0  # of failed tries
 _LATER = frozenset((408, 410, 429, 500, 502, 503, 504, 507))
-_DENIALS = 2  # in a row, each with a fresh address: the first may have been an address that had run out
+_DENIALS = 2  # in a row, each with a fresh address: the first address may have expired
 
 
 class Denied(OSError):
-    """Refused for good; the words say by whom and what to do."""
+    """Rejected permanently; the text says by which side and what to do."""
 
 
 class Stale(OSError):
-    """A later attempt is live: nothing of this one is taken any more."""
+    """A later attempt is running: the server accepts nothing more from this one."""
 
 
 class Absent(OSError):
-    """There is no such blob, or no such upload."""
+    """The blob or the upload does not exist."""
 
 
 class Away(OSError):
-    """Nobody answered for as long as there was patience."""
+    """Neither the store nor the server answered within `patience_s`."""
 
 
 class _Download:
-    """How much of a blob has come."""
+    """Progress of one download."""
 
     def __init__(self, begin: Callable[[], Callable[[bytes], None]]) -> None:
         self._begin = begin
@@ -64,30 +64,30 @@ class _Download:
         self.taken = 0
 
     def restart(self) -> None:
-        """From the beginning."""
+        """Start again at the beginning."""
         self.taken, self._sink = 0, self._begin()
 
     def take(self, data: bytes) -> None:
-        """The next piece."""
+        """Accept the next piece."""
         assert self._sink is not None
         self._sink(data)
         self.taken += len(data)
 
 
 class Remote:
-    """One agent's way to the store. Thread-safe; each thread has connections of its own."""
+    """One agent's connection to the store. Thread-safe; each thread has its own connections."""
 
     def __init__(self, launch: Launch, patience_s: float = 3600.0) -> None:
         self._launch = launch
         self.patience_s = patience_s
         self.retries = 0
-        self.waiting: Callable[[str], None] = lambda text: None  # is told what does not succeed; "" when it has
+        self.waiting: Callable[[str], None] = lambda text: None  # called with what fails for long; "" when it works again
         self._conditional = True
         self._kept = threading.local()
         self._server = {"Authorization": f"Bearer {launch['credential']}", "X-Trainmaster-Key": launch["key"]}
 
     def ask(self, what: str, **fields: Any) -> Dict[str, Any]:
-        """Ask the server for something about the store. Raises: Denied, Stale, Absent, Away."""
+        """Send a request about the store to the server. Raises: Denied, Stale, Absent, Away."""
         body = json.dumps({"key": self._launch["key"], "do": what, **fields}).encode()
         headers = {**self._server, "Content-Type": "application/json", "Content-Length": str(len(body))}
 
@@ -99,9 +99,9 @@ class Remote:
         return self._trying(what, once)
 
     def put(self, address: Callable[[], Optional[str]], name: str, body: Body, signed: Optional[Dict[str, str]] = None) -> str:
-        """Send a file or a part of it; its ETag. `address` gives a fresh signed address, None: through the server.
+        """Send a file or a part of it; returns its ETag. `address` gives a fresh signed address; None: through the server.
 
-        `signed`: headers that the address was signed with.
+        `signed`: headers that are part of the address's signature.
         """
         denied = 0
 
@@ -114,10 +114,10 @@ class Remote:
                 headers.update(self._server)
             status, data, etag = self._exchange("PUT", url, path, headers, lambda connection: _send(connection, body))
             if status == 501 and self._conditional:
-                self._conditional = False  # a store without conditional writes
+                self._conditional = False  # the store does not support conditional writes
                 raise http.client.HTTPException("once more, without a condition")
             if status == 412:
-                return etag  # it is there: an earlier try whose answer was lost
+                return etag  # it exists: an earlier try succeeded, and its answer was lost
             if status == 400 and b"<Code>BadDigest</Code>" in data:
                 raise http.client.HTTPException("damaged on its way")
             if status == 403 and url is not None:
@@ -130,7 +130,7 @@ class Remote:
         return self._trying(f"store {name}", once)
 
     def get(self, address: Callable[[], Optional[str]], name: str, begin: Callable[[], Callable[[bytes], None]]) -> None:
-        """Bring a blob, piece by piece, to what `begin` gives; taken up where it broke off, or begun again.
+        """Download a blob piece by piece into the sink that `begin` returns. An interrupted download is resumed if possible.
 
         Raises: Denied, Stale, Absent, Away.
         """
@@ -149,13 +149,13 @@ class Remote:
             denied += status == 403
             if status == 403 and url is not None and denied < _DENIALS:
                 raise http.client.HTTPException("an address that may have run out")
-            if status != 416:  # else broken off at its very end
+            if status != 416:  # 416: the download was interrupted after its last byte
                 _check(status, data, f"read {name}")
 
         self._trying(f"read {name}", once)
 
     def _trying(self, what: str, once: Callable[[], _Answer]) -> _Answer:
-        """Raises: Denied, Stale, Absent at once; Away when patience is over."""
+        """Retry `once` until it succeeds. Raises: Denied, Stale, Absent at once; Away when `patience_s` is over."""
         began_s, pause_s, told = time.monotonic(), _BACKOFF_S, False
         while True:
             try:
@@ -167,7 +167,7 @@ class Remote:
                 raise
             except (OSError, http.client.HTTPException, ValueError) as error:
                 now_s = time.monotonic()
-                if now_s - began_s >= self.patience_s:  # looked at each time: somebody may have lost it
+                if now_s - began_s >= self.patience_s:  # read each time, because another thread may set it to 0
                     raise Away(f"could not {what}: {type(error).__name__}; the store or the server did not answer") from None
                 self.retries += 1
                 if not told and now_s - began_s >= TELL_AFTER_S:
@@ -179,7 +179,7 @@ class Remote:
     def _exchange(
         self, method: str, url: Optional[str], path: str, headers: Dict[str, str], send: Callable[[Any], None]
     ) -> Tuple[int, bytes, str]:
-        """One request of bounded memory. Raises: OSError, http.client.HTTPException."""
+        """Make one request, with bounded memory. Raises: OSError, http.client.HTTPException."""
         place, connection, target = self._connection(url, path)
         done = False
         try:
@@ -209,7 +209,7 @@ class Remote:
                 done = True
                 return response.status, data
             if response.status == 200:
-                got.restart()  # the whole of it, whatever part was asked for
+                got.restart()  # 200: the answer is the whole blob, even if a range was requested
             while True:
                 data = response.read(BLOCK_BYTES)
                 if not data:
@@ -224,7 +224,7 @@ class Remote:
                 self._drop(place)
 
     def _connection(self, url: Optional[str], path: str) -> Tuple[str, http.client.HTTPConnection, str]:
-        """(where it is kept, a connection, what to ask it for)."""
+        """(key of the kept connection, the connection, the request target)."""
         kept = self._kept.__dict__.setdefault("connections", {})
         if url is None:
             place, target = "", path
@@ -252,10 +252,10 @@ def _send(connection: http.client.HTTPConnection, body: Body) -> None:
 
 
 def _check(status: int, data: bytes, what: str) -> None:
-    """Raises: what the answer means, unless it is a good one."""
+    """Raise the error that the answer means, unless the answer is a success."""
     if status in (200, 201, 204):
         return
-    error = error_of(data)  # a store speaks XML
+    error = error_of(data)  # empty for an answer of the store, which is XML
     words = f"{error.get('message', '')} {error.get('hint', '')}".strip()
     if error.get("code") == "stale_attempt":
         raise Stale(words or "a later attempt is live")

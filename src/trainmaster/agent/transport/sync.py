@@ -1,6 +1,6 @@
-"""Talking to the server: a sender for what happened, a poller that waits for orders. The server may be away for hours.
+"""Communication with the server: a sender for reports and points, and a poller for orders. The server may be away for hours.
 
-Nothing here decides: orders are handed to the loop as they come, and a call that fails is made again later.
+Nothing here decides. Orders are passed to the main loop as they arrive, and a failed request is retried later.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _POLL_S = 20.0
 _POST_TIMEOUT_S = 5.0
 _BACKOFF_MIN_S, _BACKOFF_MAX_S = 0.1, 2.0
 _GAP_MIN_S, _GAP_MAX_S = 0.05, 0.25  # between two requests that carry points only
-_BRISK_S = 5.0  # for how long the shorter gap holds: whoever watches a start wants to see it
+_BRISK_S = 5.0  # the shorter gap applies for so long after the start, because users watch a start
 _HEARTBEAT_S = 5.0
-_UNREACHABLE_S = 2.0  # an agent waits so long for a server that is away, and
-_FINISH_S = 10.0  # so long for one that is slow, before it ends
+_UNREACHABLE_S = 2.0  # before it ends, an agent waits so long for an unreachable server, and
+_FINISH_S = 10.0  # so long for a slow one
 _PATH = "/agent/sync"
-_SAID_MAX = 200  # characters of what the server said
-_ANSWER_MAX = 64 << 20  # bytes of an answer; the largest of ours are a few of them
-_NOT_TAKEN = (400, 413, 422)  # the server read what was sent, and it is the content that it does not take
+_SAID_MAX = 200  # characters shown of the server's message
+_ANSWER_MAX = 64 << 20  # bytes of an answer; the server's largest are a few MiB
+_NOT_TAKEN = (400, 413, 422)  # the server read the request and rejects its content
 
 
 class Refused(Exception):
-    """The server answered, with something other than 200; `said` is what it said."""
+    """The server answered with another status than 200. `said` is the server's message."""
 
     def __init__(self, status: int, said: str = "") -> None:
         super().__init__(f"the server answered {status}{': ' if said else ''}{said}")
@@ -48,7 +48,7 @@ class Refused(Exception):
 
 
 class Sync:
-    """One agent's conversation with its server."""
+    """The connection of one agent to its server."""
 
     def __init__(self, launch: Launch, outbox: Outbox, wake: Wake) -> None:
         self._launch = launch
@@ -60,23 +60,23 @@ class Sync:
         self._version = 0
         self._closing = threading.Event()
         self._heartbeat_s = -_HEARTBEAT_S
-        self._most = BATCH_MAX  # reports and points of the next request
+        self._most = BATCH_MAX  # limit of reports and points in the next request
         self._threads: set[str] = set()
-        self.orders: deque[dict[str, Any]] = deque()  # for the loop to take
+        self.orders: deque[dict[str, Any]] = deque()  # the main loop takes them
         self.stale = False
-        self.heartbeat: Optional[Callable[[bool], dict[str, Any]]] = None  # True: with the devices
+        self.heartbeat: Optional[Callable[[bool], dict[str, Any]]] = None  # argument True: include the devices
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a server to talk to at all."""
+        """Whether a server is configured."""
         return bool(self._launch["server_socket"] or self._launch["server_url"])
 
     def start_sender(self) -> None:
-        """Send from now on, as things come."""
+        """Start the thread that sends reports and points as they arrive."""
         self._start("sender", self._send)
 
     def start_poller(self) -> None:
-        """Wait for orders from now on."""
+        """Start the thread that polls for orders."""
         self._start("poller", self._poll)
 
     def _start(self, name: str, target: Callable[[], None]) -> None:
@@ -85,16 +85,16 @@ class Sync:
             threading.Thread(target=target, name=name, daemon=True).start()
 
     def flush(self, timeout_s: float = _POST_TIMEOUT_S) -> bool:
-        """Send what waits, in one request; False when the server could not be reached or takes nothing at all.
+        """Send what waits, in one request. False if the server is unreachable or accepts nothing at all.
 
-        A server that refuses the content gets half as much the next time, until it is known what alone is refused.
+        If the server rejects the content, the next request carries half as much, until the rejected item is alone.
         """
         if not self._post_lock.acquire(timeout=timeout_s):
             return False
         try:
             reports, points = self.outbox.batch(self._most)
             now = time.monotonic()
-            ending = self._closing.is_set()  # the record of the end says more than a heartbeat
+            ending = self._closing.is_set()  # the exit record says more than a heartbeat
             due = now - self._heartbeat_s >= _HEARTBEAT_S and self.heartbeat is not None and not ending
             request = self._request(reports, 0.0, self.heartbeat(False) if due and self.heartbeat else None)
             request["points"] = [_point(point, now) for point in points]
@@ -118,7 +118,7 @@ class Sync:
             self._post_lock.release()
 
     def _send_less(self, sent: int, refusal: Refused, timeout_s: float) -> bool:
-        """The content was refused. What is refused alone, though a request without it is taken, is given up with a word."""
+        """The server rejected the content. A single item is dropped if the server accepts a request without it."""
         if sent > 1:
             self._most = max(1, min(sent, self._most) // 2)
             return True
@@ -127,12 +127,12 @@ class Sync:
         try:
             self._sender_client.post(self._request([], 0.0, None), timeout_s)
         except (OSError, http.client.HTTPException, ValueError, Refused):
-            return False  # it is not what was sent
+            return False  # the item is not the cause
         self.outbox.give_up_one(str(refusal))
         return True
 
     def finish(self) -> bool:
-        """Send what is left; gives up on a server that is away or slow. Whether everything was acknowledged."""
+        """Send what is left; give up if the server is unreachable or slow. Returns whether everything was acknowledged."""
         if not self.enabled:
             return False
         self._closing.set()
@@ -145,7 +145,7 @@ class Sync:
                 if self.outbox.empty or before != (self.outbox.settled, self._most):
                     continue
                 if self.stale:
-                    break  # heard, and refused for good
+                    break  # the server answered, and rejects it permanently
                 reached_s = time.monotonic()
             now = time.monotonic()
             if now - reached_s > _UNREACHABLE_S or now > until_s:
@@ -186,7 +186,7 @@ class Sync:
                 continue
             backoff_s = _BACKOFF_MIN_S
             if self._version == seen and time.monotonic() - began_s < 1.0:
-                self._closing.wait(1.0)  # a server that does not hold the answer
+                self._closing.wait(1.0)  # the server does not hold the request open
 
     def _request(self, reports: list[dict[str, Any]], wait_s: float, heartbeat: Optional[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -212,7 +212,7 @@ class Sync:
 
 
 class Client:
-    """One kept-alive HTTP connection, for what is told or asked at one path."""
+    """One kept-alive HTTP connection for the requests of one path."""
 
     def __init__(self, launch: Launch, path: str = _PATH) -> None:
         self._launch = launch
@@ -222,7 +222,7 @@ class Client:
         self._headers = {**who, "Content-Type": "application/json"}
 
     def post(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """One exchange; a connection the server closed meanwhile is opened anew.
+        """Send one request. If the server has closed the kept connection meanwhile, a new one is opened.
 
         Raises: OSError, http.client.HTTPException, ValueError, Refused.
         """
@@ -255,7 +255,7 @@ class Client:
         if response.status == 200:
             return decoded(data)
         error = error_of(data)
-        if error.get("code") == "stale_attempt":  # a bare 410 is the word of somebody on the way: no proof
+        if error.get("code") == "stale_attempt":  # a bare 410 may come from a proxy and proves nothing
             return {"ack": 0, "orders": [], "stale": True}
         raise Refused(response.status, str(error.get("message") or "")[:_SAID_MAX])
 
@@ -266,13 +266,13 @@ class Client:
 
 
 def _point(point: Point, now_s: float) -> dict[str, Any]:
-    """As it is sent (`wire.messages.Point`); `now_s` on the monotonic clock."""
+    """The point as it is sent (`wire.messages.Point`); `now_s` on the monotonic clock."""
     n, at_s, rank, step, values = point
     return {"n": n, "rank": rank, "step": step, "values": values, "at_s": round(at_s, 3), "age_s": round(now_s - at_s, 3)}
 
 
 def _heard(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer to a sync. Raises: ValueError for a stranger's, by which nothing that was sent is stored."""
+    """Validate an answer to a sync. Raises: ValueError if it is not from a Trainmaster server: then nothing was stored."""
     ack, orders = answer.get("ack"), answer.get("orders")
     if not isinstance(ack, int) or not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
         raise ValueError("no answer of a Trainmaster server")
@@ -280,7 +280,7 @@ def _heard(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def decoded(data: bytes) -> dict[str, Any]:
-    """The object that was answered. Raises: ValueError where it is none."""
+    """The JSON object of an answer. Raises: ValueError if there is none."""
     try:
         answer = json.loads(data)
     except RecursionError as error:
@@ -291,7 +291,7 @@ def decoded(data: bytes) -> dict[str, Any]:
 
 
 def error_of(data: bytes) -> dict[str, Any]:
-    """What the server's answer says is wrong; empty for an answer of somebody else."""
+    """The error object of the server's answer; empty if the answer came from something else."""
     try:
         error = decoded(data).get("error")
     except ValueError:

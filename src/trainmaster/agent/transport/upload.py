@@ -1,8 +1,8 @@
-"""The thread that brings what was staged on this node into a store that is no directory here.
+"""The thread that uploads staged checkpoints and artifacts to a remote store.
 
-Bounded: one checkpoint is on its way and at most one more waits; a newer one takes the place of the one that waits, so that a
-slow store costs checkpoints, never memory or the newest. Parts of a gang's checkpoint and artifacts are never given up so:
-without one of them the others would be worth nothing.
+The queue is bounded: one checkpoint is being uploaded and at most one more waits. A newer checkpoint replaces the waiting
+one, so a slow store costs checkpoints, but never memory and never the newest checkpoint. Parts of a gang's checkpoint and
+artifacts are not replaced: without one part the others are useless.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from trainmaster.agent.transport.early_upload import Ahead
     from trainmaster.wire.launch import Launch
 
-_TRIES = 3  # of an upload that the store lost
+_TRIES = 3  # for an upload that the store lost
 
 
 class _Waiting:
-    """What is to be brought away."""
+    """A staged checkpoint or artifact that waits for its upload."""
 
     def __init__(self, kind: str, fields: Dict[str, Any]) -> None:
         self.kind, self.fields = kind, fields
@@ -41,8 +41,8 @@ class _Waiting:
 
 
 class Uploader:
-    """Takes what `Gathering` staged and says by `done` what is durable in the store, ("staged" | "kept", fields), what never
-    will be, ("not_kept", fields), and that the store is away, ("warned", fields).
+    """Uploads what `Gathering` staged. Results go to `done`: ("staged" | "kept", fields) when durable in the store,
+    ("not_kept", fields) when it never will be, ("warned", fields) when the store is unreachable.
     """
 
     def __init__(self, launch: Launch, done: Callable[[str, Dict[str, Any]], None]) -> None:
@@ -53,17 +53,17 @@ class Uploader:
         self._waiting: deque[Union[_Waiting, Ahead]] = deque()
         self._working = False
         self._thread: Optional[threading.Thread] = None
-        self._ahead: Optional[Ahead] = None  # being staged, on its way already
-        self.dropped = 0  # checkpoints given up for newer ones
+        self._ahead: Optional[Ahead] = None  # being staged and uploaded at the same time
+        self.dropped = 0  # checkpoints replaced by newer ones
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits or is on its way."""
+        """Whether nothing waits and nothing is being uploaded."""
         with self._lock:
             return not self._waiting and not self._working
 
     def put(self, kind: str, fields: Dict[str, Any]) -> None:
-        """Bring it away in its turn."""
+        """Queue it for upload."""
         with self._lock:
             if self._ahead is not None and kind == "staged" and fields["id"] == self._ahead.id:
                 self._ahead.end(fields)
@@ -79,8 +79,8 @@ class Uploader:
             self._enqueue(one)
 
     def ahead(self, identifier: str) -> Optional[Ahead]:
-        """Begin with a checkpoint that is only being staged; None while anything else is on its way."""
-        from trainmaster.agent.transport.early_upload import Ahead  # noqa: PLC0415  # hashing: not for artifacts alone
+        """Start to upload a checkpoint that is still being staged; None while anything else is queued or uploading."""
+        from trainmaster.agent.transport.early_upload import Ahead  # noqa: PLC0415  # hashing: artifacts do not need it
 
         with self._lock:
             if self._waiting or self._working:
@@ -90,7 +90,7 @@ class Uploader:
             return self._ahead
 
     def staging_ended(self) -> None:
-        """What was begun ahead and is not put by now was not staged."""
+        """Staging is over: an early upload whose checkpoint was not `put` by now has failed to stage."""
         with self._lock:
             if self._ahead is not None:
                 self._ahead.end(None)
@@ -108,7 +108,7 @@ class Uploader:
             with self._lock:
                 while not self._waiting:
                     self._lock.wait()
-                self._working = True  # before it is taken: at no moment is neither so
+                self._working = True  # set before the item is taken, so that `idle` is never true in between
                 one = self._waiting.popleft()
             try:
                 if isinstance(one, _Waiting):
@@ -122,7 +122,7 @@ class Uploader:
                 self._done("", {})
 
     def _bring(self, one: _Waiting, sender: Sender, wrong: Optional[Exception]) -> None:
-        """Bring it away, or say that it is not. `wrong`: what ended the sending of a part of it."""
+        """Upload it and report the result. `wrong`: the error that ended its early upload."""
         sender.remote.waiting = self._waits
         try:
             if wrong is not None:
@@ -135,15 +135,15 @@ class Uploader:
         except (OSError, ValueError, KeyError) as error:
             sys.stderr.write(f"{one.what} {one.name} was not brought to the store: {error}\n")
             self._discard(one)
-            if not isinstance(error, Stale):  # then nobody listens any more
+            if not isinstance(error, Stale):  # then the server accepts no report either
                 self._done("not_kept", {"what": one.what, "name": one.name, "why": str(error) or type(error).__name__})
 
     def _waits(self, text: str) -> None:
-        """The store is away for long; nothing of it may stand there once it is back."""
+        """The store is unreachable for long, or ("") answers again."""
         self._done("warned", {"topic": "store", "text": printable(text)})
 
     def _discard(self, one: _Waiting) -> None:
-        """What is not in the store is no checkpoint: its copy here goes too."""
+        """Delete the local copy of a checkpoint that did not reach the store: it is no checkpoint."""
         if one.kind == "staged":
             disks.discard(self._place(one.fields["id"]))
 
@@ -154,10 +154,10 @@ class Uploader:
         return f"checkpoints/{self._launch['job']}/{identifier}/n{self._launch['node_index']}"
 
     def _checkpoint(self, fields: Dict[str, Any], sender: Sender) -> None:
-        """One part: its files, then, in one request, the end of their uploads and the manifest."""
+        """Upload one part: first its files, then one request that completes their uploads and commits the manifest."""
         place = self._place(fields["id"])
         prefix = self._prefix(fields["id"])
-        lock = open(part_lock(place), "w")  # noqa: SIM115  held while it is read; the cache's bound leaves it alone
+        lock = open(part_lock(place), "w")  # noqa: SIM115  held while it is read, so that cache eviction skips it
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
             with open(os.path.join(place, MANIFEST), encoding="utf-8", errors="surrogateescape") as file:
@@ -182,7 +182,7 @@ class Uploader:
         _mark(path)
 
     def _brought(self, files: List[File], finish: Callable[[Dict[str, Any]], Any], sender: Sender) -> None:
-        """Bring files away and finish; begun again where the store has lost an upload. Raises: OSError."""
+        """Upload files and call `finish`. Starts again if the store has lost an upload. Raises: OSError."""
         for turn in range(_TRIES):
             try:
                 sender.send(files)
@@ -196,6 +196,6 @@ class Uploader:
 
 
 def _mark(place: str) -> None:
-    """The store has it: the cache may give it up."""
+    """Record that the store has it, so that the cache may evict it."""
     with open(part_stored(place), "w"):
         pass
