@@ -1,8 +1,8 @@
-"""What a server's administrator sets down in a file: `server.toml`, read and checked whole, by api and control alike.
+"""Reads and validates `server.toml`, the administrator's configuration of a server, for api and control.
 
-The file of a home is `$TRAINMASTER_HOME/server.toml`; without one, `/etc/trainmaster/server.toml`; without either, every
-default holds. Settings of `tm up` (ports, declared nodes) are not here, and no credential may be: object stores take
-theirs from the environment of the server, as their own clients do.
+The file of a home is `$TRAINMASTER_HOME/server.toml`; if missing, `/etc/trainmaster/server.toml`; if both are missing, the
+defaults apply. Settings of `tm up` (ports, declared nodes) are not in it. Credentials must not be in it: object stores take
+theirs from the server's environment, as their own clients do.
 
 Standard library only.
 """
@@ -25,13 +25,13 @@ SINKS = ("mlflow", "tensorboard", "wandb")
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """Where checkpoints, artifacts, code copies and provenance lie."""
+    """Where checkpoints, artifacts, code copies and provenance are stored."""
 
     url: str | None = None  # any fsspec URL, `s3://bucket/prefix`; None: the home's own `blobs/`
     endpoint: str | None = None  # of an S3-compatible server
     region: str | None = None
-    cache_gib: float = 20.0  # bound of the local cache of a remote store, GiB
-    reserve_mib: float = 16.0  # of the home's disk, kept for ending things when it is full, MiB; 0: nothing
+    cache_gib: float = 20.0  # limit of the local cache of a remote store, GiB
+    reserve_mib: float = 16.0  # of the home's disk, reserved for ending jobs when it is full, MiB; 0: none
 
     def directory(self, home: Home) -> Path | None:
         """The directory that is the store; None where it is elsewhere."""
@@ -45,7 +45,7 @@ class StorageSettings:
 
 @dataclass(frozen=True, slots=True)
 class TrackingSettings:
-    """What runs are mirrored into. `sinks` holds for every project that names none itself."""
+    """Trackers that runs are mirrored into. `sinks` applies to every project that names none itself."""
 
     sinks: tuple[str, ...] = ()
     mlflow: str | None = None  # URI of the MLflow server; None: the one that `tm up --mlflow` runs
@@ -54,19 +54,19 @@ class TrackingSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """What of jobs that are over is removed, and when. 0: never. Checkpoints and artifacts are removed only by a person."""
+    """What is removed of finished jobs, and when. 0: never. Only a person removes checkpoints and artifacts."""
 
-    work_days: float = 30.0  # after its end, a job's work directories
-    logs_days: float = 180.0  # its ranks' output and its agents' own files
-    metrics_days: float = 180.0  # its curves are thinned to `metrics_points` each; best and last values stay
+    work_days: float = 30.0  # work directories, after the job's end
+    logs_days: float = 180.0  # output of ranks, and files of agents
+    metrics_days: float = 180.0  # after that, curves are thinned to `metrics_points` each; best and last values stay
     metrics_points: float = 2000.0
-    free_percent: float = 5.0  # with less of the home's disk free, work directories and output go before their time, the
-    # oldest first; those of a job that has been over for less than a day stay
+    free_percent: float = 5.0  # if less of the home's disk is free, work directories and output are removed earlier,
+    # the oldest first, except those of jobs that ended less than a day ago
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectSettings:
-    """What holds for the jobs of one project."""
+    """Settings for the jobs of one project."""
 
     required_tags: tuple[str, ...] = ()
     sinks: tuple[str, ...] | None = None  # None: those of `[tracking]`
@@ -75,9 +75,9 @@ class ProjectSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What each node of this machine has that cannot be measured, or should be counted differently."""
+    """Resources of each node of this machine that cannot be measured, or that override the measured ones."""
 
-    disk: str | None = None  # "500GiB"; None: what the file system of the home has free
+    disk: str | None = None  # "500GiB"; None: the free space of the home's file system
     network: str | None = None  # "100Gbps"
     accelerators: dict[str, int] = field(default_factory=dict)
     custom: dict[str, float] = field(default_factory=dict)
@@ -85,18 +85,18 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One server's whole configuration."""
+    """The complete configuration of one server."""
 
     storage: StorageSettings = StorageSettings()
     tracking: TrackingSettings = TrackingSettings()
     nodes: NodeSettings = NodeSettings()
     retention: RetentionSettings = RetentionSettings()
     projects: dict[str, ProjectSettings] = field(default_factory=dict)
-    idle_stop_s: float | None = None  # an embedded server without work or callers ends after this long
+    idle_stop_s: float | None = None  # an embedded server without work or clients ends after this time
     source: Path | None = None  # the file it was read from
 
     def project(self, name: str) -> ProjectSettings:
-        """The settings of one project; the defaults where the file does not name it."""
+        """The settings of one project; the defaults if the file does not name it."""
         return self.projects.get(name, ProjectSettings())
 
     def sinks(self, project: str) -> tuple[str, ...]:
@@ -106,20 +106,20 @@ class Configuration:
 
     @property
     def all_sinks(self) -> tuple[str, ...]:
-        """Every tracker that some project's runs are mirrored into."""
+        """Every tracker that runs of some project are mirrored into."""
         wanted = {sink for settings in self.projects.values() for sink in settings.sinks or ()}.union(self.tracking.sinks)
         return tuple(sink for sink in SINKS if sink in wanted)
 
 
 def file_of(home: Home) -> Path | None:
-    """The file that holds for a home, if there is one."""
+    """The configuration file of a home, if there is one."""
     return next((path for path in (home.root / "server.toml", SYSTEM_FILE) if os.path.lexists(path)), None)
 
 
 def load(home: Home) -> Configuration:
-    """The configuration of a home. Raises: UsageError with file and line for whatever is wrong in it.
+    """The configuration of a home. Raises: UsageError with file and line for any fault.
 
-    `tm up --mlflow` counts as one more sink for all projects that do not name theirs.
+    `tm up --mlflow` adds a sink for all projects that do not name their own.
     """
     path = file_of(home)
     found = Configuration() if path is None else parse(_text(path), path)
@@ -129,7 +129,7 @@ def load(home: Home) -> Configuration:
 
 
 def _text(path: Path) -> str:
-    """Raises: UsageError for a file that cannot be read: it is there, so that the defaults do not hold."""
+    """Raises: UsageError for an unreadable file: since it exists, the defaults must not apply."""
     try:
         return path.read_bytes().decode()
     except OSError as error:
@@ -139,15 +139,15 @@ def _text(path: Path) -> str:
 
 
 def runs_mlflow(home: Home) -> bool:
-    """Whether `tm up --mlflow` was said."""
+    """Whether `tm up --mlflow` was given."""
     return bool((home.read_json(home.settings_json) or {}).get("mlflow"))
 
 
 def parse(text: str, path: Path) -> Configuration:
-    """What a file says. Raises: UsageError naming file, line, key, what was expected and the nearest right name."""
+    """Parse a file. Raises: UsageError with file, line, key, the expected value and the nearest valid name."""
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also of a number of thousands of digits, and of lists in lists
+    except (ValueError, RecursionError) as error:  # also for numbers with thousands of digits, and deeply nested lists
         raise UsageError(f"{path}: {error}", "TOML: https://toml.io") from None
     reader = _Reader(text, path)
     reader.names(document, (), ("storage", "tracking", "nodes", "retention", "projects", "idle_stop_s"))
@@ -188,18 +188,18 @@ _EXPECTED: dict[str, tuple[str, Callable[[object], bool]]] = {
 
 
 def _type_name(found: object) -> str:
-    """A field's type as it is written."""
+    """The text of a field's type."""
     return found.__name__ if isinstance(found, type) else str(found)
 
 
 class _Reader:
-    """Takes values out of a parsed document, and finds the line of what is wrong."""
+    """Reads values from a parsed document, and finds the line of a fault."""
 
     def __init__(self, text: str, path: Path) -> None:
         self.lines, self.path = text.splitlines(), path
 
     def section(self, kind: type[Any], within: Mapping[str, Any], name: str, above: tuple[str, ...] = ()) -> Any:
-        """A dataclass from the table of that name."""
+        """The table of that name as a dataclass."""
         table, where = self.table(within, above, name), (*above, name)
         known = fields(kind)
         self.names(table, where, tuple(item.name for item in known))
@@ -214,7 +214,7 @@ class _Reader:
         return found
 
     def names(self, table: Mapping[str, Any], where: tuple[str, ...], known: tuple[str, ...]) -> None:
-        """Refuse what is not known."""
+        """Reject unknown names."""
         for name in table:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
@@ -222,7 +222,7 @@ class _Reader:
                 raise self.fault((*where, name), "there is no such setting", hint)
 
     def value(self, table: Mapping[str, Any], where: tuple[str, ...], name: str, kind: str, default: Any) -> Any:
-        """One checked value."""
+        """One validated value."""
         if name not in table:
             return default
         found, (expected, holds) = table[name], _EXPECTED[kind]
@@ -237,7 +237,7 @@ class _Reader:
         return tuple(found) if isinstance(found, list) else found
 
     def fault(self, key: tuple[str, ...], what: str, hint: str) -> UsageError:
-        """An error at the line that names the key."""
+        """An error at the line that contains the key."""
         return UsageError(f"{self.path}:{self._line(key)}: {'.'.join(key)}: {what}", hint)
 
     def _line(self, key: tuple[str, ...]) -> int:

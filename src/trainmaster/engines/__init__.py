@@ -1,4 +1,4 @@
-"""Engines: what starts, observes and stops attempts on machines. Each passes the contract suite of `trainmaster.testing`.
+"""Engines: start, observe and stop attempts on machines. Each engine passes the contract suite of `trainmaster.testing`.
 
 Engines do not import each other.
 """

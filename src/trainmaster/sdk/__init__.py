@@ -1,8 +1,8 @@
-"""`from trainmaster import sdk` inside a training program: report, checkpoint, and ask what is wanted of it.
+"""`from trainmaster import sdk` inside a training program: report metrics, save checkpoints, and check for orders.
 
-Laws: outside a job every call is a no-op with a sane value; nothing that is broken on our side (a full disk, a dead
-agent) is ever raised into the training, it is dropped and counted (`dropped`); a report costs under 20 microseconds; a
-forked data loader may call all of it. Standard library only, Python 3.9 or later.
+Laws: Outside a job every call does nothing and returns a sensible value. A fault on our side (a full disk, a dead agent) is
+never raised into the training: the message is dropped and counted (`dropped`). A report costs less than 20 microseconds.
+All calls work in a forked data loader. Standard library only, Python 3.9 or later.
 """
 
 from trainmaster.sdk.channel import artifact, dropped, report, should_checkpoint, should_stop

@@ -1,7 +1,7 @@
 """Accelerate: `Saver(accelerator, every=100)` around the loop, after `accelerator.prepare`.
 
-`accelerator.save_state` keeps model, optimizer, scheduler, scaler, the random states and what `register_for_checkpointing`
-was told of. Batches already seen are skipped by `accelerator.skip_first_batches`, or kept by a stateful loader.
+`accelerator.save_state` saves model, optimizer, scheduler, scaler, random states and objects given to
+`register_for_checkpointing`. To skip batches already seen, use `accelerator.skip_first_batches` or a stateful loader.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Saver(BaseSaver):
     def __init__(self, accelerator: Accelerator, every: Optional[int] = None) -> None:
         super().__init__(every)
         self._accelerator = accelerator
-        accelerator.project_configuration.save_on_each_node = True  # a node is given back what it wrote
+        accelerator.project_configuration.save_on_each_node = True  # each node restores the files that it wrote
 
     def agree(self, order: Order) -> Order:
-        """Rank 0's answer on every rank."""
+        """Rank 0's answer, on every rank."""
         return agreed(order)
 
     def write(self, directory: Path, step: int) -> None:

@@ -1,7 +1,8 @@
-"""What every adapter asks after a step: is it time to save, is it time to end?
+"""Decides for the adapters, after a step, whether to save and whether to stop.
 
-A job is stopped by a word (`should_stop`) and by TERM, which ends a Python program before it can save. So an adapter asks
-`heed_term`: the TERM that comes with the word is then left to the adapter, which saves and ends; any other still kills.
+A job is stopped by a flag (`should_stop`) and by SIGTERM, which ends a Python program before it can save. So an adapter
+calls `heed_term`. The SIGTERM that comes with the flag is then ignored, and the adapter saves and ends. Any other SIGTERM
+still kills the program.
 """
 
 import os
@@ -14,14 +15,14 @@ from trainmaster.wire.names import ENV_SDK
 
 
 class Order(NamedTuple):
-    """What is to be done after a step."""
+    """What to do after a step."""
 
     save: bool
     stop: bool
 
 
 class Cadence:
-    """`every`: save after each so many steps; None: only when asked, and before a stop. Raises: ValueError below 1."""
+    """`every`: save every so many steps; None: only on request and before a stop. Raises: ValueError below 1."""
 
     def __init__(self, every: Optional[int] = None) -> None:
         if every is not None and every < 1:
@@ -30,7 +31,7 @@ class Cadence:
         self._saved: Optional[int] = None
 
     def ask(self, step: int) -> Order:
-        """What is to be done after `step`; a step is saved once, however often it is asked for."""
+        """What to do after `step`. A step is saved once, even if several requests arrive."""
         stop, asked = should_stop(), should_checkpoint()
         due = self._every is not None and step % self._every == 0
         save = (due or asked or stop) and step != self._saved
@@ -40,10 +41,10 @@ class Cadence:
 
 
 class _Term:
-    """The TERM that comes with the word to stop is swallowed once in each process; loaders forked before are others."""
+    """Ignores the SIGTERM that comes with the stop flag, once per process. Forked data loaders have their own count."""
 
     def __init__(self) -> None:
-        self._had: Optional[int] = None  # the process that has had its one
+        self._had: Optional[int] = None  # pid of the process that has ignored its one
 
     def __call__(self, number: int, frame: Any) -> None:
         if should_stop() and self._had != os.getpid():
@@ -54,9 +55,9 @@ class _Term:
 
 
 def heed_term(instead: bool = False) -> None:
-    """Let `should_stop` say when to end, in a job, in the main thread, unless the program handles TERM itself.
+    """Let `should_stop` decide when to end: only in a job, in the main thread, and if the program has no SIGTERM handler.
 
-    `instead`: also where a framework has put a handler of its own, which would end the training before it is saved.
+    `instead`: also replace the handler of a framework, which would end the training before it is saved.
     """
     if not os.environ.get(ENV_SDK) or threading.current_thread() is not threading.main_thread():
         return

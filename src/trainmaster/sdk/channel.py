@@ -1,6 +1,6 @@
-"""The rank's own file to the agent (one JSON line per message) and the agent's flags to the rank.
+"""The channel between a rank and its agent: a file of messages (one JSON line each) and a file of flags from the agent.
 
-A line is one `write` to a descriptor opened for appending, so that forked children and threads never mix theirs.
+Each line is one `write` to a descriptor in append mode, so lines of forked children and threads never mix.
 """
 
 import os
@@ -10,15 +10,15 @@ from typing import Any, Dict, Optional, Union
 
 from trainmaster.wire.names import ARTIFACT_KINDS, ENV_RESUME_STEP, ENV_SDK, FLAG_CHECKPOINT, FLAG_STOP, SDK_FLAGS
 
-_RETRY_EVERY = 256  # asks between two tries to open the flags
-_VALUES_MAX = 4000  # of a line: the agent takes no line of over 4 MiB
+_RETRY_EVERY = 256  # calls between two tries to open the flags
+_VALUES_MAX = 4000  # per line: the agent ignores lines over 4 MiB
 
 
 class _Opened:
-    """A file of the agent's, by its descriptor.
+    """An open file of the agent.
 
-    A program may close that, as daemons close all they have, and get the same number for a file of its own. So what is
-    there now is looked at before each use.
+    A program may close its descriptor, like daemons that close all descriptors, and reuse the number for another file. So
+    the descriptor is checked before each use.
     """
 
     __slots__ = ("_device", "_inode", "descriptor")
@@ -30,7 +30,7 @@ class _Opened:
         self._device, self._inode = status.st_dev, status.st_ino
 
     def ours(self) -> bool:
-        """Whether it is still the file that was opened."""
+        """Whether the descriptor still refers to the opened file."""
         try:
             status = os.fstat(self.descriptor)
         except OSError:
@@ -39,20 +39,20 @@ class _Opened:
 
 
 class _Channel:
-    """The descriptors of one process, opened at the first use."""
+    """The open files of one process, opened at first use."""
 
     def __init__(self) -> None:
         self.line: Optional[_Opened] = None
         self.flags: Optional[_Opened] = None
         self.dropped = 0
-        self.torn = False  # the last line was cut short: the next one begins anew
+        self.torn = False  # the last line was cut short: start the next one with a line end
         self.step: Optional[int] = None  # of the last report
-        self.counts = False  # reports name no step and are counted
-        self.seen = b""  # the checkpoint flag last answered
+        self.counts = False  # reports have no step, so steps are counted
+        self.seen = b""  # the last value of the checkpoint flag
         self.asks = 0
 
     def send(self, message: Dict[str, Any]) -> bool:
-        """Append one line; False, and counted, if it could not be written whole."""
+        """Append one line. If it could not be written completely, count it as dropped and return False."""
         if self.line is None or not self.line.ours():
             path = os.environ.get(ENV_SDK)
             self.line = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -90,7 +90,7 @@ CHANNEL = _Channel()
 
 
 def _open(path: Optional[str], flags: int) -> Optional[_Opened]:
-    """None without a job, or where it cannot be opened."""
+    """None outside a job, or if the file cannot be opened."""
     if not path:
         return None
     try:
@@ -100,14 +100,14 @@ def _open(path: Optional[str], flags: int) -> Optional[_Opened]:
 
 
 def report(step: Optional[int] = None, **values: Any) -> None:
-    """Tell metric values at a step. Without `step` each call is one step further than the one before.
+    """Report metric values at a step. Without `step`, each call counts one step further than the one before.
 
-    After a restart that counting goes on from the step of the checkpoint put back. That is right where there is one call
-    for each of the steps that checkpoints are named by; where there are fewer (one in ten steps, one an epoch), give the
-    step: the curve would leap to it otherwise.
+    After a restart the count continues at the step of the restored checkpoint. That is correct if there is one call per
+    step of the checkpoints. If there are fewer calls (every tenth step, or every epoch), pass the step: otherwise the curve
+    jumps after a restart.
 
-    A value is a number or anything with one (`float()` of it works: a tensor of one element; one on a device is waited
-    for). Raises: TypeError if it is not, or the step is no whole number.
+    A value is a number, or an object for which `float()` works, such as a tensor with one element. A tensor on a device is
+    waited for. Raises: TypeError if a value is no number or the step is no integer.
     """
     channel = CHANNEL
     numbers = {}
@@ -132,7 +132,7 @@ def report(step: Optional[int] = None, **values: Any) -> None:
 
 
 def whole(step: Any, of: str) -> int:
-    """A step as the number it is. Raises: TypeError, naming the call it was given to."""
+    """A step as an integer. Raises: TypeError that names the function to which it was passed."""
     try:
         return int(step)
     except (TypeError, ValueError, OverflowError) as error:
@@ -149,7 +149,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _first_step() -> int:
-    """Where counting begins: after a restart, at the step of the checkpoint put back."""
+    """Where the count begins: after a restart, at the step of the restored checkpoint."""
     try:
         return int(os.environ.get(ENV_RESUME_STEP, "0"))
     except ValueError:
@@ -159,12 +159,12 @@ def _first_step() -> int:
 def artifact(
     path: "Union[str, bytes, os.PathLike[str]]", kind: Optional[str] = None, name: "Union[str, os.PathLike[str], None]" = None
 ) -> None:
-    """Keep a file as it is now or a little later: do not change it afterwards.
+    """Keep a file as an artifact. It is read now or a little later, so do not change it afterwards.
 
-    `kind`: "file", "metrics", "plot", "confusion_matrix" or "model"; by default judged by name and content. A model that
-    is a pickle is kept as a file alone, unless the project allows it. `name`: under which it is kept; by default its path
-    from the current directory, or its file name if it lies elsewhere. A file that is not there and a kind that is none
-    are warned about, not raised: a missing plot shall not end a training.
+    `kind`: "file", "metrics", "plot", "confusion_matrix" or "model"; by default determined by name and content. A model
+    that is a pickle is kept as a plain file, unless the project allows pickles. `name`: the artifact's name; by default the
+    path from the current directory, or the file name if the file is elsewhere. A missing file or an unknown kind gives a
+    warning and no exception, because a missing plot must not end a training.
     """
     if kind is not None and kind not in ARTIFACT_KINDS:
         known = ", ".join(ARTIFACT_KINDS)
@@ -190,24 +190,25 @@ def artifact(
 
 
 def should_checkpoint() -> bool:
-    """Whether a checkpoint is asked for now: true once for each time it is asked.
+    """Whether a checkpoint is requested now. Returns true once per request.
 
-    Each rank is told for itself, perhaps a step apart: where all must save together, let rank 0 ask and tell the others.
+    Each rank gets the request separately, perhaps a step apart. If all ranks must save together, let rank 0 call it and
+    broadcast the answer.
     """
     channel = CHANNEL
     now = channel.flag(FLAG_CHECKPOINT)
     if not now:
         return False
-    before = channel.seen or (now if now == b"0" else b"\0")  # asked before the first look counts as asked
+    before = channel.seen or (now if now == b"0" else b"\0")  # a request before the first call counts
     channel.seen = now
     return now != before
 
 
 def should_stop() -> bool:
-    """Whether the program should save and end: it will be ended anyway when its grace is over."""
+    """Whether the program should save and end. It is killed when its grace period is over."""
     return CHANNEL.flag(FLAG_STOP) == b"1"
 
 
 def dropped() -> int:
-    """How many messages of this process were lost (a full disk, a channel that could not be opened)."""
+    """How many messages of this process were lost (full disk, or a channel that could not be opened)."""
     return CHANNEL.dropped

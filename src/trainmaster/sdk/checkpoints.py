@@ -1,8 +1,8 @@
-"""`with sdk.checkpoint(step) as directory:` — a directory to write into; what is in it when the block ends is committed.
+"""`with sdk.checkpoint(step) as directory:` — a directory to write into. Its content at the end of the block is committed.
 
-With `ranks="one"` rank 0 writes the checkpoint; every other rank gets a directory too, so that the same code runs on all,
-and what it writes there is thrown away. With `ranks="all"` all ranks of a node share one directory: each writes its own
-file names, and the checkpoint counts once every rank of every node has left its block.
+With `ranks="one"` rank 0 writes the checkpoint. Every other rank gets a directory too, so that all ranks can run the same
+code; its content is discarded. With `ranks="all"` all ranks of a node share one directory. Each writes its own file names,
+and the checkpoint is complete when every rank of every node has left its block.
 """
 
 import os
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Type
 
-_times: Dict[Tuple[int, str], int] = {}  # checkpoints of a step so far: each gets a directory of its own
+_times: Dict[Tuple[int, str], int] = {}  # number of checkpoints per step: each gets its own directory
 
-_STEP_MAX = 2**63 - 1  # what is recorded holds no more
+_STEP_MAX = 2**63 - 1  # the largest step that can be recorded
 
-_said: List[int] = []  # the step at which a warning was given: one is enough
+_said: List[int] = []  # the step of the warning, which is given once
 
 
-class checkpoint:  # in small letters: read as a verb where it is used
-    """A context manager. On an exception the directory is discarded and the exception goes on.
+class checkpoint:  # lower case, because it is used like a function
+    """A context manager. If an exception leaves the block, the directory is discarded and the exception is raised on.
 
-    `step`: the step it is of. `ranks`: "one" (only rank 0's counts) or "all" (called on every rank). Raises: TypeError
-    for a step that is no number, ValueError for another `ranks` or a step beyond 2**63. One into which nothing was
-    written does not count. Outside a job, or where no directory can be made for it, it is a temporary one that is removed.
+    `step`: the checkpoint's step. `ranks`: "one" (only rank 0's directory counts) or "all" (call it on every rank). An empty
+    checkpoint does not count. Outside a job, or if the directory cannot be created, a temporary directory is used and
+    removed. Raises: TypeError if the step is no number, ValueError for another `ranks` or a step beyond 2**63.
     """
 
     def __init__(self, step: int, ranks: str = "one") -> None:
@@ -43,14 +43,14 @@ class checkpoint:  # in small letters: read as a verb where it is used
         self._counts = False
 
     def __enter__(self) -> "Path":
-        from pathlib import Path  # noqa: PLC0415  # the import of the SDK stays small
+        from pathlib import Path  # noqa: PLC0415  # keeps the import of the SDK fast
 
         self._counts = self._ranks == "all" or own_rank() == 0
         self._directory = self._make() or self._temporary()
         return Path(self._directory)
 
     def _make(self) -> Optional[str]:
-        """The directory the agent will look into; None outside a job, or where the disk refuses (which is counted)."""
+        """The directory that the agent stages; None outside a job, or if it cannot be created (which is counted)."""
         root = os.environ.get(ENV_CHECKPOINT_DIR)
         if not root or not os.environ.get(ENV_SDK):
             return None
@@ -81,18 +81,18 @@ class checkpoint:  # in small letters: read as a verb where it is used
             self._compare()
             return
         if self._counts and self._ranks == "all":
-            return  # other ranks still write into it; without this rank's word it never counts
-        from trainmaster.wire import disks  # noqa: PLC0415  # only where something is thrown away
+            return  # other ranks still write into it; without this rank's message it is never complete
+        from trainmaster.wire import disks  # noqa: PLC0415  # only if something is discarded
 
         disks.discard(self._directory)
 
     def _compare(self) -> None:
-        """Say so, once, where reports without a step have counted to something else than the step of this checkpoint."""
+        """Warn once if the step counted by reports differs from the step of this checkpoint."""
         reported = CHANNEL.step
         if _said or not CHANNEL.counts or reported is None or abs(reported - self._step) <= 1:
-            return  # counted from 0 or from 1
+            return  # the count may begin at 0 or at 1
         _said.append(self._step)
-        import warnings  # noqa: PLC0415  # only where there is something to say
+        import warnings  # noqa: PLC0415  # rarely needed
 
         warnings.warn(
             f"sdk.checkpoint({self._step}): sdk.report() without a step has counted to {reported}; after a restart it would go "

@@ -1,4 +1,4 @@
-"""What the agent said of this run in the environment."""
+"""Reads the job's context (job, attempt, rank, parameters) from the environment that the agent has set."""
 
 import os
 from typing import TYPE_CHECKING, Any, Dict, Optional
@@ -15,26 +15,26 @@ def job() -> Optional[str]:
 
 
 def attempt() -> int:
-    """The number of this try, from 1; 1 outside a job."""
+    """The number of this attempt, from 1; 1 outside a job."""
     return _number(ENV_ATTEMPT, 1)
 
 
 def rank() -> int:
-    """This process among all ranks, from 0; 0 outside a job."""
+    """The rank of this process, from 0; 0 outside a job."""
     return _number("RANK", 0)
 
 
 def world_size() -> int:
-    """How many ranks there are; 1 outside a job."""
+    """The number of ranks; 1 outside a job."""
     return _number("WORLD_SIZE", 1)
 
 
 def params() -> Dict[str, Any]:
-    """The parameters of the job (`params` in the spec, a sweep's choices); empty outside a job."""
+    """The job's parameters (`params` in the spec, or a sweep's choices); empty outside a job."""
     text = os.environ.get(ENV_PARAMS)
     if not text:
         return {}
-    import json  # noqa: PLC0415  # a program that has no parameters does not pay for it
+    import json  # noqa: PLC0415  # not needed by a program without parameters
 
     try:
         value = json.loads(text)
@@ -44,11 +44,11 @@ def params() -> Dict[str, Any]:
 
 
 def resume_dir() -> "Optional[Path]":
-    """The directory of the checkpoint to continue from; None at a beginning and outside a job."""
+    """The directory of the checkpoint to resume from; None on a first start and outside a job."""
     text = os.environ.get(ENV_RESUME_DIR)
     if not text:
         return None
-    from pathlib import Path  # noqa: PLC0415  # the import of the SDK stays small
+    from pathlib import Path  # noqa: PLC0415  # keeps the import of the SDK fast
 
     return Path(text)
 

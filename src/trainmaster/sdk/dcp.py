@@ -1,7 +1,7 @@
-"""PyTorch Distributed Checkpoint: each rank writes its shards (FSDP2, DTensor, tensor parallel), all of them one checkpoint.
+"""PyTorch Distributed Checkpoint: each rank writes its shards (FSDP2, DTensor, tensor parallel) into one checkpoint.
 
-A node is given back the files it wrote. What other nodes hold and its ranks need too (the metadata, and tensors that
-all ranks share, which rank 0 writes) they send each other when they restore, so no shared file system is needed.
+Each node restores the files that it wrote. Its ranks also need files of other nodes: the metadata, and tensors that all
+ranks share, which rank 0 writes. Ranks send these to each other during a restore, so no shared file system is needed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _METADATA = ".metadata"
-_FIRST = "__0_"  # how the files of rank 0 begin
+_FIRST = "__0_"  # prefix of rank 0's files
 _PIECE_BYTES = 64 * 1024 * 1024
 
 
 class Saver(BaseSaver):
     """Sharded checkpoints of a model and its optimizer: `Saver(model, optimizer, every=100)`, on all ranks.
 
-    Made after the process group. A resumed job may have another number of ranks per node on one node; over several
-    nodes it needs as many ranks as before.
+    Create it after the process group. On one node, a resumed job may have another number of ranks. With several nodes it
+    needs the same number as before.
     """
 
     ranks = "all"
@@ -41,7 +41,7 @@ class Saver(BaseSaver):
         self._optimizer = optimizer
 
     def agree(self, order: Order) -> Order:
-        """Rank 0's answer on every rank."""
+        """Rank 0's answer, on every rank."""
         return agreed(order)
 
     def write(self, directory: Path, step: int) -> None:
@@ -51,7 +51,7 @@ class Saver(BaseSaver):
         save_random(directory)
 
     def read(self, directory: Path) -> int:
-        """Load this rank's shards, once it has the files it needs from other nodes."""
+        """Load this rank's shards, after getting the files that it needs from other nodes."""
         _exchange(directory)
         state = self._state(0)
         dcp.load(state, checkpoint_id=str(directory))
@@ -65,7 +65,7 @@ class Saver(BaseSaver):
 
 
 def _exchange(directory: Path) -> None:
-    """Send the metadata and rank 0's shared tensors to the nodes that have not got them."""
+    """Send the metadata and rank 0's shared tensors to the nodes that lack them."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return
     own = sorted(path.name for path in directory.iterdir() if path.name == _METADATA or path.name.startswith(_FIRST))
@@ -80,9 +80,9 @@ def _exchange(directory: Path) -> None:
 
 
 def _send(path: Path, sender: int, missing: bool) -> None:
-    """One file from a rank to all, in pieces; ranks of one node that miss it write the same bytes beside and rename."""
+    """Send one file from a rank to all in pieces. Ranks that lack it write it under a temporary name and rename it."""
     part = path.with_name(f"{path.name}.{dist.get_rank()}.part")
-    source = open(path, "rb") if dist.get_rank() == sender else None  # noqa: SIM115  # closed below, on one rank alone
+    source = open(path, "rb") if dist.get_rank() == sender else None  # noqa: SIM115  # closed below, open on one rank only
     target = open(part, "wb") if missing else None  # noqa: SIM115
     while True:
         piece = [source.read(_PIECE_BYTES) if source is not None else b""]

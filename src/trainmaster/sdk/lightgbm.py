@@ -1,7 +1,7 @@
 """LightGBM: `lightgbm.train(…, num_boost_round=rounds - done, init_model=model, callbacks=[Callback(every=50)])`.
 
-`model, done = resumed()` gives what was put back. LightGBM draws the rows and columns of bagging from a generator that it
-does not save: with those a resumed model is as good, and not the same.
+`model, done = resumed()` returns the restored model. LightGBM does not save the random generator for bagging rows and
+columns. If a job uses these, a resumed model is equally good but not identical.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILE = "model-{step}.txt"
 
 
 def resumed() -> Tuple[Optional[str], int]:
-    """The file of the model that was put back and how many rounds it has had; (None, 0) at a beginning."""
+    """The file of the restored model and its number of rounds; (None, 0) on a first start."""
     directory = resume_dir()
     if directory is None:
         return None, 0
@@ -28,20 +28,20 @@ def resumed() -> Tuple[Optional[str], int]:
 
 
 class Callback:
-    """Reports the evaluations as `data/metric`, saves, and ends the training when it is asked to.
+    """Reports the evaluations as `data/metric`, saves checkpoints, and ends the training on request.
 
-    `every`: save after each so many rounds; None: only when asked for, and before a stop.
+    `every`: save every so many rounds; None: only on request and before a stop.
     """
 
     before_iteration = False
 
     def __init__(self, every: Optional[int] = None) -> None:
-        self.order = 40  # after LightGBM's own, early stopping among them
+        self.order = 40  # after LightGBM's own callbacks, including early stopping
         self._cadence = Cadence(every)
         heed_term()
 
     def __call__(self, env: CallbackEnv) -> None:
-        """After a round. Raises: EarlyStopException to end the training, as LightGBM wants it."""
+        """Called after each round. Raises: EarlyStopException to end the training, as LightGBM expects."""
         step = env.iteration + 1
         results = env.evaluation_result_list or []
         if rank() == 0 and results:

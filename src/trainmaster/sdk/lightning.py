@@ -1,7 +1,7 @@
 """Lightning: `Trainer(callbacks=[Callback(every=100)])` and `trainer.fit(model, ckpt_path=resume_path())`.
 
-Lightning goes on in the middle of an epoch only with a data loader that has `state_dict`; with any other, save at the
-epochs' ends (`every` = the steps of an epoch). The random states are kept by this callback, of rank 0.
+Lightning can resume in the middle of an epoch only if the data loader has `state_dict`. With other loaders, save at the end
+of epochs (`every` = the steps of an epoch). This callback saves the random states of rank 0.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _FILE = "lightning.ckpt"
 
 
 def resume_path() -> Optional[str]:
-    """What `trainer.fit(ckpt_path=…)` wants: the checkpoint put back; None at a beginning and outside a job."""
+    """The value for `trainer.fit(ckpt_path=…)`: the restored checkpoint; None on a first start and outside a job."""
     directory = resume_dir()
     return str(directory / _FILE) if directory is not None else None
 
 
 class Callback(pl.Callback):
-    """Reports what the module logs, saves, and ends the training when it is asked to.
+    """Reports what the module logs, saves checkpoints, and ends the training on request.
 
-    `every`: save after each so many optimizer steps; None: only when asked for, and before a stop. Put it behind other
-    callbacks that keep a state, so that a checkpoint holds theirs of the same step.
+    `every`: save every so many optimizer steps; None: only on request and before a stop. Put it after other callbacks with
+    a state, so that a checkpoint holds their state of the same step.
     """
 
     def __init__(self, every: Optional[int] = None) -> None:
         self._cadence = Cadence(every)
-        self._random: Optional[Dict[str, Any]] = None  # to be put back before the first batch
+        self._random: Optional[Dict[str, Any]] = None  # restored before the first batch
         self._step = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the place of Lightning's TERM handler, which ends before it is saved; put the random states back."""
+        """Replace Lightning's SIGTERM handler, which ends the training before it is saved; restore the random states."""
         heed_term(instead=True)
         self._step = trainer.global_step
         if self._random is not None:
@@ -47,10 +47,10 @@ class Callback(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """After a batch: where it was also an optimizer step, report, save, stop."""
+        """After a batch that was also an optimizer step: report, save, stop."""
         step = trainer.global_step
         if step == self._step:
-            return  # its gradient is still being accumulated
+            return  # gradients are still being accumulated
         self._step = step
         if trainer.is_global_zero:
             report(step=step, **{name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1})
@@ -62,9 +62,9 @@ class Callback(pl.Callback):
             trainer.should_stop = True
 
     def state_dict(self) -> Dict[str, Any]:
-        """The random states, into Lightning's checkpoint."""
+        """The random states, for Lightning's checkpoint."""
         return {"random": random_states()}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """The random states, out of it."""
+        """Load the random states from Lightning's checkpoint."""
         self._random = state_dict["random"]

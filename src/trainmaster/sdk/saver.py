@@ -1,4 +1,4 @@
-"""The shape of an adapter for a loop that people write themselves: `restore` before it, `after_step` in it."""
+"""Base class of adapters for training loops that users write: `restore` before the loop, `after_step` inside it."""
 
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 class BaseSaver:
-    """Reports, saves and stops; a framework's own Saver says how its state is written and read."""
+    """Reports, saves and stops. A framework's subclass defines how its state is written and read."""
 
-    ranks = "one"  # who writes the checkpoint: rank 0 ("one"), or each its own files ("all")
+    ranks = "one"  # the ranks that write the checkpoint: rank 0 ("one"), or each rank its own files ("all")
 
     def __init__(self, every: Optional[int] = None) -> None:
         self._cadence = Cadence(every)
         heed_term()
 
     def restore(self) -> int:
-        """Load the checkpoint that was put back. Returns its step; 0 at a beginning and outside a job."""
+        """Load the restored checkpoint. Returns its step; 0 on a first start and outside a job."""
         directory = resume_dir()
         return self.read(directory) if directory is not None else 0
 
     def after_step(self, step: int, **metrics: Any) -> bool:
-        """Report rank 0's metrics, save if it is time to. Returns whether the loop should end now.
+        """Report rank 0's metrics, and save if it is due. Returns whether the loop should end now.
 
-        Where there are several ranks, call it on each of them after each step. Raises: TypeError for a metric that is
-        no number, and what the framework raises when it cannot write its state.
+        With several ranks, call it on each of them after each step. Raises: TypeError if a metric is no number, and the
+        framework's errors if it cannot write its state.
         """
         if metrics and rank() == 0:
             report(step=step, **metrics)
@@ -40,7 +40,7 @@ class BaseSaver:
         return order.stop
 
     def agree(self, order: Order) -> Order:
-        """What all ranks do: here this rank's own answer, for a framework of one process."""
+        """The common answer of all ranks. Here it is this rank's own, for frameworks with one process."""
         return order
 
     def write(self, directory: "Path", step: int) -> None:
@@ -48,5 +48,5 @@ class BaseSaver:
         raise NotImplementedError
 
     def read(self, directory: "Path") -> int:
-        """Load the state from `directory`; the step it is of."""
+        """Load the state from `directory`; returns its step."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """scikit-learn: `Saver(every=10)` around a loop of `partial_fit` (or of `warm_start` and a growing `n_estimators`).
 
-An estimator keeps its random state in itself once it is fitted, so a resumed run goes on with the very same draws. It is
-kept with joblib, which is pickle: read back only from the job's own checkpoint, whose digest was verified.
+A fitted estimator contains its random state, so a resumed run draws the same numbers. The estimator is saved with joblib,
+which uses pickle. It is loaded only from the job's own checkpoint, whose digest was verified.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FILE = "estimator.joblib"
 
 
 class Saver(BaseSaver):
-    """Checkpoints of `saver.estimator`; `restore` may put another object there than the one given."""
+    """Checkpoints of `saver.estimator`. `restore` may replace that object by another one."""
 
     def __init__(self, estimator: Any, every: Optional[int] = None) -> None:
         super().__init__(every)

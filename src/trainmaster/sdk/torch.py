@@ -1,6 +1,6 @@
-"""Plain PyTorch: `Saver` keeps whatever has a `state_dict`, and the random states of every rank; `agreed` for other adapters.
+"""PyTorch: `Saver` saves every object with a `state_dict`, and the random states of each rank; other adapters use `agreed`.
 
-With several ranks the first local rank of each node writes the shared state, since a node is given back what it wrote.
+With several ranks, the first local rank of each node writes the shared state, because each node restores what it wrote.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _STATE = "state.pt"
 class Saver(BaseSaver):
     """Checkpoints of a training loop: `Saver(every=100, model=model, optimizer=optimizer)`.
 
-    `parts`: by name, what has `state_dict` and `load_state_dict`: modules, optimizers, schedulers, scalers, samplers.
-    The random states of Python, NumPy and torch are kept too, so that a resumed run draws what it would have drawn.
+    `parts`: name -> object with `state_dict` and `load_state_dict`: modules, optimizers, schedulers, scalers, samplers. The
+    random states of Python, NumPy and torch are saved too, so that a resumed run draws the same numbers.
     """
 
     def __init__(self, every: Optional[int] = None, **parts: Any) -> None:
@@ -36,7 +36,7 @@ class Saver(BaseSaver):
         self.ranks = "all" if world_size() > 1 else "one"
 
     def agree(self, order: Order) -> Order:
-        """Rank 0's answer on every rank."""
+        """Rank 0's answer, on every rank."""
         return agreed(order)
 
     def write(self, directory: Path, step: int) -> None:
@@ -58,7 +58,7 @@ class Saver(BaseSaver):
 
 
 def agreed(order: Order) -> Order:
-    """Rank 0's answer on every rank: a broadcast of two bytes where there is a process group, no cost where there is none."""
+    """Rank 0's answer, on every rank: a broadcast of two bytes if there is a process group, otherwise free."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return order
     device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
@@ -69,7 +69,7 @@ def agreed(order: Order) -> Order:
 
 
 def random_states() -> Dict[str, Any]:
-    """The random states of this process, of types that `torch.load(weights_only=True)` reads."""
+    """The random states of this process, in types that `torch.load(weights_only=True)` can read."""
     states: Dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         states["cuda"] = torch.cuda.get_rng_state_all()
@@ -80,7 +80,7 @@ def random_states() -> Dict[str, Any]:
 
 
 def set_random_states(states: Dict[str, Any]) -> None:
-    """Put back what `random_states` gave; another number of GPUs leaves theirs alone."""
+    """Restore the result of `random_states`. GPU states are skipped if the number of GPUs differs."""
     version, numbers, gauss = states["python"]
     random.setstate((version, tuple(numbers), gauss))
     torch.set_rng_state(states["torch"])
@@ -96,7 +96,7 @@ def save_random(directory: Path) -> None:
 
 
 def load_random(directory: Path) -> None:
-    """Put this rank's random states back; a rank that there was not yet keeps its own."""
+    """Restore this rank's random states; a rank without saved ones keeps its own."""
     path = directory / f"random-{rank()}.pt"
     if path.exists():
         set_random_states(torch.load(path, map_location="cpu", weights_only=True))

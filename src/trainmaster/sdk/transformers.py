@@ -1,7 +1,7 @@
 """Transformers: `Trainer(callbacks=[Callback()])` and `trainer.train(resume_from_checkpoint=resume_path())`.
 
-What Trainer saves is handed over as it stands (hard links where the disk allows): its own `save_steps` count, and a
-checkpoint that is asked for is saved in between.
+Trainer's own checkpoints (`save_steps`) are handed over unchanged, with hard links if possible. A requested checkpoint is
+saved in between.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from trainmaster.sdk.torch import agreed
 
 
 def resume_path() -> Optional[str]:
-    """What `trainer.train(resume_from_checkpoint=…)` wants; None at a beginning and outside a job."""
+    """The value for `trainer.train(resume_from_checkpoint=…)`; None on a first start and outside a job."""
     directory = resume_dir()
     return str(directory) if directory is not None else None
 
 
 class Callback(TrainerCallback):
-    """Reports what Trainer logs, hands its checkpoints over, and ends the training when it is asked to.
+    """Reports what Trainer logs, hands over its checkpoints, and ends the training on request.
 
-    `every`: save after each so many steps, besides `TrainingArguments.save_steps`; None: only those. Over several nodes
-    `output_dir` must be one that they share.
+    `every`: save every so many steps, in addition to `TrainingArguments.save_steps`; None: only those. With several nodes,
+    `output_dir` must be a shared directory.
     """
 
     def __init__(self, every: Optional[int] = None) -> None:
         self._cadence = Cadence(every)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Let the word to stop be obeyed at a step's end."""
+        """From now on, obey the stop flag at the end of a step."""
         heed_term()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Have Trainer save, and end, when it is time for it."""
+        """Make Trainer save and stop when it is due."""
         order = agreed(self._cadence.ask(state.global_step))
         if order.save:
             control.should_save = True
@@ -49,14 +49,14 @@ class Callback(TrainerCallback):
             control.should_training_stop = True
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
-        """Report every number that is logged."""
+        """Report every logged number."""
         logs: Dict[str, Any] = more.get("logs") or {}
         values = {name: value for name, value in logs.items() if isinstance(value, (int, float))}
         if values and state.is_world_process_zero:
             report(step=state.global_step, **values)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Hand over what was saved, once every rank has written its part."""
+        """Hand over the saved checkpoint, after every rank has written its part."""
         if dist.is_available() and dist.is_initialized():
             dist.barrier()
         if state.is_world_process_zero:
@@ -64,11 +64,11 @@ class Callback(TrainerCallback):
             with checkpoint(state.global_step) as directory:
                 shutil.copytree(saved, directory, dirs_exist_ok=True, copy_function=_link)
         if dist.is_available() and dist.is_initialized():
-            dist.barrier()  # the oldest one may be removed by the next save
+            dist.barrier()  # the next save may remove the oldest checkpoint
 
 
 def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
-    except OSError:  # another file system, or one without links
+    except OSError:  # another file system, or one without hard links
         shutil.copy2(source, target)

@@ -1,7 +1,7 @@
 """XGBoost: `xgboost.train(…, num_boost_round=rounds - done, xgb_model=booster, callbacks=[Callback(every=50)])`.
 
-`booster, done = resumed()` gives what was put back. XGBoost draws the rows and columns of `subsample` and `colsample_*`
-from a generator that it does not save: with those a resumed model is as good, and not the same.
+`booster, done = resumed()` returns the restored model. XGBoost does not save the random generator of `subsample` and
+`colsample_*`. If a job uses these, a resumed model is equally good but not identical.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FILE = "model.ubj"
 
 
 def resumed() -> Tuple[Optional[Booster], int]:
-    """The model that was put back and how many rounds it has had; (None, 0) at a beginning and outside a job."""
+    """The restored model and its number of rounds; (None, 0) on a first start and outside a job."""
     directory = resume_dir()
     if directory is None:
         return None, 0
@@ -29,9 +29,9 @@ def resumed() -> Tuple[Optional[Booster], int]:
 
 
 class Callback(TrainingCallback):
-    """Reports the evaluations as `data/metric`, saves, and ends the training when it is asked to.
+    """Reports the evaluations as `data/metric`, saves checkpoints, and ends the training on request.
 
-    `every`: save after each so many rounds; None: only when asked for, and before a stop.
+    `every`: save every so many rounds; None: only on request and before a stop.
     """
 
     def __init__(self, every: Optional[int] = None) -> None:
@@ -39,12 +39,12 @@ class Callback(TrainingCallback):
         self._cadence = Cadence(every)
 
     def before_training(self, model: Booster) -> Booster:
-        """Let the word to stop be obeyed at a round's end."""
+        """From now on, obey the stop flag at the end of a round."""
         heed_term()
         return model
 
     def after_iteration(self, model: Booster, epoch: int, evals_log: Dict[str, Dict[str, Any]]) -> bool:
-        """After a round; true ends the training."""
+        """Called after each round; true ends the training."""
         step = model.num_boosted_rounds()
         if rank() == 0:
             latest = {f"{data}/{name}": log[-1] for data, logs in evals_log.items() for name, log in logs.items()}

@@ -1,1 +1,1 @@
-"""What agent, SDK and server say to each other: standard library only, Python 3.9 syntax, imported by all of them."""
+"""The protocol between agent, SDK and server: standard library only, Python 3.9 syntax, imported by all of them."""

@@ -1,4 +1,4 @@
-"""Answers over HTTP that have to come on: one that trickles, or is announced without end, ends like one that does not come."""
+"""HTTP answers with a minimum speed: one that trickles, or never ends, times out like one that does not come."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Optional
 
-SLOWEST = 1024  # bytes a second, beyond the socket's timeout
+SLOWEST = 1024  # bytes per second, in addition to the socket's timeout
 
 
 class Answer(http.client.HTTPResponse):
-    """What `HTTPConnection.response_class` is to be.
+    """Set it as `HTTPConnection.response_class`.
 
-    Its head comes within the socket's timeout, however often `100 Continue` stands before it; its body within as much again and
-    what it takes at `SLOWEST`. Raises: TimeoutError where it does not, as where nothing comes for the socket's timeout.
+    The head must arrive within the socket's timeout, however many `100 Continue` precede it. The body must arrive within the
+    same time plus its size at `SLOWEST`. Raises: TimeoutError if it does not, or if nothing arrives within the timeout.
     """
 
     def __init__(self, sock: socket.socket, *given: Any, **named: Any) -> None:
@@ -34,7 +34,7 @@ class Answer(http.client.HTTPResponse):
 
 
 class _Coming(io.RawIOBase):
-    """What comes through a socket, with one limit for all of it."""
+    """Reads from a socket with one time limit for everything."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._raw = sock, sock.makefile("rb", buffering=0)
@@ -42,11 +42,11 @@ class _Coming(io.RawIOBase):
         self._began_s, self._bytes, self._slowest = time.monotonic(), 0, float("inf")
 
     def begin_body(self) -> None:
-        """From now on what comes is worth waiting for."""
+        """The head has arrived: start the time limit of the body."""
         self._began_s, self._bytes, self._slowest = time.monotonic(), 0, SLOWEST
 
     def readable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def readinto(self, into: Any) -> Optional[int]:
@@ -65,6 +65,6 @@ class _Coming(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket's file."""
         self._raw.close()
         super().close()

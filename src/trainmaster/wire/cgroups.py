@@ -1,7 +1,7 @@
-"""Control groups as directories of the kernel's (Linux, version 1 and 2): who is in one, and ending all of them at once.
+"""Control groups (Linux cgroups, versions 1 and 2) as directories: list the processes of a group, and kill all of them.
 
-A process cannot leave the group that it was born in, whatever it does to its environment, its session or its parents, and
-while a group is frozen or killed by the kernel nothing in it can fork.
+A process cannot leave the group in which it was started by changing its environment, session or parent. While the kernel
+freezes or kills a group, no process in it can fork.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from contextlib import suppress
 
 PROCESSES = "cgroup.procs"
 _KILL, _FREEZE, _FREEZER = "cgroup.kill", "cgroup.freeze", "freezer.state"  # version 2, 2 before Linux 5.14, 1
-_FREEZE_S = 0.2  # how long to wait until all of a group is frozen; what is not is found by the next call
+_FREEZE_S = 0.2  # how long to wait until a whole group is frozen; the next call handles the rest
 _LOOK_S = 0.002
-_GONE = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)  # removed, or a group of threads alone
+_GONE = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)  # removed, or a threaded group
 _COUNTERS = ("memory.events", "memory.oom_control")  # version 2, 1
 
 
 def can_kill(directory: str) -> bool:
-    """Whether everything in this group can be ended at once."""
+    """Whether all processes in this group can be killed at once."""
     return any(os.path.exists(os.path.join(directory, name)) for name in (_KILL, _FREEZE, _FREEZER))
 
 
 def members(directory: str) -> frozenset[int]:
-    """The processes in the group and in those below it; none where it is gone. Raises: OSError where nobody can say now."""
+    """The processes in the group and its subgroups; none if it is gone. Raises: OSError if that is unknown."""
     found: set[int] = set()
     waiting = [directory]
     while waiting:
@@ -43,9 +43,9 @@ def members(directory: str) -> frozenset[int]:
 
 
 def kill(directory: str) -> None:
-    """KILL every process in the group; one call more is needed where a process could not be frozen in time.
+    """Kill every process in the group. If a process could not be frozen in time, call it again.
 
-    It never leaves the group frozen, unless this process dies in it: then the next call ends that.
+    It never leaves the group frozen, unless this process dies during the call. The next call thaws the group then.
     """
     if os.path.exists(os.path.join(directory, _KILL)):
         with suppress(OSError):
@@ -64,14 +64,14 @@ def kill(directory: str) -> None:
 
 
 def remove(directory: str) -> None:
-    """Remove the group and those below it, unless something is in one; harmless where there is none."""
+    """Remove the group and its subgroups, unless they contain processes. Does nothing if there is none."""
     with suppress(OSError):
         for place, _, _ in os.walk(directory, topdown=False):
             os.rmdir(place)
 
 
 def killed_for_memory(directory: str) -> bool:
-    """Whether the kernel counted a kill of this group for want of memory."""
+    """Whether the kernel's OOM killer has killed a process of this group."""
     for name in _COUNTERS:
         with suppress(OSError, ValueError), open(os.path.join(directory, name), "rb") as file:
             if any(line.startswith(b"oom_kill ") and int(line.split()[1]) > 0 for line in file):
@@ -89,7 +89,7 @@ def _await_frozen(directory: str, name: str) -> None:
 
 
 def _signal(directory: str) -> None:
-    """KILL to each, by a descriptor that was opened while it was in the group: a number may be given out again."""
+    """Kill each process through a pidfd that was opened while it was in the group, because pids are reused."""
     opened: dict[int, int] = {}
     for pid in members(directory):
         with suppress(OSError):

@@ -1,18 +1,18 @@
-"""A code copy as data: a tree of entries, content-addressed. `digest(tree)` names it; objects are named by SHA-256."""
+"""A code copy as data: a content-addressed tree of entries. `digest(tree)` is its id; objects are named by SHA-256."""
 
 import hashlib
 import json
 import re
 from typing import List, TypedDict
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./ -]*\Z").match  # of such paths JSON escapes nothing
+_PLAIN = re.compile(r"[A-Za-z0-9_./ -]*\Z").match  # JSON escapes nothing in such paths
 
 
 class Entry(TypedDict, total=False):
     """One path of a tree, relative, with `/`. `type`: "file" (sha256, mode, bytes) | "symlink" (target) | "link"."""
 
     path: str
-    type: str  # "link": git ignores it or it is over the limit; linked to the source where the file system is shared
+    type: str  # "link": git ignores it or it exceeds the limit; linked to the source if the file system is shared
     sha256: str
     mode: int  # 0o644 or 0o755
     bytes: int
@@ -20,22 +20,22 @@ class Entry(TypedDict, total=False):
 
 
 class Tree(TypedDict):
-    """Entries sorted by path; directories are implied."""
+    """Entries sorted by path; directories are implicit."""
 
     entries: List[Entry]
 
 
 def canonical(tree: Tree) -> bytes:
-    """The one JSON form that is digested and stored: keys sorted, no spaces, UTF-8."""
+    """The canonical JSON that is digested and stored: keys sorted, no spaces, UTF-8."""
     entries = tree["entries"]
     plain = _PLAIN("".join([entry["path"] for entry in entries])) is not None
     return ('{"entries":[' + ",".join([_text(entry, plain) for entry in entries]) + "]}").encode()
 
 
 def _text(entry: Entry, plain: bool) -> str:
-    """What `json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)` gives, for files without its cost.
+    """Equals `json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)`, but is faster for files.
 
-    `plain`: there is nothing in its path that JSON escapes.
+    `plain`: JSON escapes nothing in its path.
     """
     if entry["type"] != "file" or len(entry) != 5 or not (plain or _PLAIN(entry["path"])) or type(entry["bytes"]) is not int:
         return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""How much room files take on a disk, and removing trees of them, however deep a program has nested them."""
+"""Disk usage of files, and removal of directory trees of any depth."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-_BLOCK_BYTES = 512  # what `st_blocks` counts in, whatever the file system does
+_BLOCK_BYTES = 512  # the unit of `st_blocks` on every file system
 
 
 class Size(NamedTuple):
-    """How many files, and the room that they take on the disk: of a sparse file only what is written."""
+    """Number of files and their disk usage; of a sparse file only the written blocks count."""
 
     files: int = 0
     bytes: int = 0
 
     def plus(self, other: Size) -> Size:
-        """Both together."""
+        """The sum of both."""
         return Size(self.files + other.files, self.bytes + other.bytes)
 
 
 def size(path: Path | str) -> Size:
-    """Of a file or a tree. What cannot be read, or vanishes meanwhile, is left out."""
+    """The size of a file or a tree. Entries that cannot be read, or vanish meanwhile, are left out."""
     files = found = 0
     for status in _statuses(os.fspath(path)):
         files += not stat.S_ISDIR(status.st_mode)
@@ -39,10 +39,10 @@ def size(path: Path | str) -> Size:
 
 
 def remove(path: Path | str) -> int:
-    """Remove a file or a tree; how many bytes it was. What vanishes meanwhile is as good as removed, and so is what is absent.
+    """Remove a file or a tree; returns its size in bytes. It is no error if it, or something in it, is already gone.
 
-    A directory that its owner may not write is made writable first. A program may nest directories deeper than a path may be
-    long: each comes up to the top before it is emptied. Raises: OSError for whatever is still there.
+    A directory without write permission for its owner is made writable first. Directories may be nested deeper than the
+    maximum length of a path, so each is moved to the top before it is emptied. Raises: OSError if something is left.
     """
     path, found = os.fspath(path), size(path).bytes
     if not _is_directory(path):
@@ -67,13 +67,13 @@ def remove(path: Path | str) -> int:
 
 
 def discard(path: Path | str) -> None:
-    """Remove a file or a tree of ours. What cannot be removed stays: it is in nobody's way."""
+    """Remove a file or a tree of ours. Errors are ignored, because leftovers do no harm."""
     with contextlib.suppress(OSError):
         remove(path)
 
 
 def _try(action: Callable[[str], Any], path: str) -> Any:
-    """Do it, with the rights to if need be; None where there is nothing at that path. Raises: OSError."""
+    """Call `action`, after a change of permissions if needed; None if nothing is at that path. Raises: OSError."""
     try:
         return action(path)
     except FileNotFoundError:

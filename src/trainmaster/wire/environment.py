@@ -1,4 +1,4 @@
-"""What an attempt's ranks ran in, on one node: recorded once under the SHA-256 of its canonical JSON, named by events."""
+"""The environment of an attempt's ranks on one node: stored once under the SHA-256 of its canonical JSON, named by events."""
 
 import hashlib
 import json
@@ -6,14 +6,14 @@ from typing import Dict, List, Optional, TypedDict
 
 
 class Interpreter(TypedDict):
-    """The Python that the command names, else the one on its PATH."""
+    """The Python of the command, else the one on its PATH."""
 
     path: str
-    version: str  # "3.11.9"; "3.11" where only that much can be read
+    version: str  # "3.11.9"; "3.11" if the rest is unknown
 
 
 class Torch(TypedDict):
-    """What the installed torch was built for."""
+    """Build variant of the installed torch."""
 
     version: str
     cuda: Optional[str]
@@ -40,7 +40,7 @@ class Machine(TypedDict):
     cpus: int
     memory_bytes: int
     driver: Optional[str]  # of the accelerators
-    driver_cuda: Optional[str]  # the newest CUDA that the driver can serve
+    driver_cuda: Optional[str]  # the newest CUDA that the driver supports
     devices: List[Accelerator]
 
 
@@ -49,7 +49,7 @@ class EnvironmentRecord(TypedDict):
 
     python: Optional[Interpreter]  # None: no Python was found
     packages: Dict[str, str]  # normalized name -> version
-    editable: List[str]  # those of `packages` whose code lies elsewhere and may change without the version
+    editable: List[str]  # those of `packages` whose code is elsewhere and may change without the version
     torch: Optional[Torch]
     machine: Machine
 

@@ -1,6 +1,6 @@
-"""Named points at which a test may kill the process: `TRAINMASTER_FAILPOINT=name:n` ends it with SIGKILL at the n-th
-passing. `name:n:path` does so once only, in whichever process is first to create the file `path`. Servers refuse the
-variable unless started with `--failpoints`; unset, a passing costs one comparison.
+"""Failpoints: named points at which a test may kill the process. `TRAINMASTER_FAILPOINT=name:n` sends SIGKILL when the
+point is passed for the n-th time. With `name:n:path` only the first process that creates the file `path` is killed. Servers
+reject the variable unless started with `--failpoints`. If it is not set, a pass costs one comparison.
 """
 
 import os
@@ -32,7 +32,7 @@ _passed: Dict[str, int] = {}
 
 
 def passing(name: str) -> None:
-    """Say that the named point is passed; does not return when this is the passing to die at."""
+    """Pass the named point. Does not return if the process is to be killed here."""
     if name != _name:
         return
     _passed[name] = _passed.get(name, 0) + 1
@@ -41,7 +41,7 @@ def passing(name: str) -> None:
 
 
 def _first() -> bool:
-    """Whether no other process died here before; always so without a file to tell."""
+    """Whether no other process was killed here before; always true if no file is given."""
     if not _once:
         return True
     try:

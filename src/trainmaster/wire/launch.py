@@ -1,28 +1,28 @@
-"""What an engine hands to an agent: the whole of `launch.json`, complete, with nothing left to look up."""
+"""The content of `launch.json`: everything that an agent needs from its engine, with nothing left to look up."""
 
 from typing import Dict, List, Optional, TypedDict
 
 
 class ResumePoint(TypedDict):
-    """One checkpoint an agent may put back; they are tried in the order given."""
+    """A checkpoint that the agent may restore. Resume points are tried in the given order."""
 
     id: str
     step: Optional[int]
     approximate: bool
-    root: str  # directory of this checkpoint in the store; parts lie in root/n<i>/ with their MANIFEST.json
+    root: str  # directory of this checkpoint in the store; parts are in root/n<i>/ with their MANIFEST.json
     digests: Dict[str, str]  # "n<i>" -> SHA-256 of that part's MANIFEST.json
 
 
 class CodeLayout(TypedDict):
-    """Where the code copy is: a tree file (`wire.code.Tree` as JSON) and the objects it names."""
+    """The location of the code copy: a tree file (`wire.code.Tree` as JSON) and its objects."""
 
     tree: str  # path of the tree file
     objects: str  # directory: objects/<2 hex>/<62 hex> by SHA-256
-    source: str  # the submitter's directory, which links point into
+    source: str  # the submitter's directory, the target of links
 
 
 class RunIdentity(TypedDict):
-    """The job's one run as a script's own `mlflow` sees it, with what earlier attempts logged into it."""
+    """The job's run as a script's own `mlflow` sees it, with what earlier attempts logged into it."""
 
     id: str  # `wire.runs.run_id`
     experiment_id: str
@@ -36,64 +36,64 @@ class RoleLaunch(TypedDict):
     """A program that runs beside the ranks of node 0 and ends with them."""
 
     name: str
-    command: List[str]  # as Launch.command
+    command: List[str]  # like Launch.command
     shell: bool
-    devices: Optional[List[int]]  # as Launch.devices, of this role alone
+    devices: Optional[List[int]]  # like Launch.devices, for this role
 
 
 class Requirements(TypedDict):
-    """The virtual environment that ranks and roles are to run in; built where it is not there yet."""
+    """The virtual environment in which ranks and roles run; built if it does not exist."""
 
-    file: str  # as pip reads it, relative to `work` or absolute
-    python: Optional[str]  # the interpreter it is made of: a path, or a name on the PATH; None: `python3`, else `python`
+    file: str  # for pip, relative to `work` or absolute
+    python: Optional[str]  # its interpreter: a path, or a name on the PATH; None: `python3`, else `python`
     root: str  # directory of all such environments of this node
-    max_bytes: int  # of all of them, beyond which those not used for longest are removed
+    max_bytes: int  # limit of all of them together; the least recently used are evicted
 
 
 class Launch(TypedDict):
-    """One agent's orders. Paths are absolute; durations in seconds; sizes in bytes."""
+    """The orders for one agent. Paths are absolute; durations in seconds; sizes in bytes."""
 
     key: str
-    home: str  # the id of the home that this launch is of; empty where it has none
+    home: str  # the id of the server's home; empty if it has none
     job: str
     attempt: int
     node_index: int
     nodes: int  # of the gang
     ranks: int  # on this node
-    distributed: bool  # the spec asks for a gang: set torchrun's variables, as all launches of earlier versions do
+    distributed: bool  # the spec asks for a gang: set torchrun's variables (launches of older versions always did)
     command: List[str]  # argv; a shell line is already ["bash", "-o", "pipefail", "-c", line]
     shell: bool  # exit 128+n of the command counts as signal n; resume arguments are appended to the line
     environment: Dict[str, str]  # of every rank, before torchrun's and our own variables
     devices: Optional[List[int]]  # CUDA_VISIBLE_DEVICES; None leaves it unset, [] hides all
     work: str  # the job's work directory on this node
-    in_place: bool  # `work` is the person's own directory: nothing is laid out or set aside in it
-    fresh: bool  # an older attempt may still be alive on this node: lay out anew
+    in_place: bool  # `work` is the user's own directory: nothing is laid out or set aside in it
+    fresh: bool  # an older attempt may still run on this node: lay out a new work directory
     code: Optional[CodeLayout]
     checkpoint_path: Optional[str]
-    checkpoint_interval_s: Optional[float]  # how often the SDK is told to save; None: only when somebody asks
+    checkpoint_interval_s: Optional[float]  # how often the SDK is told to save; None: only on request
     resume_arguments: Optional[str]
     checkpoint_store: str  # <blob root>/checkpoints/<job>
     resume: List[ResumePoint]
-    forked: bool  # one of `resume` is another job's, and without any of them there is nothing to start from
+    forked: bool  # one of `resume` belongs to another job, and the job cannot start without any of them
     metrics_pattern: Optional[str]
-    pattern_engine: Optional[str]  # directory on this node that holds the package re2; None: no pattern, or not known
+    pattern_engine: Optional[str]  # directory on this node with the package re2; None: no pattern, or unknown
     artifacts: List[str]
     artifact_store: str  # <blob root>/artifacts/<job>
-    pickle_models: bool  # whether the job's project allows a pickle to be kept as a model
-    environment_store: str  # directory of the records that `agent.environment` keeps, shared by all agents of the node
+    pickle_models: bool  # whether the job's project allows to keep a pickle as a model
+    environment_store: str  # directory of environment records (`agent.environment`), shared by all agents of the node
     params: Dict[str, object]
-    roles: List[RoleLaunch]  # of node 0; empty on the others
+    roles: List[RoleLaunch]  # of node 0; empty on other nodes
     requirements: Optional[Requirements]
     memory_bytes: Optional[int]
-    cgroup: Optional[str]  # cgroup v2 directory made for this attempt, memory limit set; None: the agent watches
-    contained: List[str]  # cgroups that everything started for this attempt enters (`wire.cgroups`); empty: none can be had
+    cgroup: Optional[str]  # cgroup v2 directory of this attempt with its memory limit; None: the agent checks the memory
+    contained: List[str]  # cgroups for all processes of this attempt (`wire.cgroups`); empty: not available
     address: str  # this node's address, for the rendezvous
-    address_shared: bool  # the whole gang is on this machine: meet on loopback
+    address_shared: bool  # the whole gang is on this machine: use loopback for the rendezvous
     server_socket: Optional[str]  # Unix socket of the api
     server_url: Optional[str]  # or its address
-    credential: str  # of this attempt's agent alone
+    credential: str  # valid only for the agent of this attempt
     log_max_bytes: int
-    points: str  # file for the metric points that the server has not acknowledged (`agent.points`)
-    run: Optional[RunIdentity]  # None: the job names a tracker of its own, and no door is opened for `mlflow`
+    points: str  # file for the metric points that the server has not acknowledged (`agent.transport.points`)
+    run: Optional[RunIdentity]  # None: the job names its own tracking server, and the agent does not listen for `mlflow`
     grace_s: float
-    remote: bool  # the store is no directory: the paths above lie in this node's cache, bytes move as `agent.remote` says
+    remote: bool  # remote store: the paths above are in this node's cache (`agent.transport.remote_store`)

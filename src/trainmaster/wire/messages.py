@@ -1,17 +1,17 @@
-"""The agent's protocol: `POST /agent/sync`, JSON both ways, the agent always the one who calls.
+"""The agent's protocol: `POST /agent/sync`, JSON in both directions. The agent always sends the request.
 
-Reports are kept in the agent's spool until acknowledged and may arrive twice (`n` counts up per agent and makes them
-idempotent). Points are no events: they are kept too (`agent.points`), have numbers of their own, and each number is stored
-once. Both are told in the order of their numbers, so whatever is told has all that came before it. The heartbeat is sent once.
-Agents send readings of their own monotonic clock and durations, never times of day. Either side may be of another version:
-fields and kinds of report that one does not know it passes over, and what one lacks has a default.
+Reports are kept in the agent's spool until acknowledged and may arrive twice. The number `n` counts up per agent and makes
+them idempotent. Metric points are not events. They are kept too (`agent.transport.points`), have their own numbers, and each
+number is stored once. Both are sent in the order of their numbers, so everything before a received number has arrived. A
+heartbeat is sent only once. Agents send readings of their own monotonic clock and durations, never times of day. Either side
+may have another version: unknown fields and kinds of reports are ignored, and missing fields have defaults.
 """
 
 from typing import Any, Dict, List, Optional, TypedDict, Union
 
 
 class RankReport(TypedDict):
-    """How one rank ended. Mirrors `model.job.RankEnd`."""
+    """The end of one rank. Mirrors `model.job.RankEnd`."""
 
     rank: int
     exit_code: Optional[int]
@@ -25,13 +25,13 @@ class RankReport(TypedDict):
 
 
 class RoleReport(RankReport):
-    """How one role ended; its `rank` is -1."""
+    """The end of one role; its `rank` is -1."""
 
     role: str
 
 
 class Preparing(TypedDict):
-    """Something that takes long has to be done before the ranks can run."""
+    """A long step of the preparation, before the ranks can run."""
 
     kind: str  # "preparing"
     n: int
@@ -46,11 +46,11 @@ class Started(TypedDict):
     restored: Optional[str]
     step: Optional[int]
     bad: List[str]
-    environment: Optional[str]  # SHA-256 of the record of what they run in; None: not known yet
+    environment: Optional[str]  # SHA-256 of the environment's record; None: not known yet
 
 
 class EnvironmentFound(TypedDict):
-    """What the ranks of this node run in is on record; told apart from the start only where no job ran in it before."""
+    """The environment of this node's ranks is recorded. Sent separately only if no earlier job ran in this environment."""
 
     kind: str  # "environment"
     n: int
@@ -58,7 +58,7 @@ class EnvironmentFound(TypedDict):
 
 
 class Rendezvous(TypedDict):
-    """Node 0 chose where the ranks meet."""
+    """Node 0 has chosen the rendezvous address."""
 
     kind: str  # "rendezvous"
     n: int
@@ -88,11 +88,11 @@ class Kept(TypedDict):
     path: str
     digest: str
     bytes: int
-    artifact_kind: str  # "file" "metrics" "plot" "confusion_matrix" "model", or "pickle": refused as a model
+    artifact_kind: str  # "file" "metrics" "plot" "confusion_matrix" "model", or "pickle": rejected as a model
 
 
 class NotKept(TypedDict):
-    """A checkpoint or an artifact could not be brought into the store: refused there, or given up."""
+    """A checkpoint or an artifact is not in the store: rejected there, or dropped."""
 
     kind: str  # "not_kept"
     n: int
@@ -102,16 +102,16 @@ class NotKept(TypedDict):
 
 
 class Warned(TypedDict):
-    """Something that a person would want to know; a later one of the same topic replaces it."""
+    """A warning for the user. A later one of the same topic replaces it."""
 
     kind: str  # "warned"
     n: int
     topic: str
-    text: str  # empty: it no longer holds
+    text: str  # empty: it is over
 
 
 class RunLogged(TypedDict):
-    """Parameters and tags that the program logged through a tracker's own calls, those told before left out."""
+    """New parameters and tags that the program logged with a tracker's own API."""
 
     kind: str  # "run"
     n: int
@@ -120,15 +120,15 @@ class RunLogged(TypedDict):
 
 
 class Ended(TypedDict):
-    """This agent's part is over; also the content of exit.json (with "home", "n" is 0 there). Mirrors `model.job.Outcome`."""
+    """This agent's part is over; also the content of exit.json (with "home", and `n` is 0). Mirrors `model.job.Outcome`."""
 
     kind: str  # "ended"
     n: int
     ranks: List[RankReport]
     roles: List[RoleReport]
-    launch_error: Optional[str]  # the program or the spec cannot be started: another try would fail likewise
-    machine_error: Optional[str]  # the machine could not start it: another try may succeed
-    launch_lines: List[str]  # what a program said that should have prepared the start
+    launch_error: Optional[str]  # the program or the spec cannot be started: a retry would fail too
+    machine_error: Optional[str]  # the machine could not start it: a retry may succeed
+    launch_lines: List[str]  # output of a program that prepared the start
     over_memory: bool
     memory_limit_bytes: Optional[int]
     peak_memory_bytes: int
@@ -136,14 +136,14 @@ class Ended(TypedDict):
     last_step: Optional[int]
     first_step: Optional[int]
     ran_s: float
-    staged: List[Staged]  # in exit.json only: everything told, so that an unreachable server loses nothing
+    staged: List[Staged]  # in exit.json only: everything reported, so that an unreachable server loses nothing
     kept: List[Kept]
     run: List[RunLogged]
     not_kept: List[NotKept]
     warned: List[Warned]
     restored: Optional[str]
     restored_step: Optional[int]
-    bad: List[str]  # checkpoints whose digest differed
+    bad: List[str]  # checkpoints with a wrong digest
     doubted: List[str]  # checkpoints that could not be read
     environment: Optional[str]
     killed_for_memory: bool
@@ -154,18 +154,18 @@ Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, N
 
 
 class Point(TypedDict):
-    """Metric values of one rank at one step; a later point of the same rank, step and name supersedes the earlier."""
+    """Metric values of one rank at one step. A later point of the same rank, step and name supersedes an earlier one."""
 
     n: int
     rank: int
     step: Optional[int]
     values: Dict[str, float]
-    at_s: float  # on the agent's monotonic clock, which the server maps once, at the first heartbeat or point
-    age_s: float  # how long ago, at sending
+    at_s: float  # on the agent's monotonic clock; the server maps it once, at the first heartbeat or point
+    age_s: float  # age of the point when it is sent
 
 
 class Heartbeat(TypedDict):
-    """How the agent's part is doing."""
+    """The current state of the agent's part."""
 
     at_s: float  # on the agent's monotonic clock
     running_s: float
@@ -176,7 +176,7 @@ class Heartbeat(TypedDict):
 
 
 class SyncRequest(TypedDict):
-    """Up. `wait_s` > 0 asks the server to hold the answer until there are orders (a long poll)."""
+    """From agent to server. `wait_s` > 0 asks the server to hold the answer until there are orders (a long poll)."""
 
     key: str
     reports: List[Dict[str, Any]]
@@ -187,7 +187,7 @@ class SyncRequest(TypedDict):
 
 
 class Order(TypedDict, total=False):
-    """Down. Orders are a state to be reached, so receiving one twice is harmless."""
+    """From server to agent. Orders describe a state to reach, so receiving one twice is harmless."""
 
     order: str  # "rendezvous" (address, port) | "stop" (grace_s, reason) | "checkpoint" (n) | "exec" (from `id` on)
     address: str
@@ -195,18 +195,18 @@ class Order(TypedDict, total=False):
     grace_s: float
     reason: str
     n: int
-    id: str  # of a command to run beside the ranks, once; what it prints goes to `POST /agent/exec/output`
+    id: str  # of a command to run once beside the ranks; its output goes to `POST /agent/exec/output`
     command: List[str]
-    rank: Optional[int]  # whose environment it gets; without rank and role the first rank's of this node
+    rank: Optional[int]  # the rank whose environment it gets; without rank and role, the node's first rank
     role: Optional[str]
-    stacks: bool  # dump the Python stacks of the ranks in place of a command
-    py_spy: Optional[str]  # the server's, for a job that has none
+    stacks: bool  # dump the Python stacks of the ranks instead of a command
+    py_spy: Optional[str]  # the server's py-spy, for a job without its own
     stdin: bool  # its input comes from `POST /agent/exec/input`
     stop: bool  # end it
 
 
 class SyncResponse(TypedDict):
-    """Down. `ack` is the highest report number that is durable; `stale` means: stop, a later attempt is live."""
+    """From server to agent. `ack`: the highest durable report number. `stale`: stop, because a later attempt is live."""
 
     ack: int
     orders: List[Order]
@@ -224,11 +224,11 @@ class FileEntry(TypedDict):
 
 
 class _Links(TypedDict, total=False):
-    links: Dict[str, str]  # symbolic links in the directories that lead to no file, and what they say
+    links: Dict[str, str]  # path -> target of symbolic links in the directories that lead to no file
 
 
 class Manifest(_Links):
-    """MANIFEST.json of one part: what restoring verifies, file by file."""
+    """MANIFEST.json of one part. A restore verifies every file against it."""
 
     id: str
     job: str
@@ -250,5 +250,5 @@ class SdkMessage(TypedDict, total=False):
     directory: str  # c: the staged directory, complete when the line is there
     ranks: str  # c: "one" | "all"
     path: str  # a: absolute
-    name: str  # a: under which it is kept
-    kind: str  # a: what it is, as the program says
+    name: str  # a: the artifact's name
+    kind: str  # a: the kind given by the program

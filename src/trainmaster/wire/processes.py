@@ -1,10 +1,10 @@
-"""Telling a process from another with its number: boot id, pid and start time together (Linux `/proc`)."""
+"""Identifies a process by boot id, pid and start time together (Linux `/proc`), because pids are reused."""
 
 from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # as in `typing`, whose import is too dear before an agent's ranks start
+TYPE_CHECKING = False  # importing `typing` is too slow before an agent's ranks are started
 if TYPE_CHECKING:
     from typing import Optional
 
@@ -13,7 +13,7 @@ _boot: list[str] = []  # read once: it cannot change while this process lives
 
 
 def boot_id() -> str:
-    """The kernel's id of this boot; empty where there is none. Raises: OSError where it cannot be read now."""
+    """The kernel's id of this boot; empty if there is none. Raises: OSError if it cannot be read now."""
     if not _boot:
         try:
             with open("/proc/sys/kernel/random/boot_id") as file:
@@ -24,7 +24,7 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> Optional[int]:
-    """When `pid` started, in clock ticks since boot; None when no such process runs, or nobody can say."""
+    """When `pid` started, in clock ticks since boot; None if no such process runs, or it is unknown."""
     try:
         return proven_ticks(pid)
     except OSError:
@@ -32,7 +32,7 @@ def start_ticks(pid: int) -> Optional[int]:
 
 
 def proven_ticks(pid: int) -> Optional[int]:
-    """The same as proof: None says that there is no such process any more. Raises: OSError where that cannot be known now."""
+    """Like `start_ticks`, but None proves that the process is gone. Raises: OSError if that cannot be known now."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
@@ -48,5 +48,5 @@ def same_process(pid: int, ticks: int, boot: str) -> bool:
 
 
 def own_identity() -> dict[str, object]:
-    """This process as others may record it."""
+    """The identity of this process, for a record."""
     return {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot_id": boot_id()}

@@ -1,18 +1,18 @@
-"""The name of a job's one tracking run, the same for the agent, the server and every tracker."""
+"""The id of a job's tracking run, the same for the agent, the server and every tracker."""
 
 import hashlib
 
-TAG_RUN = "trainmaster.run"  # on a run in a tracker: whose it is
+TAG_RUN = "trainmaster.run"  # tag of a run in a tracker: the id of its job and server
 
 
 def run_id(server: str, job: str) -> str:
-    """32 hexadecimal digits, as MLflow's own run ids have: of one job of one server, however many attempts it has.
+    """32 hexadecimal digits, like MLflow's own run ids. One id per job of a server, for all its attempts.
 
-    `server` tells servers apart that mirror into one tracker (`compose.server_id`).
+    `server` distinguishes servers that mirror into the same tracker (`compose.server_id`).
     """
     return hashlib.sha256(f"{server}/{job}".encode()).hexdigest()[:32]
 
 
 def experiment_id(experiment: str) -> str:
-    """Digits, as MLflow's own ids of experiments are."""
+    """A decimal number, like MLflow's own experiment ids."""
     return str(int(hashlib.sha256(experiment.encode()).hexdigest()[:13], 16) + 1)

@@ -1,6 +1,6 @@
-"""The attempt directories of one home: the agents' orders, tombstones and records, and the index of the live ones.
+"""The attempt directories of a home: launch files, tombstones and exit records of agents, and the index of live agents.
 
-Whatever is decided here is decided from files, so that a fresh engine object knows what the one before it did.
+All state is read from files, so that a new engine object knows what an earlier one did.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _ID_MAX = 64  # characters of an id that become part of a name
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process that cannot be mistaken for a later one with its number."""
+    """Identifies a process, even if its pid is reused later."""
 
     pid: int
     ticks: int
@@ -33,28 +33,28 @@ class Identity:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs. Raises: OSError where that cannot be known now."""
+        """Whether this process still runs. Raises: OSError if that cannot be known now."""
         return self.boot == processes.boot_id() and processes.proven_ticks(self.pid) == self.ticks
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A stop that was ordered: when, on this boot's monotonic clock, and how long the ranks may take."""
+    """A stop order: its time on this boot's monotonic clock, and the grace period of the ranks."""
 
     grace_s: float
     since_s: float
     boot: str
 
     def due_s(self, now_s: float, boot: str) -> float:
-        """Seconds until the grace is over, at most 0 when it is; a stop of an earlier boot is overdue."""
+        """Seconds until the grace period is over, 0 or less if it is. A stop from an earlier boot is overdue."""
         return self.since_s + self.grace_s - now_s if boot == self.boot else 0.0
 
 
 class Attempts:
     """Reads and writes attempt directories.
 
-    Law: only a file that is not there is absent. One that cannot be read (no descriptor left, a disk error) says nothing, and
-    an OSError says so.
+    Law: a file is absent only if it does not exist. If it cannot be read (no free descriptor, a disk error), an OSError is
+    raised.
     """
 
     def __init__(self, home: Home) -> None:
@@ -62,13 +62,13 @@ class Attempts:
         self.home_id = home.identity()
 
     def directory(self, key: AgentKey) -> Path:
-        """Where the agent of `key` lives."""
+        """The directory of the agent of `key`."""
         return self._home.attempt(key.job, key.attempt, key.node_index)
 
     def create(self, key: AgentKey, launch: Launch) -> Path:
-        """Write the orders, indexed as live first, so that an agent that runs is always found.
+        """Write the launch file. The index entry comes first, so that a running agent is always found.
 
-        Not synced: they outlive this process, and after the machine's own crash a launch is made again from its event.
+        Not synced: the files survive this process, and after a crash of the machine the launch is repeated from its event.
         """
         self._set_aside(key)
         directory = self._directory_made(key)
@@ -82,40 +82,40 @@ class Attempts:
         return directory
 
     def launched_s_ago(self, key: AgentKey) -> float | None:
-        """Seconds since the orders were last written; None when they never were."""
+        """Seconds since the launch file was written; None if there is none."""
         try:
             written_s = (self.directory(key) / names.LAUNCH).stat().st_mtime
         except FileNotFoundError:
             return None
-        return abs(time.time() - written_s)  # of a clock set back too it is long ago: a second agent would find the lock
+        return abs(time.time() - written_s)  # with a clock set back it is old too: a second agent would find the lock taken
 
     def identity(self, key: AgentKey) -> Identity | None:
-        """The agent that took the lock; None when there is no record of one."""
+        """The agent that took the lock; None if none is recorded."""
         return _identity(self._own(key, names.AGENT))
 
     def ended(self, key: AgentKey) -> dict[str, Any] | None:
-        """The exit record; None while there is none of this home's."""
+        """The exit record; None if this home has none."""
         return self._own(key, names.EXIT)
 
     def was_used(self, key: AgentKey) -> bool:
-        """Whether an agent ever took this key, or it was stopped: nothing may start under it again."""
+        """Whether an agent ever took this key, or it was stopped. Then nothing may start under it again."""
         if self.is_foreign(key):
             return False
         directory = self.directory(key)
         return any((directory / name).exists() for name in (names.AGENT, names.EXIT, names.STOP))
 
     def tombstone(self, key: AgentKey) -> Tombstone | None:
-        """The stop that was ordered, if any."""
+        """The stop order, if there is one."""
         record = self._own(key, names.STOP)
         try:
             return None if record is None else Tombstone(
                 float(record["grace_s"]), float(record["since_monotonic_s"]), str(record["boot_id"])
             )  # fmt: skip
         except (KeyError, TypeError, ValueError):
-            return Tombstone(0.0, 0.0, "")  # it was ordered; how, is not known any more
+            return Tombstone(0.0, 0.0, "")  # a stop was ordered, but its details are lost
 
     def bury(self, key: AgentKey, grace_s: float) -> tuple[Tombstone, bool]:
-        """Order the stop durably, unless one as early is ordered already; returns it, and whether it is news."""
+        """Order the stop durably, unless an earlier deadline is already ordered. Returns it, and whether it is new."""
         now_s, boot = time.monotonic(), processes.boot_id()
         for name in _RECORDS:
             _set_aside_unless_regular(self.directory(key) / name)
@@ -128,7 +128,7 @@ class Attempts:
         return stone, True
 
     def lock_holder(self, key: AgentKey) -> int | None:
-        """The pid that holds the agent's lock, asked without taking it: a probe must not turn an agent away."""
+        """The pid that holds the agent's lock. It is found without taking the lock, which would make a new agent exit."""
         path = self.directory(key) / names.LOCK
         try:
             inode = str(path.stat().st_ino)
@@ -149,18 +149,18 @@ class Attempts:
         return {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit()}
 
     def spool(self, key: AgentKey) -> bytes:
-        """The reports that the agent made durable while no server answered, as it wrote them."""
+        """The reports that the agent has written to disk while no server answered."""
         return _content(self.directory(key) / names.SPOOL)
 
     def log(self, key: AgentKey) -> str:
-        """What the agent itself said."""
+        """The agent's own log."""
         try:
             return _content(self.directory(key) / names.AGENT_LOG).decode(errors="replace")
         except OSError:
             return ""
 
     def live(self) -> Iterator[AgentKey]:
-        """Agents that were started and are not known to have ended: their cost is that of what lives, not of history."""
+        """Agents that were started and are not known to have ended. The cost depends on live agents, not on history."""
         try:
             markers = sorted(os.listdir(self._home.live))
         except OSError:
@@ -172,36 +172,36 @@ class Attempts:
                 continue
 
     def forget(self, key: AgentKey) -> None:
-        """The end of this agent is known: take it off the index."""
+        """Remove an agent from the index, because its end is known."""
         (self._home.live / _marker(key)).unlink(missing_ok=True)
 
     def is_foreign(self, key: AgentKey) -> bool:
-        """Whether what lies there is of another home, or of a log that was lost: it is no evidence. Raises: OSError."""
+        """Whether the directory belongs to another home or a lost log, so that it is no evidence. Raises: OSError."""
         return bool(self.home_id) and self.home_of(key) not in ("", self.home_id)
 
     def home_of(self, key: AgentKey) -> str:
-        """The id of the home that launched what lies there; empty for nothing, and for a version that wrote none."""
+        """The id of the home that launched the agent there; empty if there is none, or if an old version wrote none."""
         return str((_record(self.directory(key) / names.LAUNCH) or {}).get("home") or "")
 
     def foreign(self) -> dict[AgentKey, Identity]:
-        """Agents on the index that run, of another home or of a log that was lost. They hold devices nobody accounts for."""
+        """Running agents in the index that belong to another home or a lost log. The devices that they use are not tracked."""
         found = {}
         for key in self.live():
-            with contextlib.suppress(OSError):  # what cannot be read now is looked at again
+            with contextlib.suppress(OSError):  # retried next time
                 agent = _identity(_record(self.directory(key) / names.AGENT)) if self.is_foreign(key) else None
                 if agent is not None and agent.alive:
                     found[key] = agent
         return found
 
     def _own(self, key: AgentKey, name: str) -> dict[str, Any] | None:
-        """A record of the agent's; None where there is none, or it is of another home."""
+        """A record of the agent; None if there is none, or if it belongs to another home."""
         record = _record(self.directory(key) / name)
         if record is None or (self.home_id and str(record.get("home") or self.home_id) != self.home_id):
             return None
         return None if not record.get("home") and self.is_foreign(key) else record
 
     def _set_aside(self, key: AgentKey) -> None:
-        """Move another home's directory out of the way. Raises: OSError while an agent runs in it."""
+        """Move another home's directory aside. Raises: OSError while an agent runs in it."""
         if not self.is_foreign(key):
             return
         directory, agent = self.directory(key), _identity(_record(self.directory(key) / names.AGENT))
@@ -223,13 +223,13 @@ def _identity(record: dict[str, Any] | None) -> Identity | None:
 
 
 def _marker(key: AgentKey) -> str:
-    return str(key).replace("/", "~")  # no name of ours holds a "~"
+    return str(key).replace("/", "~")  # our names never contain "~"
 
 
 def _set_aside_unless_regular(path: Path) -> None:
-    """Move away what is no record, though it has the name of one: a program put it there, and a stop must come all the same.
+    """Move a path aside if it is not a regular file. A program may put something there, which must not prevent a stop.
 
-    Records are regular files, always. Raises: OSError.
+    Records are always regular files. Raises: OSError.
     """
     try:
         regular = stat.S_ISREG(path.lstat().st_mode)
@@ -240,7 +240,7 @@ def _set_aside_unless_regular(path: Path) -> None:
 
 
 def _content(path: Path) -> bytes:
-    """What is in a file; nothing when it is not there. Raises: OSError."""
+    """The content of a file; empty if it does not exist. Raises: OSError."""
     try:
         with open_regular(path) as file:
             return file.read()
@@ -249,7 +249,7 @@ def _content(path: Path) -> bytes:
 
 
 def _record(path: Path) -> dict[str, Any] | None:
-    """A record of ours; None when it is not there or half-written. Raises: OSError."""
+    """A record; None if it does not exist or is half-written. Raises: OSError."""
     try:
         value = json.loads(_content(path))
     except ValueError:
@@ -258,7 +258,7 @@ def _record(path: Path) -> dict[str, Any] | None:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """Whether the process has the file open: inode numbers alone repeat across file systems."""
+    """Whether the process has the file open. Inode numbers are not enough, because they repeat across file systems."""
     wanted = os.path.realpath(path)
     try:
         return any(os.readlink(f"/proc/{pid}/fd/{number}") == wanted for number in os.listdir(f"/proc/{pid}/fd"))

@@ -1,9 +1,10 @@
-"""One cgroup for each attempt's part on this machine, where the kernel and the rights of this server allow it.
+"""One cgroup per attempt and node on this machine, if the kernel and the server's permissions allow it.
 
-Everything that an agent starts is born in it and cannot leave it, so all of it is found and ended whatever becomes of the
-agent: by `cgroup.kill` of version 2, or the freezer of version 1. Version 2 with the memory controller also holds the memory
-limit (`memory.max`, `memory.oom.group`: all ranks of a node die together); elsewhere the agent watches it. Where the kernel
-counts memory, its count of kills tells whether one was for want of it. `words` says what could be had.
+Everything that an agent starts is born in the cgroup and cannot leave it. So all of it can be found and killed, even if the
+agent is gone: with `cgroup.kill` (version 2) or the freezer (version 1). Version 2 with the memory controller also enforces
+the memory limit (`memory.max`, `memory.oom.group`: all ranks of a node are killed together). Otherwise the agent checks it.
+If the kernel counts memory, its counter shows whether a process was killed by the OOM killer. `words` describes what is
+available.
 
     <own cgroup>/trainmaster/<home>.<key>
 """
@@ -22,7 +23,7 @@ from trainmaster.wire import cgroups as kernel
 _ROOT = Path("/sys/fs/cgroup")
 _SELF = Path("/proc/self/cgroup")
 _SUBTREE = "trainmaster"
-_STALE_S = 86400.0  # an empty cgroup as old as that belongs to nobody: starting takes less
+_STALE_S = 86400.0  # an empty cgroup of this age is unused: a start takes less time
 
 
 def _new(path: Path) -> None:
@@ -31,19 +32,19 @@ def _new(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What one attempt's part got."""
+    """The cgroups of one attempt on one node."""
 
-    limited: str | None = None  # the directory that holds its memory limit; None: the agent watches it
-    contained: tuple[str, ...] = ()  # those that everything of it enters; empty where none can be had
+    limited: str | None = None  # the directory with the memory limit; None: the agent checks the memory
+    contained: tuple[str, ...] = ()  # cgroups for all processes of the attempt; empty if none is available
 
 
 class Cgroups:
-    """The subtrees of one server; where there are none, `make` gives none and everything else does nothing."""
+    """The cgroup subtrees of one server. Without them, `make` returns none and the other methods do nothing."""
 
     def __init__(self, home: Path, root: Path = _ROOT, own: Path = _SELF, new: Callable[[Path], None] = _new) -> None:
         groups = _own_groups(own)
         self._home = _name_of(home)
-        self._new = new  # makes a cgroup if it is not there; the kernel fills it with its files
+        self._new = new  # creates a cgroup if it does not exist; the kernel fills it with its files
         self._killing, self._no_killing = _for_killing(root, groups, new)
         self._limiting, self._no_limit = _for_limits(root, groups)
         self._counting = None
@@ -51,7 +52,7 @@ class Cgroups:
             self._counting = _version_1(root, groups, ("memory", "memory.oom_control"), new)
 
     def words(self) -> tuple[str, str]:
-        """How stray processes are ended and how memory limits are kept on this machine, a sentence each."""
+        """One sentence each: how stray processes are killed, and how memory limits are enforced on this machine."""
         stray = "Everything an attempt starts is held in a cgroup of its own and can be ended at once."
         if self._killing is None:
             stray = (
@@ -65,16 +66,16 @@ class Cgroups:
 
     @property
     def contains(self) -> bool:
-        """Whether each attempt gets a cgroup in which everything of it can be ended."""
+        """Whether each attempt gets a cgroup in which all its processes can be killed."""
         return self._killing is not None
 
     @property
     def limits(self) -> bool:
-        """Whether the kernel can be asked to limit memory."""
+        """Whether the kernel can enforce memory limits."""
         return self._limiting is not None
 
     def make(self, key: AgentKey, memory_bytes: int | None) -> Made:
-        """The cgroups of this key. Where one cannot be made the attempt goes without."""
+        """Create the cgroups of this key. If one cannot be created, the attempt runs without it."""
         limited = None if memory_bytes is None else self._limit(key, memory_bytes)
         found = []
         for path in self._paths(key):
@@ -85,29 +86,29 @@ class Cgroups:
         return Made(limited, tuple(found))
 
     def members(self, key: AgentKey) -> frozenset[int]:
-        """The processes in its cgroups; the agent itself is in none."""
+        """The processes in its cgroups; the agent itself is in none of them."""
         found: frozenset[int] = frozenset()
         for path in self._paths(key):
             found |= kernel.members(str(path))
         return found
 
     def kill(self, key: AgentKey) -> None:
-        """KILL everything in them at once."""
+        """Kill everything in them at once."""
         for path in self._paths(key):
             kernel.kill(str(path))
 
     def remove(self, key: AgentKey) -> None:
-        """Remove them once they are empty; harmless otherwise."""
+        """Remove them if they are empty; otherwise do nothing."""
         for path in self._paths(key):
             kernel.remove(str(path))
 
     def tidy(self) -> None:
-        """Remove what servers and homes that are no more have left empty."""
+        """Remove empty cgroups that earlier servers and deleted homes have left."""
         for base in self._bases():
             with contextlib.suppress(OSError):
                 for path in list(base.iterdir()):
                     if path.is_dir() and time.time() - path.stat().st_mtime > _STALE_S:
-                        kernel.remove(str(path))  # which the kernel refuses while anything is in it
+                        kernel.remove(str(path))  # fails if it contains a process
 
     def _limit(self, key: AgentKey, memory_bytes: int) -> str | None:
         if self._limiting is None:
@@ -120,7 +121,7 @@ class Cgroups:
         except OSError:
             kernel.remove(str(path))
             return None
-        with contextlib.suppress(OSError):  # swap would only hide the limit; absent where the kernel counts none
+        with contextlib.suppress(OSError):  # swap would bypass the limit; the file may be missing
             (path / "memory.swap.max").write_text("0")
         return str(path)
 
@@ -135,14 +136,14 @@ class Cgroups:
 
 
 def _name_of(home: Path) -> str:
-    """Another home on this machine, or one made anew at the same place, has other cgroups under the same keys."""
+    """A name for the home's cgroups. Another home, or a new one at the same path, gets other cgroups for the same keys."""
     with contextlib.suppress(OSError):
         return sha256(f"{home.resolve()}:{home.stat().st_ino}".encode()).hexdigest()[:8]
     return sha256(str(home).encode()).hexdigest()[:8]
 
 
 def _own_groups(own: Path) -> dict[str, str]:
-    """controller -> path of this process's cgroup; "" is version 2."""
+    """controller -> path of this process's cgroup; the key "" is version 2."""
     try:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
     except OSError:
@@ -151,7 +152,7 @@ def _own_groups(own: Path) -> dict[str, str]:
 
 
 def _for_killing(root: Path, groups: dict[str, str], new: Callable[[Path], None]) -> tuple[Path | None, str]:
-    """The directory for cgroups that can be killed whole; or None and why."""
+    """The directory for cgroups that can be killed as a whole; or None and the reason."""
     for mount in (root, root / "unified"):
         for directory in _candidates(mount, groups) if (mount / "cgroup.controllers").exists() else ():
             base = _base(directory, ("cgroup.kill", "cgroup.freeze"), new)
@@ -166,17 +167,17 @@ def _for_killing(root: Path, groups: dict[str, str], new: Callable[[Path], None]
 
 
 def _version_1(root: Path, groups: dict[str, str], what: tuple[str, str], new: Callable[[Path], None]) -> Path | None:
-    """Of one controller, whose groups have a file of this name."""
+    """The directory for cgroups of a version 1 controller that have the given file."""
     controller, file = what
     mount = root / controller
     if controller not in groups or not mount.is_dir():
         return None
     mine = mount / groups[controller].lstrip("/")
-    return _base(mine if mine.is_dir() else mount, (file,), new)  # a container sees its own as the root
+    return _base(mine if mine.is_dir() else mount, (file,), new)  # a container sees its own cgroup as the root
 
 
 def _base(directory: Path, wanted: tuple[str, ...], new: Callable[[Path], None]) -> Path | None:
-    """Our directory below this one, where groups made in it have one of the files that are wanted."""
+    """Our directory below this one, if cgroups created in it have one of the wanted files."""
     base, probe = directory / _SUBTREE, directory / _SUBTREE / f"probe.{os.getpid()}"
     if not os.access(directory, os.W_OK):
         return None
@@ -192,7 +193,7 @@ def _base(directory: Path, wanted: tuple[str, ...], new: Callable[[Path], None])
 
 
 def _candidates(mount: Path, groups: dict[str, str]) -> list[Path]:
-    """Our own cgroup of version 2, then the one above it if that was given to us."""
+    """Our own version 2 cgroup, then its parent if that is delegated to us."""
     relative = groups.get("")
     if relative is None:
         return []
@@ -201,7 +202,7 @@ def _candidates(mount: Path, groups: dict[str, str]) -> list[Path]:
 
 
 def _for_limits(root: Path, groups: dict[str, str]) -> tuple[Path | None, str]:
-    """The directory for cgroups with the memory controller of version 2 enabled in it; or None and why."""
+    """The directory for version 2 cgroups with the memory controller enabled; or None and the reason."""
     if not (root / "cgroup.controllers").exists():
         return None, "this machine has no cgroup v2 with controllers"
     if "" not in groups:
@@ -224,7 +225,7 @@ def _for_limits(root: Path, groups: dict[str, str]) -> tuple[Path | None, str]:
 
 
 def _is_delegated(directory: Path) -> bool:
-    """Whether the service manager gave the directory away: ours by owner, or marked by systemd."""
+    """Whether the service manager has delegated the directory: we own it, or systemd has marked it."""
     with contextlib.suppress(OSError):
         if os.getuid() != 0 and directory.stat().st_uid == os.getuid():
             return True

@@ -1,4 +1,4 @@
-"""Which code agents are made of, so that a spawner left over from before an upgrade is noticed."""
+"""The version of the agent's code, to detect a spawner that was started before an upgrade."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ _ROOMS = ("agent", "wire", "engines/local")
 
 
 def version() -> str:
-    """The code on disk now: release, interpreter and every file's size and time (a few dozen `stat` calls)."""
+    """The code on disk: release, interpreter, and size and time of every file (a few dozen `stat` calls)."""
     stamps = []
     for room in _ROOMS:
         with os.scandir(_ROOT / room) as entries:

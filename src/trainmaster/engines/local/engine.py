@@ -1,4 +1,4 @@
-"""The local engine: agents as processes of this machine, found again by their files, proven gone by the process table."""
+"""The local engine: agents as processes of this machine. Files find them again, and the process table proves them gone."""
 
 import contextlib
 import errno
@@ -24,8 +24,8 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.nodes import Node
 from trainmaster.ports.engine import Capabilities, Observation, Phase, Submission
 
-_starting = threading.Lock()  # of the process: launches are written one at a time
-_TRIES_MAX = 3  # starts of one key that no agent came of
+_starting = threading.Lock()  # per process: launches are written one at a time
+_TRIES_MAX = 3  # failed starts of one key
 _NAMED_MAX = 5
 _INDEX_LOOKS = 600  # about ten minutes
 _log = logging.getLogger(__name__)
@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 class LocalEngine:
     """Implements `trainmaster.ports.engine.Engine` on one machine.
 
-    `wake` is called from a thread of the engine's as soon as an agent ends. One process at a time drives an engine of a
-    home; a fresh one, made after a crash, knows everything from the files. Linux (pidfd, `/proc`).
+    `wake` is called from a thread of the engine as soon as an agent ends. Only one process at a time uses the engine of a
+    home. A new engine object after a crash reads all state from files. Linux only (pidfd, `/proc`).
     """
 
     name = "local"
@@ -54,16 +54,16 @@ class LocalEngine:
         self._starter = Starter(home)
         self._tries: dict[AgentKey, int] = {}
         self._looks = 0
-        self._foreign: dict[AgentKey, Identity] | None = None  # not looked at yet
+        self._foreign: dict[AgentKey, Identity] | None = None  # None: not examined yet
 
     def render(self, submission: Submission) -> str:
-        """The agent's launch as JSON, the credential not shown."""
+        """The agent's launch as JSON, without the credential."""
         return render.render(submission, self._site())
 
     def submit(self, submission: Submission) -> None:
-        """Start the agent of this key unless it was ever started or stopped.
+        """Start the agent of this key, unless it was ever started or stopped.
 
-        Raises: OperationError when no agent can be started; what the last try said is in the message.
+        Raises: OperationError if no agent can be started; the message contains the output of the last try.
         """
         key = submission.key
         with _starting:
@@ -87,10 +87,10 @@ class LocalEngine:
                 self._watcher.watch(key, started)
 
     def _taken(self, key: AgentKey) -> bool:
-        """Whether the key was ever used, or somebody is about to. Raises: OperationError where nobody can say."""
+        """Whether the key was ever used, or is being used now. Raises: OperationError if that is unknown."""
         try:
             if self._attempts.is_foreign(key):
-                return False  # it is set aside, unless an agent runs there
+                return False  # the directory is moved aside, unless an agent runs there
             used = self._attempts.was_used(key) or self._watcher.watching(key)
             return used or self._attempts.lock_holder(key) is not None
         except OSError as error:
@@ -100,7 +100,8 @@ class LocalEngine:
     def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
         """The phases of these keys, or of all that were started and are not known to have ended.
 
-        Now and then the whole index is looked at: who told its end by itself is asked for no more, and would stay on it.
+        Sometimes the whole index is examined: an agent that reported its end is not asked for any more, and would stay in
+        it.
         """
         self._looks += 1
         index = self._own() if keys is None or self._looks % _INDEX_LOOKS == 0 else []
@@ -112,15 +113,15 @@ class LocalEngine:
                 self._over(key)
             elif observation.phase is Phase.RUNNING:
                 self._tries.pop(key, None)
-                if observation.evidence:  # it said its last word and left processes behind
-                    with contextlib.suppress(OSError):  # the next look sweeps again
+                if observation.evidence:  # it has written its exit record and left processes behind
+                    with contextlib.suppress(OSError):  # retried at the next observation
                         self._stopper.sweep(key, self._attempts.tombstone(key))
         return seen if keys is None else {key: seen[key] for key in keys}
 
     def stop(self, key: AgentKey, grace_s: float) -> None:
-        """Durable before anything else; call it again until the key is seen gone or ended, and it escalates.
+        """Order the stop durably, then carry it out. Call it again until the key is gone or ended: each call escalates.
 
-        Raises: DiskFullError, OperationError when the order cannot be written down.
+        Raises: DiskFullError, OperationError if the order cannot be written.
         """
         try:
             self._stopper.stop(key, grace_s)
@@ -130,26 +131,26 @@ class LocalEngine:
             raise kind(f"the stop of {key} could not be written: {error}", f"check {self._home.root}") from error
 
     def clear(self, job: str, kind: str) -> int:
-        """Remove work directories, attempts' directories, or what of them is early. Raises: OSError."""
+        """Remove work directories, attempt directories, or their early part. Raises: OSError."""
         return removing.clear(self._home, job, kind)
 
     def logs(self, key: AgentKey) -> str:
-        """What the agent said; empty when it said nothing."""
+        """The agent's log; empty if there is none."""
         return self._attempts.log(key)
 
     def inventory(self) -> list[Node]:
-        """This machine, or the virtual nodes; looked up once."""
+        """This machine, or the virtual nodes; determined once."""
         self._tell_foreign()
         if self._nodes is None:
             self._nodes = inventory.nodes(self._settings, self._home.root)
         return list(self._nodes)
 
     def close(self) -> None:
-        """Let go of the thread and descriptors; agents live on."""
+        """Release the thread and descriptors; agents continue."""
         self._watcher.close()
 
     def _own(self) -> list[AgentKey]:
-        """The index without what is another home's. What cannot be read is in it, to be seen as unknown."""
+        """The index without agents of other homes. An unreadable entry is included, and is observed as unknown."""
         found = []
         for key in self._attempts.live():
             with contextlib.suppress(OSError):
@@ -159,7 +160,7 @@ class LocalEngine:
         return found
 
     def _tell_foreign(self) -> None:
-        """Say which agents of another log run here; nothing proves them wrong, so they are left alone."""
+        """Report running agents of another log. They may be legitimate, so they are not stopped."""
         if self._foreign == {}:
             return
         self._foreign = self._attempts.foreign()
@@ -188,7 +189,7 @@ class LocalEngine:
 
 
 def _basics() -> dict[str, str]:
-    """What every program expects of an environment, from the server's user and not from its shell."""
+    """Basic environment variables of a program, from the server's user and not from its shell."""
     user = pwd.getpwuid(os.getuid()) if _known_user() else None
     home = user.pw_dir if user else os.environ.get("HOME", "/")
     name = user.pw_name if user else str(os.getuid())

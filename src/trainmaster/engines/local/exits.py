@@ -1,5 +1,5 @@
-"""What an agent left on disk as the core's values: its exit record (`wire.messages.Ended`), and the spool of one that
-was killed before it wrote any.
+"""Converts files of an agent into values of the model: its exit record (`wire.messages.Ended`), and the spool of an agent
+that was killed before it wrote one.
 """
 
 import json
@@ -8,11 +8,11 @@ from typing import Any
 
 from trainmaster.model.job import Outcome, RankEnd
 
-_LATER = ("run", "not_kept", "warned")  # reports that older agents do not make
+_LATER = ("run", "not_kept", "warned")  # reports that older agents do not send
 
 
 def outcome(ended: Mapping[str, Any]) -> Outcome:
-    """Raises: KeyError, TypeError, ValueError when the record is not whole."""
+    """Raises: KeyError, TypeError, ValueError if the record is incomplete."""
     return Outcome(
         ranks=tuple(_rank(rank) for rank in ended["ranks"]),
         launch_error=_text(ended["launch_error"]),
@@ -34,7 +34,7 @@ def outcome(ended: Mapping[str, Any]) -> Outcome:
 
 
 def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
-    """What the record repeats of earlier reports, in the order they were made. Raises: KeyError, TypeError, ValueError."""
+    """The earlier reports that the record repeats, in their order. Raises: KeyError, TypeError, ValueError."""
     started: list[Mapping[str, object]] = []
     if ended["ranks"] and ended["launch_error"] is None:
         started.append(
@@ -52,7 +52,7 @@ def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
 
 
 def spooled(data: bytes) -> tuple[Mapping[str, object], ...]:
-    """The reports of a dead agent that no server acknowledged; its end tore the last line, a full disk perhaps others."""
+    """Unacknowledged reports of a dead agent. Torn lines are skipped: the last one, and after a full disk perhaps others."""
     found = {}
     for line in data.splitlines():
         try:

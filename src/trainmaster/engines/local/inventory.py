@@ -1,4 +1,4 @@
-"""What this machine has: its own node, or the virtual nodes a person declared, with what `server.toml` declares of each."""
+"""Determines the nodes of this machine: its own node or declared virtual nodes, and their resources from `server.toml`."""
 
 import contextlib
 import os
@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 
 def nodes(settings: LocalSettings, root: Path) -> list[Node]:
-    """This machine as one node, or as many virtual ones as were declared, in order. `root` is where jobs work.
+    """This machine as one node, or the declared number of virtual ones, in order. `root`: where jobs work.
 
-    Raises: UsageError for a declared amount that means nothing.
+    Raises: UsageError for an invalid declared amount.
     """
     host, boot = socket.gethostname(), processes.boot_id()
     cpus, memory = float(len(os.sched_getaffinity(0))), memory_bytes()
@@ -47,7 +47,7 @@ def nodes(settings: LocalSettings, root: Path) -> list[Node]:
     kinds, each_has = settings.gpu_kind.split(","), range(settings.gpus_per_node or 0)
     devices = [tuple(Device(index, kind, stand_in=True) for index in each_has) for kind in kinds]
     counted = _counted(settings.declared, root, number)
-    # Processors are declared for each node, a fiction; memory is shared out, since running out of it is none.
+    # CPUs are declared per node, and may exceed the machine's. Memory is divided, because it can really run out.
     each = settings.cpus_per_node if settings.cpus_per_node is not None else cpus
     return [
         Node(
@@ -59,10 +59,10 @@ def nodes(settings: LocalSettings, root: Path) -> list[Node]:
 
 
 def _counted(settings: NodeSettings, root: Path, nodes: int) -> Counts:
-    """What is counted of each of `nodes` nodes that share this machine.
+    """Countable resources of each of `nodes` nodes that share this machine.
 
-    Disk is what the file system of `root` has free when the server starts, in whole GiB, shared out among the nodes; what
-    is declared holds for each node. Raises: UsageError naming the setting that means nothing.
+    Disk is the free space of the file system of `root` at the server's start, in whole GiB, divided by the number of nodes.
+    A declared amount applies to each node. Raises: UsageError that names the invalid setting.
     """
     if settings.disk is None:
         disk_bytes = shutil.disk_usage(root).free // nodes // _GIB * _GIB
@@ -82,18 +82,18 @@ def _counted(settings: NodeSettings, root: Path, nodes: int) -> Counts:
 
 def _declared(setting: str, read: Callable[[str], T] | Callable[[object], T], value: object) -> T:
     try:
-        return read(value)  # type: ignore[arg-type]  # names are text: the file's reader saw to it
+        return read(value)  # type: ignore[arg-type]  # names are text: the file's reader has checked it
     except PydanticCustomError as error:
         raise UsageError(f"server.toml: [nodes] {setting}: {error.message()}", "correct it, then: tm up") from None
 
 
 def memory_bytes() -> int:
-    """The machine's memory, or the limit this process is under, whichever is lower."""
+    """The machine's memory, or the memory limit of this process if that is lower."""
     return min([int(psutil.virtual_memory().total), *_limits(_CGROUP, Path("/proc/self/cgroup"))])
 
 
 def real_devices() -> tuple[Device, ...]:
-    """The machine's GPUs by PCI order, none where there is no driver; those hidden from the server stay hidden."""
+    """The machine's GPUs in PCI order, empty without a driver; without GPUs that are hidden from the server."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -110,7 +110,7 @@ def real_devices() -> tuple[Device, ...]:
 
 
 def kind(name: str) -> str:
-    """The short word for a GPU: `NVIDIA H100 80GB HBM3` -> `h100`, `NVIDIA GeForce RTX 4090` -> `rtx4090`."""
+    """The short name of a GPU: `NVIDIA H100 80GB HBM3` -> `h100`, `NVIDIA GeForce RTX 4090` -> `rtx4090`."""
     kept = []
     for word in re.split(r"[\s_/-]+", name.lower()):
         if _CUT.match(word):
@@ -137,7 +137,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _limits(root: Path, own: Path) -> Iterator[int]:
-    """Every memory limit of the cgroups this process is in, v2 and v1, as seen from here up."""
+    """Every memory limit of the cgroups of this process and their parents, v2 and v1."""
     with contextlib.suppress(OSError):
         for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)

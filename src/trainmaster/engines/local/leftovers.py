@@ -1,9 +1,9 @@
-"""The processes an agent left behind: finding all of them, and ending them without ever touching a stranger.
+"""Finds all processes that a dead agent left behind, and signals them without ever hitting an unrelated process.
 
-A process belongs to a dead agent when its environment names the agent's key and directory, when the agent recorded it
-(`tree.pids`), when it is in the attempt's cgroup, or when it descends from such a one or sits in a session that is the tree's
-own. What is found is held as (pid, start time) and signalled through a pidfd opened before that is checked again, so a reused
-number is never hit.
+A process belongs to a dead agent in these cases: its environment contains the agent's key and directory; the agent recorded
+it (`tree.pids`); it is in the attempt's cgroup; it is a descendant of such a process; or it is in a session that such a
+process began. A process is identified by pid and start time. It is signaled through a pidfd that is opened before the
+identity is checked again, so a reused pid is never hit.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainmaster.wire import names, processes
 
-_FEW = 64  # recorded processes that are looked at one by one
+_FEW = 64  # recorded processes that are checked one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,23 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is known of a dead agent's processes."""
+    """What is known about the processes of a dead agent."""
 
     key: str
     directory: Path
     agent_pid: int | None
     recorded: Mapping[int, int]  # pid -> start ticks, of this boot
-    members: frozenset[int] = frozenset()  # pids the kernel says are in its cgroup
+    members: frozenset[int] = frozenset()  # pids in its cgroup
 
 
 def table() -> dict[int, Process]:
-    """Every process but zombies and this one."""
+    """All processes except zombies and this one."""
     rows = (_row(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return {row.pid: row for row in rows if row is not None and row.pid != os.getpid()}
 
 
 def marks() -> dict[int, tuple[str, str]]:
-    """pid -> (key, SDK path) of every process of ours to see whose environment names them."""
+    """pid -> (key, SDK path) of every readable process with these environment variables."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
@@ -56,9 +56,9 @@ def marks() -> dict[int, tuple[str, str]]:
 
 
 def find(trees: Iterable[Tree]) -> dict[str, list[Process]]:
-    """One look at `/proc` for all the trees: key -> what still runs of it."""
+    """Find the running processes of all trees with one scan of `/proc`. Returns key -> processes."""
     marked = marks()
-    rows = table()  # after the marks: a child forked meanwhile is reached through its parent
+    rows = table()  # after the marks: a child forked meanwhile is found through its parent
     children: dict[int, list[Process]] = {}
     for row in rows.values():
         children.setdefault(row.parent, []).append(row)
@@ -66,9 +66,9 @@ def find(trees: Iterable[Tree]) -> dict[str, list[Process]]:
 
 
 def alive(recorded: Mapping[int, int], members: frozenset[int] = frozenset()) -> list[Process]:
-    """Those of the recorded processes, and of the members of its cgroup, that still run: a few reads, however many."""
+    """The recorded processes and cgroup members that still run. Needs only a few reads, however many are recorded."""
     numbers = set(recorded)
-    if len(recorded) > _FEW:  # most are long gone: the kernel names those that are not
+    if len(recorded) > _FEW:  # most have ended long ago: only pids that exist are checked
         numbers &= {int(name) for name in os.listdir("/proc") if name.isdigit()}
     rows = (_row(pid) for pid in sorted(numbers | members))
     found = [row for row in rows if row is not None and (row.pid in members or row.ticks == recorded[row.pid])]
@@ -77,7 +77,7 @@ def alive(recorded: Mapping[int, int], members: frozenset[int] = frozenset()) ->
 
 
 def send(pid: int, ticks: int, number: int) -> bool:
-    """Signal this very process; False when it is gone."""
+    """Signal exactly this process; False if it is gone."""
     try:
         descriptor = os.pidfd_open(pid)
     except (ProcessLookupError, OSError):
@@ -99,7 +99,7 @@ def _grown(
     directories = {str(tree.directory) + os.sep, os.path.realpath(tree.directory) + os.sep}
     seeds = {pid for pid, (key, sdk) in marked.items() if key == tree.key and sdk.startswith(tuple(directories))}
     seeds |= tree.members
-    # Seen a moment ago, and gone from the table: it may have forked in between, so the next look decides.
+    # Seen a moment ago, but missing in the table: it may have forked in between, so the next scan decides.
     found = {pid: Process(pid, parent=0, session=0, ticks=-1) for pid in seeds if pid not in rows}
     seeds |= {pid for pid, ticks in tree.recorded.items() if pid in rows and rows[pid].ticks == ticks}
     waiting = [rows[pid] for pid in seeds if pid in rows]
@@ -110,13 +110,13 @@ def _grown(
         found[row.pid] = row
         waiting.extend(children.get(row.pid, ()))
         if row.session in found or row.session == tree.agent_pid or row.session in tree.recorded:
-            # One of the tree is in this session and the session was begun by one of the tree: all of it is ours.
+            # A process of the tree began this session, and another is in it: the whole session belongs to the tree.
             waiting.extend(other for other in rows.values() if other.session == row.session)
     return sorted(found.values(), key=lambda row: row.pid)
 
 
 def _row(pid: int) -> Process | None:
-    """None when there is no such process. Raises: OSError where that cannot be known now: it is no proof that it is gone."""
+    """None if there is no such process. Raises: OSError if that is unknown, which does not prove that it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
@@ -132,7 +132,7 @@ def _mark(pid: int) -> tuple[str, str] | None:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = b"\0" + file.read()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):  # another user's is none of ours
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # a process of another user is not ours
         return None
     key = _value(data, names.ENV_KEY)
     return None if key is None else (key, _value(data, names.ENV_SDK) or "")

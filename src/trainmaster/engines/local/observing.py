@@ -1,6 +1,6 @@
-"""What is true of an agent, from its files and the process table; nothing here changes anything.
+"""Observes agents through their files and the process table, without changing anything.
 
-A beat costs a read or two per live agent, and one scan of `/proc` for all agents found dead without an exit record.
+A round costs a few reads per live agent, and one scan of `/proc` for all agents that are dead without an exit record.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.wire import processes
 
-LAUNCH_S = 5.0  # a launch this young may still become an agent
+LAUNCH_S = 5.0  # after a launch this recent, an agent may still appear
 
 
 class Observer:
-    """Observes the agents of one home; remembers only what cannot change."""
+    """Observes the agents of one home. Caches only what cannot change."""
 
     def __init__(self, attempts: Attempts, cgroups: Cgroups, watcher: Watcher) -> None:
         self._attempts = attempts
@@ -27,7 +27,7 @@ class Observer:
         self._identities: dict[AgentKey, Identity] = {}
 
     def observe(self, keys: Sequence[AgentKey]) -> dict[AgentKey, Observation]:
-        """The phase of every key; a fault in one key's files makes that one unknown."""
+        """The phase of every key. If a key's files cannot be read, its phase is unknown."""
         seen: dict[AgentKey, Observation] = {}
         dead: list[AgentKey] = []
         for key in keys:
@@ -56,7 +56,7 @@ class Observer:
         return known
 
     def outlived(self, key: AgentKey) -> list[leftovers.Process]:
-        """What still runs of an agent that has said its last word: a few reads, no scan."""
+        """Processes that still run although the agent has written its exit record. A few reads, no scan."""
         agent = self.agent(key)
         recorded = {}
         if agent is not None and agent.boot == processes.boot_id():
@@ -65,7 +65,7 @@ class Observer:
         return leftovers.alive(recorded, self._cgroups.members(key))
 
     def tree(self, key: AgentKey) -> leftovers.Tree:
-        """What to look for of a dead agent. Its records count only on the boot that they were made on."""
+        """What to search for a dead agent. Its records are valid only on the boot on which they were made."""
         agent = self.agent(key)
         here = agent is not None and agent.boot == processes.boot_id()
         return leftovers.Tree(
@@ -77,7 +77,7 @@ class Observer:
         )
 
     def _look(self, key: AgentKey) -> Observation | None:
-        """One key from its files; None when its agent is dead and `/proc` must say the rest."""
+        """The phase from the key's files; None if its agent is dead and `/proc` must be scanned."""
         ended = self._ended(key)
         if ended is not None:
             return ended
@@ -87,7 +87,7 @@ class Observer:
         if agent.alive:
             self._watcher.watch(key, agent)
             return Observation(Phase.RUNNING)
-        ended = self._ended(key)  # it may have ended well between the two looks
+        ended = self._ended(key)  # it may have ended between the two checks
         if ended is not None:
             return ended
         if agent.boot == RESTORED:
@@ -102,11 +102,11 @@ class Observer:
             return None
         try:
             outcome, spooled = exits.outcome(record), exits.spooled(self._attempts.spool(key))
-            # What the record does not repeat: where the rest of its gang, which may outlive it, is to meet.
+            # The record does not repeat the rendezvous address, which other nodes of the gang may still need.
             meeting = tuple(report for report in spooled if report.get("kind") == "rendezvous")
             reports = (*meeting, *exits.reports(record))
         except (ArithmeticError, LookupError, TypeError, ValueError):
-            return None  # not whole, so no evidence; what the process table says stands
+            return None  # incomplete, so no evidence: the process table decides
         left = len(self.outlived(key))
         if left:
             return Observation(Phase.RUNNING, evidence=f"ended, but {left} of its processes still run")
@@ -119,13 +119,13 @@ class Observer:
         if self._watcher.watching(key) or self._attempts.lock_holder(key) is not None:
             return Observation(Phase.UNKNOWN, evidence="its agent is starting")
         if self._attempts.tombstone(key) is not None:
-            return None  # it was stopped before it was started, or somebody removed its records
+            return None  # it was stopped before its start, or its records were removed
         if launched_s_ago is None:
             return Observation(Phase.ABSENT)
         if launched_s_ago < LAUNCH_S:
             return Observation(Phase.UNKNOWN, evidence="launched just now")
         if self._attempts.was_used(key):
-            return None  # an agent was here whose record cannot be read
+            return None  # an agent has run here, but its record cannot be read
         return Observation(Phase.ABSENT, evidence="launched, but no agent came up")
 
     def _dead(self, keys: Sequence[AgentKey]) -> dict[AgentKey, Observation]:
@@ -153,10 +153,10 @@ class Observer:
         return seen
 
     def _gone(self, key: AgentKey, evidence: str) -> Observation:
-        """What it had told and no server acknowledged is still true."""
+        """The phase of an agent that is gone, with the reports that no server has acknowledged."""
         return Observation(Phase.GONE, reports=exits.spooled(self._attempts.spool(key)), evidence=evidence)
 
 
 def _unreadable(error: Exception) -> Observation:
-    """No evidence either way, which a person may have to mend."""
+    """No evidence either way; a person may have to repair it."""
     return Observation(Phase.UNKNOWN, evidence=f"what it left cannot be read: {error}", unreadable=True)

@@ -1,4 +1,4 @@
-"""Removing what a job has on this machine: its work directories and those of its attempts, or the early part of them."""
+"""Removes files of a job on this machine: its work directories and attempt directories, or the early part of them."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def clear(home: Home, job: str, kind: str) -> int:
-    """Remove bytes of one kind; how many it was. Raises: OSError."""
+    """Remove files of one kind; returns the number of bytes. Raises: OSError."""
     return sum(disks.remove(path) for path in list(_paths(home, job, kind)))
 
 
@@ -35,6 +35,6 @@ def _paths(home: Home, job: str, kind: str) -> Iterator[Path]:
 
 
 def _early(home: Home, job: str) -> list[int]:
-    """All attempts but the newest few."""
+    """All attempts except the newest few."""
     numbers = sorted(int(path.name) for path in home.attempts(job).glob("*") if path.name.isdecimal())
     return numbers[:-ATTEMPTS_KEPT]

@@ -1,4 +1,4 @@
-"""From a submission to the agent's launch: a function of its arguments (and of whether an interpreter is a venv's)."""
+"""Builds the agent's launch from a submission. A pure function, except for checks whether an interpreter is a venv's."""
 
 import json
 import os
@@ -18,14 +18,14 @@ from trainmaster.wire.runs import experiment_id, run_id
 
 _NO_CGROUPS = Made()
 BLANK = "(not shown)"
-_RUNNER = os.path.join(os.path.dirname(agent.__file__), "launch", "function.py")  # by path: the job's Python need not know us
+_RUNNER = os.path.join(os.path.dirname(agent.__file__), "launch", "function.py")  # the job's Python may lack this package
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def launch(submission: Submission, site: Site, made: Made = _NO_CGROUPS) -> Launch:
-    """The agent's complete orders.
+    """The complete launch of an agent.
 
-    Raises: ValueError when the submission's key names no attempt or node of its job.
+    Raises: ValueError if the submission's key is not an attempt or node of its job.
     """
     key, job = submission.key, submission.job
     attempt = job.attempt
@@ -49,7 +49,7 @@ def launch(submission: Submission, site: Site, made: Made = _NO_CGROUPS) -> Laun
         devices=_visible(_own(spec, key.node_index, share.devices)[0], site),
         work=job.origin.directory if in_place else str(site.home.work(job.id, share.node)),
         in_place=in_place,
-        fresh=False,  # this engine proves the older attempt gone before a next one starts
+        fresh=False,  # this engine proves that the older attempt is gone before the next one starts
         code=_code(job, site),
         checkpoint_path=spec.checkpoint.path,
         checkpoint_interval_s=spec.checkpoint.interval_s,
@@ -83,14 +83,14 @@ def launch(submission: Submission, site: Site, made: Made = _NO_CGROUPS) -> Laun
 
 
 def render(submission: Submission, site: Site) -> str:
-    """The launch as JSON for people: the credential is not shown."""
+    """The launch as JSON for people, without the credential."""
     return json.dumps(launch(replace(submission, credential=BLANK), site), indent=2, sort_keys=True, ensure_ascii=False)
 
 
 def command(spec: JobSpec, origin: Origin) -> list[str]:
-    """argv: a line goes to bash; a list's `python` or `python3` is the spec's interpreter where it names one.
+    """The argv. A shell line is run by bash. In a list, `python` or `python3` becomes the spec's interpreter if it names one.
 
-    A function is called by our runner, under that interpreter.
+    A function is called by our runner with that interpreter.
     """
     if spec.python is not None:
         return [_interpreter(spec, origin) or "python3", _RUNNER, spec.python]
@@ -99,7 +99,7 @@ def command(spec: JobSpec, origin: Origin) -> list[str]:
 
 @cache
 def _pattern_engine() -> str | None:
-    """Where RE2 lies: an agent may be started without site-packages. It runs under this very interpreter."""
+    """The directory of RE2, for an agent that is started without site-packages. The agent uses this same interpreter."""
     found = find_spec("re2")
     return os.path.dirname(os.path.dirname(found.origin)) if found is not None and found.origin else None
 
@@ -115,7 +115,7 @@ def _argv(written: str | tuple[str, ...], spec: JobSpec, origin: Origin) -> list
 
 
 def environment(job: Job, site: Site, real: bool = False) -> dict[str, str]:
-    """The ranks' environment: basics of the server's user, what was recorded at submit, what the spec says.
+    """The environment of the ranks: basics of the server's user, variables recorded at submit, variables of the spec.
 
     `real`: the attempt holds real devices, whose indices are those of the PCI bus.
     """
@@ -135,7 +135,7 @@ def environment(job: Job, site: Site, real: bool = False) -> dict[str, str]:
 
 
 def _data(job: Job) -> dict[str, str]:
-    """Where the program finds its data: what was recorded at submit, else what the spec says."""
+    """Variables with the paths of the job's data: as recorded at submit, else from the spec."""
     found = {name: uri if is_url(uri) else _absolute(uri, job.origin) for name, uri in job.spec.data.items()}
     found |= {version.name: version.uri for version in job.data if version.name in found and not is_url(version.uri)}
     return {data_variable(name): uri for name, uri in found.items()}
@@ -146,9 +146,9 @@ def _absolute(path: str, origin: Origin) -> str:
 
 
 def _interpreter(spec: JobSpec, origin: Origin) -> str | None:
-    """The interpreter the spec names: a path is absolute or relative to where the job was submitted, a bare name stays."""
+    """The spec's interpreter: a path is made absolute relative to the submit directory; a bare name is unchanged."""
     if spec.environment.requirements is not None:
-        return None  # it is the one of the environment that the agent makes
+        return None  # the agent's virtual environment provides it
     return _named(spec, origin)
 
 
@@ -162,7 +162,7 @@ def _named(spec: JobSpec, origin: Origin) -> str | None:
 
 
 def run_identity(job: Job, site: Site) -> RunIdentity | None:
-    """The job's run for a script's own `mlflow`; None where the spec sends it to a tracker of the person's choice."""
+    """The job's run for a script's own `mlflow`; None if the spec sets another tracking server."""
     if ENV_TRACKER in environment(job, site):
         return None
     return RunIdentity(
@@ -176,7 +176,7 @@ def run_identity(job: Job, site: Site) -> RunIdentity | None:
 
 
 def _roles(spec: JobSpec, origin: Origin, devices: tuple[int, ...], site: Site) -> list[RoleLaunch]:
-    """The roles of node 0, each with its own of the devices."""
+    """The roles of node 0, each with its own devices."""
     launches = []
     for (name, role), own in zip(spec.roles.items(), _own(spec, 0, devices)[1:], strict=True):
         argv, shell = _argv(role.command, spec, origin), isinstance(role.command, str)
@@ -185,9 +185,9 @@ def _roles(spec: JobSpec, origin: Origin, devices: tuple[int, ...], site: Site) 
 
 
 def _own(spec: JobSpec, node_index: int, devices: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Of the devices of a node the ranks' own, then on the first node each role's, in the spec's order.
+    """Divides a node's devices: first the ranks', then on the first node each role's, in the spec's order.
 
-    Whole ones come in that order; the one that somebody has only a part of is the last of all.
+    Whole devices come in that order. A device of which only a part is used is the last one.
     """
     roles = spec.roles.values() if node_index == 0 else ()
     found, taken = [], 0
@@ -206,7 +206,7 @@ def _requirements(spec: JobSpec, origin: Origin, site: Site) -> Requirements | N
 
 
 def memory_bytes(spec: JobSpec, node_index: int) -> int | None:
-    """The limit of everything that runs on one node: of the first one with what the roles asked for."""
+    """The memory limit of everything on one node; on the first node it includes what the roles request."""
     if spec.resources.memory_bytes is None:
         return None
     roles = spec.roles.values() if node_index == 0 else ()

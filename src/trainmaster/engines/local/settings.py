@@ -1,4 +1,4 @@
-"""What a person may say of the local engine, and what it must know of the machine to write a launch."""
+"""Settings of the local engine, and the facts about the machine that a launch needs."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -21,24 +21,24 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """`tm up`'s options. With `nodes` or `gpus_per_node` the nodes are virtual: declared, sharing this machine."""
+    """Options of `tm up`. With `nodes` or `gpus_per_node` the nodes are virtual: declared, and sharing this machine."""
 
-    nodes: int | None = None  # 0: none are declared
+    nodes: int | None = None  # 0: none is declared
     gpus_per_node: int | None = None  # stand-in devices of each virtual node
-    cpus_per_node: float | None = None  # default: the machine's, for each virtual node
-    gpu_kind: str = "stand-in"  # kind of the stand-in devices; of several, after commas, each node in turn has one
+    cpus_per_node: float | None = None  # of each virtual node; default: all CPUs of the machine
+    gpu_kind: str = "stand-in"  # kind of the stand-in devices; kinds separated by commas are assigned to nodes in turn
     log_max_bytes: int = names.LOG_MAX_BYTES
     grace_s: float = names.GRACE_S
-    environments_max_bytes: int = 20 * 1024**3  # of virtual environments made of requirements
-    blob_root: str | None = None  # where the store is a directory, or its cache on this machine; from `server.toml`
+    environments_max_bytes: int = 20 * 1024**3  # of virtual environments from requirements files
+    blob_root: str | None = None  # directory of the store, or of its local cache; from `server.toml`
     remote_store: bool = False  # likewise
-    server: str = ""  # which server this is, for the ids of runs; empty: the one of its home's path
-    pickle_projects: tuple[str, ...] = ()  # whose models may be pickles; from `server.toml`
-    declared: NodeSettings = field(default_factory=NodeSettings)  # what cannot be measured; from `server.toml`
+    server: str = ""  # id of this server, for the ids of runs; empty: derived from the home's path
+    pickle_projects: tuple[str, ...] = ()  # projects whose models may be pickles; from `server.toml`
+    declared: NodeSettings = field(default_factory=NodeSettings)  # resources that cannot be measured; from `server.toml`
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> "LocalSettings":
-        """Those of the server's settings that are the engine's. Raises: ValueError for a value of another kind."""
+        """The engine's part of the server's settings. Raises: ValueError for a value of a wrong type."""
         given = {f.name: settings[f.name] for f in fields(cls) if f.name in settings and f.name in _KINDS}
         for name, value in given.items():
             kinds = _KINDS[name]
@@ -54,15 +54,15 @@ class LocalSettings:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything a launch depends on besides the submission, so that rendering is a function."""
+    """Everything besides the submission that a launch depends on, so that rendering is a pure function."""
 
     home: Home
     settings: LocalSettings = LocalSettings()
     basics: dict[str, str] = field(default_factory=dict)  # HOME USER SHELL TMPDIR of the server's user
     home_id: str = ""  # `Home.identity`
-    real_devices: bool = False  # the machine has accelerators: a job that asked for none is shown none
+    real_devices: bool = False  # the machine has GPUs, which are hidden from jobs that did not request any
 
     @property
     def blobs(self) -> Path:
-        """Where agents find and leave checkpoints, artifacts and code copies."""
+        """The directory in which agents read and write checkpoints, artifacts and code copies."""
         return Path(self.settings.blob_root) if self.settings.blob_root is not None else self.home.blobs

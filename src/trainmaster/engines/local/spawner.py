@@ -1,10 +1,10 @@
-"""The spawner: a small detached process with the agent's code imported, that forks agents on request.
+"""The spawner: a small detached process that has imported the agent's code and forks agents on request.
 
-`python -P -m trainmaster.engines.local.spawner HOME`. It speaks one JSON line each way over `home.socket("spawner")`:
-`{"directory", "version"}` -> `{"pid", "start_ticks"}`; `{"exit": true}` -> `{"pid"}`, and it ends. It holds nothing that is
-needed: it may die at any time, agents live on, and the engine starts them by exec until there is a new one.
+`python -P -m trainmaster.engines.local.spawner HOME`. Requests and answers are JSON lines over `home.socket("spawner")`:
+`{"directory", "version"}` -> `{"pid", "start_ticks"}`; `{"exit": true}` -> `{"pid"}`, and it exits. It holds no state that
+is needed. It may die at any time: agents continue, and the engine starts agents by exec until there is a new spawner.
 
-Imports as little as can be, since every agent inherits its memory.
+It imports as little as possible, because every agent inherits its memory.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ from trainmaster.engines.local.code_version import version
 from trainmaster.home import Home
 from trainmaster.wire import names, processes
 
-_LOOK_S = 5.0  # how often it looks whether its home is still there
+_LOOK_S = 5.0  # how often it checks that its home still exists
 _REQUEST_S = 2.0
 _REQUEST_MAX_BYTES = 65536
 
 
 def main(root: str) -> int:
-    """Serve until told to go; a second spawner of one home ends at once, and so does one no longer wanted.
+    """Serve until told to exit. Exits at once if a spawner runs already, or if no spawner is wanted.
 
-    The lock file says that one is wanted: who starts a spawner makes it, who stops it removes it.
+    The lock file means that a spawner is wanted: starting a spawner creates it, stopping one removes it.
     """
     home = Home(Path(root))
     try:
@@ -45,14 +45,14 @@ def main(root: str) -> int:
     os.chdir("/")
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # agents that end leave no zombies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended agents do not become zombies
     code = version()
     agent.preload()
     path = home.socket("spawner")
     listener = _listen(path)
     inode, owner = path.stat().st_ino, os.getpid()
     gc.collect()
-    gc.freeze()  # the collector leaves what is shared alone, so that the children do not copy it
+    gc.freeze()  # keeps the collector from touching shared memory, which the children would copy
     try:
         while _wanted(home, lock) and _ours(path, inode):
             try:
@@ -65,12 +65,12 @@ def main(root: str) -> int:
         return 0
     finally:
         if os.getpid() == owner and _ours(path, inode):
-            path.unlink(missing_ok=True)  # before the lock goes with the process: the next one binds anew
+            path.unlink(missing_ok=True)  # while the lock is still held: the next spawner binds a new socket
 
 
 def _listen(path: Path) -> socket.socket:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # stale: its owner would hold the lock
+    path.unlink(missing_ok=True)  # stale: a live owner would hold the lock
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -83,18 +83,18 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _wanted(home: Home, lock: int) -> bool:
-    """Whether the lock file still has its name: a home that was removed, moved or replaced needs no spawner."""
+    """Whether the lock file still exists under its name. If the home was removed, moved or replaced, no spawner is needed."""
     try:
         there = os.stat(home.lock("spawner"))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # nobody can say
+    except OSError:  # unknown
         return True
     return os.path.samestat(there, os.fstat(lock))
 
 
 def _ours(path: Path, inode: int) -> bool:
-    """Whether the name still leads here: nobody removed the socket or put another in its place."""
+    """Whether the path still leads to our socket."""
     try:
         return path.stat().st_ino == inode
     except OSError:
@@ -102,7 +102,7 @@ def _ours(path: Path, inode: int) -> bool:
 
 
 def _serve(connection: socket.socket, code: str) -> bool:
-    """Answer one request; False when it was the last."""
+    """Answer one request; False if it was the last one."""
     connection.settimeout(_REQUEST_S)
     try:
         _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -141,7 +141,7 @@ def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:
 
 
 def _fork_agent(directory: str) -> int:
-    """The agent's pid. It is ours until we end and init's from then on; nobody waits for it."""
+    """Fork an agent; returns its pid. It is our child until we exit, and init's after that; it is never waited for."""
     pid = os.fork()
     if pid == 0:
         _become_agent(directory)
@@ -165,7 +165,7 @@ def _become_agent(directory: str) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(code)  # nothing of the spawner's may run at the end of an agent
+        os._exit(code)  # no exit handler of the spawner may run in an agent
 
 
 def _streams(log: str) -> None:

@@ -1,4 +1,4 @@
-"""Starting agents: through the warm spawner, else by exec of the agent's single file; always detached, nobody's child."""
+"""Starts agents: with the warm spawner, else by exec of the agent's single file. Agents are always detached (double fork)."""
 
 import json
 import logging
@@ -20,11 +20,11 @@ from trainmaster.home import Home
 from trainmaster.wire import names, processes
 
 _CONNECT_S = 2.0
-_SILENT_S = 30.0  # in which one that is there and does not answer is not asked again
-_RETRY_S = 3.0  # between two tries to bring a spawner back
+_SILENT_S = 30.0  # an unresponsive spawner is not asked again for so long
+_RETRY_S = 3.0  # between two tries to start a new spawner
 _log = logging.getLogger(__name__)
 
-# Run with -I -S, in milliseconds: a fork of a server with threads is not safe, an exec of this is. argv: log, command.
+# Run with -I -S, which takes milliseconds: forking a server with threads is unsafe, exec of this is safe. argv: log, command.
 _DETACH = """
 import os, sys
 log, command = sys.argv[1], sys.argv[2:]
@@ -54,9 +54,9 @@ class Starter:
         self._silent_until_s = 0.0
 
     def start(self, directory: Path) -> Identity | None:
-        """Start the agent of `directory`; None when it had ended before it could be looked at.
+        """Start the agent of `directory`; None if it ended before its identity could be read.
 
-        Raises: OperationError when no process can be started.
+        Raises: OperationError if no process can be started.
         """
         answer = self._fork(directory)
         if answer is not None and "pid" in answer:
@@ -65,7 +65,7 @@ class Starter:
         return self._execute(directory)
 
     def _fork(self, directory: Path) -> dict[str, Any] | None:
-        """Ask the spawner, unless it let somebody wait in vain a moment ago: launches come one after the other."""
+        """Ask the spawner, unless it was unresponsive a moment ago: launches are sequential, so each would wait."""
         began_s = time.monotonic()
         if began_s < self._silent_until_s:
             return None
@@ -84,7 +84,7 @@ class Starter:
                     where = f"check {self._home.root}"
                     raise OperationError(f"the agent's file could not be written: {error}", where) from error
                 self._zipapp_built = True
-        command = [sys.executable, "-I", "-S", str(self._home.agent_zipapp), str(directory)]  # it needs no site-packages
+        command = [sys.executable, "-I", "-S", str(self._home.agent_zipapp), str(directory)]  # needs no site-packages
         pid = detach(command, directory / names.AGENT_LOG)
         return _identity(pid, processes.start_ticks(pid))
 
@@ -102,7 +102,7 @@ class Starter:
 
 
 def start_spawner(home: Home) -> int:
-    """Start a spawner in the background; harmless where one runs (the second ends at once). Returns its pid.
+    """Start a spawner in the background; returns its pid. If one runs already, the second exits at once.
 
     Raises: OSError, OperationError.
     """
@@ -113,8 +113,8 @@ def start_spawner(home: Home) -> int:
 
 
 def stop_spawner(home: Home) -> None:
-    """Ask the spawner to go, and wait until it is gone (seconds at most); agents live on. Harmless where there is none."""
-    home.lock("spawner").unlink(missing_ok=True)  # one that is only starting now ends by itself
+    """Ask the spawner to exit and wait for it (seconds at most); agents continue. Does nothing if there is none."""
+    home.lock("spawner").unlink(missing_ok=True)  # a spawner that is still starting exits by itself
     answer = ask(home, {"exit": True})
     if answer is None or "pid" not in answer:
         return
@@ -142,7 +142,7 @@ def spawner_answers(home: Home) -> bool:
 
 
 def ask(home: Home, request: dict[str, Any]) -> dict[str, Any] | None:
-    """One request to the spawner; None when none answers. An answer lost after its fork is harmless: agents lock."""
+    """Send one request to the spawner; None if none answers. A lost answer after the fork is harmless: agents use a lock."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_CONNECT_S)
         try:
@@ -156,7 +156,7 @@ def ask(home: Home, request: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def detach(command: list[str], log: Path) -> int:
-    """Start a program in a session of its own, its words in `log`, its parent init; returns its pid.
+    """Start a program in its own session with output to `log` and init as parent; returns its pid.
 
     Raises: OperationError.
     """

@@ -1,7 +1,7 @@
-"""Ending an agent and everything of it: each call goes as far as is due, so calling again escalates.
+"""Stops an agent and all its processes. Each call does what is due, so repeated calls escalate.
 
-The order is on disk first (the tombstone, with its time), so that it holds for an agent still on its way and for an
-engine that comes after this one. A live agent ends its ranks itself; a dead one's processes are ended here.
+The order is first written to disk (the tombstone, with its time). So it also applies to an agent that is still starting, and
+to a later engine object. A live agent ends its ranks itself; the processes of a dead agent are ended here.
 """
 
 import signal
@@ -16,19 +16,19 @@ from trainmaster.engines.local.observing import Observer
 from trainmaster.model.ids import AgentKey
 from trainmaster.wire import processes
 
-HANG_S = 10.0  # beyond the grace: an agent that still lives hangs
-_PASSES = 5  # of one call, against processes that fork while they are ended
+HANG_S = 10.0  # after the grace period: an agent that still runs is hanging
+_PASSES = 5  # per call, because processes may fork while they are killed
 
 
 class Stopper:
-    """Stops agents of one home; remembers whom it has asked already, so that nobody is asked every beat."""
+    """Stops agents of one home. Remembers which processes had a SIGTERM, so that none gets a second one."""
 
     def __init__(self, attempts: Attempts, observer: Observer, cgroups: Cgroups) -> None:
         self._attempts = attempts
         self._observer = observer
         self._cgroups = cgroups
-        self._asked: dict[AgentKey, set[tuple[int, int]]] = {}  # (pid, start ticks) that got their TERM
-        self._lock = threading.Lock()  # of `_asked`: a look and a stop may go on at the same time
+        self._asked: dict[AgentKey, set[tuple[int, int]]] = {}  # (pid, start ticks) of processes that had SIGTERM
+        self._lock = threading.Lock()  # for `_asked`: an observation and a stop may run at the same time
 
     def stop(self, key: AgentKey, grace_s: float) -> None:
         """Order the stop and do what is due now."""
@@ -37,7 +37,7 @@ class Stopper:
             self._asked.pop(key, None)
         left_s = stone.due_s(time.monotonic(), processes.boot_id())
         agent = self._observer.agent(key)
-        if agent is None or not agent.alive:  # of none yet there is nothing: one that comes finds the tombstone
+        if agent is None or not agent.alive:  # an agent that starts later finds the tombstone
             self._end_tree(key, left_s)
         elif left_s + HANG_S <= 0:
             leftovers.send(agent.pid, agent.ticks, signal.SIGKILL)
@@ -48,12 +48,12 @@ class Stopper:
             self._term(key, agent.pid, agent.ticks)
 
     def sweep(self, key: AgentKey, stone: Tombstone | None) -> None:
-        """End what outlived an agent that has said its last word, under its tombstone's grace if there is one."""
+        """End processes that outlived their agent's exit record, within its tombstone's grace period if there is one."""
         left_s = 0.0 if stone is None else stone.due_s(time.monotonic(), processes.boot_id())
         self._end_recorded(key, left_s)
 
     def forget(self, key: AgentKey) -> None:
-        """The end of this key is known."""
+        """Drop the state of this key, because its end is known."""
         self._asked.pop(key, None)
 
     def _end_recorded(self, key: AgentKey, left_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Noticing at once that an agent ended, however it did: one thread, one epoll over the live agents' pidfds."""
+"""Notices at once that an agent has ended: one thread with one epoll over the pidfds of live agents."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ _BATCH = 64
 
 
 class Watcher:
-    """Calls `wake` when a watched agent ends. Only a hint: what is true is read from files."""
+    """Calls `wake` when a watched agent ends. This is only a hint: the state is read from files."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -27,7 +27,7 @@ class Watcher:
         self._thread.start()
 
     def watch(self, key: AgentKey, agent: Identity) -> bool:
-        """Watch this very process; False when it is gone already. Watching twice is harmless."""
+        """Watch this process; False if it is already gone. Watching twice is harmless."""
         with self._lock:
             if key in self._descriptors:
                 return True
@@ -35,7 +35,7 @@ class Watcher:
                 descriptor = os.pidfd_open(agent.pid)
             except OSError:
                 return False
-            if not agent.alive:  # asked after opening: from here the descriptor cannot mean another process
+            if not agent.alive:  # checked after opening: so the descriptor cannot refer to another process
                 os.close(descriptor)
                 return False
             self._descriptors[key] = descriptor
@@ -44,12 +44,12 @@ class Watcher:
             return True
 
     def watching(self, key: AgentKey) -> bool:
-        """Whether the key's agent, or the process started to become it, is watched and not seen to end."""
+        """Whether the key's agent, or the process that becomes it, is watched and has not ended."""
         with self._lock:
             return key in self._descriptors
 
     def close(self) -> None:
-        """End the thread and let go of everything."""
+        """End the thread and close all descriptors."""
         with contextlib.suppress(OSError):
             os.write(self._close_writer, b".")
         self._thread.join()

@@ -1,4 +1,4 @@
-"""The simulated engine: attempts under a virtual clock, with every fault that a real one has seen.
+"""The simulated engine: attempts under a virtual clock, with the faults that real engines have shown.
 
 For tests and replays; no process is started.
 """

@@ -1,4 +1,4 @@
-"""One simulated agent and its ranks: what it finds at its start, and how its ranks end as things stand."""
+"""One simulated agent and its ranks: the conditions of its start, and how its ranks end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from trainmaster.ports.engine import Submission
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a machine finds when an agent starts. A start that hangs or fails never has ranks."""
+    """The conditions at an agent's start. A start that hangs or fails never has ranks."""
 
     restored: str | None = None
     step: int | None = None
-    bad: tuple[str, ...] = ()  # checkpoints whose part on this node is damaged
+    bad: tuple[str, ...] = ()  # checkpoints with a damaged part on this node
     failed: Outcome | None = None
     hangs: bool = False
 
@@ -27,21 +27,21 @@ class Agent:
     script: Script
     starts_s: float
     start: Start = Start()
-    dies_s: float | None = None  # of an agent that will crash
-    broken_s: float | None = None  # when its ranks notice that another node's ranks are gone
+    dies_s: float | None = None  # when the agent crashes, if it does
+    broken_s: float | None = None  # when its ranks notice that ranks on another node are gone
     begun: bool = False
     agent_alive: bool = True
     ranks_alive: bool = False
     term_s: float | None = None
     kill_s: float | None = None
     outcome: Outcome | None = None
-    told: list[Mapping[str, object]] = field(default_factory=list)  # the script's reports, as they were sent
+    told: list[Mapping[str, object]] = field(default_factory=list)  # the script's reports, as sent
     sent: int = 0  # number of its last report
-    arrived_s: float = 0.0  # when what it said last arrives: one connection, so nothing overtakes
+    arrived_s: float = 0.0  # when its last report arrives; later reports cannot overtake it
 
     @property
     def open(self) -> bool:
-        """Whether anything of it is still to happen."""
+        """Whether any event of it is still to come."""
         return self.outcome is None and (not self.begun or self.ranks_alive or (self.start.hangs and self.agent_alive))
 
     @property
@@ -52,12 +52,12 @@ class Agent:
 
     @property
     def started(self) -> dict[str, object]:
-        """What it tells of its start."""
+        """Its report of the start."""
         start = self.start
         return {"kind": "started", "restored": start.restored, "step": start.step, "bad": list(start.bad)}
 
     def end(self) -> End:
-        """When and how its ranks end as things stand."""
+        """When and how its ranks end, as known now."""
         own = End(self.starts_s + self.script.runs_s, None if self.script.signal else self.script.exit_code, self.script.signal)
         ends = [own]
         if self.broken_s is not None:

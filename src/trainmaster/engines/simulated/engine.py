@@ -1,8 +1,8 @@
-"""An engine in memory under a virtual clock, with the laws of the real ones and faults by seed.
+"""An engine in memory under a virtual clock, with the laws of real engines and seeded faults.
 
-The world goes on when time does: every verb first plays what was due by `clock.now_s()`. `due_reports` gives what agents
-say, late and twice where the faults will it; `next_s` says when something happens next; `violations` collects what no
-control plane may ever cause (two live attempts of a job, a device held twice). The same seed gives the same history.
+Each method first plays the events that were due by `clock.now_s()`. `due_reports` returns reports of agents, delayed and
+duplicated by the faults. `next_s` is the time of the next event. `violations` collects states that the control plane must
+never cause (two live attempts of a job, a device held twice). The same seed gives the same history.
 """
 
 import math
@@ -29,7 +29,7 @@ from trainmaster.model.nodes import Node
 from trainmaster.ports.clock import Clock
 from trainmaster.ports.engine import Capabilities, Observation, Phase, Submission
 
-_LAUNCH_MAX_S = 0.5  # from submit to the ranks' start
+_LAUNCH_MAX_S = 0.5  # from submit to the start of the ranks
 _SIXTY_SECONDS = always(Script())
 _NO_FAULTS = Faults()
 _ROUNDING = 1e-9  # of a GPU
@@ -52,27 +52,27 @@ class SimulatedEngine:
         self.faults = faults
         self.violations: list[str] = []
         self.starts: dict[AgentKey, int] = {}
-        self.cleared: list[tuple[str, str]] = []  # job and kind
+        self.cleared: list[tuple[str, str]] = []  # (job, kind)
         self._rng = rng
         self._clock = clock
         self._script = script
         self._agents: dict[AgentKey, Agent] = {}
-        self._stopped: dict[AgentKey, float] = {}  # tombstones: when the grace is over
+        self._stopped: dict[AgentKey, float] = {}  # tombstones: key -> end of the grace period
         self._seen_ended: set[AgentKey] = set()
         self._silent_until_s: dict[str, float] = {}  # node -> end of its partition
         self._mail: list[tuple[float, int, AgentKey, Mapping[str, object]]] = []
         self._numbers = 0
         self._heard: set[tuple[AgentKey, object]] = set()  # numbers of reports that arrived
-        self._burned: set[tuple[AgentKey, object]] = set()  # of those that were on a node alone that is gone for good
+        self._burned: set[tuple[AgentKey, object]] = set()  # of reports that existed only on a lost node
         self.truth = Truth(rng)
-        self.stored: Callable[[AgentKey, Mapping[str, object]], None] = lambda key, report: None  # told before `staged` is sent
+        self.stored: Callable[[AgentKey, Mapping[str, object]], None] = lambda key, report: None  # before `staged` is sent
 
     def render(self, submission: Submission) -> str:
-        """The command alone."""
+        """Only the command."""
         return f"{submission.key}: {submission.job.spec.command}"
 
     def submit(self, submission: Submission) -> None:
-        """Raises: SimulatedCrash where the faults say that control dies in it, OperationError where they refuse it."""
+        """Raises: SimulatedCrash if the faults crash control during the call; OperationError if they reject it."""
         self._advance()
         self.truth.asked.add(submission.key)
         refused = self._rng.random() < self.faults.refused
@@ -89,7 +89,7 @@ class SimulatedEngine:
                 starts_s += self._rng.uniform(0.0, self.faults.late_s)
             agent = Agent(submission, script, starts_s, self._find(submission))
             if self._silent_until_s.get(agent.node) == math.inf:
-                agent.begun, agent.agent_alive = True, False  # nobody is there to start it
+                agent.begun, agent.agent_alive = True, False  # the node is lost, so nothing starts
             if self._rng.random() < self.faults.agent_crash:
                 agent.dies_s = agent.starts_s + self._rng.uniform(0.0, script.runs_s)
             self._check(agent)
@@ -100,7 +100,7 @@ class SimulatedEngine:
             raise OperationError("the spawner answered too late", "look at its log")
 
     def _find(self, submission: Submission) -> Start:
-        """What its machine finds at the start: what the faults draw, else the first checkpoint whose digest is right."""
+        """The conditions of a start: drawn from the faults, else the first checkpoint with a correct digest."""
         key, attempt = submission.key, submission.job.attempt
         resume = attempt.resume if attempt is not None else ()
         if self._rng.random() < self.faults.hangs:
@@ -118,7 +118,7 @@ class SimulatedEngine:
         return Start()
 
     def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
-        """Phases as of now; partitioned nodes and faulty probes are unknown."""
+        """The current phases. Partitioned nodes and faulty probes give unknown."""
         self._advance()
         asked = [key for key in self._agents if key not in self._seen_ended] if keys is None else keys
         seen = {key: self._look(key) for key in asked}
@@ -126,7 +126,7 @@ class SimulatedEngine:
         return seen
 
     def stop(self, key: AgentKey, grace_s: float) -> None:
-        """TERM now, KILL when the earliest grace given is over."""
+        """SIGTERM now, SIGKILL at the end of the shortest grace period given."""
         self._advance()
         now_s = self._clock.now_s()
         self._stopped[key] = min(now_s + grace_s, self._stopped.get(key, now_s + grace_s))
@@ -137,7 +137,7 @@ class SimulatedEngine:
             self._advance()
 
     def clear(self, job: str, kind: str) -> int:
-        """Remember what was removed. Law: what ranks work in stays while they live."""
+        """Record what was removed. Law: directories of running ranks must not be removed."""
         self._advance()
         if kind in ("work", "logs"):
             living = [key for key, agent in self._agents.items() if key.job == job and agent.ranks_alive]
@@ -146,7 +146,7 @@ class SimulatedEngine:
         return 1
 
     def logs(self, key: AgentKey) -> str:
-        """Nothing is said here."""
+        """Always empty."""
         return ""
 
     def inventory(self) -> list[Node]:
@@ -154,7 +154,7 @@ class SimulatedEngine:
         return list(self.nodes)
 
     def due_reports(self) -> list[tuple[AgentKey, Mapping[str, object]]]:
-        """What has arrived from agents since the last call, in order of arrival."""
+        """Reports that have arrived since the last call, in order of arrival."""
         self._advance()
         now_s = self._clock.now_s()
         due = sorted((mail for mail in self._mail if mail[0] <= now_s), key=lambda mail: mail[:2])
@@ -163,12 +163,12 @@ class SimulatedEngine:
         return [(key, report) for _, _, key, report in due]
 
     def told(self, surely: bool = False) -> list[tuple[AgentKey, Mapping[str, object]]]:
-        """The truth: every checkpoint and artifact that an agent ever told of; `surely`: what no lost node can have taken."""
+        """The truth: every checkpoint and artifact that an agent reported. `surely`: only those no lost node can have taken."""
         told = [(key, report) for key, agent in self._agents.items() for report in agent.told]
         return [(key, report) for key, report in told if not surely or (key, report["n"]) not in self._burned]
 
     def next_s(self) -> float | None:
-        """When something happens next, for a clock that jumps; None when nothing will."""
+        """Time of the next event, for a clock that jumps; None if there is none."""
         times = [mail[0] for mail in self._mail]
         for agent in self._agents.values():
             if not agent.begun:
@@ -187,23 +187,23 @@ class SimulatedEngine:
         return key in self._agents and self._agents[key].ranks_alive
 
     def kill_agent(self, key: AgentKey) -> None:
-        """`kill -9` of the agent: its ranks live on."""
+        """`kill -9` of the agent; its ranks continue."""
         self._advance()
         self._agents[key].agent_alive = False
 
     def partition(self, node: str, for_s: float) -> None:
-        """Nothing is heard of a node for so long; what runs there runs on."""
+        """Cut the connection to a node for some time; its processes continue."""
         self._silent_until_s[node] = max(self._clock.now_s() + for_s, self._silent_until_s.get(node, 0.0))
 
     def reboot(self, node: str) -> None:
-        """The node starts anew: everything on it is gone, without a record."""
+        """Restart a node: everything on it is gone, without an exit record."""
         self._advance()
         for agent in self._agents.values():
             if agent.node == node and agent.outcome is None:
                 agent.begun, agent.agent_alive, agent.ranks_alive = True, False, False
 
     def lose(self, node: str) -> None:
-        """A node that is gone for good, with what it had not sent yet; nothing is heard of it until `find`."""
+        """Lose a node permanently, with all unsent reports; nothing is heard of it until `find`."""
         self.reboot(node)
         gone = {key for key, agent in self._agents.items() if agent.node == node}
         self._mail = [mail for mail in self._mail if mail[2] not in gone]
@@ -212,11 +212,11 @@ class SimulatedEngine:
         self._silent_until_s[node] = math.inf
 
     def find(self, node: str) -> None:
-        """A node that was gone is back, with what it knows of its agents."""
+        """A lost node is back, with its state of agents."""
         self._silent_until_s.pop(node, None)
 
     def _advance(self) -> None:
-        """Play what was due, in the order in which ranks end: one end breaks others of its gang."""
+        """Play the due events in the order in which ranks end, because one end breaks others of its gang."""
         open = {key: agent for key, agent in self._agents.items() if agent.open}
         for key, agent in sorted(open.items(), key=lambda one: one[1].end().at_s):
             self._play(key, agent, self._clock.now_s())
@@ -243,7 +243,7 @@ class SimulatedEngine:
                 self._end(key, agent, end.at_s, outcome(agent.submission, end, ran_s, asked))
 
     def _further(self, key: AgentKey, agent: Agent, report: Mapping[str, object]) -> Mapping[str, object]:
-        """The steps of a program that was restored go on from there."""
+        """A report with its step shifted by the step of the restored checkpoint."""
         step = report.get("step")
         if report["kind"] != "staged" or not isinstance(step, int):
             return report
@@ -268,7 +268,7 @@ class SimulatedEngine:
         self._send(key, at_s, ended_report(0, result))
 
     def _break(self, key: AgentKey, agent: Agent, end: End) -> None:
-        """Ranks that end badly break those of their gang: these lose their connections, and exit 1."""
+        """A bad end of ranks breaks the others of their gang: these lose their connections and exit with 1."""
         if end.asked or end.exit_code == 0:
             return
         self.truth.ended_badly(key, end)
@@ -277,7 +277,7 @@ class SimulatedEngine:
                 other.broken_s = end.at_s + self._rng.uniform(0.02, 0.5)
 
     def _send(self, key: AgentKey, at_s: float, report: Mapping[str, object]) -> Mapping[str, object]:
-        """Put a report into the mail under its agent's next number; returns it as it was sent."""
+        """Mail a report with its agent's next number; returns the report as sent."""
         agent = self._agents[key]
         agent.sent += 1
         self._numbers += 1
@@ -311,7 +311,7 @@ class SimulatedEngine:
         return Observation(Phase.GONE, reports=spooled, evidence="the agent is gone")
 
     def _check(self, new: Agent) -> None:
-        """Law: one live attempt of a job; of no device is more given than there is of it."""
+        """Laws: a job has one live attempt, and no device is allocated more than once."""
         key = new.submission.key
         mine = self._devices(new)
         left = {device: 1.0 - part for device, part in mine.items()}

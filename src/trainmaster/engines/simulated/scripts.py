@@ -1,4 +1,4 @@
-"""What a simulated program does and what the simulated world does to it: values."""
+"""Values that describe a simulated program and the faults of the simulated world."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -10,23 +10,23 @@ from trainmaster.ports.engine import Submission
 
 
 class SimulatedCrash(Exception):
-    """The control process dies here: the simulation drops it and makes a fresh one over the same world."""
+    """The control process crashes here: the simulation drops it and creates a new one for the same world."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One agent's part, unless it is stopped: what it reports when, how long it runs and how that ends."""
+    """The part of one agent, unless it is stopped: its reports, its run time and its end."""
 
     runs_s: float = 60.0
     exit_code: int = 0
     signal: int | None = None
-    term_s: float | None = 0.5  # how long after TERM its ranks end; None: only KILL ends them
+    term_s: float | None = 0.5  # how long after SIGTERM its ranks end; None: only SIGKILL ends them
     reports: tuple[tuple[float, Mapping[str, object]], ...] = ()  # (seconds after the start, `staged` or `kept` report)
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How ranks end: by themselves with an exit code, or by a signal. `asked`: the signal is ours."""
+    """How ranks end: by themselves with an exit code, or by a signal. `asked`: we sent the signal."""
 
     at_s: float
     exit_code: int | None
@@ -36,19 +36,19 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often, between 0 and 1, and how badly the world misbehaves."""
+    """Probabilities (0 to 1) and sizes of faults."""
 
-    unknown: float = 0.0  # a probe of one key answers nothing
-    late: float = 0.0  # a report is held up
-    late_s: float = 30.0  # at most so long
+    unknown: float = 0.0  # a probe of a key gives no answer
+    late: float = 0.0  # a report is delayed
+    late_s: float = 30.0  # the maximum delay
     duplicate: float = 0.0  # a report arrives twice
-    submit_crash: float = 0.0  # control dies in `submit`, before or after its effect
-    agent_crash: float = 0.0  # an agent dies without an exit record, its ranks living on
-    refused: float = 0.0  # the engine refuses a submit, before or after its effect
-    skewed: float = 0.0  # an agent begins up to `late_s` later than the others of its gang
-    doubts: float = 0.0  # the store does not answer at a start: the machine's fault
-    hangs: float = 0.0  # a start never comes to an end
-    damaged: float = 0.0  # a part of a checkpoint has another digest than it was stored with
+    submit_crash: float = 0.0  # control crashes in `submit`, before or after its effect
+    agent_crash: float = 0.0  # an agent crashes without an exit record, and its ranks continue
+    refused: float = 0.0  # the engine rejects a submit, before or after its effect
+    skewed: float = 0.0  # an agent starts up to `late_s` later than the others of its gang
+    doubts: float = 0.0  # the store does not answer at a start: a machine failure
+    hangs: float = 0.0  # a start never completes
+    damaged: float = 0.0  # a part of a checkpoint has a wrong digest
 
 
 Chooser = Callable[[Submission, random.Random], Script]
@@ -60,7 +60,7 @@ def always(script: Script) -> Chooser:
 
 
 def machines(count: int = 2, devices: int = 8, cpus: float = 64.0) -> tuple[Node, ...]:
-    """Nodes in a row, by turns with GPUs of one kind and another."""
+    """Nodes with alternating kinds of GPUs."""
     return tuple(
         Node(
             f"sim{index}", "simulated", f"sim{index}", f"10.0.0.{index + 1}", cpus, 512 * 2**30,
@@ -71,7 +71,7 @@ def machines(count: int = 2, devices: int = 8, cpus: float = 64.0) -> tuple[Node
 
 
 def outcome(submission: Submission, end: End, ran_s: float, asked: bool) -> Outcome:
-    """How the ranks of one agent ended. `asked`: after an order to stop."""
+    """The end of one agent's ranks. `asked`: after a stop order."""
     attempt = submission.job.attempt
     count = submission.job.spec.resources.chosen(attempt.allocation.choice if attempt is not None else 0).ranks
     first = submission.key.node_index * count
@@ -83,7 +83,7 @@ def outcome(submission: Submission, end: End, ran_s: float, asked: bool) -> Outc
 
 
 def ended_report(number: int, result: Outcome) -> dict[str, object]:
-    """The outcome as the agent tells it (`wire.messages.Ended`)."""
+    """The outcome as the agent reports it (`wire.messages.Ended`)."""
     ranks = [
         {
             "rank": rank.rank, "exit_code": rank.exit_code, "signal": rank.signal, "stopped_by_us": rank.stopped_by_us,

@@ -1,4 +1,4 @@
-"""What is true in a simulated world, whatever the control plane thinks of it: damaged checkpoints, and which end came first."""
+"""The true state of a simulated world, independent of the control plane: damaged checkpoints, and which end came first."""
 
 import random
 from dataclasses import dataclass, field
@@ -8,31 +8,31 @@ from trainmaster.model.ids import AgentKey
 
 
 def full_name(job: str, ref: str) -> str:
-    """`owner:checkpoint` of what an attempt of `job` is to resume from, its own or its parent's."""
+    """`owner:checkpoint` of a checkpoint from which an attempt of `job` resumes, its own or its parent's."""
     return ref if ":" in ref else f"{job}:{ref}"
 
 
 @dataclass(slots=True)
 class Truth:
-    """Draws by seed, once for each part of a checkpoint, whether its bytes are damaged."""
+    """Draws from the seed, once for each part of a checkpoint, whether its bytes are damaged."""
 
     rng: random.Random
-    steps: dict[str, int | None] = field(default_factory=dict)  # by full name
-    firsts: dict[tuple[str, int], tuple[AgentKey, End]] = field(default_factory=dict)  # by attempt, the first bad end
-    asked: set[AgentKey] = field(default_factory=set)  # agents that the engine was told to start, whatever came of it
+    steps: dict[str, int | None] = field(default_factory=dict)  # full name -> step
+    firsts: dict[tuple[str, int], tuple[AgentKey, End]] = field(default_factory=dict)  # attempt -> its first bad end
+    asked: set[AgentKey] = field(default_factory=set)  # agents that the engine was told to start, with any result
     _damaged: dict[tuple[str, int], bool] = field(default_factory=dict)
 
     def damaged(self, name: str, node_index: int, share: float) -> bool:
-        """Whether this node finds another digest; `share` is how often, where it was not asked for before."""
+        """Whether this node finds a wrong digest; `share`: the probability at the first question."""
         drawn = self.rng.random() < share
         return self._damaged.setdefault((name, node_index), drawn)
 
     def proven_bad(self, name: str) -> bool:
-        """Whether any node has found another digest."""
+        """Whether any node has found a wrong digest."""
         return any(bad for (one, _), bad in self._damaged.items() if one == name)
 
     def ended_badly(self, key: AgentKey, end: End) -> None:
-        """Ranks of an agent ended with a failure of their own."""
+        """Record that ranks of an agent failed by themselves."""
         known = self.firsts.get((key.job, key.attempt))
         if known is None or end.at_s < known[1].at_s:
             self.firsts[key.job, key.attempt] = (key, end)

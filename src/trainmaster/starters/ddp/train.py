@@ -1,6 +1,6 @@
-"""A small network on all ranks by DistributedDataParallel: NCCL on GPUs, gloo on CPUs. Put your own training here.
+"""Trains a small network on all ranks with DistributedDataParallel (NCCL on GPUs, gloo on CPUs). Put your own training here.
 
-Started as torchrun would start it (RANK, WORLD_SIZE, MASTER_ADDR ...); rank 0 prints and saves, everyone loads.
+Each rank gets the environment of torchrun (RANK, WORLD_SIZE, MASTER_ADDR ...). Rank 0 prints and saves; all ranks load.
 """
 
 import glob
@@ -38,7 +38,7 @@ def main():
         done = saved["step"]
     target = torch.linspace(-1.0, 1.0, 16, device=device)
     for step in range(done + 1, STEPS + 1):
-        torch.manual_seed(step * dist.get_world_size() + rank)  # this rank's data of this step, after a restart too
+        torch.manual_seed(step * dist.get_world_size() + rank)  # the same data for this rank and step after a restart
         x = torch.randn(64, 16).to(device)
         loss = torch.nn.functional.mse_loss(ddp(x), (x @ target).unsqueeze(1))
         optimizer.zero_grad()
@@ -51,8 +51,8 @@ def main():
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
                 torch.save(state, f"out/ckpt-{step}.pt.part")
                 os.replace(f"out/ckpt-{step}.pt.part", f"out/ckpt-{step}.pt")
-    dist.barrier()  # nobody leaves while another still needs the group
-    del ddp  # it holds the group, whose threads must end before the interpreter does
+    dist.barrier()  # no rank leaves while another still needs the group
+    del ddp  # it holds the group, whose threads must end before the interpreter
     dist.destroy_process_group()
 
 

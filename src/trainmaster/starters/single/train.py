@@ -1,7 +1,7 @@
-"""Fit a line to noisy points by gradient descent: plain Python, a few seconds. Put your own training here.
+"""Fits a line to noisy points by gradient descent: plain Python, a few seconds. Put your own training here.
 
-Nothing in here knows of Trainmaster. It prints its loss, saves a checkpoint now and then, and goes on from the newest
-one when it finds any: that is all a job needs to survive whatever ends it.
+The program does not use Trainmaster. It prints its loss, saves a checkpoint every 20 steps, and resumes from the newest
+checkpoint if there is one. A job needs nothing more to survive a failure.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import time
 
 
 def save(step, weights):
-    """Written beside and then renamed: a file that has its name is whole."""
+    """Write a temporary file and rename it: a file with the final name is complete."""
     os.makedirs("out", exist_ok=True)
     path = f"out/ckpt-{step}.json"
     with open(path + ".part", "w") as file:
@@ -22,7 +22,7 @@ def save(step, weights):
 
 
 def newest():
-    """The step and weights to go on from."""
+    """The step and weights to resume from."""
     paths = glob.glob("out/ckpt-*.json")
     if not paths:
         return 0, [0.0, 0.0]
