@@ -1,6 +1,6 @@
-"""Trainmaster: takes a training program a person already has, and gets it trained.
+"""Trainmaster: runs a person's existing training program as a job, restarts it after failures, and keeps its results.
 
-Public names are loaded on first use (PEP 562), so that importing the package costs nothing.
+Public names are loaded on first use (PEP 562), so that importing the package is cheap.
 """
 
 __version__ = "0.1.0"

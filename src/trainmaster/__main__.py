@@ -1,4 +1,4 @@
-"""`python -m trainmaster` is `tm`."""
+"""`python -m trainmaster`: the same as `tm`."""
 
 from trainmaster.cli.main import main
 

@@ -1,6 +1,6 @@
-"""Beginning a new log on purpose in a home whose old one is lost: what belonged to the old one is set aside, nothing removed.
+"""Begins a new log in a home whose old log is lost. Files of the old log are moved aside; nothing is deleted.
 
-Standard library only: `tm up` reads it before anything heavy is loaded.
+Standard library only: `tm up` imports it before anything heavy is loaded.
 """
 
 import os
@@ -13,10 +13,10 @@ _OF_THE_LOG = ("events.db", "inbox.db", "metrics.db", "mirror.db", "secret", "po
 
 
 def begin(home: Home) -> Path | None:
-    """Move the databases, the id and the secret of the old log into a folder of the home; None where there was nothing.
+    """Move the databases, the id and the secret of the old log into a folder of the home; None if there was nothing.
 
-    What jobs left stays where it is, since agents of the old log may still write there: the new log gives out no number
-    twice (`store.identity`), and the new secret keeps reports of the old agents out. Called while no server runs.
+    Files of jobs stay where they are, because agents of the old log may still write there. The new log reuses no job number
+    (`store.identity`), and the new secret rejects reports of the old agents. Call it while no server runs.
     Raises: OSError.
     """
     found = [path for name in _OF_THE_LOG for path in (home.root / name, home.root / f"{name}-wal", home.root / f"{name}-shm")]
@@ -25,7 +25,7 @@ def begin(home: Home) -> Path | None:
         return None
     aside = home.root / time.strftime("former-log-%Y%m%d-%H%M%S")
     aside.mkdir(mode=0o700)
-    # The log goes first and the id last: a crash in between leaves a home that is refused, as it was before.
+    # The log moves first and the id last. After a crash in between the home is still rejected at start, as before.
     for path in found:
         os.rename(path, aside / path.name)
     return aside

@@ -1,8 +1,8 @@
-"""A copy of a server's home, taken while it runs, and a home made of such a copy. Standard library only.
+"""Backs up a server's home while it runs, and creates a home from a backup. Standard library only.
 
-The databases are copied by SQLite's own online backup, each as of one moment, in an order in which no later one lacks what an
-earlier one refers to: the mirror's cursors, metrics, the inbox, and the log last. The secret is not copied: a restored home
-makes its own, so that agents of the lost one are not let in.
+Each database is copied with SQLite's online backup, as of one moment. The order is: mirror cursors, metrics, inbox, and the
+log last. So no later copy lacks what an earlier one refers to. The secret is not copied: a restored home creates its own,
+so that agents of the lost home are rejected.
 """
 
 import contextlib
@@ -23,26 +23,26 @@ from trainmaster.presence import running
 from trainmaster.wire.names import AGENT, ENV_SDK
 from trainmaster.wire.processes import same_process
 
-MANIFEST = "backup.json"  # written last: without it the copy is not whole
-RESTORED = "restored"  # in place of a boot id in `agent.json`: no process of ours is older than a restore
+MANIFEST = "backup.json"  # written last: without it the backup is incomplete
+RESTORED = "restored"  # replaces the boot id in `agent.json`: no process of ours is older than a restore
 _DATABASES = ("mirror.db", "metrics.db", "inbox.db", "events.db")
 _FILES = ("settings.json", "server.toml", "token", "tokens.json")
-_MAY_BE_THERE = ("logs", "up.lock", "reserve")  # what a start that was refused leaves in an empty home
+_MAY_BE_THERE = ("logs", "up.lock", "reserve")  # left in an empty home by a start that was rejected
 _BUSY_S = 20.0
 _BLOCK_BYTES = 1024 * 1024
 
 
 class Copied(NamedTuple):
-    """What a backup holds. `left_bytes` are those of the blob store that are not in it."""
+    """The content of a backup. `left_bytes`: size of the blob store if it is not included."""
 
     files: dict[str, int]  # name -> bytes
     blobs_bytes: int
     left_bytes: int
-    damaged: tuple[str, ...] = ()  # files left out, since SQLite cannot read them
+    damaged: tuple[str, ...] = ()  # files left out because SQLite cannot read them
 
 
 class Restored(NamedTuple):
-    """A home made of a backup. `live` are attempts that were live: their agents are gone."""
+    """A home created from a backup. `live`: attempts that were running; their agents are gone."""
 
     taken_s: float
     origin: str
@@ -51,7 +51,7 @@ class Restored(NamedTuple):
 
 
 def backup(home: Home, target: Path, blobs: bool) -> Copied:
-    """Copy the home's databases and settings into an empty folder, and its blob store if asked to.
+    """Copy the home's databases and settings into an empty folder, and its blob store if requested.
 
     Raises: NotFoundError, ConflictError (the folder is not empty), OperationError.
     """
@@ -86,16 +86,17 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
 
 
 def restore(home: Home, source: Path) -> Restored:
-    """Make a home of a backup. Called where no server runs on it.
+    """Create a home from a backup. Call it only while no server runs on the home.
 
-    Raises: NotFoundError (no whole backup), ConflictError (the home is not empty, or what was lost still runs), OperationError.
+    Raises: NotFoundError (no complete backup), ConflictError (the home is not empty, or the lost server still runs),
+    OperationError.
     """
     taken = _whole(source)
     there = [name for name in _names(home.root) if name not in _MAY_BE_THERE]
     if there:
         message = f"{home.root} is not empty: {', '.join(sorted(there)[:5])}"
         raise ConflictError(message, "choose another place with TRAINMASTER_HOME, or move this one aside")
-    lost = (home.root, Path(taken["path"]))  # stopped, its agents go on alone
+    lost = (home.root, Path(taken["path"]))  # after the server was stopped, its agents continue alone
     left = sorted({pid for root in lost for pid in (*_ranks_below(root), *_agents_of(Home(root)))})
     if left:
         message = f"processes of jobs of the lost home still run: {', '.join(map(str, left[:5]))}"
@@ -109,7 +110,7 @@ def restore(home: Home, source: Path) -> Restored:
         epoch = f"{str(taken['id']).partition('.')[0]}.{secrets.token_hex(4)}"
         if taken["blobs"]:
             _copy_tree(source / "blobs", home.blobs)
-        names = sorted(taken["files"], key=lambda name: name == "events.db")  # the log last: without it a home is refused
+        names = sorted(taken["files"], key=lambda name: name == "events.db")  # the log last: a home without it is rejected
         live: list[str] = []
         for name in names:
             part = home.root / f".{name}.part"
@@ -127,7 +128,7 @@ def restore(home: Home, source: Path) -> Restored:
 
 
 def _whole(source: Path) -> dict[str, Any]:
-    """What a backup says of itself, once every file is as it says."""
+    """The manifest of a backup, after every file was verified."""
     hint = "name the folder that tm backup has written"
     try:
         taken: dict[str, Any] = json.loads((source / MANIFEST).read_bytes())
@@ -146,8 +147,8 @@ def _whole(source: Path) -> dict[str, Any]:
 
 
 def _copy_database(path: Path, target: Path) -> None:
-    """As of one moment, while others write. Raises: sqlite3.Error."""
-    address = f"{path.absolute().as_uri()}?mode=rw"  # a reader of a journal must be able to write beside it
+    """Copy a database as of one moment while other processes write. Raises: sqlite3.Error."""
+    address = f"{path.absolute().as_uri()}?mode=rw"  # a reader of a journal must be able to write files beside it
     with contextlib.closing(sqlite3.connect(address, uri=True, timeout=_BUSY_S)) as source:
         source.execute("PRAGMA query_only=ON")
         with contextlib.closing(sqlite3.connect(target)) as copy:
@@ -161,7 +162,7 @@ def _copy_database(path: Path, target: Path) -> None:
 
 
 def _begin_epoch(home: Home, path: Path, epoch: str) -> list[str]:
-    """Give a copied database the id of its new home. Of the log: attempts that were live, whose agents are noted as gone."""
+    """Write the new home's id into a copied database. Returns live attempts of the log, and marks their agents as gone."""
     with contextlib.closing(sqlite3.connect(path)) as raw:
         tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "identity" in tables:
@@ -178,14 +179,14 @@ def _begin_epoch(home: Home, path: Path, epoch: str) -> list[str]:
         for index in range(len(attempt["nodes"])):
             directory = home.attempt(job, attempt["number"], index)
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            who = {"pid": 0, "start_ticks": 0, "boot_id": RESTORED}
-            record = {"key": f"{job}.{attempt['number']}/n{index}", "home": epoch, **who}
+            gone = {"pid": 0, "start_ticks": 0, "boot_id": RESTORED}
+            record = {"key": f"{job}.{attempt['number']}/n{index}", "home": epoch, **gone}
             write_atomic(directory / AGENT, json.dumps(record).encode())
     return found
 
 
 def _ranks_below(root: Path) -> Iterator[int]:
-    """Processes of ranks whose attempt lay in this home."""
+    """Rank processes whose attempt is in this home."""
     mark = os.fsencode(f"\0{ENV_SDK}={root}{os.sep}")
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -194,7 +195,7 @@ def _ranks_below(root: Path) -> Iterator[int]:
 
 
 def _agents_of(home: Home) -> Iterator[int]:
-    """Agents on a home's index that run, with ranks or about to start some."""
+    """Agents in a home's index that are running, with ranks or about to start them."""
     for marker in _names(home.live):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             key, _, index = marker.rpartition("~n")
@@ -211,7 +212,7 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def _copy_tree(root: Path, target: Path) -> int:
-    """Copy what is there; the bytes. What is removed meanwhile was needed by nothing."""
+    """Copy a tree; returns the number of bytes. A file that is removed meanwhile was not needed."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     total = 0
     for path, size in _tree(root):

@@ -1,4 +1,4 @@
-"""The only module that names every adapter: which stores, which engine, which policy make up a server."""
+"""Composition root: the only module that names all adapters (stores, engine, policy) and builds a server from them."""
 
 import errno
 import fcntl
@@ -68,7 +68,7 @@ _log = logging.getLogger("trainmaster.control")
 
 @dataclass(frozen=True, slots=True)
 class ApiStores:
-    """What the api process reads and writes."""
+    """The stores that the api process reads and writes."""
 
     home: Home
     events: SqlEventStore  # read only: control writes it
@@ -79,12 +79,12 @@ class ApiStores:
 
 
 def reserve(home: Home) -> Reserve:
-    """What of the disk is kept for ending things."""
+    """The disk space reserved for ending jobs on a full disk."""
     return Reserve(home, int(configuration.load(home).storage.reserve_mib * 1024**2))
 
 
 def open_api(home: Home) -> ApiStores:
-    """The stores as the api needs them, migrated. A start on a full disk uses the reserve too."""
+    """The stores of the api process, migrated. On a full disk the start uses the reserve."""
     return reserve(home).persistently(lambda: _open_api(home))
 
 
@@ -92,12 +92,12 @@ def _open_api(home: Home) -> ApiStores:
     migrate(home, server_id(home))
     events = SqlEventStore(home.events_db, read_only=True)
     inbox = SqlInbox(home.inbox_db, release=reserve(home).release)
-    inbox.keep_ahead(events.head().inbox_cursor, events.numbers())  # should it be an older copy than the log
+    inbox.keep_ahead(events.head().inbox_cursor, events.numbers())  # in case the inbox is an older copy than the log
     return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), _blobs(home), SqlTokens(home.inbox_db))
 
 
 def is_asked(home: Home) -> bool:
-    """Whether commands were accepted that control has not taken up; asked while no server runs. Raises: OperationError."""
+    """Whether control has not processed some accepted commands. Call it while no server runs. Raises: OperationError."""
     events, inbox = SqlEventStore(home.events_db, read_only=True), SqlInbox(home.inbox_db, read_only=True)
     try:
         return bool(inbox.pending(events.head().inbox_cursor))
@@ -112,14 +112,14 @@ def _blobs(home: Home) -> Blobs:
 
 
 def credential(secret: bytes, key: AgentKey | str) -> str:
-    """The credential of one attempt's agent: derived, so that nobody stores it."""
+    """The credential of one attempt's agent. It is derived from the secret, so it is not stored."""
     return hmac.new(secret, str(key).encode(), hashlib.sha256).hexdigest()
 
 
 def server_secret(home: Home) -> bytes:
-    """The bytes that credentials are derived from; made at first start, by whichever process comes first.
+    """The bytes from which credentials are derived. The first process that needs them creates them.
 
-    Raises: OperationError for a file that was cut short: anybody could work out what an empty one gives. OSError.
+    Raises: OperationError for a truncated file, because credentials from an empty secret can be guessed. OSError.
     """
     with home.lock("secret").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -134,8 +134,8 @@ def server_secret(home: Home) -> bytes:
 
 
 def hold_alone(home: Home, which: str) -> TextIO:
-    """The lock of one of the server's processes. One killed a moment ago may need another to let go of it: its threads
-    end one by one, and it counts as dead from the first. Raises: ConflictError when another process holds it.
+    """Take the lock of one of the server's processes. If its holder was just killed, the lock is retried for a moment:
+    the threads of a killed process end one by one. Raises: ConflictError if another process holds it.
     """
     lock = home.lock(which).open("a")
     deadline_s = time.monotonic() + _LOCK_S
@@ -152,9 +152,9 @@ def hold_alone(home: Home, which: str) -> TextIO:
 
 
 def hold_server(home: Home) -> socket.socket | None:
-    """A name of this machine that one control process of a server holds: neither a restored backup nor a copy runs the same
-    jobs beside it. It goes with the process. None where there are no such names; processes of other network namespaces
-    (containers) have names of their own. Raises: OperationError when another home of the same server has it.
+    """Claim a name on this machine that only one control process of a server can hold. It keeps a restored backup or a copy
+    from running the same jobs at the same time. The name is freed when the process ends. None if the system has no such
+    names; another network namespace (a container) has its own. Raises: OperationError if another home of the server holds it.
     """
     if sys.platform != "linux":
         return None
@@ -176,24 +176,24 @@ def hold_server(home: Home) -> socket.socket | None:
 
 
 def guard_home(home: Home, which: str, lock: TextIO, databases: Sequence[Path] = ()) -> None:
-    """End this process once its lock, or a database that it has open, is removed or replaced: what it took would be lost."""
+    """End this process when its lock or one of its open databases is removed or replaced: its writes would be lost."""
     opened = {home.lock(which): os.fstat(lock.fileno()).st_ino, **{path: inode(path) for path in databases}}
     guard(lambda: any(is_another(path, number) for path, number in opened.items()), lambda: _end_without_home(home, which))
 
 
 def _end_without_home(home: Home, which: str) -> None:
-    """The home of this process, or its log, was removed or replaced. Nothing is tidied up: what lies there is another's."""
+    """This process's home or log was removed or replaced: end without cleanup, because the files there are not ours."""
     _log.error("%s or a database in it is gone or another one now; so is this process, %s", home.root, which)
     if which in BESIDE:
-        os.kill(os.getpid(), signal.SIGTERM)  # it ends the MLflow server that it has started
+        os.kill(os.getpid(), signal.SIGTERM)  # its handler also ends the MLflow server that it started
     else:
         os._exit(0)
 
 
 def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
-    """The control process: alone under its lock, until TERM. `started` is called once the inventory is on record.
+    """Run the control process, alone under its lock, until SIGTERM. `started` is called when the inventory is recorded.
 
-    Raises: ConflictError when another control process has this home.
+    Raises: ConflictError if another control process has this home.
     """
     lock = hold_alone(home, "control")
     ending: list[int] = []
@@ -209,7 +209,7 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     held = hold_server(home)
     guard_home(home, "control", lock, (home.events_db, home.inbox_db))
     try:
-        start_spawner(home)  # warm by the time the first job comes
+        start_spawner(home)  # so that it is warm when the first job arrives
     except (OSError, OperationError) as error:
         _log.warning("no spawner could be started, agents start by exec: %s", error)
     loop.load()
@@ -224,7 +224,7 @@ def control_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
 
 
 def build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
-    """The loop with its real adapters. A start on a full disk uses the reserve too."""
+    """The control loop with its real adapters. On a full disk the start uses the reserve."""
     return reserve(home).persistently(lambda: _build_control(home, waker))
 
 
@@ -253,7 +253,7 @@ def _build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
 
 
 def last_heard(home: Home, key: AgentKey) -> float | None:
-    """When an agent last told how it is doing, in seconds since the epoch; None where it never did, or nobody can say."""
+    """Time of an agent's last heartbeat in seconds since the epoch; None if there was none, or it is unknown."""
     try:
         with closing(SqlMetricStore(home.metrics_db, read_only=True)) as metrics:
             return next((row.time_s for row in metrics.heartbeats(key.job) if row.key == str(key)), None)
@@ -263,15 +263,15 @@ def last_heard(home: Home, key: AgentKey) -> float | None:
 
 
 def server_id(home: Home) -> str:
-    """Which server this is for trackers, wherever its home is moved or restored: the first part of the home's id.
+    """The id of this server for trackers, stable if its home is moved or restored: the first part of the home's id.
 
-    Where there is none yet it is derived from the secret, of which it tells nothing.
+    If there is no id yet, it is derived from the secret without revealing it.
     """
     return home.identity().partition(".")[0] or credential(server_secret(home), "server id")[:16]
 
 
 def runs_of(home: Home, job: str) -> dict[str, str]:
-    """Where a job's runs can be looked at: tracker -> URL or directory. Raises: OperationError."""
+    """Where a job's runs can be viewed: tracker -> URL or directory. Raises: OperationError."""
     if not home.mirror_db.exists():
         return {}
     with closing(MirrorFile(home.mirror_db, read_only=True)) as file:
@@ -279,7 +279,7 @@ def runs_of(home: Home, job: str) -> dict[str, str]:
 
 
 def _settings(home: Home) -> LocalSettings:
-    """What `tm up` was told. Raises: UsageError for a file that cannot be understood: it is not ignored."""
+    """The settings given to `tm up`. Raises: UsageError for an invalid file, which is never ignored."""
     settings = home.read_json(home.settings_json)
     hint = "correct it, or remove it and say it again: tm up --nodes N --gpus-per-node N"
     if settings is None and home.settings_json.exists():
@@ -296,7 +296,7 @@ def _settings(home: Home) -> LocalSettings:
 
 
 def rendered(spec: JobSpec, origin: Mapping[str, Any], in_place: bool) -> list[str]:
-    """What the local engine would be given of a job, one text per node; nodes, id and credentials are stand-ins."""
+    """The launch files of a job for the local engine, one text per node; nodes, id and credentials are placeholders."""
     spec = replace(spec, environment=replace(spec.environment, variables=without_secrets(spec.environment.variables)))
     home, each = Home.default(), spec.resources.chosen(0)
     devices = tuple(range(each.devices))
@@ -310,18 +310,18 @@ def rendered(spec: JobSpec, origin: Mapping[str, Any], in_place: bool) -> list[s
 
 
 def replay_report(home: Home) -> list[str]:
-    """What `tm doctor --replay` found: broken links of the hash chain, projections that differ from the folded log."""
+    """Findings of `tm doctor --replay`: broken links of the hash chain, and projections that differ from the replayed log."""
     with closing(SqlEventStore(home.events_db, read_only=True)) as store:
         return [*verify_chain(store), *replay(store, _fold, _fold_node, ledger_fold())]
 
 
 def files_report(home: Home) -> list[Found]:
-    """What `tm doctor` found of each database."""
+    """Findings of `tm doctor` for each database."""
     return check_files(home)
 
 
 def ledger_fold() -> Enter:
-    """What each event enters into the ledger, the log taken from its beginning."""
+    """The function that computes each event's ledger entries during a replay of the log from its beginning."""
     usage: dict[Member, Account] = {}
     rules = Cluster()
 

@@ -1,4 +1,4 @@
-"""The mirror process put together: apart from `compose`, since no other process loads its adapters."""
+"""Builds and runs the mirror process. Separate from `compose`, because no other process loads its adapters."""
 
 import importlib.util
 import json
@@ -24,9 +24,9 @@ from trainmaster.tracking.sources import Sources
 
 
 def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
-    """The mirror process: alone under its lock, until TERM. `started` is called once it has begun.
+    """Run the mirror process, alone under its lock, until SIGTERM. `started` is called when it has begun.
 
-    Raises: ConflictError, UsageError when something it needs is not installed or configured.
+    Raises: ConflictError; UsageError if something it needs is not installed or configured.
     """
     lock = hold_alone(home, "mirror")
     guard_home(home, "mirror", lock)
@@ -45,7 +45,7 @@ def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
 
 
 def _mlflow_uri(home: Home, configured: configuration.Configuration) -> str | None:
-    """The MLflow server to mirror into: the one that `server.toml` names, else ours, started here. Raises: UsageError."""
+    """The URI of the MLflow server: the one in `server.toml`, else our own, which is started here. Raises: UsageError."""
     if configuration.runs_mlflow(home):
         port = (home.read_json(home.settings_json) or {}).get("mlflow_port")
         server = MlflowServer(home, port, lambda own, url: presence.enter(home, "mlflow", own, {"mlflow_url": url}))
@@ -59,7 +59,7 @@ def _mlflow_uri(home: Home, configured: configuration.Configuration) -> str | No
 
 
 def _followers(home: Home, configured: configuration.Configuration, mlflow: str | None) -> dict[str, Callable[[], Follower]]:
-    """What makes each tracker's follower; what a tracker imports is loaded by its own thread."""
+    """A factory of a follower for each tracker. The tracker's own thread loads its imports."""
     migrate_files({"mirror": home.mirror_db})
     file, log, feed = MirrorFile(home.mirror_db), ChangeLog(home.events_db), SqlFeed(home.metrics_db)
     blobs = open_blobs(configured.storage, home)
@@ -75,7 +75,7 @@ def _followers(home: Home, configured: configuration.Configuration, mlflow: str 
 
 
 def _tracker(home: Home, sink: str, configured: configuration.Configuration, mlflow: str | None) -> Tracker:
-    """Imports what the tracker needs: seconds."""
+    """The adapter of a tracker. Its imports take seconds."""
     directory = home.root / (configured.tracking.directory or home.tracking)
     if sink == "tensorboard":
         from trainmaster.tracking.to_tensorboard import TensorboardTracker  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""The life of the two server processes on this machine: start, revive, stop.
+"""Starts, revives and stops the server's processes on this machine.
 
-Standard library only: the command line reads this before anything heavy is loaded. Who starts, revives or stops holds
-the lock `up`; which processes live is `presence`'s to say.
+Standard library only: the command line imports this before anything heavy is loaded. A start, revive or stop holds the lock
+`up`. Which processes are alive is determined by `presence`.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _SHOWN_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a person may say of the server; None leaves it as it is."""
+    """Options that a person may give for the server; None leaves a setting unchanged."""
 
     host: str | None = None
     port: int | None = None
@@ -51,12 +51,12 @@ class Options:
     new_log: bool = False
 
     def given(self) -> dict[str, Any]:
-        """What was said, as `settings.json` holds it; of what may be changed while the server runs, see `tracked`."""
+        """The given options as in `settings.json`, without those that may change while the server runs (`tracked`)."""
         said = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
         return {name: value for name, value in said.items() if name not in (*_TRACKED, "new_log")}
 
     def tracked(self) -> dict[str, Any]:
-        """What was said of the mirror."""
+        """The given options of the mirror."""
         return {name: value for name in _TRACKED if (value := getattr(self, name)) is not None}
 
 
@@ -65,7 +65,7 @@ _TRACKED = ("mlflow", "mlflow_port")
 
 @dataclass(frozen=True, slots=True)
 class StopReport:
-    """What a stop found: processes that ended, and those among them that had to be killed."""
+    """The result of a stop: processes that ended, and those of them that had to be killed."""
 
     stopped: tuple[str, ...] = ()
     killed: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class StopReport:
 
 @dataclass(slots=True)
 class _Child:
-    """A process being started. Its end of the pipe stays open while it lives."""
+    """A process that is being started. Its end of the pipe stays open while it lives."""
 
     which: str
     pipe: int
@@ -83,7 +83,7 @@ class _Child:
     error: dict[str, str] = field(default_factory=dict)
 
     def read(self) -> bytes:
-        """What it says now: who it is, then perhaps why it ends; nothing once it has ended."""
+        """Read its messages: first its identity, then perhaps the reason of its end. Empty after it has ended."""
         data = os.read(self.pipe, 65536)
         *lines, self.said = (self.said + data).split(b"\n")
         for line in lines:
@@ -96,7 +96,7 @@ class _Child:
 
 
 def start(home: Home, options: Options | None = None) -> ServerInfo:
-    """Bring up whatever of the server is not running, and wait until all of it answers.
+    """Start the server processes that are not running, and wait until all of them answer.
 
     Raises: UsageError, ConflictError (it runs with other settings), OperationError, DiskFullError.
     """
@@ -118,7 +118,7 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
         if wanted != settings:
             write_atomic(home.settings_json, json.dumps(wanted).encode())
         if any(settings.get(name) != value for name, value in options.tracked().items()):
-            end(_living(home, BESIDE))  # to begin again as was said
+            end(_living(home, BESIDE))  # restarted below with the new options
         mirrored = _is_mirrored(home)
         (home.root / "stopping").unlink(missing_ok=True)
         _bring_up(home, PROCESSES)
@@ -130,11 +130,11 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
 
 
 def _refuse_copy(home: Home) -> None:
-    """Nothing is started or stopped in the copy of a home whose server runs: its jobs' agents are that server's.
+    """Reject start and stop in a copy of a home whose server runs: the agents of its jobs belong to that server.
 
     Raises: ConflictError.
     """
-    with contextlib.suppress(OSError):  # then who holds the locks decides, as ever
+    with contextlib.suppress(OSError):  # if it is unknown, the locks decide
         original = copied_from(home)
         if original is not None:
             what = f"{home.root} is a copy of {original}, whose server runs"
@@ -142,7 +142,7 @@ def _refuse_copy(home: Home) -> None:
 
 
 def _begin_anew(home: Home, all_dead: bool) -> None:
-    """Set the old log aside. Raises: ConflictError while a server works on it, OperationError."""
+    """Move the old log aside. Raises: ConflictError while a server uses it, OperationError."""
     if not all_dead:
         raise ConflictError(f"a server runs on {home.root}: its log is in use", "stop it first: tm down")
     try:
@@ -152,14 +152,14 @@ def _begin_anew(home: Home, all_dead: bool) -> None:
 
 
 def _is_mirrored(home: Home) -> bool:
-    """Whether any project's runs go into a tracker. Raises: UsageError for a `server.toml` that cannot be understood."""
-    from trainmaster import configuration  # noqa: PLC0415  only a start reads it
+    """Whether runs of any project are mirrored. Raises: UsageError for an invalid `server.toml`."""
+    from trainmaster import configuration  # noqa: PLC0415  only a start needs it
 
     return bool(configuration.load(home).all_sinks)
 
 
 def _bring_up_mirror(home: Home) -> tuple[str, tuple[str, ...]]:
-    """Start the mirror unless it runs; why it could not be, and what was started."""
+    """Start the mirror unless it runs. Returns (why it could not be started, what was started)."""
     if alive(home, BESIDE[0]):
         return "", ()
     try:
@@ -171,9 +171,9 @@ def _bring_up_mirror(home: Home) -> tuple[str, tuple[str, ...]]:
 
 
 def revive(home: Home, which: str) -> bool:
-    """Bring one process back unless it runs or the server was stopped; whether that was needed.
+    """Restart one process, unless it runs or the server was stopped. Returns whether it was necessary.
 
-    Raises: OperationError and what else kept it from coming up.
+    Raises: OperationError, and other errors of the start.
     """
     with hold(home, "up"):
         if (home.root / "stopping").exists() or alive(home, which) or (which in BESIDE and not _is_mirrored(home)):
@@ -183,18 +183,18 @@ def revive(home: Home, which: str) -> bool:
 
 
 def stop(home: Home) -> StopReport:
-    """End the server's processes, the spawner included; jobs go on. Harmless where none runs, and needs no room on the disk.
+    """End the server's processes, including the spawner; jobs continue. Does nothing if none runs. Needs no disk space.
 
-    Raises: OperationError when another start or stop does not finish, ConflictError for a copy of a home whose server runs.
+    Raises: OperationError if another start or stop does not finish; ConflictError in a copy of a home whose server runs.
     """
     if not home.root.is_dir():
         return StopReport()
     with hold(home, "up"):
         _refuse_copy(home)
         living = _living(home, (*PROCESSES, *BESIDE))
-        with contextlib.suppress(OSError):  # a disk that takes nothing: the lock alone keeps all from being brought back
-            home.server_json.unlink(missing_ok=True)  # first: it makes room for another file, where there is none
-            (home.root / "stopping").touch()  # nobody revives from here on
+        with contextlib.suppress(OSError):  # a disk that accepts no writes: the lock alone prevents a revive
+            home.server_json.unlink(missing_ok=True)  # first, because it frees space for the next file
+            (home.root / "stopping").touch()  # from here on nothing is revived
         killed = end(living)
         spawner = stop_spawner(home)
     return StopReport((*living, *spawner), killed)
@@ -204,13 +204,13 @@ def _living(home: Home, names: Sequence[str]) -> dict[str, tuple[int, int]]:
     try:
         record = recorded(home)
     except OSError:
-        record = {}  # who holds the locks is to be told all the same
+        record = {}  # unknown: the lock holders are found anyway
     found = {which: _identity(home, record, which) for which in names}
     return {which: identity for which, identity in found.items() if identity is not None}
 
 
 def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
-    """Start those that are dead, or die meanwhile, and wait for all; what was started is ended again when one fails."""
+    """Start processes that are dead or die meanwhile, and wait for all. If one fails, end those that were started."""
     children: list[_Child] = []
     try:
         deadline_s = time.monotonic() + START_TIMEOUT_S
@@ -235,7 +235,7 @@ def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
 
 
 def _silent(home: Home, which: str) -> OperationError:
-    """Why one is not ready after all that time. One that works without being on record holds its lock."""
+    """The error for a process that is not ready in time. A process that runs but is not in `server.json` holds its lock."""
     pid = holder(home.lock(which), inode(home.lock(which)))
     if pid is not None and not alive(home, which):
         message = f"{which} runs as process {pid} and is not in {home.server_json}, which was removed or put back from a copy"
@@ -244,11 +244,11 @@ def _silent(home: Home, which: str) -> OperationError:
 
 
 def _spawn(home: Home, which: str, first: bool) -> _Child:
-    """Start one process, detached: a session of its own, nobody's child, none of our streams."""
+    """Start one process detached: its own session, no parent, none of our streams."""
     log = home.logs / f"{which}.out"
     environment = dict(os.environ)
     if not first:
-        environment.pop(ENV_FAILPOINT, None)  # it has done its work: it would only kill again
+        environment.pop(ENV_FAILPOINT, None)  # it has fired already, and would only kill the process again
     read, write = os.pipe()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if os.fstat(out).st_size > _OUT_MAX_BYTES:
@@ -269,11 +269,11 @@ def _spawn(home: Home, which: str, first: bool) -> _Child:
 
 
 def _listen(children: list[_Child]) -> None:
-    """Hear what those being started say; for a moment at most. Raises: the error with which one of them ended.
+    """Read messages of processes that are being started, for a short time. Raises: the error with which one of them ended.
 
-    One that found another before it, left behind by a start that was killed, is let go of: that other may serve yet.
+    A process that ended because another one holds its lock is dropped: the other one may still become ready.
     """
-    poll = select.poll()  # `select.select` refuses numbers over 1,024, and the api that revives control may have them
+    poll = select.poll()  # `select.select` fails on descriptors over 1,024, which the api may have when it revives control
     for child in children:
         poll.register(child.pipe, select.POLLIN)
     readable = [descriptor for descriptor, _ in poll.poll(LOOK_S * 1000)]
@@ -287,7 +287,7 @@ def _listen(children: list[_Child]) -> None:
 
 
 def _hear(children: Sequence[_Child]) -> None:
-    """Learn who they are from those that have not said it yet, so that they can be ended. They say it first of all."""
+    """Wait for the identities of started processes, so that they can be ended. It is their first message."""
     for child in children:
         poll = select.poll()
         poll.register(child.pipe, select.POLLIN)
@@ -296,7 +296,7 @@ def _hear(children: Sequence[_Child]) -> None:
 
 
 def _failure(child: _Child) -> TrainmasterError:
-    """Why it did not come up: its own words where it had any, else the last lines of its log."""
+    """The error of a process that ended during its start: its own message, else the last lines of its log."""
     if child.error:
         classes = {cls.code: cls for cls in TrainmasterError.__subclasses__()}
         return classes.get(child.error["code"], OperationError)(child.error["message"], child.error["hint"])
@@ -305,7 +305,7 @@ def _failure(child: _Child) -> TrainmasterError:
 
 
 def _healthy(home: Home) -> bool:
-    """Whether api answers and says that control is there."""
+    """Whether the api answers and reports that control is alive."""
     info = running(home)
     if info is None:
         return False
@@ -322,14 +322,14 @@ def _healthy(home: Home) -> bool:
 
 
 def _check_failpoint(allowed: bool) -> None:
-    """Raises: UsageError when a failpoint is set and the server was not started for tests."""
+    """Raises: UsageError if a failpoint is set and the server was not started for tests."""
     if os.environ.get(ENV_FAILPOINT) and not allowed:
         hint = "unset it, or start with --failpoints (tests only)"
         raise UsageError(f"{ENV_FAILPOINT} is set: it kills the server on purpose", hint)
 
 
 def _prepare(home: Home) -> None:
-    """Make the home, and say in words why it cannot be used. Raises: OperationError, DiskFullError, UsageError."""
+    """Create the home, or explain why it cannot be used. Raises: OperationError, DiskFullError, UsageError."""
     hint = "choose another place with TRAINMASTER_HOME"
     try:
         home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -338,7 +338,7 @@ def _prepare(home: Home) -> None:
             raise OperationError(f"{home.root} belongs to {account_name(owner)}, not to {account_name(os.geteuid())}", hint)
         home.logs.mkdir(mode=0o700, exist_ok=True)
         home.lock("up").touch(mode=0o600)
-        for path, mode in ((home.root, 0o700), (home.lock("up"), 0o600)):  # of a home made by another hand, or an older version
+        for path, mode in ((home.root, 0o700), (home.lock("up"), 0o600)):  # created by hand, or by an older version
             if path.stat().st_mode & 0o077:
                 path.chmod(mode)
     except (FileExistsError, NotADirectoryError) as error:
@@ -350,7 +350,7 @@ def _prepare(home: Home) -> None:
 
 
 def _identity(home: Home, record: dict[str, Any], which: str) -> tuple[int, int] | None:
-    """(pid, start ticks) of a living process: by `server.json`, else by who holds its lock."""
+    """(pid, start ticks) of a living process: from `server.json`, else from the holder of its lock."""
     if lives(record, which):
         return int(record["pids"][which]), int(record["ticks"][which])
     lock = home.lock(which)

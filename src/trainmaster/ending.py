@@ -1,4 +1,4 @@
-"""How processes of the server are made to end: TERM, then KILL; the spawner is asked.
+"""Ends server processes: SIGTERM, then SIGKILL; the spawner is asked over its socket.
 
 Standard library only.
 """
@@ -14,14 +14,14 @@ from trainmaster.home import Home
 from trainmaster.locks import holder, inode, wait_for
 from trainmaster.wire.processes import start_ticks
 
-STOP_TIMEOUT_S = 10.0  # TERM to KILL
+STOP_TIMEOUT_S = 10.0  # from SIGTERM to SIGKILL
 _SPAWNER_ENDS_S = 10.0
 
 
 def end(living: dict[str, tuple[int, int]]) -> tuple[str, ...]:
-    """TERM, and KILL to those that do not go; returns the latter. `living` are (pid, start ticks) by name.
+    """Send SIGTERM, then SIGKILL to those that are left; returns the latter. `living`: name -> (pid, start ticks).
 
-    One that leads a process group takes the group along.
+    The leader of a process group is signaled together with its group.
     """
     leaders = {pid for pid, _ in living.values() if _leads(pid)}
 
@@ -42,7 +42,7 @@ def end(living: dict[str, tuple[int, int]]) -> tuple[str, ...]:
 
 
 def end_group(group: int) -> None:
-    """KILL to what is left of a process group whose leader is gone."""
+    """Kill what is left of a process group whose leader is gone."""
     if _group_lives(group):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
@@ -50,10 +50,10 @@ def end_group(group: int) -> None:
 
 
 def stop_spawner(home: Home) -> tuple[str, ...]:
-    """Ask the spawner to go; no agent depends on it. One that is only starting goes by itself without its lock file."""
+    """Ask the spawner to exit; no agent depends on it. One that is still starting exits when its lock file is gone."""
     lock = home.lock("spawner")
     number = inode(lock)
-    with contextlib.suppress(OSError):  # a disk that takes nothing
+    with contextlib.suppress(OSError):  # a disk that accepts no writes
         lock.unlink(missing_ok=True)
     asked: list[int] = []
 
@@ -81,7 +81,7 @@ def _leads(pid: int) -> bool:
 
 
 def _group_lives(group: int) -> bool:
-    """Whether anything of a process group is left that is no zombie: whose parent is to reap it may take its time."""
+    """Whether a process group has a process that is not a zombie. A zombie waits until its parent reaps it."""
     for entry in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{entry}/stat").read_bytes().rpartition(b")")[2].split()

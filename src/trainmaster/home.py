@@ -1,6 +1,6 @@
-"""Where everything of one server lies, and whose it is: the layout of `TRAINMASTER_HOME`, and nothing but the layout.
+"""The layout of `TRAINMASTER_HOME`, the state directory of one server: paths, their owner, and reading and writing its files.
 
-Standard library only: the command line reads it before anything heavy is loaded.
+Standard library only: the command line imports it before anything heavy is loaded.
 """
 
 import errno
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-_SOCKET_PATH_MAX = 100  # bytes; the kernel takes 107
+_SOCKET_PATH_MAX = 100  # bytes; the kernel allows 107
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Home:
 
     @property
     def settings_json(self) -> Path:
-        """What `tm up` was told: host, port, nodes, gpus_per_node, failpoints; read by both processes."""
+        """The settings given to `tm up`: host, port, nodes, gpus_per_node, failpoints; read by both processes."""
         return self.root / "settings.json"
 
     @property
@@ -54,54 +54,54 @@ class Home:
 
     @property
     def id_file(self) -> Path:
-        """`{"id", "path", "device", "inode"}`: which home this is (`store.identity`), and where it lay when it last began."""
+        """`{"id", "path", "device", "inode"}`: the id of this home (`store.identity`), and its place at the last start."""
         return self.root / "home.json"
 
     def identity(self) -> str:
-        """The id that this home, its databases and its launches bear; empty before the first start.
+        """The id in this home, its databases and its launches; empty before the first start.
 
-        Raises: OSError where it cannot be read: that is no proof of another home.
+        Raises: OSError if it cannot be read, which does not prove that this is another home.
         """
         return str((self.read_json(self.id_file) or {}).get("id") or "")
 
     @property
     def events_db(self) -> Path:
-        """Written by control alone."""
+        """Only control writes it."""
         return self.root / "events.db"
 
     @property
     def inbox_db(self) -> Path:
-        """Written by api alone."""
+        """Only api writes it."""
         return self.root / "inbox.db"
 
     @property
     def metrics_db(self) -> Path:
-        """Written by api alone."""
+        """Only api writes it."""
         return self.root / "metrics.db"
 
     @property
     def mirror_db(self) -> Path:
-        """Written by mirror alone."""
+        """Only the mirror writes it."""
         return self.root / "mirror.db"
 
     @property
     def mirror_json(self) -> Path:
-        """How the trackers that are mirrored into fare, as of the last second in which something changed."""
+        """State of the trackers that are mirrored into, at most a second old."""
         return self.root / "mirror.json"
 
     @property
     def reserve(self) -> Path:
-        """Room on the disk that is kept for ending things (`trainmaster.reserve`)."""
+        """Disk space reserved for ending jobs (`trainmaster.reserve`)."""
         return self.root / "reserve"
 
     @property
     def tracking(self) -> Path:
-        """TensorBoard and offline W&B files, unless `server.toml` says where."""
+        """TensorBoard and offline W&B files, unless `server.toml` names another directory."""
         return self.root / "tracking"
 
     @property
     def mlflow(self) -> Path:
-        """All that belongs to the MLflow server of `tm up --mlflow`."""
+        """Files of the MLflow server of `tm up --mlflow`."""
         return self.root / "mlflow"
 
     @property
@@ -111,27 +111,27 @@ class Home:
 
     @property
     def environments(self) -> Path:
-        """What ranks of this machine ran in: `<SHA-256>.json`, and notes of what each was made from (local engine)."""
+        """Environment records of this machine's ranks: `<SHA-256>.json`, and notes with fingerprints (local engine)."""
         return self.root / "environments"
 
     @property
     def virtual_environments(self) -> Path:
-        """Virtual environments made of requirements, by digest (local engine)."""
+        """Virtual environments from requirements files, by digest (local engine)."""
         return self.root / "venvs"
 
     @property
     def cache(self) -> Path:
-        """What this machine keeps of a store that is no directory here; bounded, and may be lost."""
+        """The local cache of a remote store; bounded, and may be deleted."""
         return self.root / "cache"
 
     @property
     def agent_zipapp(self) -> Path:
-        """The agent as one file, for where it is started by exec."""
+        """The agent as one file, for engines that start it by exec."""
         return self.root / "agent.pyz"
 
     @property
     def logs(self) -> Path:
-        """What the server's own processes say."""
+        """Logs of the server's own processes."""
         return self.root / "logs"
 
     def lock(self, name: str) -> Path:
@@ -140,7 +140,7 @@ class Home:
 
     @property
     def live(self) -> Path:
-        """One empty file per agent not known to have ended (local engine): what is alive, at no cost of history."""
+        """One empty file per agent that is not known to have ended (local engine). Its size does not grow with history."""
         return self.root / "live"
 
     def attempt(self, job: str, attempt: int, node_index: int) -> Path:
@@ -152,21 +152,21 @@ class Home:
         return self.root / "attempts" / job
 
     def points(self, key: str) -> Path:
-        """The metric points of one agent that the server has not acknowledged; what is there after its end is for the api."""
-        return self.root / "points" / f"{key.replace('/', '~')}.jsonl"  # no name of ours holds a "~"
+        """Metric points of one agent that the server has not acknowledged; after the agent's end, api reads them."""
+        return self.root / "points" / f"{key.replace('/', '~')}.jsonl"  # our names never contain "~"
 
     def work(self, job: str, node: str) -> Path:
         """The job's work directory on a node of this machine, kept across attempts."""
         return self.jobs_work(job) / node
 
     def jobs_work(self, job: str) -> Path:
-        """The job's work directories on all nodes of this machine, and what was set aside beside them."""
+        """The job's work directories on all nodes of this machine, and files that were set aside beside them."""
         return self.root / "work" / job
 
     def socket(self, name: str) -> Path:
-        """A Unix socket (`api`, `spawner`, `control.wake`, `api.wake`): in the home unless its path would be too long.
+        """A Unix socket (`api`, `spawner`, `control.wake`, `api.wake`): in the home, unless its path would be too long.
 
-        Then in the first of `$XDG_RUNTIME_DIR`, `$TMPDIR` and `/tmp` where it is not.
+        Then in the first of `$XDG_RUNTIME_DIR`, `$TMPDIR` and `/tmp` in which the path is short enough.
         """
         path = self.root / f"{name}.sock"
         if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
@@ -182,9 +182,9 @@ class Home:
         return next((path for path in found if len(os.fsencode(path)) <= _SOCKET_PATH_MAX), found[-1])
 
     def read_json(self, path: Path) -> dict[str, Any] | None:
-        """A JSON file of ours; None when it is absent or half-written.
+        """A JSON file of ours; None if it is missing or half-written.
 
-        Raises: OSError where it cannot be read: that does not say that there is none.
+        Raises: OSError if it cannot be read, which does not mean that it is missing.
         """
         try:
             with open_regular(path) as file:
@@ -195,18 +195,18 @@ class Home:
 
 
 def account_name(uid: int | None = None) -> str:
-    """The name of an account, of the one this process runs as if none is given; `user 1000` where it has none."""
+    """The name of an account, by default of the one that runs this process; `user 1000` if it has no name."""
     uid = os.getuid() if uid is None else uid
     try:
         return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container's user without an entry
+    except KeyError:  # a user in a container without an entry
         return f"user {uid}"
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """A file of an attempt, to read. Its program may put something else there: a pipe would be waited for without end.
+    """Open a file of an attempt for reading. A program may have put a pipe in its place, on which `open` would block.
 
-    Raises: OSError, for what is no regular file too.
+    Raises: OSError, also if it is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -216,11 +216,11 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace `path` whole and durably: temporary file, fsync, rename, fsync of the directory."""
+    """Replace `path` atomically and durably: temporary file, fsync, rename, fsync of the directory."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident():x}.part")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:  # one `os.write` may write a part only, where the disk is nearly full
+        with os.fdopen(descriptor, "wb") as file:  # a single `os.write` may write only a part if the disk is nearly full
             file.write(data)
             file.flush()
             os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""The locks of a home: files that processes hold by flock, and who holds one when it does not come free.
+"""The lock files of a home (flock), and which process holds a lock that is not released.
 
-A lock goes with its process, however that ends. One that is stopped (SIGSTOP, a debugger) holds on to it: where it is a
-process of the server itself, which others bring back, it is ended. Linux; elsewhere nobody is named. Standard library only.
+A lock is released when its process ends, in any way. A stopped process (SIGSTOP, a debugger) keeps its lock. If that is a
+server process, which is revived anyway, it is killed. The holder is known only on Linux. Standard library only.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from pathlib import Path
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
 
-TIMEOUT_S = 60.0  # another start or stop at work
+TIMEOUT_S = 60.0  # for another start or stop to finish
 LOOK_S = 0.01
-_STOPPED_LOOK_S = 1.0  # how long one may be stopped before it is looked at: a debugger's short halt is none
+_STOPPED_LOOK_S = 1.0  # a process stopped for less than this (by a debugger) is not examined
 _MODULE = b"trainmaster."
 _LOCKS = Path("/proc/locks")
 _LOOKS = 5
@@ -28,7 +28,7 @@ _GUARD_S = 1.0
 
 @contextlib.contextmanager
 def hold(home: Home, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
-    """Hold one of the home's locks. Raises: OperationError, naming who does not let go of it."""
+    """Hold one of the home's locks. Raises: OperationError that names the process which does not release it."""
     path = home.lock(name)
     with contextlib.ExitStack() as stack:
         if not wait_for(_taken(path, stack), _STOPPED_LOOK_S):
@@ -42,11 +42,11 @@ def hold(home: Home, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
 
 
 def _taken(path: Path, stack: contextlib.ExitStack) -> Callable[[], bool]:
-    """Whether the lock could be had, asked again and again; `stack` lets go of it."""
+    """A function that tries to take the lock; `stack` releases it."""
 
     def take() -> bool:
         descriptor = _open(path)
-        if _flock(descriptor) and os.fstat(descriptor).st_ino == inode(path):  # else a file that was set aside meanwhile
+        if _flock(descriptor) and os.fstat(descriptor).st_ino == inode(path):  # else the file was replaced meanwhile
             stack.callback(os.close, descriptor)
             return True
         os.close(descriptor)
@@ -56,7 +56,7 @@ def _taken(path: Path, stack: contextlib.ExitStack) -> Callable[[], bool]:
 
 
 def _open(path: Path) -> int:
-    """The lock file, made where it is not there. One on a disk that takes nothing can be held all the same. Raises: OSError."""
+    """Open the lock file, and create it if missing. It can be locked even on a read-only or full disk. Raises: OSError."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -66,7 +66,7 @@ def _open(path: Path) -> int:
 
 
 def _set_strangers_aside(path: Path) -> None:
-    """Put a new file in the place of a lock that another user holds: who could once read the home keeps nobody waiting."""
+    """Replace a lock file that another user's process holds: a user who once could read the home must not block us."""
     number = inode(path)
     pid = _holder(number)
     if pid is not None and _user(pid) not in (None, 0, os.geteuid()) and inode(path) == number:
@@ -74,7 +74,7 @@ def _set_strangers_aside(path: Path) -> None:
 
 
 def _user(pid: int) -> int | None:
-    """Whom a process acts as; None where that cannot be told. The owner of its directory in /proc may be another."""
+    """The effective user of a process; None if unknown. The owner of its directory in /proc may be another user."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("Uid:"):
@@ -83,7 +83,7 @@ def _user(pid: int) -> int | None:
 
 
 def end_stopped_holder(path: Path) -> int | None:
-    """Kill the server process that holds this lock and is stopped; its pid if there was one."""
+    """Kill the stopped server process that holds this lock. Returns its pid, None if there was none."""
     pid = holder(path, inode(path))
     if pid is None or not _is_stopped(pid):
         return None
@@ -93,7 +93,7 @@ def end_stopped_holder(path: Path) -> int | None:
 
 
 def holder(path: Path, number: int | None) -> int | None:
-    """The process of ours that holds the lock file with inode `number` in the home of `path`."""
+    """The pid of our process that holds the lock file with inode `number` in the home of `path`."""
     pid = _holder(number)
     if pid is None:
         return None
@@ -105,7 +105,7 @@ def holder(path: Path, number: int | None) -> int | None:
 
 
 def inode(path: Path) -> int | None:
-    """The inode of a file; None where there is none."""
+    """The inode of a file; None if there is none."""
     try:
         return path.stat().st_ino
     except OSError:
@@ -113,7 +113,7 @@ def inode(path: Path) -> int | None:
 
 
 def guard(lost: Callable[[], bool], end: Callable[[], None]) -> None:
-    """Call `end` once `lost`, looked at every second on a thread of its own that goes with the process."""
+    """Call `end` when `lost` returns true. A daemon thread checks it every second."""
 
     def look() -> None:
         resting = threading.Event()
@@ -125,7 +125,7 @@ def guard(lost: Callable[[], bool], end: Callable[[], None]) -> None:
 
 
 def is_another(path: Path, number: int | None) -> bool:
-    """Whether the file that had inode `number` is gone from `path`. What cannot be looked at proves nothing."""
+    """Whether the file with inode `number` is gone from `path`. An error proves nothing."""
     try:
         return path.stat().st_ino != number
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def is_another(path: Path, number: int | None) -> bool:
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Look until it holds; whether it did in time."""
+    """Poll the condition. Returns whether it became true in time."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:
@@ -153,10 +153,10 @@ def _flock(descriptor: int) -> bool:
 
 
 def _holder(number: int | None) -> int | None:
-    """Who holds it, as the kernel lists it.
+    """The pid of the holder, from the kernel's list of locks.
 
-    It hands the list out in parts of a page, and what others let go of between two parts moves an entry past the reader:
-    so one look, on a busy machine, may miss it.
+    The kernel returns the list in pages, and a lock released between two pages moves entries. So a single read on a busy
+    machine may miss an entry.
     """
     with contextlib.suppress(OSError, ValueError):
         for _ in range(_LOOKS):

@@ -1,7 +1,7 @@
-"""Which processes of the server live: `server.json`, written by the processes themselves, each once it holds its own lock.
+"""Which server processes are alive, from `server.json`. Each process writes its entry there while it holds its own lock.
 
-A process is known by pid, start time and boot id together, never by its number alone. Standard library only, and little of
-it: every command reads this before it does anything, so the values are named tuples, which cost a tenth to define.
+A process is identified by pid, start time and boot id, never by its pid alone. Standard library only, and small: every
+command imports this first. So the values are named tuples, which are ten times as fast to define as dataclasses.
 """
 
 import json
@@ -13,22 +13,22 @@ from trainmaster.locks import hold, inode
 from trainmaster.wire.processes import own_identity, same_process
 
 PROCESSES = ("api", "control")
-BESIDE = ("mirror", "mlflow")  # no job needs them: one that cannot be started is told and left
+BESIDE = ("mirror", "mlflow")  # optional for jobs: if one cannot be started, that is reported and ignored
 
 
 class ServerInfo(NamedTuple):
-    """A server that runs. `started` are those of its processes that this call brought up."""
+    """A running server. `started`: its processes that this call has started."""
 
     url: str
     pids: dict[str, int]
     version: str
     started: tuple[str, ...] = ()
-    mlflow: str | None = None  # the URL of the MLflow server that runs beside it, or is about to
-    trouble: str = ""  # why the mirror could not be started; jobs run all the same
+    mlflow: str | None = None  # URL of the MLflow server that runs beside it or is starting
+    trouble: str = ""  # why the mirror could not be started; jobs run without it
 
 
 def running(home: Home) -> ServerInfo | None:
-    """The server of this home, if its api lives; control may be on its way back."""
+    """The server of this home, if its api is alive; control may be restarting."""
     record = recorded(home)
     if not record.get("url") or not lives(record, "api"):
         return None
@@ -37,23 +37,23 @@ def running(home: Home) -> ServerInfo | None:
 
 
 def alive(home: Home, which: str) -> bool:
-    """Whether this process of the server runs."""
+    """Whether this server process runs."""
     return lives(recorded(home), which)
 
 
 def ready(home: Home, which: str) -> bool:
-    """Whether it runs and has said that it can serve (api: listens; control: has its inventory)."""
+    """Whether it runs and has reported that it can serve (api: listens; control: has its inventory)."""
     record = recorded(home)
     return lives(record, which) and bool(record.get("ready", {}).get(which))
 
 
 def announce(home: Home, which: str, version: str, url: str | None = None) -> None:
-    """Called by a server process that holds its lock and can serve: enter it into `server.json`."""
+    """Add this process to `server.json`. A server process calls it when it holds its lock and can serve."""
     enter(home, which, own_identity(), {"version": version, **({} if url is None else {"url": url})})
 
 
 def enter(home: Home, which: str, identity: dict[str, Any], more: dict[str, Any]) -> None:
-    """Write a process (as `own_identity` tells of itself), and what there is to know besides, into `server.json`."""
+    """Write a process (identified as by `own_identity`) and further fields into `server.json`."""
     with hold(home, "server"):
         record = recorded(home)
         if record.get("boot_id") != identity["boot_id"]:
@@ -66,16 +66,16 @@ def enter(home: Home, which: str, identity: dict[str, Any], more: dict[str, Any]
 
 
 def recorded(home: Home) -> dict[str, Any]:
-    """What `server.json` says of this home's server; nothing where it is not as we write it, or came with a copy of a home.
+    """The content of `server.json`; empty if it is invalid, or was copied together with a home.
 
-    Raises: OSError, in which case nobody can say.
+    Raises: OSError if it cannot be read: then the state is unknown.
     """
     record = _read(home)
     return {} if _is_copied(home, record) else record
 
 
 def copied_from(home: Home) -> str | None:
-    """The home that this one is a copy of, while the server runs that ran when it was copied. Raises: OSError."""
+    """The home of which this one is a copy, if the server that ran during the copy still runs. Raises: OSError."""
     record = _read(home)
     lives_on = _is_copied(home, record) and any(lives(record, which) for which in PROCESSES)
     return str(record.get("root")) if lives_on else None
@@ -88,11 +88,11 @@ def _read(home: Home) -> dict[str, Any]:
 
 
 def _is_copied(home: Home, record: dict[str, Any]) -> bool:
-    """Whether another directory's server wrote it. One that was moved is the same; earlier versions did not say."""
+    """Whether the server of another directory wrote it. A moved directory is the same one; old versions wrote no inode."""
     return record.get("inode") not in (None, inode(home.root))
 
 
 def lives(record: dict[str, Any], which: str) -> bool:
-    """Whether a process lives that `record`, as read from `server.json`, tells of."""
+    """Whether a process in `record`, as read from `server.json`, is alive."""
     pid, ticks = record.get("pids", {}).get(which), record.get("ticks", {}).get(which)
     return pid is not None and ticks is not None and same_process(int(pid), int(ticks), str(record.get("boot_id")))

@@ -1,8 +1,8 @@
-"""Room on the disk that is kept for ending things: a file of the home that is cut, a slice at a time, when the disk is full.
+"""Disk space reserved for ending jobs: a file of the home that is truncated by one slice at a time when the disk is full.
 
-A cancel, the order to stop and the record of an end need a few kilobytes. Where the disk has none, a slice of the reserve is
-released and the write is tried again at once; nothing else may ask for it. The reserve is made whole again when there is
-room for it and for as much besides. Standard library only.
+A cancel, a stop order and an exit record need a few kilobytes. If the disk has none, a slice of the reserve is released and
+the write is retried at once. Nothing else may use it. The reserve is refilled when the disk has space for it and the same
+amount again. Standard library only.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from trainmaster.home import Home
 
 BYTES = 16 * 1024 * 1024
 SLICE_BYTES = 1024 * 1024
-_FEW_FILES, _NO_FILES = 1000, 20  # that can still be made: a job makes some ten of ours
+_FEW_FILES, _NO_FILES = 1000, 20  # inodes left: a job needs some ten of them
 
 T = TypeVar("T")
 
 
 class Room(NamedTuple):
-    """What a disk has left. `free_bytes` is without the reserve; `free_files` is None where files are not counted."""
+    """Free disk space. `free_bytes` excludes the reserve; `free_files` is None if the file system has no inode limit."""
 
     free_bytes: int
     reserved_bytes: int
@@ -32,41 +32,41 @@ class Room(NamedTuple):
 
     @property
     def short(self) -> bool:
-        """Whether a person should be told: the reserve is not whole, or less is free than it holds."""
+        """Whether to warn a person: the reserve is not complete, or less space is free than the reserve holds."""
         return self.full or self.free_bytes < self.wanted_bytes or self.few_files
 
     @property
     def full(self) -> bool:
-        """Whether the reserve was needed, or soon will be."""
+        """Whether the reserve was used, or soon will be."""
         needed = self.reserved_bytes < self.wanted_bytes or self.free_bytes < min(self.wanted_bytes, SLICE_BYTES)
         return needed or (self.free_files is not None and self.free_files < _NO_FILES)
 
     @property
     def few_files(self) -> bool:
-        """Whether hardly a file more can be made, however many bytes are free."""
+        """Whether almost no more files can be created, even if bytes are free."""
         return self.free_files is not None and self.free_files < _FEW_FILES
 
 
 class Reserve:
-    """The reserve of one home, used by each of the server's processes."""
+    """The reserve of one home, used by all server processes."""
 
     def __init__(self, home: Home, wanted_bytes: int = BYTES) -> None:
         self._path, self._wanted = home.reserve, wanted_bytes
 
     def keep(self) -> Room:
-        """Make it whole where there is room for that and for as much besides; what there is. Raises: OSError."""
+        """Refill it if there is space for that and as much again. Returns the free space. Raises: OSError."""
         with self._held() as descriptor:
             there = os.fstat(descriptor).st_size
             missing = self._wanted - there
             if missing < 0:
                 os.ftruncate(descriptor, self._wanted)
             elif missing and _free(self._path) >= missing + self._wanted:
-                with contextlib.suppress(OSError):  # others were faster: the next time
+                with contextlib.suppress(OSError):  # the space was used meanwhile: retried next time
                     os.posix_fallocate(descriptor, 0, self._wanted)
             return Room(_free(self._path), os.fstat(descriptor).st_size, self._wanted, _free_files(self._path))
 
     def release(self) -> bool:
-        """Give a slice of it back to the disk; False when nothing of it is left."""
+        """Release one slice to the disk; False if nothing of it is left."""
         try:
             with self._held() as descriptor:
                 there = os.fstat(descriptor).st_size
@@ -76,7 +76,7 @@ class Reserve:
         return there > 0
 
     def persistently(self, work: Callable[[], T]) -> T:
-        """`work()`; on a full disk again, a slice at a time, for as long as there is any. Raises: DiskFullError."""
+        """Call `work`. On a full disk, release a slice and retry, until none is left. Raises: DiskFullError."""
         return persistently(work, self.release)
 
     @contextlib.contextmanager
@@ -90,7 +90,7 @@ class Reserve:
 
 
 def persistently(work: Callable[[], T], release: Callable[[], bool]) -> T:
-    """`work()`, again for as long as the disk is full and `release` makes some room. Raises: DiskFullError."""
+    """Call `work`, and retry while the disk is full and `release` frees space. Raises: DiskFullError."""
     while True:
         try:
             return work()
@@ -100,7 +100,7 @@ def persistently(work: Callable[[], T], release: Callable[[], bool]) -> T:
 
 
 def nothing() -> bool:
-    """The release of who has no reserve."""
+    """The `release` function if there is no reserve."""
     return False
 
 
@@ -110,6 +110,6 @@ def _free(path: Path) -> int:
 
 
 def _free_files(path: Path) -> int | None:
-    """How many files can still be made there; None on a file system that makes room for them as they come."""
+    """Free inodes; None on a file system without an inode limit."""
     found = os.statvfs(path)
     return found.f_favail if found.f_files else None

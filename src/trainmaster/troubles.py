@@ -1,8 +1,8 @@
-"""What is wrong with the server itself: a small register in each of its processes, which the other one can read.
+"""Problems of the server itself: a small register in each server process, which other processes can read.
 
-A process says `say("disk", "…")` when it notices trouble and `clear("disk")` when it is over; saying the same again costs
-nothing, so a loop may say it at every turn. What is said lies in memory and, once `keep` was called, in one page of a file
-that is made when the process starts: it is overwritten in place, which needs no room on a full disk. Standard library only.
+A process calls `say("disk", "…")` when it detects a problem, and `clear("disk")` when it is over. Repeating the same text is
+free, so a loop may do it every turn. Entries are in memory and, after `keep`, in one page of a file that is created when the
+process starts. The page is overwritten in place, which needs no space on a full disk. Standard library only.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from trainmaster.wire.processes import own_identity, same_process
 PROCESSES = ("api", "control", "mirror")
 TEXT_MAX = 400  # characters
 TOPICS_MAX = 32
-_PAGE_BYTES = 4096  # what a file system reads and writes at once
-_LOOKS = 3  # a reader that comes while a page is written looks again
+_PAGE_BYTES = 4096  # a file system reads and writes it as a unit
+_LOOKS = 3  # reads, in case the page is being written
 
 
 class Trouble(NamedTuple):
-    """One thing that is wrong. `since_s`: when it was first said, in seconds since the epoch."""
+    """One problem. `since_s`: when it was first reported, in seconds since the epoch."""
 
     process: str
     topic: str
@@ -34,7 +34,7 @@ class Trouble(NamedTuple):
 
 
 class Register:
-    """The trouble of one process. Safe to call from any thread; nothing it does raises."""
+    """The problems of one process. Thread-safe, and never raises."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,14 +43,14 @@ class Register:
         self._said: dict[str, Trouble] = {}
 
     def keep(self, home: Home, process: str) -> None:
-        """From now on what is said is in the home too, for the other processes to read."""
+        """Also write the entries to the home from now on, for other processes to read."""
         with self._lock:
             self.process, self._path = process, _file(home, process)
             self._said = {topic: one._replace(process=process) for topic, one in self._said.items()}
             self._write()
 
     def say(self, topic: str, text: str) -> bool:
-        """`text` is wrong, and has been since the topic was first said; whether that is news."""
+        """Report a problem; its start time is that of the topic's first report. Returns whether the topic is new."""
         text = " ".join(text.split())[:TEXT_MAX]
         with self._lock:
             there = self._said.get(topic)
@@ -61,7 +61,7 @@ class Register:
             return there is None
 
     def clear(self, topic: str) -> bool:
-        """It is over; whether there was anything."""
+        """The problem is over. Returns whether there was one."""
         with self._lock:
             if self._said.pop(topic, None) is None:
                 return False
@@ -69,12 +69,12 @@ class Register:
             return True
 
     def said(self) -> list[Trouble]:
-        """What is wrong now, as this process knows it; the oldest first."""
+        """The current problems of this process, oldest first."""
         with self._lock:
             return sorted(self._said.values(), key=lambda one: one.since_s)
 
     def forget(self) -> None:
-        """Begin anew, without a file (tests)."""
+        """Reset, without a file (for tests)."""
         with self._lock:
             self.process, self._path, self._said = "", None, {}
 
@@ -83,8 +83,8 @@ class Register:
             return
         rows = [list(one[1:]) for one in sorted(self._said.values(), key=lambda one: one.since_s)]
         while len(page := _encoded(rows)) > _PAGE_BYTES:
-            rows.pop()  # the newest: the memory has it
-        with contextlib.suppress(OSError):  # a home that is gone or cannot be written: the memory has it
+            rows.pop()  # the newest: it stays in memory
+        with contextlib.suppress(OSError):  # the home is gone or read-only: entries stay in memory
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.pwrite(descriptor, page.ljust(_PAGE_BYTES), 0)
@@ -93,7 +93,7 @@ class Register:
 
 
 def read(home: Home, process: str) -> list[Trouble]:
-    """What a process of this home says is wrong with it; nothing once that process is gone."""
+    """The problems of another process of this home; empty if that process is gone."""
     for _ in range(_LOOKS):
         try:
             page: dict[str, Any] = json.loads(_file(home, process).read_bytes())
@@ -109,7 +109,8 @@ def read(home: Home, process: str) -> list[Trouble]:
 
 
 def everywhere(home: Home) -> list[Trouble]:
-    """What any process of this home says is wrong, this one's own memory before its file; the oldest first."""
+    """The problems of all processes of this home, oldest first; this process's are taken from memory."""
+
     return sorted(_everywhere(home), key=lambda one: one.since_s)
 
 

@@ -87,11 +87,11 @@ def _first(directory: str) -> bool:
 
 def _identify(directory: str, key: str, home: str) -> None:
     """Record atomically which process holds the lock."""
-    who = own_identity()
+    own = own_identity()
     path = os.path.join(directory, names.AGENT)
     descriptor = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        fields = f'"home": "{home}", "pid": {who["pid"]}, "start_ticks": {who["start_ticks"]}, "boot_id": "{who["boot_id"]}"'
+        fields = f'"home": "{home}", "pid": {own["pid"]}, "start_ticks": {own["start_ticks"]}, "boot_id": "{own["boot_id"]}"'
         os.write(descriptor, f'{{"key": "{key}", {fields}, "started_monotonic_s": {time.monotonic()}}}\n'.encode())
     finally:
         os.close(descriptor)

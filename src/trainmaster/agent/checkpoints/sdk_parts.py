@@ -71,9 +71,9 @@ class SdkParts:
             return
 
     def _missing(self, ranks: Set[int]) -> str:
-        who = ", ".join(str(rank) for rank in sorted(ranks)[:_NAMED_MAX]) + (", …" if len(ranks) > _NAMED_MAX else "")
+        some = ", ".join(str(rank) for rank in sorted(ranks)[:_NAMED_MAX]) + (", …" if len(ranks) > _NAMED_MAX else "")
         return (
-            f"of {self._launch['ranks']} ranks of this node only {who} ended a block of it: with ranks=\"all\" each one must, "
+            f"of {self._launch['ranks']} ranks of this node only {some} ended a block of it: with ranks=\"all\" each one must, "
             "with the same step"
         )
 

@@ -215,7 +215,7 @@ def _content(path: str) -> bytes:
         raise LaunchError(f"the requirements file {path} cannot be read: {error.strerror}; {advice}") from error
 
 
-def _make(path: str, what: list[str], who: tuple[Launch, str, int], check: Callable[[], None]) -> None:
+def _make(path: str, what: list[str], context: tuple[Launch, str, int], check: Callable[[], None]) -> None:
     """Build the environment and write the record of completeness. Raises: LaunchError, OSError, what `check` raises."""
     python, file = what
     venv_use.discard(path)
@@ -225,7 +225,7 @@ def _make(path: str, what: list[str], who: tuple[Launch, str, int], check: Calla
     ]
     with open(f"{path}.log", "wb") as log:
         for command in commands:
-            code = _run(command, who, log, check)
+            code = _run(command, context, log, check)
             if code != 0:
                 _fail(path, command, file, code)
     part = f"{path}.json.part"
@@ -236,9 +236,9 @@ def _make(path: str, what: list[str], who: tuple[Launch, str, int], check: Calla
     os.rename(part, f"{path}.json")
 
 
-def _run(command: list[str], who: tuple[Launch, str, int], log: Any, check: Callable[[], None]) -> int:
+def _run(command: list[str], context: tuple[Launch, str, int], log: Any, check: Callable[[], None]) -> int:
     """Run one program to its end; returns its exit code. It holds the lock, and carries the attempt's key if the agent dies."""
-    launch, directory, lock = who
+    launch, directory, lock = context
     environment = {name: value for name, value in launch["environment"].items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     environment[names.ENV_KEY] = launch["key"]
     environment[names.ENV_SDK] = os.path.join(directory, "environment.sdk")

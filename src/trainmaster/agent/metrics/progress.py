@@ -28,7 +28,7 @@ class Progress:
         self.last_step: Optional[int] = None
         self.named = 0  # steps so far, each told by however many ranks
         self.first_s = 0.0  # seconds since the epoch: when the first step was told
-        self.written_s = 0.0  # seconds since the epoch: when what is being read was written, set by who reads
+        self.written_s = 0.0  # seconds since the epoch: write time of the lines being read, set by the reader
 
     def step_at(self, time_s: float) -> Optional[int]:
         """The last step named by `time_s` (seconds since the epoch); None when there was none yet. Any thread may ask."""

@@ -218,8 +218,8 @@ class Client:
         self._launch = launch
         self._place = path
         self._connection: Optional[http.client.HTTPConnection] = None
-        who = {"Authorization": f"Bearer {launch['credential']}", "X-Trainmaster-Key": launch["key"]}
-        self._headers = {**who, "Content-Type": "application/json"}
+        authentication = {"Authorization": f"Bearer {launch['credential']}", "X-Trainmaster-Key": launch["key"]}
+        self._headers = {**authentication, "Content-Type": "application/json"}
 
     def post(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send one request. If the server has closed the kept connection meanwhile, a new one is opened.
