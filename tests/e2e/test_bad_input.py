@@ -156,7 +156,7 @@ def test_a_work_directory_of_3_gb_takes_a_moment(tm: Tm, tmp_path: Path) -> None
         1,
         f"error: {tmp_path}: the work directory itself holds 331 files, 2,970 MiB; a code copy takes 20,000 files, 200 MiB. "
         f"The biggest: {', '.join(f'part00{number}.bin (9.0 MiB)' for number in range(5))}\n"
-        "  Name them in .gitignore (they are then linked), move them out of the work directory, or use --in-place.\n",
+        "  Name them in .gitignore (they are linked then), move them out of the work directory, or use --in-place.\n",
     )
     assert time.monotonic() - began_s < 10
 

@@ -204,7 +204,7 @@ def test_up_and_down(tm: Tm) -> None:
     assert tm("down")[1].startswith("stays-1 keeps running on ")
     _, said = process.communicate(timeout=30)
     assert (process.returncode, said.splitlines()[-2:]) == (
-        7, ["error: the server was stopped; its jobs run on", "  start it again: tm up"],
+        7, ["error: the server was stopped; its jobs keep running", "  start it again: tm up"],
     )  # fmt: skip
     assert presence.running(tm.home) is None
     assert tm("ps")[0] == 7

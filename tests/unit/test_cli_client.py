@@ -186,7 +186,7 @@ def test_a_server_that_others_can_reach_is_told_of(tmp_path: Path, host: str | N
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "config/trainmaster/trainmaster.toml", 'server = "http://own:1"\ntoken = "t"\n', 0o644)
-    with pytest.raises(AuthenticationError, match="can be read by others"):
+    with pytest.raises(AuthenticationError, match="is readable by others"):
         configured()
 
 
@@ -195,7 +195,7 @@ def test_files_that_say_nonsense(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         configured()
     write(tmp_path / "trainmaster.toml", 'server = "host:8000"')
-    with pytest.raises(UsageError, match="is no URL"):
+    with pytest.raises(UsageError, match="is not a URL"):
         configured()
     write(tmp_path / "trainmaster.toml", "tags = " + "[" * 100_000)
     with pytest.raises(UsageError, match="cannot be read"):

@@ -132,10 +132,10 @@ def test_times_are_understood(text: str, expected_s: float) -> None:
     ("text", "message"),
     [
         ("30", "--since: 30 of what?; did you mean '30d'?"),
-        ("", "--since: '' is no time, and not how long ago"),
-        ("tomorrow", "--since: 'tomorrow' is no time, and not how long ago"),
+        ("", "--since: '' is neither a time nor how long ago"),
+        ("tomorrow", "--since: 'tomorrow' is neither a time nor how long ago"),
         ("2026-13-01", "--since: there is no day or time '2026-13-01'"),
-        ("7 days", "--since: '7 days' is no time, and not how long ago; did you mean '7d'?"),
+        ("7 days", "--since: '7 days' is neither a time nor how long ago; did you mean '7d'?"),
     ],
 )
 def test_times_that_are_none_are_refused(text: str, message: str) -> None:

@@ -127,7 +127,7 @@ def test_submodules_and_repositories_inside(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", str(root), str(clone))
     gathered = gather(clone)
-    assert gathered.notes == ("vendor/library: a submodule that is not checked out; nothing of it is copied",)
+    assert gathered.notes == ("vendor/library: a submodule that is not checked out; it is not copied",)
 
 
 def test_too_much_that_is_new_is_refused_by_name(tmp_path: Path) -> None:
@@ -213,11 +213,11 @@ def test_what_the_job_writes_is_no_part_of_it(tmp_path: Path) -> None:
 def test_what_may_be_code_and_is_left_out_is_said(tmp_path: Path) -> None:
     root = write(tmp_path / "p", dict.fromkeys(("a.py", "b.py", "c.py", "d.py", "out/old.png", "w.pt"), ""))
     assert gather(root, own=["*.py", "out/*.png"]).notes == (
-        "not copied, since '*.py' says that the job writes it: a.py, b.py, c.py and 1 more",
+        "not copied, because '*.py' says that the job writes it: a.py, b.py, c.py and 1 more",
     )
     root = repository(tmp_path / "r", {"a.py": "", "out/model.py": ""})
     write(root, {"out/old.py": ""})
-    assert gather(root, own=["out/*.py"]).notes == ("not copied, since 'out/*.py' says that the job writes it: out/model.py",)
+    assert gather(root, own=["out/*.py"]).notes == ("not copied, because 'out/*.py' says that the job writes it: out/model.py",)
 
 
 def test_credentials_are_left_out_with_a_word(tmp_path: Path) -> None:
@@ -328,5 +328,5 @@ def test_a_file_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: py
 
 def test_a_file_that_holds_more_than_its_size_says_is_not_read_for_ever() -> None:
     """/proc and the like; some of its files have no end."""
-    with pytest.raises(OSError, match="more or less than its size"):
+    with pytest.raises(OSError, match="longer or shorter than its size"):
         Digests("/proc/self").of("status")

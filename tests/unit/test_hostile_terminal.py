@@ -123,5 +123,5 @@ def test_one_artifact_with_an_odd_path_does_not_stop_the_others(tmp_path: Path, 
     told = capsys.readouterr().err
     assert sorted(str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*")) == ["a", "out", "out/x.txt"]
     assert code == 1
-    assert "would be put outside" in told
+    assert "would be outside" in told
     assert "1 of 3 artifacts could not be written" in told

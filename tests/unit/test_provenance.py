@@ -173,7 +173,7 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
     }  # fmt: skip
     lines = draw(found)
     assert f"  git diff     dddddddddddd, {human.size(2_000_000)}, of which the beginning is kept; print it: --diff" in lines
-    assert "  data         train: s3://x (its version is not known)" in lines
+    assert "  data         train: s3://x (its version is unknown)" in lines
     assert "    a==1  (in place: its code may have changed since)" in lines
     assert lines[-1] == "  environment  not recorded: it had not begun, or its agent was killed"
     assert detect.wire.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -1,7 +1,7 @@
-"""What lies behind a spec's `data` when it is submitted: looked up, and fingerprinted so that a run can be told and repeated.
+"""Looks up and fingerprints a spec's `data` at submit, so that a run can be reproduced.
 
-A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over every file's path and content. Beyond that it is over paths, sizes
-and times of change, and marked so. URLs are taken as they are.
+A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over all paths and contents. Beyond that it covers paths, sizes and
+modification times, and is marked as not exact. URLs are recorded unchanged.
 """
 
 import hashlib
@@ -15,16 +15,15 @@ from trainmaster.client.code_copy.digests import Digests
 from trainmaster.errors import UsageError
 from trainmaster.wire.names import is_url
 
-BYTES_MAX = 256 * 1024 * 1024  # read at a submit, for each entry
-FILES_MAX = 200_000  # looked at
+BYTES_MAX = 256 * 1024 * 1024  # bytes read at submit, per entry
+FILES_MAX = 200_000  # files examined, per entry
 _CACHE = "data"
 
 
 def versions(spec: Mapping[str, Any], directory: Path) -> list[dict[str, Any]]:
-    """The versions of all entries (`model.spec.DataVersion` as the server reads them), paths relative to `directory`.
+    """The versions of all entries (`model.spec.DataVersion`), with paths relative to `directory`.
 
-    Whatever else is wrong with `data` is the validator's to say. Raises: UsageError for a path that is not there or cannot
-    be read.
+    The validator reports other faults in `data`. Raises: UsageError for a path that does not exist or cannot be read.
     """
     data = spec.get("data")
     if not isinstance(data, Mapping):
@@ -39,9 +38,9 @@ def _version(name: str, uri: str, directory: Path) -> dict[str, Any]:
         return {"name": name, "uri": uri}
     path = os.path.normpath(os.path.join(directory, os.path.expanduser(uri)))
     if not os.path.exists(path):
-        if "@" in uri and "/" not in uri:  # a name and a version: the validator has a word on that
+        if "@" in uri and "/" not in uri:  # a name and a version: the validator has an error for that
             return {"name": name, "uri": path}
-        hint = "a path is absolute, or relative to the work directory; a URL is taken as it is"
+        hint = "a path is absolute, or relative to the work directory; URLs are not checked"
         raise UsageError(f"data.{name}: there is no {path}", hint)
     try:
         return {"name": name, "uri": path, **_fingerprint(path)}
@@ -50,7 +49,7 @@ def _version(name: str, uri: str, directory: Path) -> dict[str, Any]:
 
 
 def _fingerprint(path: str) -> dict[str, Any]:
-    """Digest, exactness and size of a file or of all files below a directory."""
+    """Digest, exactness and size of a file, or of all files below a directory."""
     real = os.path.realpath(path)
     root = real if os.path.isdir(real) else os.path.dirname(real)
     names = [os.path.basename(real)] if root != real else sorted(_below(root))
@@ -60,7 +59,7 @@ def _fingerprint(path: str) -> dict[str, Any]:
     exact = size <= BYTES_MAX and len(names) < FILES_MAX
     digests, digest = Digests(root, _CACHE), hashlib.sha256()
     for name, status in regular.items():
-        shown = name if root == real else ""  # a file's own name is not its content
+        shown = name if root == real else ""  # the name of a single file is not part of its content
         told = _content(digests, root, name) if exact else f"{status.st_size} {status.st_mtime_ns}"
         digest.update(f"{shown}\0{told}\n".encode(errors="surrogateescape"))
     if exact:
@@ -69,7 +68,7 @@ def _fingerprint(path: str) -> dict[str, Any]:
 
 
 def _content(digests: Digests, root: str, name: str) -> str:
-    """The SHA-256 of a file, or of what a link leads to."""
+    """The SHA-256 of a file or of a link's target."""
     full = os.path.join(root, name)
     if not os.path.islink(full):
         return digests.of(name)[0]
@@ -78,7 +77,7 @@ def _content(digests: Digests, root: str, name: str) -> str:
 
 
 def _below(root: str) -> Iterator[str]:
-    """Paths of the files below a directory, relative to it; no more than are looked at."""
+    """Relative paths of the files below a directory, at most `FILES_MAX`."""
     seen = 0
     for directory, inner, files in os.walk(root):
         inner.sort()

@@ -1,4 +1,4 @@
-"""What the client asks about room on the disk: what takes it, and removing it."""
+"""Client calls about disk space: what uses it, and removing it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,27 +8,27 @@ Row = dict[str, Any]
 
 
 class Room:
-    """`Client.room`, which asks through the client's own `get` and `post`."""
+    """The calls of `Client.room`. They use the client's own `get` and `post`."""
 
     def __init__(self, get: Callable[[str], Row], post: Callable[[str, Mapping[str, Any]], Row]) -> None:
         self._get, self._post = get, post
 
     def storage(self, project: str | None = None) -> Row:
-        """What the store holds, by project and kind."""
+        """The store's usage, by project and kind."""
         return self._get("/storage" + (f"?project={quote(project, safe='')}" if project is not None else ""))
 
     def collect(
         self, grace_s: float, dry_run: bool = False, *, older_checkpoints: bool = False, unknown_jobs: bool = False
     ) -> Row:
-        """Remove what nothing refers to and is older than `grace_s`. Raises: ConflictError while another one does it."""
+        """Remove unreferenced blobs older than `grace_s`. Raises: ConflictError while another collection runs."""
         also = {"older_checkpoints": older_checkpoints, "unknown_jobs": unknown_jobs}
         return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run, **also})
 
     def remove(self, refs: Sequence[str], kinds: Sequence[str] = (), dry_run: bool = False) -> list[Row]:
-        """Give up the bytes of jobs that are over; `{id, kinds, bytes, kept_for}` or `{ref, error}` of each."""
+        """Remove stored bytes of ended jobs; for each `{id, kinds, bytes, kept_for}` or `{ref, error}`."""
         body = {"jobs": list(refs), "kinds": list(kinds) or None, "dry_run": dry_run}
         return list(self._post("/jobs/remove", body)["jobs"])
 
     def prune(self, older_than_s: float, kinds: Sequence[str] = (), **which: Any) -> Row:
-        """Give up the bytes of jobs that ended so long ago; `which`: `keep`, `project`, `dry_run`."""
+        """Remove stored bytes of jobs that ended long ago; `which`: `keep`, `project`, `dry_run`."""
         return self._post("/storage/prune", {"older_than_s": older_than_s, "kinds": list(kinds) or None, **which})

@@ -1,4 +1,4 @@
-"""The server of this machine: finding it, starting it where nobody runs one, reviving it when it died."""
+"""The server of this machine: find it, start it if there is none, restart it if it died."""
 
 import time
 from collections.abc import Callable
@@ -14,11 +14,11 @@ _LOOK_S = 0.1
 
 
 class StoppedError(UnreachableError):
-    """Somebody stopped the server on purpose; whoever follows a job lets go of it rather than start it again."""
+    """A user stopped the server on purpose. Log followers then end instead of starting it again."""
 
 
 def attach(home: Home) -> Target:
-    """The server that runs here; one of whose processes is just being brought back is waited for.
+    """The server that runs on this machine. If one of its processes is being restarted, wait for it.
 
     Raises: UnreachableError when none runs.
     """
@@ -33,20 +33,20 @@ def attach(home: Home) -> Target:
 
 
 def runs(home: Home) -> bool:
-    """Whether the server of this machine runs."""
+    """Whether this machine's server runs."""
     return presence.running(home) is not None
 
 
 def half_alive(home: Home) -> bool:
-    """Whether a process of the server lives, so that the other comes back."""
+    """Whether one of the server's processes lives, so that it will restart the other."""
     return any(presence.alive(home, which) for which in presence.PROCESSES)
 
 
 def ensure(home: Home, say: Callable[[str], None]) -> Target:
-    """The server that runs here, started if there is none; `say` is told of a start."""
+    """The server of this machine, started if there is none; `say` is called with a message about the start."""
     info = presence.running(home)
     if info is None:
-        from trainmaster import daemons  # noqa: PLC0415  # seldom: mostly one runs
+        from trainmaster import daemons  # noqa: PLC0415  # rarely needed: mostly a server is running
 
         info = daemons.start(home)
         if set(info.started) >= set(presence.PROCESSES):
@@ -55,7 +55,7 @@ def ensure(home: Home, say: Callable[[str], None]) -> Target:
 
 
 def revive(home: Home, say: Callable[[str], None]) -> Target:
-    """Like `ensure`, but a server that was stopped on purpose stays so. Raises: StoppedError."""
-    if presence.running(home) is None and (home.root / "stopping").exists():  # left there by `daemons.stop`
-        raise StoppedError("the server was stopped; its jobs run on", "start it again: tm up")
+    """Like `ensure`, but do not start a server that was stopped on purpose. Raises: StoppedError."""
+    if presence.running(home) is None and (home.root / "stopping").exists():  # written by `daemons.stop`
+        raise StoppedError("the server was stopped; its jobs keep running", "start it again: tm up")
     return ensure(home, say)

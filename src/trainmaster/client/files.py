@@ -1,6 +1,6 @@
-"""Drafts that are validated here: from a spec file, or because there is no server yet that would do it.
+"""Drafts that are validated on the client: from a spec file, or if no server is running that would validate them.
 
-Apart from `client.submission`, since the validator is half of what a submit from the command line costs.
+Separate from `client.submission`, because importing the validator takes half the time of a submit.
 """
 
 import os
@@ -19,22 +19,22 @@ from trainmaster.spec.shorthand import from_options
 
 
 def draft_file(path: Path, options: Options, in_place: bool = False, hold: str | None = None) -> Draft:
-    """A draft from a spec file, `options` winning over it. Raises: SpecError with file, line and column."""
+    """A draft from a spec file, overridden by `options`. Raises: SpecError with file, line and column."""
     spec = load_file(path, os.environ)
     base = path.parent
     named = None if "requirements" in options else path
     if options:
         mapping = to_mapping(spec)
         if "function" in options:
-            mapping.pop("command", None)  # what the file runs gives way to it
+            mapping.pop("command", None)  # the option replaces the file's command
         spec = remade(spec, mapping, from_options(options, mapping.get("command"), os.environ))
         if "workdir" in options:
-            base = Path()  # said on the command line: relative to where that is
+            base = Path()  # given on the command line, so relative to the current directory
     return Draft(to_mapping(spec), existing(base / Path(spec.workdir).expanduser()), in_place, hold, named)
 
 
 def check_params(path: Path, params: Mapping[str, Any] | Sequence[str]) -> None:
-    """Refuse a parameter whose name is nearly one of the file's: that was probably meant. Raises: UsageError, SpecError."""
+    """Reject an unknown parameter whose name resembles one in the file. Raises: UsageError, SpecError."""
     given = from_options({"params": params}, None).get("params") or {}
     has = load_file(path, os.environ).params if given else {}
     for name in given:
@@ -45,5 +45,5 @@ def check_params(path: Path, params: Mapping[str, Any] | Sequence[str]) -> None:
 
 
 def check(draft: Draft) -> JobSpec:
-    """The spec that a draft stands for. Raises: SpecError."""
+    """The validated spec of a draft. Raises: SpecError."""
     return from_mapping(draft.spec)

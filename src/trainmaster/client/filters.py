@@ -1,14 +1,14 @@
-"""What the client may narrow an answer down by: the query parameters of lists and logs."""
+"""Query parameters of lists and logs."""
 
 from collections.abc import Sequence
 from typing import TypedDict
 
 
 class JobFilter(TypedDict, total=False):
-    """Which jobs to list; `before` is the `seq` of the last job of the page before."""
+    """Which jobs to list; `before` is the `seq` of the last job on the previous page."""
 
     limit: int
-    all: int  # 1: every job, not the newest `limit` only
+    all: int  # 1: every job, ignoring `limit`
     state: str | Sequence[str]
     project: str
     experiment: str
@@ -16,7 +16,7 @@ class JobFilter(TypedDict, total=False):
 
 
 class QueueFilter(TypedDict, total=False):
-    """Which part of the queue; `after` is the `position` of the last job of the page before."""
+    """Which part of the queue; `after` is the `position` of the last job on the previous page."""
 
     limit: int
     after: int
@@ -24,7 +24,7 @@ class QueueFilter(TypedDict, total=False):
 
 
 class LogFilter(TypedDict, total=False):
-    """Which log bytes; `after` is the cursor of the answer before, `wait_s` holds the answer until there are some."""
+    """Which part of the logs; `after` is the previous response's cursor, `wait_s` how long to wait for new output."""
 
     rank: int | None
     role: str | None

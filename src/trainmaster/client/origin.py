@@ -1,4 +1,4 @@
-"""Where a job comes from: recorded at submit, so that a run can be told and repeated."""
+"""Where a job was submitted from: recorded so that a run can be reproduced."""
 
 import os
 import platform
@@ -15,9 +15,9 @@ RECORDED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PAT
 def origin(
     workdir: Path, git: tuple[str | None, bool] = (None, False), environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Who submits, from where, with which environment (`model.spec.Origin` as the server reads it).
+    """User, host, directory and environment of a submit (`model.spec.Origin`).
 
-    `git` is (commit, dirty), as `Gathered` or `git_state` has it.
+    `git` is (commit, dirty), from `Gathered` or `git_state`.
     """
     environment = os.environ if environment is None else environment
     commit, dirty = git

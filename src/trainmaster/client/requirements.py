@@ -1,4 +1,4 @@
-"""The requirements file that a spec names, looked for before anything is handed in: the job itself would only fail on it."""
+"""Checks before the submit that the spec's requirements file exists: otherwise the job would fail."""
 
 import posixpath
 from pathlib import Path, PurePosixPath
@@ -10,13 +10,13 @@ FIELD = ("environment", "requirements")
 
 
 def check(named: str, directory: Path, spec_file: Path | None) -> None:
-    """`directory`: the work directory. `spec_file`: which named it, if any did.
+    """`directory`: the work directory. `spec_file`: the file that names the requirements file, if any.
 
-    Raises: SpecError, with line and column where a file named it.
+    Raises: SpecError, with line and column in `spec_file`.
     """
     path = PurePosixPath(posixpath.normpath(named))
     if path.is_absolute() or ".." in path.parts or named.startswith("~"):
-        return  # refused for that, with better words, where specs are validated
+        return  # the validator rejects it with a better message
     if (directory / path).is_file():
         return
     near = _meant(directory, path)
@@ -35,7 +35,7 @@ def _meant(directory: Path, path: PurePosixPath) -> str | None:
 
 
 def _placed(fault: Fault, file: Path | None) -> Fault:
-    """With its place in the file. Raises: SpecError when that is no YAML any more."""
+    """The fault with its position in the file. Raises: SpecError if the file is not valid YAML any more."""
     if file is None:
         return fault
     line, column = parse(file.read_bytes(), str(file)).where.value(FIELD)

@@ -1,4 +1,4 @@
-"""Jobs made from a job, as a person asks for them: requeued, reproduced, forked from a checkpoint."""
+"""Makes jobs from other jobs: requeue, reproduce, and fork from a checkpoint."""
 
 import os
 import socket
@@ -15,46 +15,46 @@ from trainmaster.errors import UsageError
 from trainmaster.home import account_name
 from trainmaster.spec.shorthand import from_options
 
-OWN_CODE = ("workdir", "function")  # options with which a fork has code of its own, as with a command
+OWN_CODE = ("workdir", "function")  # options that, like a command, give a fork code of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is to be otherwise in the new job; `command` and some options give it code of its own."""
+    """Changes for the new job. With `command` and some options it gets code of its own."""
 
     options: Options = field(default_factory=lambda: Options())
     command: str | list[str] | None = None
     new_params: tuple[str, ...] = ()  # NAME=VALUE
     hold: str | None = None
-    urgent: str | None = None  # why it cannot wait for its turn
-    key: str | None = None  # its Idempotency-Key; None: a fresh one
+    urgent: str | None = None  # the reason
+    key: str | None = None  # Idempotency-Key; None: a fresh one
 
     @property
     def own_code(self) -> bool:
-        """Whether the new job has not its parent's code."""
+        """Whether the new job has code of its own instead of its parent's."""
         return self.command is not None or any(name in self.options for name in OWN_CODE)
 
 
 def requeue(client: Client, ref: str, changes: Changes) -> Row:
-    """Run an ended job once more; `{"id", "lineage"}`. Raises: ConflictError while it lives, UsageError, SpecError."""
+    """Run an ended job again; `{"id", "lineage"}`. Raises: ConflictError if it has not ended, UsageError, SpecError."""
     parent = client.job(ref)
     if changes.own_code:
-        message = "a requeued job has the code of the first"
+        message = "a requeued job has the code of the original"
         raise UsageError(message, f"with code of its own: tm run --from {parent['id']} -- COMMAND")
     return client.requeue(parent["id"], _body(parent, changes), changes.key or new_key())
 
 
 def reproduce(client: Client, ref: str, hold: str | None = None, key: str | None = None) -> Row:
-    """Run a job once more to compare; `{"id", "lineage", "equal", "unequal"}`."""
+    """Run a job again to compare; `{"id", "lineage", "equal", "unequal"}`."""
     parent = client.job(ref)
     body = {"origin": _who(), "data": _data_now(parent), "hold": hold}
     return client.reproduce(parent["id"], body, key or new_key())
 
 
 def fork(client: Client, source: str, changes: Changes, say: Callable[[str], None] = lambda text: None) -> Row:
-    """Go on from `JOB`, `JOB@STEP` or `JOB@CHECKPOINT`; `{"id", "lineage"}`.
+    """Start a new job from `JOB`, `JOB@STEP` or `JOB@CHECKPOINT`; `{"id", "lineage"}`.
 
-    Raises: NotFoundError with the steps there are, UsageError (a parameter the job has not), SpecError, ConflictError.
+    Raises: NotFoundError that lists the steps, UsageError (an unknown parameter), SpecError, ConflictError.
     """
     ref, start = _start(source)
     parent, key = client.job(ref), changes.key or new_key()
@@ -70,12 +70,12 @@ def fork(client: Client, source: str, changes: Changes, say: Callable[[str], Non
 
 
 def _start(source: str) -> tuple[str, dict[str, Any]]:
-    """The job, and which checkpoint of it; `@last` alone is a job."""
+    """Split a source into job and checkpoint; `@last` alone is a job."""
     ref, _, named = source.rpartition("@")
     if not ref:
         return source, {}
     if not named:
-        raise UsageError(f"{source!r} names no step behind the @", f"the newest checkpoint: {ref}   one by its step: {ref}@450")
+        raise UsageError(f"{source!r} has no step after the @", f"the newest checkpoint: {ref}   one by its step: {ref}@450")
     return ref, {"step": int(named)} if named.isdecimal() and len(named) < 20 else {"checkpoint": named}
 
 
@@ -94,12 +94,12 @@ def _body(parent: Row, changes: Changes) -> dict[str, Any]:
 
 
 def _who() -> dict[str, str]:
-    """What of the origin is another than the first job's: the rest is what it ran in, and stays."""
+    """The part of the origin that changes; the rest describes where the original ran, and stays."""
     return {"user": account_name(), "host": socket.gethostname()}
 
 
 def _data_now(parent: Row) -> list[dict[str, Any]] | None:
-    """The versions of the job's data as they are, where it was submitted from here."""
+    """The present versions of the job's data, if it was submitted from this host."""
     directory = Path(parent["origin"]["directory"] or "/")
     if not parent["spec"]["data"] or parent["origin"]["host"] != socket.gethostname() or not directory.is_dir():
         return None
@@ -107,7 +107,7 @@ def _data_now(parent: Row) -> list[dict[str, Any]] | None:
 
 
 def _draft(parent: Row, changes: Changes) -> Draft:
-    """The code that the fork is to have; what its parent's spec says that a job writes is not part of it."""
+    """A draft for the fork's own code. Files that the job writes, by its parent's spec, are not part of it."""
     mapping, spec = from_options(changes.options, changes.command, os.environ), parent["spec"]
     checkpoint = mapping.get("checkpoint")
     path = checkpoint.get("path") if isinstance(checkpoint, Mapping) else None

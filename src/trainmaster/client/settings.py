@@ -1,12 +1,11 @@
-"""Which server a client talks to: argument > environment > project file > user file > /etc > the embedded one.
+"""Finds the server to use: argument > environment > project file > user file > /etc > this machine's own server.
 
-`trainmaster.toml` knows `server = "https://…"`; outside of projects also `token = "…"` (for that very server) and a
-table `[tokens]` from URL to token. Everywhere it knows `project` and
-`[tags]`, for jobs that say nothing of their own.
+`trainmaster.toml` has `server = "https://…"`; outside of projects also `token = "…"` (for that server) and a table
+`[tokens]` from URL to token. Every file may have `project` and `[tags]` as defaults for jobs.
 
-A token belongs to one server. A project's file holds none. A token in a person's own file goes to the server that it is
-written beside and to no other; the token of a variable or an argument goes nowhere that only a project's file names. So
-a cloned repository cannot choose where a token is sent.
+A token belongs to one server. Project files hold no tokens. A token in a user's file is sent only to the server that it
+is written beside. A token from a variable or an argument is never sent to a server that only a project file names. So a
+cloned repository cannot choose where a token is sent.
 """
 
 import os
@@ -26,7 +25,7 @@ VARIABLES = {"server": ENV_SERVER, "project": "TRAINMASTER_PROJECT"}
 
 
 class Target(NamedTuple):
-    """A configured server. `source` says who named it: an argument, a variable or a file."""
+    """A configured server. `source`: where it was configured: an argument, a variable or a file."""
 
     url: str
     token: str
@@ -34,29 +33,29 @@ class Target(NamedTuple):
 
     @property
     def warning(self) -> str:
-        """That the token can be read on the way; empty where it cannot, or where there is none."""
+        """A warning if the token is sent unencrypted; empty otherwise."""
         scheme, _, host = self.url.partition("://")
         if scheme != "http" or not self.token or is_loopback(host):
             return ""
-        return f"the token goes to {self.url} without encryption: anyone on the way can read it and act as you; use https://"
+        return f"the token is sent to {self.url} without encryption: anyone on the way can read and use it; use https://"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST[:PORT][/PATH] is this machine itself; a name counts only where it can be no other machine's."""
+    """Whether HOST[:PORT][/PATH] is certainly this machine itself."""
     try:
         host = (urlsplit(f"http://{address}").hostname or "").rstrip(".")
     except ValueError:
-        return False  # no address at all
+        return False  # not an address
     octets = host.split(".")
     numeric = len(octets) == 4 and octets[0] == "127" and all(octet.isdecimal() for octet in octets)
     return numeric or host in ("localhost", "::1") or host.endswith(".localhost")
 
 
 def configured(server: str | None = None, token: str | None = None, directory: Path | None = None) -> Target | None:
-    """The server that was named, with its token; None means the embedded server of this machine.
+    """The configured server and its token; None means this machine's own server.
 
-    Raises: UsageError (a file that cannot be read), AuthenticationError (a token others can read, or one that would go
-    to a server that only a project's file names).
+    Raises: UsageError (an unreadable file), AuthenticationError (a token that others can read, or a token that would be sent
+    to a server that only a project file names).
     """
     directory = directory or Path.cwd()
     given = token or os.environ.get(ENV_TOKEN, "")
@@ -65,7 +64,7 @@ def configured(server: str | None = None, token: str | None = None, directory: P
         return None
     url, source = named[0].rstrip("/"), named[1]
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"{source} names the server {url!r}, which is no URL", "write http://HOST:PORT")
+        raise UsageError(f"{source} names the server {url!r}, which is not a URL", "write http://HOST:PORT")
     if not given or server or not _is_the_projects(url, directory):
         return Target(url, given or _stored_token(url), source)
     stored = _stored_token(url)
@@ -73,7 +72,7 @@ def configured(server: str | None = None, token: str | None = None, directory: P
         what = "the token that was given" if token else f"the token in ${ENV_TOKEN}"
         own = os.path.join(_config_directory(), FILE)
         raise AuthenticationError(
-            f"{source} names the server {url}, and a project's file cannot choose where {what} goes",
+            f"{source} names the server {url}, and a project file must not choose where {what} is sent",
             f"if that token is for this server: export {ENV_SERVER}={shlex.quote(url)}   "
             f"or write it into {own}, in the table [tokens], beside the server's URL",
         )
@@ -81,13 +80,13 @@ def configured(server: str | None = None, token: str | None = None, directory: P
 
 
 def _is_the_projects(url: str, directory: Path) -> bool:
-    """Whether a project's file says that this is the server, and no variable and no file of the person's or the machine's."""
+    """Whether only a project file names this server, and no variable and no file of the user or the machine."""
     projects = {str(path) for path in _project_files(directory.absolute())}
     return all(place.source in projects for place in said("server", directory) if str(place.value).rstrip("/") == url)
 
 
 class Setting(NamedTuple):
-    """One place that says what a key is. `source` is a variable (`$NAME`) or a file, then with its line."""
+    """One place that sets a key. `source` is a variable (`$NAME`), or a file, then with its line."""
 
     key: str
     value: Any
@@ -96,9 +95,9 @@ class Setting(NamedTuple):
 
 
 def said(key: str, directory: Path) -> list[Setting]:
-    """Every place that says what `server`, `project` or `tags.NAME` is, the one that wins first.
+    """Every place that sets `server`, `project` or `tags.NAME`, in order of precedence.
 
-    Raises: UsageError for a file of ours that cannot be read.
+    Raises: UsageError for an unreadable file of ours.
     """
     found = []
     variable = VARIABLES.get(key)
@@ -116,7 +115,7 @@ def said(key: str, directory: Path) -> list[Setting]:
 
 
 def _line(path: Path, key: str) -> int | None:
-    """Where a file says it: the line of the key in its own table, or of the table that holds it."""
+    """The line in a file that sets the key: in its own table, or the line of its table."""
     section, _, name = key.rpartition(".")
     prefix = "tool.trainmaster" if path.name != FILE else ""
     header = ".".join(part for part in (prefix, section) if part)
@@ -132,7 +131,7 @@ def _line(path: Path, key: str) -> int | None:
 
 
 def _named(server: str | None, directory: Path) -> tuple[str, str] | None:
-    """URL and who named it."""
+    """The URL, and where it was configured."""
     if server:
         return server, "--server"
     places = [setting for setting in said("server", directory) if isinstance(setting.value, str)]
@@ -140,7 +139,7 @@ def _named(server: str | None, directory: Path) -> tuple[str, str] | None:
 
 
 def default_project(directory: Path) -> str | None:
-    """The project of jobs that name none; None where nobody says."""
+    """The default project of jobs; None if it is not configured."""
     places = said("project", directory)
     return str(places[0].value) if places else None
 
@@ -152,11 +151,11 @@ def _project_files(directory: Path) -> list[Path]:
         found += [path for path in (level / FILE, level / "pyproject.toml") if path.is_file()]
         if (level / ".git").exists():
             return found
-    return [path for path in found if path.parent == directory]  # outside of git only the directory itself counts
+    return [path for path in found if path.parent == directory]  # outside of git, only the directory itself
 
 
 def _own_files() -> list[Path]:
-    """The person's file, then the machine's."""
+    """The user's file, then the machine's."""
     return [path for path in (Path(_config_directory(), FILE), Path("/etc/trainmaster") / FILE) if path.is_file()]
 
 
@@ -172,7 +171,7 @@ def _read(path: Path) -> dict[str, Any]:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         if path.name != FILE:
-            return {}  # somebody else's file: whoever owns it will hear of it from its own tools
+            return {}  # an invalid file of another tool: that tool will report it
         raise UsageError(f"{path} cannot be read: {error}", "correct the file, or name the server with --server URL") from error
     if path.name != FILE:
         tools = value.get("tool")
@@ -181,7 +180,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _stored_token(url: str) -> str:
-    """The token that a person's or the machine's file keeps for this very server; empty when there is none.
+    """The token for this server in a user's or the machine's file; empty if there is none.
 
     Raises: UsageError, AuthenticationError.
     """
@@ -201,12 +200,12 @@ def _stored_token(url: str) -> str:
 
 def _refuse_readable(path: Path) -> None:
     if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        raise AuthenticationError(f"{path} holds a token and can be read by others", f"chmod 600 {path}")
+        raise AuthenticationError(f"{path} holds a token and is readable by others", f"chmod 600 {path}")
 
 
 def default_tags(directory: Path) -> dict[str, str]:
-    """The tags that every job gets which does not say otherwise: `$TRAINMASTER_TAGS` (`owner=ada,task=vision`), then `[tags]`
-    of the project's file, the person's, the machine's. Raises: UsageError.
+    """The default tags of jobs: `$TRAINMASTER_TAGS` (`owner=ada,task=vision`), then `[tags]` in the project's file, the user's
+    and the machine's. Raises: UsageError.
     """
     found: dict[str, str] = {}
     for path in reversed((*_project_files(directory.absolute()), *_own_files())):
@@ -218,7 +217,7 @@ def default_tags(directory: Path) -> dict[str, str]:
 
 
 def code_include(directory: Path) -> list[str]:
-    """What a code copy takes along although credentials may be in it: `[code] include = [".env"]` of any of the files.
+    """Files to copy although they may hold credentials: `[code] include = [".env"]` in any of the files.
 
     Raises: UsageError.
     """
@@ -233,7 +232,7 @@ def code_include(directory: Path) -> list[str]:
 
 
 def _variable_tags() -> dict[str, str]:
-    """What `$TRAINMASTER_TAGS` says. Raises: UsageError."""
+    """The tags in `$TRAINMASTER_TAGS`. Raises: UsageError."""
     found = {}
     for pair in filter(None, os.environ.get(ENV_TAGS, "").split(",")):
         name, equals, value = pair.partition("=")

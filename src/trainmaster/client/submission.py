@@ -1,7 +1,7 @@
-"""Submitting from Python and from the command line alike: options or a file become one spec, the code goes along.
+"""Submits jobs, from Python or from the command line: makes a spec from options or a file, and uploads the code.
 
-`submit("python train.py", gpus=2, ranks=2, checkpoint="out/*.pt")` makes the very job that
-`tm submit --gpus 2 --ranks 2 --checkpoint 'out/*.pt' -- python train.py` makes.
+`submit("python train.py", gpus=2, ranks=2, checkpoint="out/*.pt")` makes the same job as
+`tm submit --gpus 2 --ranks 2 --checkpoint 'out/*.pt' -- python train.py`.
 """
 
 import os
@@ -22,12 +22,12 @@ from trainmaster.spec.shorthand import from_options
 from trainmaster.wire.code import digest
 
 Answer = TypeVar("Answer")
-_TRIES = 5  # to find the work directory at rest
-_ARCHIVE_BYTES = 48 * 1024 * 1024  # of objects sent at once
+_TRIES = 5  # if files in the work directory change during the copy
+_ARCHIVE_BYTES = 48 * 1024 * 1024  # of objects per upload
 
 
 class Options(TypedDict, total=False):
-    """Everything that may be said of a job without a file; the command line has an option for each."""
+    """All job options without a file; the command line has an option for each."""
 
     name: str
     project: str
@@ -37,8 +37,8 @@ class Options(TypedDict, total=False):
     pool: str
     nodes: int
     nodes_max: int
-    gpus: int | str | Sequence[str]  # several: any of these
-    choose: str  # finish | cost
+    gpus: int | str | Sequence[str]  # a sequence means any of these
+    choose: str  # finish or cost
     cpus: float
     memory: str
     disk: str
@@ -68,29 +68,29 @@ class Options(TypedDict, total=False):
 
 
 class Submission(Options, total=False):
-    """Options, and how the job is handed in."""
+    """Job options, and options of the submit."""
 
     in_place: bool
     hold: str | None
-    urgent: str | None  # why it cannot wait for its turn
-    key: str | None  # the same one never makes a second job; None: a fresh one
+    urgent: str | None  # the reason
+    key: str | None  # Idempotency-Key: the same key never makes a second job; None: a fresh one
     client: Client
 
 
 class Draft(NamedTuple):
-    """What is about to be submitted: a spec as a mapping, its work directory, absolute, and the file that it stands in."""
+    """A job before its submit: the spec as a mapping, its absolute work directory, and the spec's file if any."""
 
     spec: Mapping[str, Any]
     directory: Path
     in_place: bool = False
     hold: str | None = None
     file: Path | None = None
-    urgent: str | None = None  # why it cannot wait for its turn
-    key: str | None = None  # its Idempotency-Key; None: a fresh one
+    urgent: str | None = None  # the reason
+    key: str | None = None  # Idempotency-Key; None: a fresh one
 
 
 class Parcel(NamedTuple):
-    """A submission: the request's body, the code as it was found (None: it runs in place), the patch to what is committed."""
+    """A complete submission: the request body, the gathered code (None: in place), the patch to the commit."""
 
     body: dict[str, Any]
     gathered: Gathered | None = None
@@ -104,19 +104,19 @@ class JobHandle(NamedTuple):
     client: Client
 
     def wait(self, timeout_s: float | None = None) -> Row:
-        """The job once it has ended. Raises: WaitTimeoutError."""
+        """Wait until the job has ended. Raises: WaitTimeoutError."""
         return self.client.wait(self.id, timeout_s)
 
     def show(self) -> Row:
-        """Everything about it, as it is now."""
+        """Everything about the job at this moment."""
         return self.client.job(self.id)
 
     def logs(self, rank: int | None = None) -> str:
-        """What it printed so far, all attempts; of one rank or of all."""
+        """The output so far, all attempts; of one rank or of all."""
         return "".join(chunk["text"] for page in pages(self.client, self.id, rank) for chunk in page["chunks"])
 
     def follow(self, rank: int | None = None) -> Iterator[str]:
-        """What it prints, from its beginning until it ends."""
+        """Yield the output from its beginning until the job ends."""
         for page in follow(self.client, self.id, rank=rank, wait_s=5.0):
             for chunk in page["chunks"]:
                 yield chunk["text"]
@@ -126,12 +126,12 @@ class JobHandle(NamedTuple):
         return self.client.metrics(self.id, name)
 
     def cancel(self, reason: str = "") -> None:
-        """End it."""
+        """Cancel the job."""
         self.client.cancel(self.id, reason)
 
 
 def pages(client: Client, ref: str, rank: int | None = None) -> Iterator[Row]:
-    """Pages of a log as far as it goes now."""
+    """Pages of a log, up to its present end."""
     after: str | None = None
     while True:
         page = client.logs(ref, rank=rank, after=after)
@@ -144,7 +144,7 @@ def pages(client: Client, ref: str, rank: int | None = None) -> Iterator[Row]:
 def draft_command(
     command: str | Sequence[str] | None, options: Options, in_place: bool = False, hold: str | None = None
 ) -> Draft:
-    """A draft from a command (or the option `function`) and options, as they were said: the server validates it.
+    """A draft from a command (or the option `function`) and options. The server validates it.
 
     Raises: UsageError.
     """
@@ -154,7 +154,7 @@ def draft_command(
 
 
 def existing(directory: Path) -> Path:
-    """`directory`, absolute. Raises: UsageError when there is none."""
+    """`directory` as an absolute path. Raises: UsageError if it does not exist."""
     directory = directory.absolute()
     if not directory.is_dir():
         raise UsageError(f"the work directory {directory} does not exist", "name another with workdir, or --workdir")
@@ -162,8 +162,8 @@ def existing(directory: Path) -> Path:
 
 
 def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None) -> str:
-    """Hand a draft in, its code too where the server has not got it yet; the job's id. `say` hears of copies that take
-    a while. Raises: SpecError and what else the server refuses it for.
+    """Submit a draft, and upload its code if the server lacks it; returns the job's id. `say` is called with messages about
+    long copies. Raises: SpecError and other errors of the server.
     """
     key = draft.key or new_key()
     return deliver(client, lambda: pack(draft, say), lambda parcel: client.submit(parcel.body, key), say)
@@ -172,10 +172,10 @@ def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text:
 def deliver(
     client: Client, make: Callable[[], Parcel], hand_in: Callable[[Parcel], Answer], say: Callable[[str], None]
 ) -> Answer:
-    """What `hand_in` returns, which sends the parcel's body; what goes with it is sent where the server lacks it.
+    """Call `hand_in`, which sends the parcel's body, and return its result. Upload code and patch if the server lacks them.
 
-    The parcel is made anew where a file changes on the way: a log in the work directory grows all the time.
-    Raises: ChangedError where one changes at every try.
+    If a file changes meanwhile, the parcel is made again: for example, a log in the work directory grows all the time.
+    Raises: ChangedError if files change at every try.
     """
     for _ in range(_TRIES - 1):
         with suppress(ChangedError):
@@ -190,17 +190,17 @@ def _delivered(client: Client, parcel: Parcel, hand_in: Callable[[Parcel], Answe
         if parcel.gathered is None and parcel.patch is None:
             raise
     if parcel.gathered is not None:
-        copy_code(client, parcel.gathered, say)  # the first submit of this code
+        copy_code(client, parcel.gathered, say)  # this code was never submitted before
     if parcel.patch is not None:
         client.patch_store(parcel.patch.digest, parcel.patch.data)
     return hand_in(parcel)
 
 
 def foresee(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None) -> Row:
-    """What would become of a draft were it submitted now; nothing is. Raises: what `send` would."""
+    """Plan a draft: what would happen if it were submitted. Nothing is submitted. Raises: errors of `send`."""
     parcel = pack(draft, say)
     code, place = ({**parcel.body[name]} for name in ("code", "origin"))
-    code.pop("digest", None)  # nothing is copied for a plan
+    code.pop("digest", None)  # a plan copies nothing
     place.pop("git_diff", None)
     links = list(parcel.gathered.links) if parcel.gathered is not None else []
     body = {**parcel.body, "code": code, "origin": place}
@@ -208,14 +208,14 @@ def foresee(client: Client, draft: Draft, say: Callable[[str], None] = lambda te
 
 
 def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Parcel:
-    """A draft as the server is sent it, and what goes with it.
+    """Make the request for a draft, gathering code, patch and data versions.
 
-    Raises: SpecError (no such requirements file), UsageError, TooLargeError, OperationError.
+    Raises: SpecError (the requirements file does not exist), UsageError, TooLargeError, OperationError.
     """
     environment = draft.spec.get("environment")
     named = environment.get("requirements") if isinstance(environment, Mapping) else None
     if isinstance(named, str):
-        from trainmaster.client.requirements import check  # noqa: PLC0415  # few jobs have any
+        from trainmaster.client.requirements import check  # noqa: PLC0415  # few jobs have requirements
 
         check(named, draft.directory, draft.file)
     gathered: Gathered | None = None
@@ -234,14 +234,14 @@ def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Parcel
     if draft.urgent is not None:
         body["urgent"] = draft.urgent
     if draft.spec.get("data"):
-        from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs name their data
+        from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs declare data
 
         body["data"] = versions(draft.spec, draft.directory)
     return Parcel(body, gathered, patch)
 
 
 def _settled(draft: Draft) -> Mapping[str, Any]:
-    """The spec with the project and the tags that a person or a repository gives all jobs; what it says itself wins."""
+    """The spec with default project and tags filled in; the spec's own values take precedence."""
     spec = dict(draft.spec)
     project, tags, own = default_project(draft.directory), default_tags(draft.directory), spec.get("tags") or {}
     if project is not None and spec.get("project", DEFAULT_PROJECT) == DEFAULT_PROJECT:
@@ -252,7 +252,7 @@ def _settled(draft: Draft) -> Mapping[str, Any]:
 
 
 def _own(spec: Mapping[str, Any]) -> list[str]:
-    """The globs of what the job itself writes, as far as they are any: the server judges the spec."""
+    """The globs of files that the job writes. Invalid ones are ignored here: the server validates the spec."""
     checkpoint, artifacts = spec.get("checkpoint"), spec.get("artifacts")
     globs = [checkpoint.get("path") if isinstance(checkpoint, Mapping) else checkpoint]
     globs += artifacts if isinstance(artifacts, list | tuple) else []
@@ -260,19 +260,19 @@ def _own(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _code(gathered: Gathered) -> Row:
-    """A code copy as the server is told of it (`model.spec.CodeCopy`)."""
+    """The request's description of a code copy (`model.spec.CodeCopy`)."""
     size = {"files": gathered.files, "bytes": gathered.bytes, "linked": gathered.linked}
     return {"digest": digest(gathered.tree), **size}
 
 
 def _state(directory: Path) -> list[str]:
-    """This machine's own server's files, where they lie in a work directory: they hold its token and are no code."""
+    """The files of this machine's own server, if they are in the work directory: they hold its token and are not code."""
     root = Home.default().root
     return [root.relative_to(directory).as_posix()] if root != directory and root.is_relative_to(directory) else []
 
 
 def copy_code(client: Client, gathered: Gathered, say: Callable[[str], None]) -> None:
-    """Bring what the server lacks of a work directory there. Raises: TooLargeError, OperationError."""
+    """Upload the objects of a work directory that the server lacks. Raises: TooLargeError, OperationError."""
     missing = client.code_missing(gathered.tree)
     if missing:
         say(f"copying {len(missing)} of {gathered.files} files to the server")
@@ -285,7 +285,7 @@ def copy_code(client: Client, gathered: Gathered, say: Callable[[str], None]) ->
 
 
 def _grouped(digests: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Objects in groups that one request can carry."""
+    """Group objects so that each group fits one request."""
     group: list[str] = []
     size = 0
     for sha256 in digests:
@@ -299,9 +299,9 @@ def _grouped(digests: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[
 
 
 def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submission]) -> JobHandle:
-    """Submit a training program; a string is a line for bash, a sequence is argv. `function` takes the place of a command.
+    """Submit a training program. A string is a line for bash, a sequence is argv. `function` replaces a command.
 
-    Starts a server on this machine where none is configured. Raises: SpecError, UnreachableError, AuthenticationError,
+    Starts a server on this machine if none is configured. Raises: SpecError, UnreachableError, AuthenticationError,
     ImpossibleError, TooLargeError.
     """
     given: dict[str, Any] = dict(options)
@@ -309,7 +309,7 @@ def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submiss
     urgent, key = given.pop("urgent", None), given.pop("key", None)
     draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent, key=key)  # type: ignore[arg-type]
     if client is None and not server_known():
-        from trainmaster.spec.document import from_mapping  # noqa: PLC0415  # a server that runs would validate it
+        from trainmaster.spec.document import from_mapping  # noqa: PLC0415  # a running server would validate it
 
         from_mapping(draft.spec)
     client = client or Client()

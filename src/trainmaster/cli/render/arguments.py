@@ -1,4 +1,4 @@
-"""Long command lines side by side: argument by argument, those alone that differ."""
+"""Compares long command lines argument by argument, showing only those that differ."""
 
 import os
 import re
@@ -8,22 +8,22 @@ from typing import Any
 
 from trainmaster.model.redaction import HIDDEN, unnumbered
 
-LONG = 60  # characters of a command that is read as it is
+LONG = 60  # characters; shorter commands are shown whole
 _NEGATIVE = re.compile(r"-\.?[0-9]")
 _GIVEN = "given"  # an option without a value
 _SHELLS, _LINE_OPTIONS = ("bash", "sh"), ("-c", "-lc")
-_CONTEXT = 8  # characters before the first that differs
+_CONTEXT = 8  # characters shown before the first difference
 
 Row = Mapping[str, Any]
 
 
 def by_argument(rows: Sequence[Row], most: int = LONG) -> list[Row]:
-    """`rows` of a comparison; in place of a command beyond `most` characters a row for each argument that differs."""
+    """`rows` of a comparison, where a command longer than `most` characters becomes one row per differing argument."""
     return [one for row in rows for one in (_divided(row) if _is_long_command(row, most) else [row])]
 
 
 def from_difference(values: Sequence[str], most: int) -> list[str]:
-    """Values of one argument, from a little before where they begin to differ if one is beyond `most` characters."""
+    """Values of one argument. If one is longer than `most` characters, all are cut to start shortly before the difference."""
     common = len(os.path.commonprefix([value for value in values if value != "-"]))  # noqa: RUF071  # of characters
     if common <= _CONTEXT or max(map(len, values)) <= most or len({*values} - {"-"}) < 2:
         return list(values)
@@ -49,7 +49,7 @@ def _divided(row: Row) -> list[Row]:
 
 
 def _arguments(line: str) -> dict[str, str]:
-    """The values of options and assignments by their names, other arguments by their numbers, 0 the program's own."""
+    """The arguments of a line: options and assignments by name, others by number; 0 is the program."""
     words = _words(line)
     found: dict[str, list[str]] = {}
     others, at = 0, 0
@@ -71,12 +71,12 @@ def _arguments(line: str) -> dict[str, str]:
 
 
 def _words(line: str) -> list[str]:
-    """The arguments of a line, of `bash -c LINE` those of that line."""
+    """The words of a line; for `bash -c LINE` those of LINE."""
     try:
         words = shlex.split(line)
         if len(words) == 3 and os.path.basename(words[0]) in _SHELLS and words[1] in _LINE_OPTIONS:
             words = shlex.split(words[2])
-    except ValueError:  # a quote that does not end
+    except ValueError:  # an unterminated quote
         return line.split()
     return words
 

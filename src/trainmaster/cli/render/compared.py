@@ -1,4 +1,4 @@
-"""What runs are compared by: the sections of a comparison, and a value as a person reads it."""
+"""Names of the sections in a comparison, and formatting of values."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ SECTIONS = {
 
 
 def shown(value: Any) -> str:
-    """A value as a person reads it; `-` where a run has none."""
+    """A value as text; `-` if a run has none."""
     if value is None:
         return "-"
     if isinstance(value, str):

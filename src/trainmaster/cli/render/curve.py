@@ -1,25 +1,25 @@
-"""A metric over its steps, drawn as a line of text characters. Pure."""
+"""Draws metric curves as text. Pure."""
 
 import math
 from collections.abc import Sequence
 
 from trainmaster.cli.render import human
 
-_HUGE = 1e150  # beyond it a run has diverged, and differences overflow
+_HUGE = 1e150  # beyond this a run has diverged, and differences would overflow
 _UNICODE = {"flat": "─", "wall": "│", "down_from": "╮", "down_to": "╰", "up_from": "╯", "up_to": "╭", "axis": "┤", "base": "└"}
 _ASCII = {"flat": "-", "wall": "|", "down_from": ".", "down_to": "'", "up_from": "'", "up_to": ".", "axis": "|", "base": "+"}
 
 
 def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8, ascii_only: bool = False) -> list[str]:
-    """`height` lines of curve with its scale, and one of steps; empty where there are fewer than two finite points.
+    """`height` lines with the curve and its scale, and one with the steps; empty for fewer than two finite points.
 
-    `points` are (step, value) by step; where several fall into one column their mean is drawn. O(points + width × height).
+    `points` are (step, value), ordered by step. Points in the same column are averaged. O(points + width × height).
     """
     finite = [(step, value) for step, value in points if math.isfinite(value) and abs(value) < _HUGE]
     if len(finite) < 2 or finite[-1][0] <= finite[0][0]:
         return []
     glyphs = _ASCII if ascii_only else _UNICODE
-    means = _resample(finite, width)  # the scale is of what is drawn: a lone spike would leave the rest flat
+    means = _resample(finite, width)  # the scale covers what is drawn: a single spike would flatten the rest
     low, high = min(means), max(means)
     labels = _labels(low, high, height)
     margin = max(len(label) for label in labels)
@@ -33,9 +33,9 @@ def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8
 
 
 def overlay(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], width: int = 80, height: int = 12) -> list[str]:
-    """Several curves on one scale, each drawn in its own mark; the marks are explained by the caller.
+    """Several curves on one scale, each drawn with its own mark; the caller explains the marks.
 
-    `curves` are (mark, points). Where curves meet, the earlier one is seen. O(points + curves × width).
+    `curves` are (mark, points). Where curves overlap, the earlier one is visible. O(points + curves × width).
     """
     finite = [(mark, [(x, y) for x, y in points if math.isfinite(y) and abs(y) < _HUGE]) for mark, points in curves]
     drawn = [(mark, points) for mark, points in finite if len(points) > 1 and points[-1][0] > points[0][0]]
@@ -59,7 +59,7 @@ def overlay(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], width: 
 
 
 def _labels(low: float, high: float, height: int) -> list[str]:
-    """The scale, top line first."""
+    """The labels of the scale, top line first."""
     if high <= low:
         return [human.number(high) if row == height // 2 else "" for row in range(height)]
     values = [high - (high - low) * row / (height - 1) for row in range(height)]
@@ -67,7 +67,7 @@ def _labels(low: float, high: float, height: int) -> list[str]:
 
 
 def _resample(points: Sequence[tuple[float, float]], width: int) -> list[float]:
-    """One value per column: the mean of the points in it, else the straight line between its neighbours."""
+    """One value per column: the mean of its points, else linear interpolation between its neighbors."""
     first, span = points[0][0], points[-1][0] - points[0][0]
     sums, counts = [0.0] * width, [0] * width
     for step, value in points:
@@ -85,14 +85,14 @@ def _resample(points: Sequence[tuple[float, float]], width: int) -> list[float]:
 
 
 def _row(value: float, low: float, high: float, height: int) -> int:
-    """0 is the top line."""
+    """The line for a value; 0 is the top."""
     if high <= low:
         return height // 2
     return min(height - 1, max(0, round((high - value) / (high - low) * (height - 1))))
 
 
 def _line(rows: Sequence[int], height: int, glyphs: dict[str, str]) -> list[list[str]]:
-    """The canvas: level pieces, and walls where the line climbs or falls."""
+    """The canvas with horizontal pieces, and vertical ones where the curve rises or falls."""
     canvas = [[" "] * len(rows) for _ in range(height)]
     for column, row in enumerate(rows):
         before = rows[column - 1] if column else row

@@ -1,4 +1,4 @@
-"""Pages that are one file of HTML with their drawings in it: no script, nothing fetched, light or dark, for phones too."""
+"""Self-contained HTML pages with drawings, without scripts, for light and dark screens and for phones."""
 
 import math
 import re
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 480, 270, 62, 26, 10, 8  # of a drawing, in its own units
-_TICKS = 6  # on an axis, give or take one; where no round values fall so, down to two
-_ROOM = 26  # that the label of a duration needs
-_SMALLEST = 1e-300  # apart: below it lie the numbers that lose digits
+_TICKS = 6  # approximate number per axis; down to two where round values allow no more
+_ROOM = 26  # width of a duration's label
+_SMALLEST = 1e-300  # smallest difference; below it numbers lose digits
 _HUES = (211, 24, 130, 320, 48, 265, 175, 350, 90, 235, 10, 150)
 _DASHES = ("", "7 4", "2 3", "9 3 2 3")
 STYLE = """
@@ -44,7 +44,7 @@ pre { background: var(--soft); padding: .7rem; overflow-x: auto; font-size: .8re
 
 
 def page(title: str, body: Sequence[str], curves: int, style: str = "") -> str:
-    """A whole page; `curves` are how many colours it needs, `style` what it adds to the common one."""
+    """A complete page. `curves`: number of colors it needs; `style`: additional CSS."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -59,7 +59,7 @@ def page(title: str, body: Sequence[str], curves: int, style: str = "") -> str:
 
 
 def colours(count: int) -> str:
-    """Style of the classes `c0`, `c1`: a colour each, and a dash where colours are used up; `--c0`, `--c1` are the colours."""
+    """CSS for the classes `c0`, `c1`, …: one color each, with dashes when colors repeat; `--c0`, `--c1` are the colors."""
     hues = "".join(f"--c{at}: hsl({_HUES[at % len(_HUES)]} 70% var(--light)); " for at in range(count))
     dashes = (_DASHES[at // len(_HUES) % len(_DASHES)] or "none" for at in range(count))
     return f":root {{ {hues}}}\n" + "".join(
@@ -68,7 +68,7 @@ def colours(count: int) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]], kind: str = "") -> str:
-    """`rows` of (text, class), `kind` the table's own: `figures` are short and stay in one line."""
+    """An HTML table of `rows` of (text, class). `kind`: the table's class; `figures` are short and do not wrap."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = ""
     for row in rows:
@@ -78,23 +78,23 @@ def table(head: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]], kind: 
 
 
 def _breaking(name: str) -> str:
-    """A field's name, which may go on in a new line where a part of it ends."""
+    """A field's name that may wrap after its parts."""
     return re.sub(r"([._/])(?=[a-z])", r"\1<wbr>", escape(name))
 
 
 def key(at: int, label: str) -> str:
-    """What curve `at` is called, with a piece of it."""
+    """The legend of curve `at`: its name and a piece of the line."""
     line = f'<line class="curve c{at}" x1="0" x2="32" y1="5" y2="5"/>'
     return f'<span class="key"><svg viewBox="0 0 32 10">{line}</svg>{escape(label)}</span>'
 
 
 class Scale:
-    """From values to places on the picture. With `whole` the scale goes on to a tick beyond either end."""
+    """Maps values to positions in the picture. With `whole` the scale extends to a tick at both ends."""
 
     def __init__(self, values: Sequence[float], places: tuple[float, float], whole: bool = False) -> None:
         low, high = min(values), max(values)
         self.ticks = [low]
-        apart = (high / 2 - low / 2) / _TICKS * 2  # halves: the difference may be more than a float holds
+        apart = (high / 2 - low / 2) / _TICKS * 2  # halves: the difference itself may overflow a float
         if apart > _SMALLEST:
             power = 10.0 ** math.floor(math.log10(apart))
             apart = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= apart)
@@ -111,7 +111,7 @@ class Scale:
 
 
 class Powers(Scale):
-    """A logarithmic scale of values above 0. With `spans` its ticks are round durations: a second, a minute, an hour, a day."""
+    """A logarithmic scale for values above 0. With `spans` its ticks are round durations: second, minute, hour, day."""
 
     _SPANS = (1, 10, 60, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400, 3650 * 86_400)
 
@@ -128,7 +128,7 @@ class Powers(Scale):
         self.ticks = [tick for at, tick in enumerate(self.ticks) if not at or self._apart(at) >= _ROOM] if spans else self.ticks
 
     def _apart(self, at: int) -> float:
-        """How far a tick is from the one before it."""
+        """The distance between a tick and the previous one."""
         return abs(self(self.ticks[at]) - self(self.ticks[at - 1]))
 
     def __call__(self, value: float) -> float:

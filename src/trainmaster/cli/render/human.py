@@ -1,4 +1,4 @@
-"""Numbers and times as a person reads them. Pure; `--json` has the exact ones."""
+"""Formats numbers and times for reading. Pure. `--json` has the exact values."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def duration(seconds: float) -> str:
 
 
 def ago(then_s: float | None, now_s: float) -> str:
-    """`2 min ago`, in its largest unit alone; `-` for never."""
+    """`2 min ago`, in its largest unit only; `-` for never."""
     if then_s is None:
         return "-"
     past_s = max(0.0, now_s - then_s)
@@ -33,7 +33,7 @@ def ago(then_s: float | None, now_s: float) -> str:
 
 
 def short(seconds: float) -> str:
-    """A duration in its largest unit alone: `45 s`, `12 min`, `3 h`, `2 d`."""
+    """A duration in its largest unit only: `45 s`, `12 min`, `3 h`, `2 d`."""
     for size, unit, *_ in _SPANS:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -41,7 +41,7 @@ def short(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """A time that is only guessed at, in about two figures: `40 s`, `12 min`, `2.5 h`, `3.2 d`."""
+    """An estimated time with about two digits: `40 s`, `12 min`, `2.5 h`, `3.2 d`."""
     for size, most, unit in ((1, 90, "s"), (60, 90, "min"), (3600, 36, "h")):
         if seconds / size < most:
             amount = seconds / size
@@ -50,7 +50,7 @@ def about(seconds: float) -> str:
 
 
 def between(low_s: float, high_s: float | None) -> str:
-    """`8 to 20 min`, `2 min to 1.5 h`, `up to 3 min`; without an end `from 2 min on`."""
+    """`8 to 20 min`, `2 min to 1.5 h`, `up to 3 min`; without an upper bound `from 2 min on`."""
     low = about(low_s)
     if high_s is None:
         return f"from {low} on"
@@ -64,12 +64,12 @@ def between(low_s: float, high_s: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes: `512 B`, `3.4 kB`, `1.2 GB` (decimal, as disks are sold)."""
+    """Bytes: `512 B`, `3.4 kB`, `1.2 GB` (decimal units, as for disks)."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             return f"{int(count)} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
-    raise AssertionError("unreachable: TB takes all")
+    raise AssertionError("unreachable: TB fits everything")
 
 
 def memory(count: float) -> str:
@@ -78,7 +78,7 @@ def memory(count: float) -> str:
         if count < 1024 or unit == "TiB":
             return f"{count:.4g} {unit}"
         count /= 1024
-    raise AssertionError("unreachable: TiB takes all")
+    raise AssertionError("unreachable: TiB fits everything")
 
 
 def memory_of(part: float, whole: float) -> str:
@@ -104,14 +104,14 @@ def _rate_unit(rate_bps: float) -> tuple[float, str]:
 
 
 def counted(need: Mapping[str, Any]) -> list[str]:
-    """What a spec's resources ask for besides GPUs, CPUs and memory, each in words: `disk 10 GiB`, `license 1`."""
+    """Requested resources other than GPUs, CPUs and memory: `disk 10 GiB`, `license 1`."""
     told = [f"disk {memory(need['disk_bytes'])}"] if need.get("disk_bytes") else []
     told += [f"network {rate(need['network_bps'])}"] if need.get("network_bps") else []
     return told + [f"{name} {amount:g}" for name, amount in (*need.get("accelerators", ()), *need.get("custom", ()))]
 
 
 def number(value: float | None) -> str:
-    """A metric's value in at most four significant digits where that loses nothing that matters."""
+    """A metric's value with at most four significant digits, unless that loses information."""
     if value is None:
         return "-"
     if math.isfinite(value) and abs(value) < 1e9 and value == int(value):
@@ -120,19 +120,19 @@ def number(value: float | None) -> str:
 
 
 def middle(text: str, most: int) -> str:
-    """`text` in at most `most` characters, its middle given up for `…`."""
+    """`text` cut to at most `most` characters, with `…` in the middle."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[len(text) - most // 3 + 1 :]}"
 
 
 def printable(text: str) -> str:
-    """`text` without what would move a terminal's cursor or change its colours; line ends and tabs stay."""
+    """`text` with control characters escaped, except line breaks and tabs, so that it cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def trouble(one: Mapping[str, Any]) -> str:
-    """One of a job's troubles: which attempt and node told it."""
+    """One of a job's troubles, with the attempt and node that reported it."""
     attempt = f"attempt {one['attempt']}" if one["attempt"] else ""
     teller = ", ".join(part for part in (attempt, f"node {one['node']}" if one["node"] else "") if part)
     return f"{teller}: {one['text']}" if teller else str(one["text"])
@@ -144,7 +144,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """A mean duration, with one digit behind the point: `3.4 d`, `5.2 h`, `47 s`."""
+    """A mean duration with one decimal: `3.4 d`, `5.2 h`, `47 s`."""
     for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= unit_s:
             return f"{seconds / unit_s:,.1f} {unit}"

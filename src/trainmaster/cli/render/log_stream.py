@@ -1,4 +1,4 @@
-"""Log text of several ranks on one standard output: rank 0 as it is, the others line by line as `[1] …`, roles by name."""
+"""Prints the logs of several ranks on one output: rank 0 unmarked, other lines as `[1] …`, roles with their names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,15 @@ from typing import Any
 
 from trainmaster.cli.render.output import Output
 
-_LINE_MAX = 4096  # characters kept back of a line without an end
-# On a terminal a program may colour its text and clear the line it is on, as progress bars do. All else (moving the cursor, the
-# title, the clipboard, answers that the terminal types by itself) is shown and not done.
+_LINE_MAX = 4096  # characters of an unterminated line that are held back
+# On a terminal, a program may color its text and clear its line, as progress bars do. Everything else (moving the cursor,
+# setting the title, the clipboard, queries that the terminal answers) is shown as text and not executed.
 _HARMLESS = re.compile(r"\x1b\[(?:[0-9;:]{0,40}m|[0-2]?K)")
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def rank_count(job: Mapping[str, Any]) -> int:
-    """How many ranks a job has in all, at most: attempts differ where it left a choice of GPUs or may take more nodes."""
+    """The largest number of ranks of a job. Attempts may differ, with a choice of GPUs or of the number of nodes."""
     need = job["spec"]["resources"]
     had = [len(attempt["nodes"]) for attempt in job.get("attempts", ())]
     nodes = max(had or (need["nodes"], need.get("nodes_max", 0)))
@@ -22,12 +22,12 @@ def rank_count(job: Mapping[str, Any]) -> int:
 
 
 def voices(job: Mapping[str, Any]) -> int:
-    """How many programs print: its ranks, and what runs beside them."""
+    """How many programs print: the ranks and the roles."""
     return rank_count(job) + len(job["spec"].get("roles") or ())
 
 
 def tame(text: str) -> str:
-    """`text` without what would make a terminal do anything but show it; line ends, tabs, backspaces and colours stay."""
+    """`text` with control sequences shown as text, except line breaks, tabs, backspaces and colors."""
     if _CONTROL.search(text) is None:
         return text
     kept, at = [], 0
@@ -42,23 +42,23 @@ def _shown(match: re.Match[str]) -> str:
 
 
 class LogPrinter:
-    """Prints chunks; with `marking` a new attempt is announced on standard error once there was another before it."""
+    """Prints chunks. With `marking`, each attempt after the first is announced on standard error."""
 
     def __init__(self, out: Output, ranks: int = 1, marking: bool = True, raw: bool = False) -> None:
         self._out, self._several, self._marking = out, ranks > 1, marking
         self._tame = out.terminal and not raw
         self._coloured = False
         self._attempt: int | None = None
-        self._open: dict[tuple[int, str], str] = {}  # begun lines by (attempt, whose), where several print
+        self._open: dict[tuple[int, str], str] = {}  # unfinished lines by (attempt, source), if several programs print
         self._line_done = True
 
     def page(self, chunks: Sequence[Mapping[str, Any]]) -> None:
-        """Print what came."""
+        """Print new chunks."""
         for chunk in chunks:
             if self._out.json:
                 self._out.stream(dict(chunk))
             else:
-                rank = "" if chunk["rank"] == 0 else str(chunk["rank"])  # rank 0 goes unmarked
+                rank = "" if chunk["rank"] == 0 else str(chunk["rank"])  # rank 0 has no mark
                 self._chunk(int(chunk["attempt"]), chunk.get("role") or rank, str(chunk["text"]))
 
     def _chunk(self, attempt: int, whose: str, text: str) -> None:
@@ -93,21 +93,21 @@ class LogPrinter:
             self._line_done = text.endswith("\n")
 
     def finish(self) -> None:
-        """Print the lines that were begun and never ended."""
+        """Print unfinished lines."""
         for (_, whose), text in sorted(self._open.items()):
             self._lines(whose, text)
         self._open.clear()
         if self._coloured:
-            self._out.raw("\x1b[0m")  # whatever colour the program left
+            self._out.raw("\x1b[0m")  # reset the program's colors
             self._coloured = False
 
     @property
     def at_line_start(self) -> bool:
-        """Whether the program left no line open."""
+        """Whether the output is at the start of a line."""
         return self._line_done
 
     def end_line(self) -> None:
-        """Before a word of our own: begin a new line on a terminal where the program left one open."""
+        """Start a new line on a terminal if the program left one unfinished."""
         if not self._line_done and self._out.terminal:
             self._out.raw("\n")
             self._line_done = True

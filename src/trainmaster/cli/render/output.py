@@ -1,4 +1,4 @@
-"""What goes where: data to standard output, every other word to standard error; colours on a terminal alone."""
+"""Separates output: data goes to standard output, messages to standard error; colors only on a terminal."""
 
 import json
 import os
@@ -19,13 +19,13 @@ def _escaped(character: str) -> str:
 
 def _columns() -> int:
     """The width of the terminal."""
-    import shutil  # noqa: PLC0415  # on a terminal alone
+    import shutil  # noqa: PLC0415  # used on a terminal only
 
     return shutil.get_terminal_size((80, 24)).columns
 
 
 class Output:
-    """One invocation's output. `json`: machine-readable; `quiet`: ids alone."""
+    """The output of one invocation. `json`: machine-readable; `quiet`: ids only."""
 
     def __init__(self) -> None:
         self.json = False
@@ -36,11 +36,11 @@ class Output:
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None where the output is piped and nothing is shortened."""
+        """The terminal's columns; None if the output is piped, and nothing is shortened."""
         return _columns() if self.terminal else None
 
     def data(self, text: str, state: str = "") -> None:
-        """A line of what was asked for; the word `state` in it is coloured where colours are wanted."""
+        """Print a line of data. The word `state` in it is colored on a terminal."""
         text = human.printable(text)
         colour = _COLOURS.get(state) if self._colour else None
         if colour is not None:
@@ -48,41 +48,41 @@ class Output:
         sys.stdout.write((text if self.unicode else text.translate(_PLAIN)) + "\n")
 
     def raw(self, text: str) -> None:
-        """Text of a program, as it is; bytes that were no UTF-8 are shown as `\\xff`."""
+        """Print a program's text unchanged; invalid UTF-8 is shown as `\\xff`."""
         data = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").encode("utf-8", "backslashreplace")
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
     def value(self, value: Any) -> None:
-        """One JSON value: laid out on a terminal, on one line elsewhere."""
+        """Print one JSON value, indented on a terminal, else on one line."""
         sys.stdout.write(self._as_json(value, 2 if self.terminal else None) + "\n")
 
     def stream(self, value: Any) -> None:
-        """One JSON value of a stream: always one line, told at once."""
+        """Print one JSON value of a stream on one line, and flush it."""
         sys.stdout.write(self._as_json(value) + "\n")
         sys.stdout.flush()
 
     def _as_json(self, value: Any, indent: int | None = None) -> str:
-        """With escapes for what a terminal would not just show: JSON alone leaves everything behind ASCII as it is."""
+        """JSON text with all characters escaped that a terminal might interpret. (JSON itself escapes ASCII ones only.)"""
         lines = json.dumps(value, ensure_ascii=not self.unicode, indent=indent).split("\n")
         return "\n".join(line if line.isprintable() else "".join(map(_escaped, line)) for line in lines)
 
     def note(self, text: str) -> None:
-        """A word to the person, on standard error; with --json there is none."""
+        """Print a message on standard error; not with --json."""
         if not self.json:
             sys.stdout.flush()
             tell(text, sys.stderr)
 
     def warn(self, text: str) -> None:
-        """What nobody may miss, on standard error, with --json too."""
+        """Print a warning on standard error, also with --json."""
         sys.stdout.flush()
         tell(f"WARNING: {text}", sys.stderr)
 
     def table(
         self, headers: Sequence[str], rows: Sequence[Sequence[str]], state: int | None = None, spare: Sequence[int] = ()
     ) -> None:
-        """Aligned columns; `state` is the column that holds a state, by which lines are coloured, `spare` as in `draw`."""
+        """Print aligned columns. `state`: the column with a state, which colors the line; `spare`: see `draw`."""
         lines = draw(headers, rows, self.width, spare)
         self.data(lines[0])
         for line, row in zip(lines[1:], rows, strict=True):
@@ -90,7 +90,7 @@ class Output:
 
 
 def tell(text: str, file: TextIO) -> None:
-    """A line in whatever encoding `file` has."""
+    """Print a line in the encoding of `file`."""
     text = human.printable(text)
     encoding = (file.encoding or "utf-8").lower()
     if not encoding.startswith("utf"):

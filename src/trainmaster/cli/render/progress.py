@@ -1,4 +1,4 @@
-"""How a running job gets on: step, rate and time left, from what it reports and prints. Pure; time comes in."""
+"""The progress of a running job: step, rate and remaining time, from its reports and its output. Pure; time is passed in."""
 
 import re
 from collections import deque
@@ -13,11 +13,11 @@ _OF = re.compile(
 )
 _TOTALS = ("steps", "max_steps", "total_steps", "num_steps", "train_steps", "max_iters", "iterations")
 _WINDOW_S = 60.0
-_TAIL = 4000  # characters of new output looked at for "x/y"
+_TAIL = 4000  # characters of new output that are searched for "x/y"
 
 
 def total_steps(params: Mapping[str, Any]) -> int | None:
-    """How many steps there will be, where a parameter of a usual name says so."""
+    """The number of steps, if a parameter with a usual name gives it."""
     for name in _TOTALS:
         value = params.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -27,22 +27,22 @@ def total_steps(params: Mapping[str, Any]) -> int | None:
 
 @dataclass
 class Meter:
-    """Follows one job. `total` is how many steps there will be, None while nobody said."""
+    """Follows one job. `total`: the number of steps; None if unknown."""
 
     total: int | None = None
     step: int | None = None
-    counted: tuple[int, int] | None = None  # the last "x/y" it printed
+    counted: tuple[int, int] | None = None  # the last "x/y" in the output
     _seen: deque[tuple[float, float]] = field(default_factory=deque)  # (time_s, position)
 
     def read(self, text: str, now_s: float) -> None:
-        """Look for "step x/y" in what the program printed."""
+        """Search the output for "step x/y"."""
         for done, total in _OF.findall(text[-_TAIL:])[-1:]:
             if 0 < int(total) >= int(done):
                 self.counted = (int(done), int(total))
                 self._moved(float(done), now_s)
 
     def report(self, step: int | None, now_s: float) -> None:
-        """The step that the server knows of."""
+        """Record the step that the server reports."""
         if step is None:
             return
         self.step = step
@@ -51,7 +51,7 @@ class Meter:
 
     def _moved(self, position: float, now_s: float) -> None:
         if self._seen and position < self._seen[-1][1]:
-            self._seen.clear()  # a restart: what came before says nothing about the pace from here
+            self._seen.clear()  # a restart: the old pace is no longer valid
         if not self._seen or position > self._seen[-1][1]:
             self._seen.append((now_s, position))
         while len(self._seen) > 2 and now_s - self._seen[0][0] > _WINDOW_S:
@@ -59,14 +59,14 @@ class Meter:
 
     @property
     def rate(self) -> float | None:
-        """Steps per second over the last minute; None while unknown."""
+        """Steps per second over the last minute; None if unknown."""
         if len(self._seen) < 2:
             return None
         (from_s, first), (to_s, last) = self._seen[0], self._seen[-1]
         return (last - first) / (to_s - from_s) if to_s > from_s else None
 
     def left_s(self) -> float | None:
-        """Seconds to go; None while unknown."""
+        """Remaining seconds; None if unknown."""
         total = self.counted[1] if self.counted else self.total
         if total is None or not self._seen or not self.rate:
             return None
@@ -74,7 +74,7 @@ class Meter:
 
 
 def line(job: Mapping[str, Any], meter: Meter, primary: str | None, width: int) -> str:
-    """One line for the terminal: state, step of total, rate, the metric that matters, time left."""
+    """One line for the terminal: state, step and total, rate, primary metric, remaining time."""
     parts = [str(job["state"])]
     if job["state"] not in ("running", "stopping"):
         parts.append("" if job.get("reason") == job["state"] else str(job.get("reason") or ""))
@@ -96,7 +96,7 @@ def line(job: Mapping[str, Any], meter: Meter, primary: str | None, width: int) 
 
 
 def values_of(job: Mapping[str, Any]) -> dict[str, float | None]:
-    """Last value by metric name, from a listing (`name: value`) and from one job (`name: {step, value, time_s}`) alike."""
+    """The last value by metric name, from a list entry (`name: value`) or a job (`name: {step, value, time_s}`)."""
     metrics: Mapping[str, Any] = job.get("metrics") or {}
     return {name: told.get("value") if isinstance(told, Mapping) else told for name, told in metrics.items()}
 

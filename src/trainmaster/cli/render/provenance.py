@@ -1,4 +1,4 @@
-"""`tm show --provenance`: what a job was run from and in, drawn for a plain terminal."""
+"""Prints `tm show --provenance`: the code, data and environment of a job."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _NAME = 13
 
 
 def lineage(job: dict[str, Any]) -> dict[str, str]:
-    """`from: digits-3@450`, `children: digits-5, digits-6`; what there is of it."""
+    """Parent and children of a job: `from: digits-3@450`, `children: digits-5, digits-6`."""
     told, parent = {}, job.get("lineage")
     if parent is not None:
         start = "" if parent["step"] is None else f"@{parent['step']}"
@@ -24,13 +24,13 @@ def lineage(job: dict[str, Any]) -> dict[str, str]:
 
 
 def draw(found: dict[str, Any]) -> list[str]:
-    """All of it, each package on a line of its own."""
+    """All of it as lines, one line per package."""
     origin, code = found["origin"], found["code"]
     lines = [f"{found['id']}", *_section(_submitted(found, origin, code)), *_section(lineage(found))]
     for version in found["data"]:
         exact = "" if version["exact"] else ", by names, sizes and times"
         known = f"{(version['digest'] or '')[:12]}{exact}, {human.size(version['bytes'])}"
-        told = known if version["digest"] else "its version is not known"
+        told = known if version["digest"] else "its version is unknown"
         lines.append(_line("data", f"{version['name']}: {version['uri']} ({told})"))
     params = found["spec"]["params"]
     lines += [_line("params", ", ".join(f"{name}={value}" for name, value in params.items()))] if params else []
@@ -56,7 +56,7 @@ def _submitted(found: dict[str, Any], origin: dict[str, Any], code: dict[str, An
         cut = ", of which the beginning is kept" if origin["git_diff_cut"] else ""
         told["git diff"] = f"{origin['git_diff'][:12]}, {human.size(origin['git_diff_bytes'])}{cut}; print it: --diff"
     elif origin["git_dirty"]:
-        told["git diff"] = "none: what differs are files that git did not know; they are in the code copy"
+        told["git diff"] = "none: only untracked files differ; they are in the code copy"
     told["code"] = "in place, not copied" if code["in_place"] else (code["digest"] or "none")
     told["client"] = f"Python {origin['python']}" if origin["python"] else ""
     return told

@@ -1,4 +1,4 @@
-"""What a job uses, in one line: the last system metrics of its first node. Pure."""
+"""One line about a job's resource use: the last system metrics of its first node. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _GPU = re.compile(r"gpu(\d+)_percent\Z")
 
 
 def line(system: Mapping[str, Any]) -> str:
-    """`CPU 97 %, memory 512 MiB, GPU 0 85 % of 3.2 GiB, disk 0 B/s read 1.2 MB/s written, …`; empty where nothing was told."""
+    """`CPU 97 %, memory 512 MiB, GPU 0 85 % of 3.2 GiB, disk 0 B/s read 1.2 MB/s written, …`; empty without metrics."""
     told = {name: point["value"] for name, point in system.items() if point["value"] is not None}
     parts = []
     if "cpu_percent" in told:

@@ -1,4 +1,4 @@
-"""A job's attempts on one time axis, as lines of text. Pure."""
+"""Draws a job's attempts on one time axis as text. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any
 from trainmaster.cli.render import human
 from trainmaster.cli.render.table import fit
 
-_HEAD, _TAIL = 3, 12  # attempts drawn where there are too many
-_BESIDE = 44  # columns beside the bar: the number before it, the end and the nodes behind it
+_HEAD, _TAIL = 3, 12  # attempts drawn if there are too many
+_BESIDE = 44  # columns beside the bar: the number before it, the end and the nodes after it
 _BAR_MIN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """What a bar is made of: waiting for its ranks, running."""
+    """The characters of a bar: starting, running."""
 
     starting: str = "░"
     running: str = "█"
@@ -27,10 +27,9 @@ ASCII = Glyphs("-", "#", "...", "x")
 
 
 def draw(job: Mapping[str, Any], now_s: float, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
-    """One bar per attempt, from submission to the end or now, and how long its ranks ran; below it where it resumed and how it
-    ended.
+    """One bar per attempt, from submission to its end or now, with its run time; below it where it resumed and why it ended.
 
-    Of the last attempt of a job that failed or was cancelled the end is not told: it is the job's own.
+    For the last attempt of a failed or cancelled job the end is left out: it is the end of the job.
     """
     bar = max(_BAR_MIN, width - _BESIDE)
     attempts: Sequence[Mapping[str, Any]] = job["attempts"]
@@ -77,7 +76,7 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
 
 
 def resumed_line(attempt: Mapping[str, Any]) -> str:
-    """From where it resumed; empty where it began at the beginning."""
+    """Where it resumed; empty if it started from the beginning."""
     step, checkpoint = attempt.get("resumed_from_step"), attempt.get("resumed_from")
     if step is not None:
         return f"resumed from {'about ' if attempt.get('resumed_about') else ''}step {step}"
@@ -85,7 +84,7 @@ def resumed_line(attempt: Mapping[str, Any]) -> str:
 
 
 def told(attempt: Mapping[str, Any]) -> list[str]:
-    """From where an attempt resumed, and why it ended, in one line each."""
+    """Where an attempt resumed, and why it ended, one line each."""
     lines = [resumed_line(attempt)] if resumed_line(attempt) else []
     if attempt.get("cause"):
         message = str(attempt.get("message") or "").strip()

@@ -1,4 +1,4 @@
-"""Times as a person writes them: how long, and since when; and the time zone that this machine is in."""
+"""Parses durations and times on the command line, and finds this machine's time zone."""
 
 import os
 import re
@@ -13,9 +13,9 @@ _EPOCH = re.compile(r"\d{9,10}(\.\d+)?\Z")  # as `--json` has times
 
 def seconds(text: str, option: str, hint: str) -> float:
     """`90m`, `24h`, `7d`, `0`. Raises: UsageError."""
-    from pydantic_core import PydanticCustomError  # noqa: PLC0415  for who gives one
+    from pydantic_core import PydanticCustomError  # noqa: PLC0415  imported only if a duration is given
 
-    from trainmaster.spec.fields.values import duration_s  # noqa: PLC0415  it brings pydantic
+    from trainmaster.spec.fields.values import duration_s  # noqa: PLC0415  it imports pydantic
 
     if text.strip() in ("0", "0s"):
         return 0.0
@@ -26,9 +26,9 @@ def seconds(text: str, option: str, hint: str) -> float:
 
 
 def moment(text: str, option: str, now_s: float, zone: tzinfo | None = None) -> float:
-    """`7d` (ago), `now`, `today`, `yesterday`, `2026-11-30`, `2026-11-30T14:00`, `1795183200`, `all`: seconds since the epoch.
+    """Parse `7d` (ago), `now`, `today`, `yesterday`, `2026-11-30`, `2026-11-30T14:00`, `1795183200` or `all` to epoch seconds.
 
-    Days and times are those of the zone, of this machine's without one. Raises: UsageError.
+    Days and times are in `zone`, default this machine's. Raises: UsageError.
     """
     hint = "write how long ago (90m, 24h, 7d), a day (2026-11-30, today, yesterday), a time (2026-11-30T14:00), or all"
     if text in ("all", "now"):
@@ -51,11 +51,11 @@ def moment(text: str, option: str, now_s: float, zone: tzinfo | None = None) -> 
     except UsageError as error:
         near = error.message.partition("; did you mean ")[2]
         meant = f"; did you mean {near}" if near else ""
-        raise UsageError(f"{option}: {text[:40]!r} is no time, and not how long ago{meant}", hint) from None
+        raise UsageError(f"{option}: {text[:40]!r} is neither a time nor how long ago{meant}", hint) from None
 
 
 def zone() -> str:
-    """The name of this machine's time zone, such as Europe/Berlin; where it has none, how far it is from UTC now: +02:00."""
+    """The name of this machine's time zone, such as Europe/Berlin; without a name its present offset from UTC: +02:00."""
     for name in (os.environ.get("TZ", "").lstrip(":"), os.path.realpath("/etc/localtime").rpartition(_ZONES)[2]):
         if _known(name):
             return "UTC" if name in ("Etc/UTC", "Etc/UCT", "UCT") else name
@@ -64,7 +64,7 @@ def zone() -> str:
 
 
 def _known(name: str) -> bool:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415  for who asks about days
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415  imported only if days matter
 
     try:
         return bool(name) and name[0] != "/" and ZoneInfo(name) is not None

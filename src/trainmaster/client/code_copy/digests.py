@@ -1,7 +1,7 @@
-"""SHA-256 of a work directory's files, remembered from one submit to the next.
+"""SHA-256 digests of a work directory's files, cached from one submit to the next.
 
-A remembered digest counts only while size, times and inode are the same; one of a file that had changed just before it was
-digested is not remembered, since a second change within the clock's grain would not show.
+A cached digest is valid only while size, times and inode are the same. A file that changed just before it was digested is
+not cached: a second change within the clock's resolution would not be noticed.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from pathlib import Path
 from trainmaster.errors import OperationError
 
 _CHUNK = 1024 * 1024
-_GRAIN_NS = 100_000_000  # coarser than any file system's clock in use
+_GRAIN_NS = 100_000_000  # coarser than the clock of any common file system
 _TRIES = 5
 
 Key = tuple[int, int, int, int]  # bytes, mtime_ns, ctime_ns, inode
@@ -28,7 +28,7 @@ def cache_directory() -> Path:
 
 
 class Digests:
-    """The digests of one directory. `save` writes those asked for since it was made; `purpose` keeps caches of one apart."""
+    """The digests of one directory. `save` writes the cache; `purpose` separates caches of the same directory."""
 
     def __init__(self, root: str, purpose: str = "") -> None:
         self._root = root
@@ -38,7 +38,7 @@ class Digests:
         self._asked: dict[str, list[int | str]] = {}
         self._new = False
         self._loading: threading.Thread | None = threading.Thread(target=self._load, name="digests")
-        self._loading.start()  # beside whatever the caller does before it asks: git lists the directory meanwhile
+        self._loading.start()  # loads while the caller lets git list the directory
 
     def _load(self) -> None:
         try:
@@ -49,7 +49,7 @@ class Digests:
             self._known = value
 
     def remembered(self, path: str, seen: os.stat_result) -> str | None:
-        """The digest of a file that is what it was when it was last digested; `seen` is a look at it a moment ago."""
+        """The cached digest of a file that has not changed since; `seen` is a recent stat result."""
         known = self._known.get(path)
         if (
             known is not None
@@ -63,13 +63,13 @@ class Digests:
         return None
 
     def ready(self) -> None:
-        """Wait until what was remembered is here."""
+        """Wait until the cache is loaded."""
         if self._loading is not None:
             self._loading.join()
             self._loading = None
 
     def of(self, path: str, seen: os.stat_result | None = None) -> tuple[str, os.stat_result]:
-        """Digest and stat of a regular file, that belong together; `seen` is what a look a moment ago said of it.
+        """The digest of a regular file and the stat result that belongs to it; `seen` is a recent stat result.
 
         Raises: OSError when it cannot be read, OperationError when it keeps changing.
         """
@@ -86,16 +86,16 @@ class Digests:
                 if max(after.st_mtime_ns, after.st_ctime_ns) < time.time_ns() - _GRAIN_NS:
                     self._asked[path] = [*_key(after), digest]
                 return digest, after
-        hint = "Submit again when nothing writes to it, or have git ignore it."
+        hint = "Submit again when nothing writes to it, or let git ignore it."
         raise OperationError(f"{full} changes while it is copied", hint)
 
     def save(self) -> None:
-        """Remember. A cache that cannot be written is none."""
+        """Write the cache. An unwritable cache is ignored."""
         if not self._new and len(self._asked) == len(self._known):
             return
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            import tempfile  # noqa: PLC0415  # most submits have digested nothing new
+            import tempfile  # noqa: PLC0415  # most submits have nothing new to write
 
             descriptor, part = tempfile.mkstemp(dir=self._file.parent)
             with os.fdopen(descriptor, "w") as file:
@@ -120,8 +120,8 @@ def _digest(path: str) -> tuple[str, os.stat_result, os.stat_result]:
             digest.update(chunk)
             size += len(chunk)
         after = os.fstat(descriptor)
-        if size != before.st_size and _key(before) == _key(after):  # /proc and the like, some of them without end
-            raise OSError(0, "it holds more or less than its size says", path)
+        if size != before.st_size and _key(before) == _key(after):  # for example in /proc; some files there never end
+            raise OSError(0, "its content is longer or shorter than its size says", path)
         return digest.hexdigest(), before, after
     finally:
         os.close(descriptor)

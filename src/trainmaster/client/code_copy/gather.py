@@ -1,6 +1,7 @@
-"""The code copy of a work directory, made at submit: a tree of digests, and where each one's bytes are.
+"""Gathers the code copy of a work directory at submit: a tree of digests, and the source of each object.
 
-What the job itself writes (what its checkpoint path or artifact globs match) is not part of it; see `agent.layout`.
+Files that the job itself writes (matched by its checkpoint path or artifact globs) are not part of it; see
+`agent.launch.work_directory`.
 """
 
 import gc
@@ -29,7 +30,7 @@ _NOTES_MAX = 20
 
 
 class Gathered(NamedTuple):
-    """A work directory as it is now. `notes` are sentences for the person who submits."""
+    """A gathered work directory. `notes` are messages for the user."""
 
     tree: Tree
     sources: dict[str, str]  # absolute paths by SHA-256
@@ -48,10 +49,10 @@ class Gathered(NamedTuple):
 
 
 def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = (), include: Sequence[str] = ()) -> Gathered:
-    """The code copy of `workdir`; `own` are the globs of what the job will write (checkpoint path, artifacts).
+    """Gather the code copy of `workdir`. `own`: globs of files that the job will write (checkpoint path, artifacts).
 
-    Files that may hold credentials are left out, unless git tracks them or `include` names them or their directory.
-    Raises: TooLargeError with the biggest paths, OperationError when there is no such directory.
+    Files that may hold credentials are left out, unless git tracks them, or `include` names them or their directory.
+    Raises: TooLargeError that lists the largest paths, OperationError if the directory does not exist.
     """
     root = os.path.abspath(workdir)
     if root == "/":
@@ -76,7 +77,7 @@ def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = (),
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """No garbage collection meanwhile: what is made here is kept, and each pass would walk the whole heap of a notebook."""
+    """Pause the garbage collector: everything made here is kept, and each pass would walk the whole heap of a notebook."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -87,7 +88,7 @@ def _nothing_collected() -> Iterator[None]:
 
 
 def _set_private_aside(listing: Listing, include: Sequence[str]) -> None:
-    """Take out what may hold credentials; whoever has git track it has published it already."""
+    """Take out files that may hold credentials. Files that git tracks stay: they are published already."""
     left_out, note = private.set_aside(listing.untracked if listing.git else listing.files, include)
     if left_out:
         listing.files -= left_out
@@ -96,7 +97,7 @@ def _set_private_aside(listing: Listing, include: Sequence[str]) -> None:
 
 
 def _set_own_aside(root: str, listing: Listing, own: dict[str, Glob]) -> None:
-    """Take out what the job writes; a linked directory on the way to it is linked piece by piece instead."""
+    """Take out files that the job writes. A linked directory that contains such files is linked file by file instead."""
     globs = list(own.values())
     if not globs:
         return
@@ -121,14 +122,14 @@ def _set_own_aside(root: str, listing: Listing, own: dict[str, Glob]) -> None:
 
 
 def _own_notes(root: str, listing: Listing, own: dict[str, Glob]) -> list[str]:
-    """A word for each glob of what the job writes that takes out what may well be code: tracked, or beside it."""
+    """Notes about globs of written files that take out files which are probably code: tracked ones, or ones beside them."""
     notes = []
     for pattern, glob in own.items():
         wide = os.path.relpath(glob.prefix, root) == "."
         taken = sorted(p for p in listing.files if glob.owns(p) and (wide or (listing.git and p not in listing.untracked)))
         if taken:
             more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
-            notes.append(f"not copied, since {pattern!r} says that the job writes it: {', '.join(taken[:3])}{more}")
+            notes.append(f"not copied, because {pattern!r} says that the job writes it: {', '.join(taken[:3])}{more}")
     return notes
 
 
@@ -137,7 +138,7 @@ def _lies_in(path: str, homes: Iterable[str]) -> bool:
 
 
 class _Collected:
-    """The tree as it grows."""
+    """Collects the tree."""
 
     def __init__(self, root: str, listing: Listing, limits: Limits) -> None:
         self._root, self._listing, self._limits = root, listing, limits
@@ -148,7 +149,7 @@ class _Collected:
         self._bytes = 0
 
     def add_files(self, digests: Digests) -> None:
-        """Digest what is copied."""
+        """Digest the files to copy."""
         looks, most = self._looks(), self._limits.git_file_bytes if self._listing.git else sys.maxsize
         if self._listing.git:
             fresh = {path: looks[path].st_size for path in self._listing.fresh & looks.keys()}
@@ -174,7 +175,7 @@ class _Collected:
         digests.save()
 
     def _looks(self) -> dict[str, os.stat_result]:
-        """What each regular file is now; symbolic links become entries on the way."""
+        """Stat every regular file; add symbolic links to the tree on the way."""
         looks: dict[str, os.stat_result] = {}
         taken, regular = self._listing.looks, stat.S_ISREG
         for path in self._listing.files:
@@ -184,7 +185,7 @@ class _Collected:
             except UnicodeEncodeError:
                 self._notes.append(f"{path!a}: not copied: its name is not UTF-8")
             except (FileNotFoundError, NotADirectoryError):
-                continue  # deleted and still tracked, or gone meanwhile
+                continue  # deleted but still tracked, or gone meanwhile
             except OSError as error:
                 self._notes.append(f"{path}: not copied: {error.strerror}")
             else:
@@ -203,12 +204,12 @@ class _Collected:
             return
         inside = os.path.normpath(os.path.join(os.path.dirname(path), target))
         if not os.path.isabs(target) and (inside == ".." or inside.startswith("../")):
-            self._links.add(path)  # it leads out of the directory: only from its own place does it lead somewhere
+            self._links.add(path)  # it points outside: a copy of the link would point elsewhere
         else:
             self._entries[path] = Entry(path=path, type="symlink", target=target)
 
     def _digest_file(self, path: str, look: os.stat_result, digests: Digests) -> None:
-        """Add a file that is not known as it is."""
+        """Digest and add a file that is not in the cache."""
         try:
             sha256, status = digests.of(path, look)
         except FileNotFoundError:
@@ -225,11 +226,11 @@ class _Collected:
         self._bytes += status.st_size
 
     def add_links(self) -> None:
-        """Link what is not copied."""
+        """Add links for paths that are not copied."""
         if len(self._links) > _LINKS_MAX:
             raise TooLargeError(
                 f"{self._root}: {len(self._links):,} paths would have to be linked one by one; the limit is {_LINKS_MAX:,}",
-                "Have git ignore their directory (data/) instead of what is in it (data/*), or use --in-place.",
+                "Let git ignore their directory (data/) instead of its content (data/*), or use --in-place.",
             )
         for path in sorted(self._links):
             try:
@@ -240,7 +241,7 @@ class _Collected:
             self._entries[path] = Entry(path=path, type="link")
 
     def gathered(self, patch: Patch | None) -> Gathered:
-        """The whole, with no entry inside another (a directory that became a link between two looks)."""
+        """The result, without entries inside other entries (a directory may have become a link meanwhile)."""
         above = {path.rpartition("/")[0] for path in self._entries}
         inside = tuple(f"{directory}/" for directory in above if directory in self._entries or self._is_inside_entry(directory))
         entries = [self._entries[path] for path in sorted(self._entries) if not path.startswith(inside)]
@@ -267,11 +268,11 @@ class _Collected:
 
 
 def pack_zip(gathered: Gathered, missing: Sequence[str]) -> bytes:
-    """A zip of the objects `missing`, each named by its SHA-256, uncompressed.
+    """A zip of the `missing` objects, each named by its SHA-256, uncompressed.
 
-    Raises: ChangedError when a file is not what it was when it was gathered, OperationError when it cannot be read any more.
+    Raises: ChangedError if a file has changed since it was gathered, OperationError if it cannot be read any more.
     """
-    import zipfile  # noqa: PLC0415  # most submits have nothing to send, and its import costs more than the rest
+    import zipfile  # noqa: PLC0415  # a slow import, and most submits have nothing to upload
 
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
@@ -282,7 +283,7 @@ def pack_zip(gathered: Gathered, missing: Sequence[str]) -> bytes:
             except OSError as error:
                 raise OperationError(f"{path} cannot be read any more: {error.strerror}", "Submit again.") from error
             if hashlib.sha256(data).hexdigest() != sha256:
-                hint = "Submit again when nothing writes to it, or have git ignore it."
+                hint = "Submit again when nothing writes to it, or let git ignore it."
                 raise ChangedError(f"{path} changes while it is copied", hint)
             archive.writestr(zipfile.ZipInfo(sha256), data)
     return packed.getvalue()

@@ -1,4 +1,4 @@
-"""What git knows of a work directory beside its files: the patch to what is committed, and where the repository came from."""
+"""What git knows about a work directory besides its files: the patch to the commit, and the remote."""
 
 import hashlib
 import os
@@ -10,12 +10,12 @@ from typing import IO, NamedTuple
 from trainmaster.client.code_copy.listing import GIT, git_environment
 from trainmaster.wire.remotes import without_credentials
 
-DIFF_MAX_BYTES = 1024 * 1024  # stored of a patch; the code copy has the files themselves
+DIFF_MAX_BYTES = 1024 * 1024  # stored part of a patch; the code copy has the files themselves
 _DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
-_PLAIN = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false")  # as `git apply` takes it, whatever a person prefers
+_PLAIN = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false")  # the format for `git apply`, whatever is configured
 _SECTION = r'\[\s*(?P<name>[\w.-]+)(?:\s+"(?P<sub>[^"]*)")?\s*\]'
 _READ_BYTES = 1 << 16
-_COUNTED_MAX_BYTES = 256 * 1024 * 1024  # a patch is not read further than this to say how long it is
+_COUNTED_MAX_BYTES = 256 * 1024 * 1024  # the length of a patch is counted up to this
 
 
 class Patch(NamedTuple):
@@ -45,10 +45,10 @@ class Differ:
             command = [*GIT, *_PLAIN, "-C", root, *_DIFF, "--ignore-submodules=all", "--", "."]
             self._process = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=null, env=git_environment())
         except OSError:
-            return  # git has just been removed: the run goes on without its patch
+            return  # git was just removed: continue without a patch
 
     def patch(self) -> Patch | None:
-        """The patch; None where git has none to tell: all that is new it does not know yet."""
+        """The patch; None if there is none: all new files are untracked."""
         if self._process is None or self._process.stdout is None:
             return None
         with self._process as process:
@@ -59,7 +59,7 @@ class Differ:
 
 
 def _bounded(stream: IO[bytes]) -> tuple[bytes, int]:
-    """The beginning of a stream, up to whole lines, and the length of all of it."""
+    """The beginning of a stream in whole lines, and its total length."""
     kept, size = b"", 0
     while part := stream.read(_READ_BYTES):
         kept += part[: max(0, DIFF_MAX_BYTES - size)]
@@ -70,7 +70,7 @@ def _bounded(stream: IO[bytes]) -> tuple[bytes, int]:
 
 
 def recorded(root: str, commit: str | None, patch: Patch | None) -> dict[str, object]:
-    """What a job's origin says of git beside commit and state (`model.spec.Origin`)."""
+    """The origin's git fields besides commit and state (`model.spec.Origin`)."""
     if commit is None:
         return {}
     told: dict[str, object] = {"git_remote": remote(root)}
@@ -80,7 +80,7 @@ def recorded(root: str, commit: str | None, patch: Patch | None) -> dict[str, ob
 
 
 def remote(root: str) -> str | None:
-    """Where the repository came from (`origin`, else the first there is), without credentials; None outside git."""
+    """The URL of the remote `origin`, else of the first one, without credentials; None outside of git."""
     found: dict[str, str] = {}
     for line in _configuration(root):
         name, _, url = line.partition("\0")
@@ -90,7 +90,7 @@ def remote(root: str) -> str | None:
 
 
 def _configuration(root: str) -> Iterator[str]:
-    """`name NUL url` of each remote in the repository's own file: asking git would start a process more."""
+    """`name NUL url` of each remote, read from the configuration file: calling git would take longer."""
     directory = _git_directory(os.path.realpath(root))
     if directory is None:
         return
@@ -105,7 +105,7 @@ def _configuration(root: str) -> Iterator[str]:
 
 
 def _git_directory(place: str) -> str | None:
-    """Where the repository's configuration lies: its `.git`, or what a work tree's `.git` file leads to."""
+    """The git directory: `.git`, or the directory that a `.git` file of a work tree points to."""
     while not os.path.exists(os.path.join(place, ".git")):
         above = os.path.dirname(place)
         if above == place:

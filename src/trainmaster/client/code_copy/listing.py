@@ -1,7 +1,7 @@
-"""What of a work directory belongs to a code copy: which paths are copied and which are linked.
+"""Lists the files of a work directory for a code copy: which to copy and which to link.
 
-In git: tracked files and untracked ones that are not ignored are copied, submodules' too; ignored paths are linked. Elsewhere
-everything up to the limits is copied, what is larger is linked.
+In git, tracked files and untracked files that are not ignored are copied, also those of submodules; ignored paths are
+linked. Elsewhere everything up to the limits is copied, and larger files are linked.
 """
 
 import os
@@ -41,11 +41,11 @@ class Listing:
 
     def __init__(self, git: bool = False) -> None:
         self.files: set[str] = set()
-        self.fresh: set[str] = set()  # those of `files` that are changed or untracked
+        self.fresh: set[str] = set()  # members of `files` that are changed or untracked
         self.untracked: set[str] = set()
         self.links: set[str] = set()
-        self.looks: dict[str, os.stat_result] = {}  # at tracked files, taken while git was busy
-        self.digests: dict[str, str] = {}  # of those of them that are what they were when they were last digested
+        self.looks: dict[str, os.stat_result] = {}  # stat results of tracked files, taken while git was running
+        self.digests: dict[str, str] = {}  # cached digests of those that have not changed
         self.notes: list[str] = []
         self.git = git
         self.commit: str | None = None
@@ -53,7 +53,7 @@ class Listing:
 
 
 def list_directory(root: str, limits: Limits, digests: Digests | None = None) -> Listing:
-    """What is copied and what is linked of `root`; of tracked files what `digests` remembers. Raises: TooLargeError."""
+    """What to copy and what to link of `root`; for tracked files the digests in `digests`. Raises: TooLargeError."""
     listing, note = _git_listing(root, digests)
     if listing is None:
         listing = _plain_listing(root, limits)
@@ -63,20 +63,20 @@ def list_directory(root: str, limits: Limits, digests: Digests | None = None) ->
 
 
 def git_state(root: str) -> tuple[str | None, bool]:
-    """(commit, whether anything differs from it); (None, False) outside git."""
+    """(commit, whether the files differ from it); (None, False) outside of git."""
     listing, _ = _git_listing(root)
     return (listing.commit, listing.dirty) if listing else (None, False)
 
 
 def git_environment() -> dict[str, str]:
-    """The environment for git: what a hook that calls us was told of another repository is not in it."""
+    """The environment for git, without variables that a git hook may have set for another repository."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
 def _git_listing(root: str, digests: Digests | None = None) -> tuple[Listing | None, str]:
-    """The listing of a directory in git; None with a note (or without, outside git) where git does not help.
+    """The listing of a directory in git; None outside of git, or with a note if git cannot be used.
 
-    With `digests` the tracked files are looked at too: git needs longer for its status than we for that.
+    With `digests`, tracked files are examined as well, while `git status` runs.
     """
     real = os.path.realpath(root)
     top = _top(real)
@@ -88,14 +88,14 @@ def _git_listing(root: str, digests: Digests | None = None) -> tuple[Listing | N
         pipe = subprocess.PIPE
         running = [subprocess.Popen(c, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment) for c in commands]
     except OSError:
-        return None, "git is not installed: the directory is copied as one outside git"
+        return None, "git is not installed: the directory is copied like one outside of git"
     prefix = "" if real == top else os.path.relpath(real, top) + "/"
     repository = _Repository(real, prefix)
     repository.track(os.fsdecode(running[0].communicate()[0]), digests)
     status, errors = running[1].communicate()
     if any(process.returncode for process in running):
         reason = (errors.decode(errors="replace").strip().splitlines() or ["no reason given"])[0]
-        return None, f"git cannot read this repository ({reason}): the directory is copied as one outside git"
+        return None, f"git cannot read this repository ({reason}): the directory is copied like one outside of git"
     return repository.listing(os.fsdecode(status)), ""
 
 
@@ -110,7 +110,7 @@ def _top(real: str) -> str | None:
 
 
 class _Repository:
-    """git's answers for a directory, `prefix` below its repository's top."""
+    """What git reports for a directory, `prefix` below the top of its repository."""
 
     def __init__(self, root: str, prefix: str) -> None:
         self._root, self._prefix = root, prefix
@@ -118,8 +118,8 @@ class _Repository:
         self._submodules: list[str] = []
 
     def track(self, tracked: str, digests: Digests | None) -> None:
-        """Take in what `git ls-files --stage` says (mode, object and stage of one length, then the path), with a look at each
-        file where its digest is wanted.
+        """Parse the output of `git ls-files --stage` (mode, object and stage of fixed length, then the path). If digests are
+        wanted, also examine each file.
         """
         records = tracked.split("\0")
         begin = records[0].find("\t") + 1
@@ -133,13 +133,13 @@ class _Repository:
             try:
                 looks[path] = lstat(root + path)
             except (OSError, UnicodeEncodeError):
-                continue  # whoever copies it finds out, and says so
+                continue  # the copy will report it
         digests.ready()
         remembered = digests.remembered
         self._listing.digests = {path: sha256 for path, look in looks.items() if (sha256 := remembered(path, look)) is not None}
 
     def listing(self, status: str) -> Listing | None:
-        """What `git status` says besides. None where the directory itself is ignored: then it is as if outside git."""
+        """Add the output of `git status`. None if the directory itself is ignored: it is then treated as outside of git."""
         result, inner = self._listing, self._submodules
         for record in filter(None, status.split("\0")):
             kind, _, rest = record.partition(" ")
@@ -172,7 +172,7 @@ class _Repository:
     def _untracked(self, path: str, inner: list[str]) -> None:
         below = self._below(path)
         if path.endswith("/"):
-            inner.append(below)  # a repository of its own
+            inner.append(below)  # a repository inside this one
             return
         self._listing.files.add(below)
         self._listing.fresh.add(below)
@@ -184,10 +184,10 @@ class _Repository:
             self._listing.links.add(below)
 
     def _inner(self, path: str) -> None:
-        """The files of a submodule or of a repository that lies in this one."""
+        """List the files of a submodule or of another repository inside this one."""
         listing = _git_listing(f"{self._root}/{path}")[0] if os.path.exists(f"{self._root}/{path}/.git") else None
         if listing is None:
-            self._listing.notes.append(f"{path}: a submodule that is not checked out; nothing of it is copied")
+            self._listing.notes.append(f"{path}: a submodule that is not checked out; it is not copied")
             return
         for mine, theirs in (
             (self._listing.files, listing.files),
@@ -201,29 +201,29 @@ class _Repository:
 
 
 def is_junk(path: str) -> bool:
-    """What a program makes again by itself, or version control keeps: neither copied nor linked."""
+    """Whether a path is generated by programs or by version control; such paths are neither copied nor linked."""
     return any(part in JUNK for part in path.split("/")) or path.endswith((".pyc", ".pyo"))
 
 
 class _Directory:
-    """One directory of the plain walk, scanned."""
+    """One scanned directory outside of git."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.files: dict[str, int] = {}  # to copy, with their sizes
+        self.files: dict[str, int] = {}  # files to copy -> size
         self.large: list[str] = []
         self.directories: list[str] = []
         self.notes: list[str] = []
-        self.whole = True  # False: more files than may be taken; the scan stopped
+        self.whole = True  # False: too many files, the scan stopped
 
     @property
     def rank(self) -> tuple[bool, int, str]:
-        """Code first, then what is small."""
+        """The order of copying: directories with code first, then small ones."""
         return not any(name.endswith(".py") for name in self.files), sum(self.files.values()), self.path
 
 
 def _plain_listing(root: str, limits: Limits) -> Listing:
-    """Level by level, so that what lies near the top is copied and what is deep or large is linked."""
+    """List level by level, so that files near the top are copied, and deep or large ones are linked."""
     listing = Listing()
     bytes_left, level = limits.bytes, [""]
     while level:
@@ -267,7 +267,7 @@ def _scan(root: str, path: str, limits: Limits) -> _Directory:
                 if len(result.files) + len(result.large) > limits.files:
                     result.whole = False
                     break
-    except OSError as error:  # in the middle too: some of /proc can be opened and not be read
+    except OSError as error:  # also during the scan: some directories in /proc can be opened but not read
         result.notes.append(f"{path or '.'}: not copied: {error.strerror}")
     return result
 
@@ -291,24 +291,24 @@ def _place(directory: _Directory, name: str, entry: "os.DirEntry[str]", limits: 
 
 
 def _too_large(root: str, sizes: dict[str, int], limits: Limits, what: str) -> TooLargeError:
-    """The error, with the biggest paths and what to do about them."""
+    """The error, with the largest paths and what to do."""
     has = f"{what} {len(sizes):,} files, {sum(sizes.values()) / MIB:,.0f} MiB"
     takes = f"a code copy takes {limits.files:,} files, {limits.bytes / MIB:,.0f} MiB"
     return TooLargeError(
         f"{root}: {has}; {takes}. The biggest: {', '.join(biggest(sizes))}",
-        "Name them in .gitignore (they are then linked), move them out of the work directory, or use --in-place.",
+        "Name them in .gitignore (they are linked then), move them out of the work directory, or use --in-place.",
         [{"path": path, "bytes": size} for path, size in sorted(sizes.items(), key=lambda item: -item[1])[:10]],
     )
 
 
 def check_fresh(root: str, sizes: dict[str, int], limits: Limits) -> None:
-    """Refuse a repository whose changed and untracked files are too much. Raises: TooLargeError."""
+    """Reject a repository whose changed and untracked files are too large. Raises: TooLargeError."""
     if sum(sizes.values()) > limits.bytes or len(sizes) > limits.files:
         raise _too_large(root, sizes, limits, "changed and untracked are")
 
 
 def biggest(sizes: dict[str, int]) -> Iterable[str]:
-    """The five biggest files, or directories of many, in words."""
+    """The five largest files or directories, as text."""
     groups: dict[str, list[int]] = {}
     for path, size in sizes.items():
         alone = size * 10 > sum(sizes.values()) or "/" not in path

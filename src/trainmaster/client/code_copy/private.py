@@ -1,4 +1,4 @@
-"""What of a work directory may hold credentials, and is copied only where somebody says so: a copy is stored for long."""
+"""Finds files in a work directory that may hold credentials. They are copied only on request, because copies are stored."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ _NAMED_MAX = 8
 
 
 def private(path: str) -> str | None:
-    """The part of a relative path that may hold credentials: a directory or the file itself; None where none does."""
+    """The part of a relative path that may hold credentials: a directory or the file itself; None if there is none."""
     parts = path.split("/")
     for at, part in enumerate(parts[:-1]):
         if part in DIRECTORIES or (part == "gcloud" and parts[at - 1 : at] == [".config"]):
