@@ -1,4 +1,4 @@
-"""How far the program is: the steps it named, and its metric points on their way to the server."""
+"""Tracks the progress of the program: its steps, and its metric points on their way to the server."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.transport.outbox import Outbox
 
-_KEPT = 2048  # steps remembered with their time: the last minutes, however fast they come
-LONG_S = 60.0  # of steps, after which a program that saves nothing where it said is asked about
+_KEPT = 2048  # steps remembered with their times: the last minutes, at any speed
+LONG_S = 60.0  # of steps, after which missing checkpoints are reported
 _ANY_STEP = float("inf")
-_CLOCK_SET_BACK_S = 10.0  # what was remembered before is of no use then
+_CLOCK_SET_BACK_S = 10.0  # if the clock was set back by more, older entries are useless
 
 
 class Progress:
-    """Shared by the ranks of a node. Steps told through the SDK outrank printed ones."""
+    """Progress of a node's ranks. Steps reported through the SDK take precedence over printed ones."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._told = False
-        self._seen: list[tuple[float, float]] = []  # ascending; another thread reads what it finds here
+        self._seen: list[tuple[float, float]] = []  # (time, step), ascending; also read by another thread
         self.first_step: Optional[int] = None
         self.last_step: Optional[int] = None
-        self.named = 0  # steps so far, each told by however many ranks
-        self.first_s = 0.0  # seconds since the epoch: when the first step was told
+        self.named = 0  # number of reported steps, from all ranks
+        self.first_s = 0.0  # seconds since the epoch: when the first step was reported
         self.written_s = 0.0  # seconds since the epoch: write time of the lines being read, set by the reader
 
     def step_at(self, time_s: float) -> Optional[int]:
-        """The last step named by `time_s` (seconds since the epoch); None when there was none yet. Any thread may ask."""
+        """The last step reported by `time_s` (seconds since the epoch); None if there was none. Callable from any thread."""
         seen = self._seen
         index = bisect_right(seen, (time_s, _ANY_STEP))
         return int(seen[index - 1][1]) if index else None
 
     @property
     def stepping_s(self) -> float:
-        """How long it has told steps, in seconds: from the first to the last of them."""
+        """Seconds between the first and the last reported step."""
         return self._seen[-1][0] - self.first_s if self._seen else 0.0
 
     def warn(self, topic: str, text: str) -> None:
-        """Tell what a person would want to know of the output."""
+        """Report a warning about the output to the user."""
         self._outbox.warn(topic, text)
 
     def printed(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
-        """A line of a rank's output."""
+        """Handle a line of a rank's output."""
         if not self._told:
             self._step(step)
         if values:
             self._outbox.point(rank, step if step is not None else self.last_step, values)
 
     def reported(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
-        """A metrics message of the SDK."""
+        """Handle a metrics message of the SDK."""
         if step is not None and not self._told:
             self._told = True
             self.first_step = None
@@ -63,13 +63,13 @@ class Progress:
             self._outbox.point(rank, step, values)
 
     def read(self, read: dict[str, int]) -> None:
-        """How far an SDK file was read, once what it says was passed on: much of it is not held in memory."""
+        """Record how far an SDK file was read, after its points were queued; writes them to disk if they are many."""
         self._outbox.points.keep(read, now=False)
 
     def logged(self, step: int, values: dict[str, float], counts: bool) -> None:
-        """Values that rank 0 logged through a tracker's own calls. `counts`: a higher step than the last is progress.
+        """Handle values that rank 0 logged with a tracker's API. `counts`: a higher step than the last is progress.
 
-        A step told so may as well count epochs, or be the 0 that stands for none: it never sets progress back.
+        Such a step may count epochs, or be 0 because none was given. So it never sets progress back.
         """
         if counts and not self._told and step > max(0, self.last_step or 0):
             self.written_s = time.time()
@@ -90,7 +90,7 @@ class Progress:
             return
         if self._seen and self._seen[-1][0] > self.written_s:
             if self._seen[-1][0] - self.written_s < _CLOCK_SET_BACK_S:
-                return  # another rank's log, read a little later: the ranks of a gang go in step
+                return  # another rank's log, read a little later: the ranks of a gang are at the same step
             self._seen = []
         self._seen.append((self.written_s, step))
         if len(self._seen) > 2 * _KEPT:
@@ -98,28 +98,28 @@ class Progress:
 
 
 class RoleProgress:
-    """The metric points of a role: under its name, `evaluator/accuracy`, and saying nothing of how far the training is."""
+    """Metric points of a role, with its name as prefix: `evaluator/accuracy`. They do not count as training progress."""
 
     def __init__(self, outbox: Outbox, role: str) -> None:
         self._outbox = outbox
         self._role = role
         self._step: Optional[int] = None
-        self.written_s = 0.0  # as of `Progress`
+        self.written_s = 0.0  # as in `Progress`
 
     def warn(self, topic: str, text: str) -> None:
-        """Tell what a person would want to know of the output."""
+        """Report a warning about the output to the user."""
         self._outbox.warn(topic, text)
 
     def printed(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
-        """A line of its output."""
+        """Handle a line of its output."""
         self._step = step if step is not None else self._step
         if values:
             self._outbox.point(0, self._step, {f"{self._role}/{name}": value for name, value in values.items()})
 
     def reported(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
-        """A metrics message of the SDK."""
+        """Handle a metrics message of the SDK."""
         self.printed(rank, step, values)
 
     def read(self, read: dict[str, int]) -> None:
-        """How far its SDK file was read."""
+        """Record how far its SDK file was read."""
         self._outbox.points.keep(read, now=False)

@@ -1,10 +1,10 @@
-"""Telling that a node's ranks may hang: no step where steps are usual, or no sign of life at all. It only observes.
+"""Warns if a node's ranks may hang: no step although steps are usual, or no sign of life at all. It only observes.
 
-One rule decides which of the two is looked at, so that one agent tells one thing. Where the program has named so many steps
-that their rhythm is known (`Rhythm`), only a step counts: none for longer than `Rhythm.limit_s` is told. Time in which the
-ranks write files, a checkpoint for example, does not count, nor does time in which their output cannot be read. Elsewhere
-any output, any message, processor time beyond that of a loop that waits, and a busy accelerator count.
-Nothing is told in an attempt's first minutes. What was told is taken back at the next sign.
+One rule selects the check, so that one agent gives one warning. If the program has reported enough steps to know their
+rhythm (`Rhythm`), only a step counts: a pause longer than `Rhythm.limit_s` gives a warning. Time in which the ranks write
+files, such as a checkpoint, is excluded, and so is time in which their output cannot be read. Otherwise these are signs of
+life: any output, any message, more CPU time than a waiting loop uses, and a busy accelerator. There is no warning in the
+first minutes of an attempt. The next sign clears the warning.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.agent.transport.outbox import Outbox
 
-FIRST_S = 300.0  # of an attempt, in which nothing is told
-TOLD_S = 300.0  # without any sign, where no rhythm is known
-_WAITING_CPU_S, _WAITING_SHARE = 1.0, 0.02  # processor time of a rank that waits: in all, and of one processor
-_WRITTEN_BYTES = 64 * 1024  # from one look to the next: it saves something
-_LISTED = 4  # ranks whose processor time is told one by one
+FIRST_S = 300.0  # of an attempt: no warning is given
+TOLD_S = 300.0  # without any sign of life, if no rhythm is known
+_WAITING_CPU_S, _WAITING_SHARE = 1.0, 0.02  # CPU use of a waiting rank: seconds in total, and share of one CPU
+_WRITTEN_BYTES = 64 * 1024  # between two checks: more means that the ranks are saving
+_LISTED = 4  # up to so many ranks, each one's CPU use is shown
 
 
 class _Sign:
-    """The last sign that the ranks go on, and what they had used and said by then."""
+    """The last sign of life, with CPU time and output at that time."""
 
     def __init__(self, now_s: float, outputs: Sequence[RankOutput], written: Optional[int]) -> None:
         self.at_s = now_s
         self.cpu_s = [output.rank.cpu_s for output in outputs]
         self.heard = [output.heard for output in outputs]
-        self.written = written  # bytes, at the last look at that; None: not looked at since the last step
+        self.written = written  # bytes at the last check; None: not checked since the last step
 
 
 class Inactivity:
-    """Of one agent. `busy` says whether an accelerator works: that needs no processor time."""
+    """The check of one agent. `busy`: whether an accelerator is in use, which needs no CPU time."""
 
     def __init__(
         self, job: str, outbox: Outbox, outputs: Sequence[RankOutput], progress: Progress, busy: Callable[[], bool]
     ) -> None:
         self._job, self._outbox, self._outputs, self._progress, self._busy = job, outbox, outputs, progress, busy
         self._rhythm = Rhythm()
-        self._named = 0  # steps, at the last look
+        self._named = 0  # steps at the last check
         self._began_s: Optional[float] = None
         self._sign: Optional[_Sign] = None
-        self._told_s = 0.0  # how long the pause was when it was last told; 0: it is not
+        self._told_s = 0.0  # length of the pause at the last warning; 0: no warning is active
 
     def look(self, now_s: float, pids: Sequence[int]) -> None:
-        """`now_s` on the monotonic clock, `pids` of the ranks' trees."""
+        """Check once. `now_s`: monotonic clock; `pids`: of the ranks' process trees."""
         steps, self._named = self._progress.named - self._named, self._progress.named
         if steps:
             self._rhythm.stepped(now_s, steps)
@@ -76,7 +76,7 @@ class Inactivity:
         self._outbox.warn(STALLED, self._text(now_s, last))
 
     def end(self) -> None:
-        """The ranks have ended well: what was told is over."""
+        """The ranks have succeeded: clear the warning."""
         self._take_back()
 
     def _goes_on(self, now_s: float, written: Optional[int] = None) -> None:
@@ -89,16 +89,16 @@ class Inactivity:
             self._outbox.warn(STALLED, "")
 
     def _lives(self, now_s: float, last: _Sign) -> bool:
-        """Whether there was any sign of life since the last one."""
+        """Whether there was a sign of life since the last one."""
         used_s = sum(output.rank.cpu_s for output in self._outputs) - sum(last.cpu_s)
         heard = [output.heard for output in self._outputs] != last.heard
         return heard or used_s > _WAITING_CPU_S + _WAITING_SHARE * (now_s - last.at_s)
 
     def _excused(self, now_s: float, last: _Sign, pids: Sequence[int]) -> bool:
-        """Whether a pause of the steps says nothing: the output is not read to its end, or the ranks write files."""
+        """Whether a pause of steps has a reason: the output is not fully read, or the ranks are writing files."""
         if any(output.trouble or output.behind for output in self._outputs):
             return True
-        if last.written is None and now_s - last.at_s < SHORTEST_S / 2:  # a look at every process: only where it matters
+        if last.written is None and now_s - last.at_s < SHORTEST_S / 2:  # reading every process is slow: only if needed
             return False
         before, last.written = last.written, written_by_processes(pids)
         return before is not None and last.written - before >= _WRITTEN_BYTES
@@ -115,7 +115,7 @@ class Inactivity:
         return f"{rhythm}, {'and no output' if silent else 'but other output'}; {used}; {where}"
 
     def _cpu_use(self, now_s: float, last: _Sign) -> str:
-        """Of each rank since the last sign, in percent of one processor; of many the lowest and the highest."""
+        """CPU use of each rank since the last sign, in percent of one CPU; of many ranks, the lowest and the highest."""
         took_s = max(now_s - last.at_s, 1e-3)
         pairs = [
             (round(100 * max(0.0, output.rank.cpu_s - before_s) / took_s), output.rank.label)
@@ -129,7 +129,7 @@ class Inactivity:
 
 
 def _length(seconds: float) -> str:
-    """`0.02 s`, `1.5 s`, `75 s`, `2 min`, `3 h`: rounded down, so that it is never more than it was."""
+    """`0.02 s`, `1.5 s`, `75 s`, `2 min`, `3 h`: rounded down, so that it never exceeds the real time."""
     if seconds < 10:
         return f"{seconds:.2g} s"
     for unit_s, unit in ((3600, "h"), (60, "min")):

@@ -1,7 +1,7 @@
-"""The loop that watches a node's ranks: one thread, woken by signals, threads and timers; it alone decides.
+"""The main loop that supervises a node's ranks: one thread, woken by signals, threads and timers. Only this thread decides.
 
-Rules: a rank's end by a signal ends the others at once, a failing exit after a second in which another's signal may
-explain it. Nothing of the ranks' trees outlives the attempt. The record of the end is durable before anything is told.
+Rules: A rank that ends by a signal ends the others at once. A failing exit ends them after a second, in which another rank's
+signal may explain it. No process of the ranks' trees outlives the attempt. The exit record is durable before it is reported.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from trainmaster.agent.launch.start import Start
     from trainmaster.agent.supervise.exec_commands import Execs
 
-TELL_S = 0.02  # a job that ends sooner tells its start and its end in one request
-POLL_S = 0.3  # and one that ends by then never asks for orders
-_OUTPUT_MIN_S, _OUTPUT_MAX_S = 0.05, 0.25  # between two readings
-_OUTPUT_SHARE_S = 0.01  # of one reading, for each rank
-_SAMPLE_S, _SAMPLE_NEAR_S = 0.5, 0.1  # between two looks at the tree; the shorter one near the memory limit
-_SAMPLE_COST = 50  # a look that takes t seconds is followed by 50 t of rest
+TELL_S = 0.02  # a job that ends earlier reports its start and its end in one request
+POLL_S = 0.3  # a job that ends earlier never asks for orders
+_OUTPUT_MIN_S, _OUTPUT_MAX_S = 0.05, 0.25  # between two reads of the output
+_OUTPUT_SHARE_S = 0.01  # of one read, per rank
+_SAMPLE_S, _SAMPLE_NEAR_S = 0.5, 0.1  # between two samples of the process tree; the shorter one near the memory limit
+_SAMPLE_COST = 50  # a sample that takes t seconds is followed by a pause of 50 t
 _EXPLAINED_S = 1.0  # how long a failing exit waits for another rank's signal
-_KIN_GRACE_S = 2.0  # TERM to KILL for the others of a broken gang, and for what ranks leave behind
-_LINGER_S = 0.2  # in which what ranks leave behind may end by itself, unless it may still be saving
-_SAVERS_TOLD_S = 2.0  # after which it is told that they are waited for
+_KIN_GRACE_S = 2.0  # from SIGTERM to SIGKILL for the others of a broken gang, and for processes that ranks leave behind
+_LINGER_S = 0.2  # for processes that ranks leave behind to end by themselves, if they cannot be saving
+_SAVERS_TOLD_S = 2.0  # after so long, waiting for them is reported
 _SAVERS = "every rank has ended"
-_COMMIT_MIN_S = 2.0  # for the last checkpoint, however short the grace was
+_COMMIT_MIN_S = 2.0  # for the last checkpoint, even if the grace period was shorter
 _COMMIT_MAX_S = 3600.0
 
 
 class Attempt:
-    """One agent's part of an attempt, from its ranks' start to its last word."""
+    """One agent's part of an attempt, from the start of its ranks to its last report."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -75,11 +75,11 @@ class Attempt:
         self._inactivity = Inactivity(job, self._outbox, self._outputs, self._progress, busy)
         self._surroundings = Surroundings(self._launch) if self._ranks else None
         self._stopping = Stopping(self._launch.get("contained", ()))
-        self._execs: Optional[Execs] = None  # what people run beside the ranks; made for the first
+        self._execs: Optional[Execs] = None  # commands beside the ranks; created for the first one
         self._end = outcome.End()
         self._left_s: Optional[float] = None  # when the last rank ended
-        self._remains: Optional[Remains] = None  # and what they left behind
-        self._lingers_s = 0.0  # when to look at that again
+        self._remains: Optional[Remains] = None  # the processes that the ranks left behind
+        self._lingers_s = 0.0  # when to check these again
         self._swept = False
         now_s = time.monotonic()
         self._output_every_s = _OUTPUT_MIN_S
@@ -87,12 +87,12 @@ class Attempt:
         self._sample_due_s = now_s + TELL_S
 
     def run(self) -> None:
-        """Watch to the end, record it, tell it."""
+        """Supervise the ranks to their end, write the exit record, report it."""
         self._first_words()
         if self._ranks:
             self._watch()
             if self._orders.removed:
-                return  # nobody will look for a record of it, and one by that name would be another's
+                return  # the record is not needed, and the path may belong to another attempt now
             self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
             self._last_read()
             if self._well:
@@ -146,7 +146,7 @@ class Attempt:
             self._outbox.warn("containment", "its ranks could not enter their cgroup: what they leave behind may outlive them")
 
     def _watch(self) -> None:
-        """Until nothing of the ranks' trees is left."""
+        """Run until no process of the ranks' trees is left."""
         while spawn.reap([*self._ranks, *self._roles, *self._commands], self._start.began_s):
             now_s = time.monotonic()
             self._obey(now_s)
@@ -165,9 +165,9 @@ class Attempt:
         return self._execs.children if self._execs is not None else []
 
     def _execute(self, now_s: float) -> None:
-        """What somebody wants run beside the ranks."""
+        """Start and supervise commands beside the ranks."""
         if self._orders.commands and self._execs is None:
-            from trainmaster.agent.supervise.exec_commands import Execs  # noqa: PLC0415 - most jobs are never looked into
+            from trainmaster.agent.supervise.exec_commands import Execs  # noqa: PLC0415 - most jobs never need it
 
             self._execs = Execs(self._start)
         if self._execs is not None:
@@ -176,7 +176,7 @@ class Attempt:
             self._execs.step(now_s)
 
     def _due_s(self, now_s: float) -> float:
-        """When the loop has something to do next, if nothing wakes it before."""
+        """When the loop has something to do next, unless it is woken earlier."""
         due = [self._output_due_s, self._sample_due_s, self._orders.due_s]
         if self._stopping.due_s is not None:
             due.append(self._stopping.due_s)
@@ -190,7 +190,7 @@ class Attempt:
         return min(due)
 
     def _obey(self, now_s: float) -> None:
-        """What others want of us."""
+        """Carry out orders."""
         grace_s = self._orders.take(now_s)
         if grace_s is not None:
             self._stop(now_s, grace_s)
@@ -198,18 +198,18 @@ class Attempt:
             self._gathering.give_up()
 
     def _stop(self, now_s: float, grace_s: float) -> None:
-        """End the ranks and roles and all beside them; those that run are ended by us."""
+        """Stop the ranks, roles and commands. Those that are running are marked as stopped by us."""
         for rank in [*self._ranks, *self._roles, *self._commands]:
             rank.stopped_by_us = rank.stopped_by_us or rank.running
         self._stopping.begin(now_s, grace_s)
 
     def _failed_s(self) -> Optional[float]:
-        """When the first rank or role failed by itself; None while none has."""
+        """When the first rank or role failed by itself; None if none has."""
         failed = [rank.ended_after_s for rank in [*self._ranks, *self._roles] if rank.failed]
         return self._start.began_s + min(failed) if failed else None
 
     def _judge(self, now_s: float) -> None:
-        """What the ends of some ranks mean for the others, and for what they left behind."""
+        """Decide what the end of some ranks means for the others and for processes that they left behind."""
         if any(rank.running for rank in self._ranks):
             failed_s = self._failed_s()
             if failed_s is None or self._stopping.active:
@@ -221,20 +221,20 @@ class Attempt:
         if self._left_s is None:
             self._left_s, self._lingers_s = now_s, now_s + _LINGER_S
             self._remains = Remains(self._launch, self._ranks, [*self._roles, *self._commands])
-            for role in [*self._roles, *self._commands]:  # however they end now, it is because the ranks are over
+            for role in [*self._roles, *self._commands]:  # from here on they end because the ranks have ended
                 role.stopped_by_us = role.stopped_by_us or role.running
         if not self._swept and now_s >= self._lingers_s and not self._waits_for_savers(now_s):
             self._swept = True
             if self._stopping.active:
-                self._stopping.terminate()  # born since; the grace goes on for those that still save
+                self._stopping.terminate()  # processes started since; the grace period of saving ones continues
             else:
                 self._stopping.begin(now_s, self._launch["grace_s"] if self._roles_run else _KIN_GRACE_S)
         elif self._swept and self._roles and not self._roles_run:
             self._stopping.begin(now_s, _KIN_GRACE_S)
-            self._roles = []  # their part is over
+            self._roles = []  # they are no longer needed
 
     def _waits_for_savers(self, now_s: float) -> bool:
-        """Whether what well-ended ranks left may still be saving; what is ended instead is told."""
+        """Whether processes left by succeeded ranks may still be saving. If others are killed, that is reported."""
         assert self._left_s is not None
         assert self._remains is not None
         if not self._well or self._stopping.active:
@@ -258,7 +258,7 @@ class Attempt:
         return any(role.running for role in self._roles)
 
     def _read(self, now_s: float) -> None:
-        """What the ranks wrote."""
+        """Read the output of the ranks."""
         if now_s < self._output_due_s:
             return
         self._logged()
@@ -283,25 +283,25 @@ class Attempt:
             self._door.finish(self._outbox)
 
     def _tell_unread(self) -> None:
-        """The training goes on with output that cannot be read; its metrics and steps are then not known, and that is told."""
+        """Warn if output cannot be read: the training continues, but its metrics and steps are unknown."""
         self._outbox.warn("unread output", next((output.trouble for output in self._outputs if output.trouble), ""))
 
     def _messages(self) -> None:
         for output in self._outputs:
             for message in output.messages:
-                if output.rank.role is None or message.get("t") == "a":  # checkpoints are the ranks' own
+                if output.rank.role is None or message.get("t") == "a":  # only ranks write checkpoints
                     self._gathering.message(output.rank.number, message)
             output.messages.clear()
 
     def _logged(self) -> None:
-        """What the script logged through a tracker's own calls; its numbers are worth more than what it prints of them."""
+        """Take metrics that the script logged with a tracker's API; these replace metrics parsed from its output."""
         if self._door is not None and self._door.pass_on(self._progress, self._gathering.message, self._outbox):
             for output in self._outputs:
                 if output.rank.number == 0:
                     output.tells_itself()
 
     def _sample(self, now_s: float) -> None:
-        """Who is in the trees and what they use."""
+        """Sample the process trees and their usage."""
         if now_s < self._sample_due_s:
             return
         heads = process_tree.children(os.getpid())
@@ -321,7 +321,7 @@ class Attempt:
         self._sample_due_s = now_s + max(_SAMPLE_NEAR_S if self._usage.near else _SAMPLE_S, _SAMPLE_COST * took_s)
 
     def _tell(self, now_s: float) -> None:
-        """Begin to talk with the server, if this is no job of a moment."""
+        """Start to communicate with the server, unless the job is very short."""
         alive_s = now_s - (self._start.ranks_began_s or now_s)
         if alive_s >= TELL_S:
             self._sync.start_sender()
@@ -333,13 +333,13 @@ class Attempt:
             self._system.start()
 
     def _results(self) -> None:
-        """What the gathering has brought into the store."""
+        """Report what was stored."""
         while self._gathering.results:
             kind, fields = self._gathering.results.popleft()
             if kind == "warned":
                 if fields["topic"] in self._outbox.warned:
                     self._outbox.warn(**fields)
-                else:  # even if it only takes back what an attempt before told
+                else:  # report it even if it only clears a warning of an earlier attempt
                     self._outbox.warned[fields["topic"]] = self._outbox.report(kind, **fields)
                 continue
             many = [fields]
@@ -349,20 +349,20 @@ class Attempt:
             ends[kind] += self._outbox.reports(kind, many)
 
     def _outlast(self) -> None:
-        """Stay for what other nodes of the gang still write into the directory they share: node 0 alone looks at it."""
+        """Wait while other nodes of the gang may write into the shared directory, which only node 0 scans."""
         while self._well and not self._orders.stopped and self._gathering.stays:
             now_s = time.monotonic()
             grace_s = self._orders.take(now_s)
             if grace_s is not None:
                 self._stopping.begin(now_s, grace_s)
-            self._execute(now_s)  # to refuse it
+            self._execute(now_s)  # it rejects new commands
             self._tell(now_s)
             self._gathering.watch(now_s)
             self._results()
             self._wake.wait(min(self._orders.due_s - now_s, _OUTPUT_MAX_S))
 
     def _commit(self) -> None:
-        """Look for checkpoints once more and keep the artifacts; given up at the end of a grace."""
+        """Scan for checkpoints once more and keep the artifacts, until the time limit or the end of a grace period."""
         began_s = time.monotonic()
         told = self._outbox.warned.get("processes")
         if told is not None and told["text"].startswith(_SAVERS):
@@ -387,7 +387,7 @@ class Attempt:
         self._results()
 
     def _heartbeat(self, with_devices: bool) -> dict[str, Any]:
-        """How this part is doing; called from the threads that talk."""
+        """The current state; called from the threads that send."""
         return {
             "at_s": round(time.monotonic(), 3),
             "running_s": round(time.monotonic() - (self._start.ranks_began_s or self._start.began_s), 3),
