@@ -111,7 +111,7 @@ def test_a_flipped_byte_shows(tmp_path: Path) -> None:
     assert content.count(b"reason 30") == 1
     path.write_bytes(content.replace(b"reason 30", b"reason 31"))
     store = SqlEventStore(path, read_only=True)
-    assert verify_chain(store) == ["event 31: not as it was written (its hash does not fit)"]
+    assert verify_chain(store) == ["event 31 was changed (its hash does not match)"]
     store.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from trainmaster.blobs.checkpoints import checkpoint_name, delete_checkpoint, resume_point
 from trainmaster.blobs.code import ZipLimits, check_tree, missing, object_name, store_tree, store_zip, tree_name
-from trainmaster.blobs.fs import FsBlobs, telling_disk_full
+from trainmaster.blobs.fs import FsBlobs, disk_full_translated
 from trainmaster.errors import ConflictError, DiskFullError, NotFoundError, OperationError, TooLargeError, UsageError
 from trainmaster.model.checkpoints import Checkpoint, Part
 from trainmaster.wire.code import Entry, Tree, canonical, digest
@@ -86,7 +86,7 @@ def test_many_writers_of_one_name(tmp_path: Path) -> None:
 def test_a_full_disk_is_told() -> None:
     with (
         pytest.raises(DiskFullError, match="x was not stored") as caught,
-        telling_disk_full("x"),
+        disk_full_translated("x"),
         open("/dev/full", "wb", buffering=0) as full,
     ):
         full.write(b"x")
@@ -144,7 +144,7 @@ def test_a_zip_may_be_a_file(tmp_path: Path) -> None:
     [
         (b"", UsageError, "not a readable zip"),
         (b"PK\x03\x04 nonsense", UsageError, "not a readable zip"),
-        (zipped((sha(b"x"), b"y")), UsageError, "other bytes than its name says"),
+        (zipped((sha(b"x"), b"y")), UsageError, "a different SHA-256 than its name"),
         (zipped(("../../etc/passwd", b"y")), UsageError, "not named by a SHA-256"),
         (zipped((sha(b"x").upper(), b"x")), UsageError, "not named by a SHA-256"),
         (zipped((sha(b"x"), b"x")).replace(b"x" + b"PK", b"z" + b"PK"), UsageError, "not a readable zip"),
@@ -172,7 +172,7 @@ def test_an_upload_takes_little_memory_whatever_it_unpacks_to(tmp_path: Path) ->
 
 
 def test_a_large_member_is_kept_only_if_it_is_what_its_name_says(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="other bytes than its name says"):
+    with pytest.raises(UsageError, match="a different SHA-256 than its name"):
         store_zip(FsBlobs(tmp_path), zipped((sha(b"x"), b"y" * 5_000_000)))
     assert files_below(tmp_path) == []
 

@@ -88,7 +88,7 @@ def test_a_home_that_lost_its_log_is_refused(tmp_path: Path, emptied: bool) -> N
     for path in (home.events_db, *home.root.glob("events.db-*")):
         path.write_bytes(b"") if emptied else path.unlink()
     for _ in range(2):  # nothing that was done makes it acceptable
-        with pytest.raises(OperationError, match=r"has lost its log: .*home.json, metrics.db are\. No agent runs") as refused:
+        with pytest.raises(OperationError, match=r"has lost its log: .*home.json, metrics.db are not\. No agent runs") as refused:
             migrate(home)
         assert "tm restore" in refused.value.hint
         assert "tm up --new-log" in refused.value.hint
@@ -102,7 +102,7 @@ def test_databases_of_two_homes_are_refused(tmp_path: Path, store: str) -> None:
     for path in home.root.glob(f"{store}.db*"):
         path.unlink()
     shutil.copy(other.root / f"{store}.db", home.root / f"{store}.db")
-    with pytest.raises(OperationError, match=f"do not belong together: .*{store}.db is of {other.identity()}"):
+    with pytest.raises(OperationError, match=f"do not belong together: .*{store}.db belongs to {other.identity()}"):
         migrate(home)
     home.id_file.unlink()
     with pytest.raises(OperationError, match="do not belong together"):

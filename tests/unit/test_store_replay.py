@@ -92,7 +92,7 @@ def test_a_sound_log(store: SqlEventStore) -> None:
 
 
 def _changed(seq: int) -> list[str]:
-    return [f"event {seq}: not as it was written (its hash does not fit)"]
+    return [f"event {seq} was changed (its hash does not match)"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_differences_are_named(store: SqlEventStore) -> None:
     differences = replay(store, _apply, _apply_node)
     assert differences[:2] == [
         "job job-1: state is <State.QUEUED: 'queued'> by the log, <State.HELD: 'held'> in the projection",
-        "job job-7: no event speaks of it",
+        "job job-7: the log has no event of it",
     ]
     assert differences[2].startswith("nodes is [Node(name='n1'")
     assert len(differences) == 3

@@ -1,4 +1,4 @@
-"""Blobs: checkpoints, code and artifacts under their digests, in a directory or an object store.
+"""Blob stores: checkpoints, code and artifacts under their digests, in a directory or an object store.
 
-Which blob is still needed is known to the event log, not here.
+The event log, not this package, knows which blobs are still needed.
 """

@@ -1,7 +1,7 @@
-"""This machine's copy of what lies in a store elsewhere: bounded, least recently used first, safe for many processes.
+"""This machine's cache of a remote store: bounded, least recently used first, safe for several processes.
 
-Below its root it looks like a store that is a directory, so that agents lay out and restore from it as from one. What the
-store does not have yet is never given up, nor what somebody reads.
+Below its root it has the layout of a store that is a directory, so that agents lay out and restore from it in the same way.
+A copy that the store does not have yet, or that is being read, is never evicted.
 """
 
 import fcntl
@@ -17,12 +17,12 @@ from typing import NamedTuple
 from trainmaster.blobs.names import PART, check_name
 from trainmaster.wire.names import MANIFEST, part_lock, part_stored
 
-_YOUNG_S = 600.0  # code that a start was told of moments ago is not given up
-_ABANDONED_S = 86400.0  # a copy that never reached the store, whose agent is gone
+_YOUNG_S = 600.0  # code that a start received moments ago is not evicted
+_ABANDONED_S = 86400.0  # a copy that was never uploaded, and whose agent is gone
 
 
 class _Unit(NamedTuple):
-    """What is given up together: a file, or one part of a checkpoint."""
+    """Something that is evicted as a whole: a file, or one part of a checkpoint."""
 
     used_s: float
     path: str
@@ -31,18 +31,18 @@ class _Unit(NamedTuple):
 
 
 class Cache:
-    """A directory of at most `max_bytes`, kept so by `trim`."""
+    """A directory of at most `max_bytes`, enforced by `trim`."""
 
     def __init__(self, root: Path, max_bytes: int) -> None:
         self.root, self.max_bytes = root, max_bytes
         self._lock = threading.Lock()
 
     def path(self, name: str) -> Path:
-        """Where a blob's copy lies, if there is one. Raises: UsageError."""
+        """The path of a blob's copy, which may not exist. Raises: UsageError."""
         return self.root / check_name(name)
 
     def has(self, name: str) -> bool:
-        """Whether a copy is here; it counts as used now."""
+        """Whether a copy exists. Marks it as used now."""
         path = self.path(name)
         try:
             os.utime(path)
@@ -51,7 +51,7 @@ class Cache:
         return path.is_file()
 
     def write(self, name: str, chunks: Iterator[bytes], good: Callable[[Path], bool] = lambda path: True) -> Path | None:
-        """Keep a copy, whole or not at all; None when it is not `good`. A lost copy is no loss: nothing is synced."""
+        """Store a copy atomically; None if it is not `good`. Not synced: a copy can be fetched again."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident():x}{PART}")
@@ -67,7 +67,7 @@ class Cache:
         return path
 
     def forget(self, name: str) -> None:
-        """Give one copy up, or all below a prefix."""
+        """Delete one copy, or all below a prefix."""
         path = self.path(name)
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -77,7 +77,7 @@ class Cache:
                 os.unlink(part_stored(str(path)))
 
     def trim(self) -> int:
-        """Give up what was not used for longest until the bound holds; how many bytes that was."""
+        """Evict the least recently used copies until the bound holds. Returns the number of bytes freed."""
         with self._lock:
             units = sorted(self._units())
             over = sum(unit.bytes for unit in units) - self.max_bytes
@@ -90,7 +90,7 @@ class Cache:
             return freed
 
     def size_bytes(self) -> int:
-        """Of everything in it."""
+        """Total size of the cache."""
         return sum(unit.bytes for unit in self._units())
 
     def _units(self) -> Iterator[_Unit]:
@@ -134,7 +134,7 @@ class Cache:
 
 
 def _files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below, but what is only on its way or a mark of ours; what vanishes meanwhile is left out."""
+    """Every file below, without temporary files and our own markers. Files that vanish meanwhile are left out."""
     for directory, _, names in os.walk(root):
         for name in names:
             if not name.endswith((PART, ".stored")):

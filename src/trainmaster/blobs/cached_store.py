@@ -1,4 +1,4 @@
-"""A store elsewhere behind this machine's cache: code copies are written through it, artifacts are read through it."""
+"""A remote store behind this machine's cache. Code copies are written through the cache, artifacts are read through it."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ _WRITTEN_THROUGH = ("code/", "provenance/")
 
 
 def digest_of(name: str) -> str | None:
-    """The SHA-256 that a blob's name promises; None for one that is not named by its content."""
+    """The SHA-256 in a blob's name; None for a blob that is not named by its content."""
     found = _OBJECT.match(name)
     if found:
         return found.group(1) + found.group(2)
@@ -26,9 +26,9 @@ def digest_of(name: str) -> str | None:
 
 
 class CachedBlobs:
-    """`trainmaster.ports.blobs.Blobs`: `store`, with copies of what is named by its content in `cache`.
+    """`trainmaster.ports.blobs.Blobs`: `store`, with copies of content-addressed blobs in `cache`.
 
-    A copy of a code object, a tree or a record is here only once the store has it, and is given up before the store's own.
+    A copy of a code object, a tree or a record exists here only after the store has it, and is deleted before the store's own.
     """
 
     def __init__(self, store: Blobs, cache: Cache) -> None:
@@ -36,25 +36,25 @@ class CachedBlobs:
 
     @property
     def direct(self) -> Direct | None:
-        """The store's own."""
+        """The direct access of the store."""
         return self.store.direct
 
     def put(self, name: str, data: bytes) -> None:
-        """Into the store; a code copy's or a record's into the cache as well."""
+        """Store a blob; a code copy or a record also goes into the cache."""
         self.store.put(name, data)
         if name.startswith(_WRITTEN_THROUGH) and digest_of(name) is not None:
             self.cache.write(name, iter((data,)))
 
     def put_stream(self, name: str, chunks: Iterable[bytes]) -> int:
-        """Into the store."""
+        """Store a stream, without the cache."""
         return self.store.put_stream(name, chunks)
 
     def open(self, name: str) -> BinaryIO:
-        """What is named by its content is read from the cache, verified when it came there. Raises: NotFoundError."""
+        """Open a blob. A content-addressed one is read from the cache, verified on arrival. Raises: NotFoundError."""
         return self.store.open(name) if digest_of(name) is None else self.fetch(name).open("rb")
 
     def fetch(self, name: str) -> Path:
-        """The copy of a blob named by its content, brought if need be. Raises: NotFoundError, OperationError."""
+        """The cached copy of a content-addressed blob, downloaded if needed. Raises: NotFoundError, OperationError."""
         wanted = digest_of(name)
         path = self.cache.path(name)
         if self.cache.has(name) and _digest(path) == wanted:
@@ -63,50 +63,50 @@ class CachedBlobs:
             found = self.cache.write(name, iter(lambda: source.read(_CHUNK), b""), lambda part: _digest(part) == wanted)
         if found is None:
             hint = "Restore it from a copy of the store."
-            raise OperationError(f"{name} is damaged in the store: its digest is another", hint)
+            raise OperationError(f"{name} is damaged in the store: its digest differs", hint)
         if not name.startswith(_WRITTEN_THROUGH):
             Path(f"{found}.stored").touch()
             self.cache.trim()
         return found
 
     def exists(self, names: list[str]) -> list[bool]:
-        """A copy of code here says that the store has it; of all else the store is asked."""
+        """A cached copy of code proves that the store has it. For everything else the store is asked."""
         known = [name.startswith(_WRITTEN_THROUGH) and self.cache.has(name) for name in names]
         asked = [name for name, here in zip(names, known, strict=True) if not here]
         found = iter(self.store.exists(asked) if asked else [])
         return [here or next(found) for here in known]
 
     def stat(self, name: str) -> Stored | None:
-        """The store's word."""
+        """From the store."""
         return self.store.stat(name)
 
     def walk(self, prefix: str) -> Iterator[Stored]:
-        """The store's word."""
+        """From the store."""
         return self.store.walk(prefix)
 
     def delete(self, names: Sequence[str]) -> None:
-        """The copies first: one here must not speak for a blob that is gone."""
+        """Delete the copies first: a copy must not stand for a blob that is gone."""
         for name in names:
             self.cache.forget(name)
         self.store.delete(names)
 
     def delete_tree(self, prefix: str) -> None:
-        """Likewise."""
+        """Delete the copies first, as in `delete`."""
         self.cache.forget(prefix)
         self.store.delete_tree(prefix)
 
     def local_path(self, name: str) -> str | None:
-        """None: what is here is a copy at best."""
+        """None: this machine has copies only."""
         return None
 
     def bring_code(self, names: Sequence[str]) -> None:
-        """Have copies of all these objects and trees. Raises: NotFoundError naming one that is nowhere."""
+        """Cache all these objects and trees. Raises: NotFoundError for one that the store does not have."""
         for name in names:
             if not self.cache.has(name):
                 try:
                     self.fetch(name)
                 except NotFoundError as error:
-                    raise NotFoundError(f"the code copy is not whole in the store: {error.message}") from error
+                    raise NotFoundError(f"the code copy is incomplete in the store: {error.message}") from error
 
 
 def _digest(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Where checkpoints and artifacts of a job lie in the store (`checkpoints/<job>/<id>/n<i>/`, `artifacts/<job>/<sha256>`)."""
+"""Names of a job's blobs in the store: `checkpoints/<job>/<id>/n<i>/` and `artifacts/<job>/<sha256>`."""
 
 from trainmaster.errors import OperationError
 from trainmaster.model.checkpoints import Checkpoint
@@ -17,12 +17,12 @@ def artifact_name(job: str, digest: str) -> str:
 
 
 def delete_checkpoint(blobs: Blobs, job: str, checkpoint_id: str) -> None:
-    """Remove the bytes of a checkpoint that retention gave up; absent is fine."""
+    """Remove the bytes of a checkpoint that retention gave up. A missing one is not an error."""
     blobs.delete_tree(checkpoint_name(job, checkpoint_id))
 
 
 def resume_point(blobs: Blobs, job: str, checkpoint: Checkpoint) -> ResumePoint:
-    """What an agent needs to put `checkpoint` back. Raises: OperationError where the store is no directory."""
+    """What an agent needs to restore `checkpoint`. Raises: OperationError if the store is not a directory."""
     root = blobs.local_path(checkpoint_name(job, checkpoint.id))
     if root is None:
         raise OperationError(f"the checkpoints of {job} are in a store that nodes do not see as a directory")

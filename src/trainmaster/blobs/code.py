@@ -1,7 +1,7 @@
-"""Code copies in the store: objects by the SHA-256 of their bytes, trees by the digest of their canonical form.
+"""The code store: objects by the SHA-256 of their bytes, trees by the digest of their canonical form.
 
-Everything here comes from a client and is believed only once checked: an object's name is its content's digest, a tree's
-paths stay inside it, and nothing unpacks to more than its limits.
+All input comes from a client and is verified: an object's name is its digest, a tree's paths stay inside it, and nothing
+unpacks to more than its limits.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ _PATH_MAX = 4096  # bytes
 _NAME_MAX = 255
 _FILE_MAX_BYTES = 2**40
 _CHUNK = 1024 * 1024
-_PUTS = 4  # at once: each waits for the disk, and the disk takes several together
-_WHOLE_BYTES = 4 * 1024 * 1024  # a larger member is stored piece by piece
-_HELD_BYTES = 32 * 1024 * 1024  # unpacked and not yet stored
+_PUTS = 4  # concurrent writes: each waits for the disk, which handles several together
+_WHOLE_BYTES = 4 * 1024 * 1024  # larger members are streamed
+_HELD_BYTES = 32 * 1024 * 1024  # unpacked, and not yet stored
 _FIELDS = {
     "file": {"path", "type", "sha256", "mode", "bytes"},
     "symlink": {"path", "type", "target"},
@@ -39,7 +39,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class ZipLimits:
-    """What one upload may hold, unpacked."""
+    """Limits of one upload, unpacked."""
 
     members: int = 50_000
     member_bytes: int = 512 * 1024 * 1024
@@ -47,17 +47,17 @@ class ZipLimits:
 
 
 def object_name(sha256: str) -> str:
-    """The blob of one object."""
+    """The blob name of an object."""
     return f"code/objects/{sha256[:2]}/{sha256[2:]}"
 
 
 def tree_name(tree_digest: str) -> str:
-    """The blob of one tree."""
+    """The blob name of a tree."""
     return f"code/trees/{tree_digest}.json"
 
 
 def missing(blobs: Blobs, tree: Tree) -> list[str]:
-    """The objects of `tree` that the store has not got, sorted. Raises: UsageError for a tree that is none."""
+    """The objects of `tree` that the store lacks, sorted. Raises: UsageError for an invalid tree."""
     check_tree(tree)
     names = sorted({entry["sha256"] for entry in tree["entries"] if entry["type"] == "file"})
     there = blobs.exists([object_name(sha256) for sha256 in names])
@@ -65,7 +65,7 @@ def missing(blobs: Blobs, tree: Tree) -> list[str]:
 
 
 def store_tree(blobs: Blobs, tree: Tree) -> str:
-    """Store `tree`, all of whose objects are there; its digest. Raises: UsageError, ConflictError, DiskFullError."""
+    """Store `tree`, whose objects must exist, and return its digest. Raises: UsageError, ConflictError, DiskFullError."""
     lacking = missing(blobs, tree)
     if lacking:
         hint = f"send them first: POST {rest.address('/code')}"
@@ -77,9 +77,9 @@ def store_tree(blobs: Blobs, tree: Tree) -> str:
 
 
 def store_zip(blobs: Blobs, source: bytes | BinaryIO, limits: ZipLimits | None = None) -> int:
-    """Store the members of a zip, each named by its SHA-256; how many there were.
+    """Store the members of a zip, each named by its SHA-256, and return their number.
 
-    Raises: UsageError for what is no such zip, TooLargeError beyond `limits`, DiskFullError.
+    Raises: UsageError for an invalid zip, TooLargeError beyond `limits`, DiskFullError.
     """
     limits = limits or ZipLimits()
     try:
@@ -105,7 +105,7 @@ def store_zip(blobs: Blobs, source: bytes | BinaryIO, limits: ZipLimits | None =
 
 
 def _settle(storing: list[Future[None]]) -> int:
-    """Wait until all are stored, and forget them: no bytes are held any more. Raises: what a put raises."""
+    """Wait until all are stored, and release their bytes. Raises: any error of a put."""
     for one in storing:
         one.result()
     storing.clear()
@@ -113,7 +113,7 @@ def _settle(storing: list[Future[None]]) -> int:
 
 
 def _check_directory(file: BinaryIO) -> None:
-    """Before the list of members is read into memory. Raises: UsageError, TooLargeError."""
+    """Check the zip's directory before it is read into memory. Raises: UsageError, TooLargeError."""
     directory = zip_directory(file, file.seek(0, os.SEEK_END))
     file.seek(0)
     if directory is None:
@@ -140,7 +140,7 @@ def _check_members(members: list[zipfile.ZipInfo], limits: ZipLimits) -> None:
 
 
 def _pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
-    """The member's bytes, no more than its header declares, and those its name says. Raises: UsageError."""
+    """The member's bytes: no more than its header declares, and with the digest in its name. Raises: UsageError."""
     size, sha256 = 0, hashlib.sha256()
     with archive.open(member) as file:
         while chunk := file.read(_CHUNK):
@@ -150,7 +150,7 @@ def _pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes
             sha256.update(chunk)
             yield chunk
     if sha256.hexdigest() != member.filename:
-        raise UsageError(f"the zip's member {member.filename} has other bytes than its name says")
+        raise UsageError(f"the zip's member {member.filename} has a different SHA-256 than its name")
 
 
 def check_tree(tree: Any) -> None:

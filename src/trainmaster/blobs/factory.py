@@ -1,4 +1,4 @@
-"""Which store a server's configuration means."""
+"""Opens the blob store that a server's configuration names."""
 
 from trainmaster.blobs.cache import Cache
 from trainmaster.blobs.cached_store import CachedBlobs
@@ -12,15 +12,15 @@ _GIB = 1024**3
 
 
 def open_blobs(settings: StorageSettings, home: Home) -> Blobs:
-    """The store, not asked for anything yet. Raises: UsageError for a URL that no file system here understands."""
+    """The store; nothing is requested from it yet. Raises: UsageError for a URL that no installed file system supports."""
     directory = settings.directory(home)
     if directory is not None:
         return FsBlobs(directory)
     url = settings.url or ""
     scheme, _, rest = url.partition("://")
     if "@" in rest.partition("/")[0]:
-        hint = "Set it in the environment of the server, as the store's own client reads it."
-        raise UsageError("[storage] url holds a user or password: no credential may be in a file", hint)
+        hint = "Set it in the environment of the server, where the store's client reads it."
+        raise UsageError("[storage] url contains a user or password: credentials must not be in a file", hint)
     return CachedBlobs(_elsewhere(scheme, settings), Cache(home.cache, int(settings.cache_gib * _GIB)))
 
 

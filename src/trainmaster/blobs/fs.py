@@ -1,7 +1,7 @@
-"""Blobs on any fsspec file system: a directory of this machine, or another store by its URL.
+"""Blobs on any fsspec file system: a local directory, or another store by its URL.
 
-On a local directory a put is a temporary file, fsync, rename and fsync of the directory, so that a blob is there whole or not
-at all, whatever dies. Elsewhere a put of bytes is the store's own, all at once, and a stream is written beside and moved.
+On a local directory, a put is a temporary file, fsync, rename, and fsync of the directory, so that a blob is complete or absent
+after any crash. Elsewhere, a put of bytes is one request of the store, and a stream is written to a temporary name and moved.
 """
 
 import errno
@@ -29,7 +29,7 @@ _serial = count()
 
 
 class FsBlobs:
-    """`trainmaster.ports.blobs.Blobs` below `root`, a path or an fsspec URL; `options` are the file system's own."""
+    """`trainmaster.ports.blobs.Blobs` below `root`, a path or an fsspec URL; `options` are passed to the file system."""
 
     def __init__(self, root: str | Path, **options: Any) -> None:
         fs, path = url_to_fs(str(root), **options)
@@ -39,13 +39,13 @@ class FsBlobs:
 
     @property
     def direct(self) -> Direct | None:
-        """None: no address of such a store can be signed."""
+        """None: these stores cannot sign URLs."""
         return None
 
     def put(self, name: str, data: bytes) -> None:
-        """Store durably and all at once. Raises: DiskFullError, UsageError for a name that is none."""
+        """Store durably and atomically. Raises: DiskFullError, UsageError for an invalid name."""
         path = self._path(name)
-        with self._telling(name):
+        with self._translated(name):
             if self._local:
                 _put_local(path, (data,))
             else:
@@ -53,9 +53,9 @@ class FsBlobs:
                 self._fs.pipe_file(path, data)
 
     def put_stream(self, name: str, chunks: Iterable[bytes]) -> int:
-        """Store what comes, whole or not at all; how many bytes it was. Raises: DiskFullError, and what `chunks` does."""
+        """Store a stream atomically. Returns its size in bytes. Raises: DiskFullError, and any error of `chunks`."""
         path = self._path(name)
-        with self._telling(name):
+        with self._translated(name):
             if self._local:
                 return _put_local(path, chunks)
             return self._put_elsewhere(path, chunks)
@@ -76,10 +76,10 @@ class FsBlobs:
         return size
 
     def open(self, name: str) -> BinaryIO:
-        """The blob, open for reading. Raises: NotFoundError."""
+        """Open a blob for reading. Raises: NotFoundError."""
         path = self._path(name)
         try:
-            with self._telling(name):
+            with self._translated(name):
                 if self._local:
                     return open(path, "rb")  # the caller closes it
                 return cast(BinaryIO, self._fs.open(path, "rb"))
@@ -87,12 +87,12 @@ class FsBlobs:
             raise NotFoundError(f"there is no blob {name}") from error
 
     def exists(self, names: list[str]) -> list[bool]:
-        """Which of `names` are there, in one call."""
+        """Which of `names` exist, in one call."""
         test = os.path.isfile if self._local else self._fs.isfile
         return [bool(test(self._path(name))) for name in names]
 
     def stat(self, name: str) -> Stored | None:
-        """Size and time; None when there is none."""
+        """Size and time; None if it does not exist."""
         path = self._path(name)
         try:
             if not self._local:
@@ -104,7 +104,7 @@ class FsBlobs:
         return Stored(name, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None
 
     def walk(self, prefix: str) -> Iterator[Stored]:
-        """What lies below `prefix`, one directory of it in memory at a time."""
+        """The blobs below `prefix`, with one directory in memory at a time."""
         left = [self._path(prefix) if prefix else self._root]
         while left:
             for path, found in self._below(left.pop()):
@@ -114,7 +114,7 @@ class FsBlobs:
                     yield Stored(path[len(self._root) + 1 :], *found)
 
     def _below(self, directory: str) -> Iterator[tuple[str, tuple[int, float] | None]]:
-        """(path, (bytes, modified)) of each file, (path, None) of each directory; what vanishes meanwhile is left out."""
+        """(path, (bytes, modified)) of each file, (path, None) of each directory. Entries that vanish are left out."""
         try:
             if not self._local:
                 for info in self._fs.ls(directory, detail=True):
@@ -133,7 +133,7 @@ class FsBlobs:
             return
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove blobs; absent ones are fine."""
+        """Remove blobs. Missing ones are not an error."""
         for name in names:
             path = self._path(name)
             try:
@@ -145,7 +145,7 @@ class FsBlobs:
                 continue
 
     def delete_tree(self, prefix: str) -> None:
-        """Remove everything below `prefix` and itself; absent is fine."""
+        """Remove everything below `prefix`, and the prefix itself. A missing prefix is not an error."""
         path = self._path(prefix)
         if self._local:
             disks.remove(path)
@@ -156,16 +156,16 @@ class FsBlobs:
             return
 
     def local_path(self, name: str) -> str | None:
-        """The path of a blob or prefix where the store is a directory of this machine."""
+        """The path of a blob or prefix, if the store is a local directory."""
         return self._path(name) if self._local else None
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{check_name(name)}"
 
     @contextmanager
-    def _telling(self, name: str) -> Iterator[None]:
-        """Raises: DiskFullError, StoreRefusedError and StoreUnavailableError in place of the file system's own errors."""
-        with telling_disk_full(name):
+    def _translated(self, name: str) -> Iterator[None]:
+        """Raises: DiskFullError, StoreRefusedError and StoreUnavailableError instead of the file system's own errors."""
+        with disk_full_translated(name):
             try:
                 yield
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -173,13 +173,13 @@ class FsBlobs:
             except PermissionError as error:
                 if self._local:
                     raise
-                raise StoreRefusedError(f"the store refused {name}: {error}", "Check the server's right to it.") from error
+                raise StoreRefusedError(f"the store refused {name}: {error}", "Check the server's permissions.") from error
             except (ConnectionError, TimeoutError) as error:
-                raise StoreUnavailableError(f"the store does not answer: {error}", "It is tried again later.") from error
+                raise StoreUnavailableError(f"the store does not answer: {error}", "It is retried later.") from error
 
 
 def _modified_s(info: dict[str, Any]) -> float:
-    """When a file of a file system that names it one way or another was written; now where none is told: it is young."""
+    """Modification time under any of the names that file systems use; now if there is none, so that the blob counts as new."""
     for key in ("mtime", "modified", "LastModified", "last_modified", "created"):
         found = info.get(key)
         if isinstance(found, int | float):
@@ -190,8 +190,8 @@ def _modified_s(info: dict[str, Any]) -> float:
 
 
 @contextmanager
-def telling_disk_full(name: str) -> Iterator[None]:
-    """Raises: DiskFullError in place of the system's own error."""
+def disk_full_translated(name: str) -> Iterator[None]:
+    """Raises: DiskFullError instead of the system's own error."""
     try:
         yield
     except OSError as error:
@@ -225,7 +225,7 @@ def _put_local(path: str, chunks: Iterable[bytes]) -> int:
 
 
 def make_directories(directory: str) -> None:
-    """Make `directory` and its ancestors, each durable in the one above."""
+    """Create `directory` and its ancestors, each made durable by a sync of its parent."""
     if os.path.isdir(directory):
         return
     above = os.path.dirname(directory)
@@ -249,4 +249,4 @@ def _unlink(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        return  # never made, or the directory is gone: nothing is left either way
+        return  # never created, or its directory is gone: nothing is left

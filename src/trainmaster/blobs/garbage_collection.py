@@ -1,13 +1,13 @@
-"""What of a store may be removed: garbage collection that never takes a referenced blob.
+"""Garbage collection of a blob store. It never removes a referenced blob.
 
-A blob is taken only if, with the gate closed to everything that makes references (`closed`), (a) nothing on record or waiting
-in the inbox refers to it, (b) it is older than the grace, and (c) both were so when it was marked before. Never taken: what an
-attempt that is not over may still write, and everything of a kind that is not known here; what lies there of a job that is not
-known here, only where that was asked for. Code trees go before anything else does: one that is there has all its objects. The
-store is listed as a stream; only what is marked of one batch, and the names of code in use, are in memory.
+A blob is removed only if all of this holds while the gate that blocks new references is closed (`closed`): (a) no record and
+no inbox row refers to it, (b) it is older than the grace period, and (c) both were already so when it was marked. Blobs that a
+live attempt may still write, and kinds of blobs that this version does not know, are never removed. Blobs of jobs that are not
+on record are removed only on request. Code trees are removed before everything else, so that an existing tree always has all
+its objects. The listing is streamed: only one batch of marked blobs and the names of code in use are in memory.
 
-The whole record is read once, with the gate open. Each time the gate is closed only what is newer is read, and it is opened
-again after `closed_s`, whatever is left of the batch.
+The whole record is read once, with the gate open. While the gate is closed, only newer records are read. The gate is opened
+again after `closed_s`, even if part of the batch is left.
 """
 
 import json
@@ -29,25 +29,25 @@ from trainmaster.model.lineage import Lineage
 from trainmaster.ports.blobs import Blobs, Stored
 
 GRACE_S = 86400.0
-SHARED = "(shared)"  # the project of what belongs to several
-UNKNOWN = "(unknown)"  # of jobs that are not on record here
+SHARED = "(shared)"  # project of blobs that belong to several
+UNKNOWN = "(unknown)"  # project of blobs of jobs that are not on record
 _TREES = "code/trees"
-_JOBS_CACHED = 1024  # jobs whose artifacts are remembered: more than a batch is of
-_STEP, _STEP_MAX = 8, 256  # blobs removed between two looks at the time
+_JOBS_CACHED = 1024  # jobs whose artifacts are cached: more than a batch refers to
+_STEP, _STEP_MAX = 8, 256  # blobs removed between two checks of the time
 
 
 class Records(Protocol):
-    """What refers to blobs, read afresh at each call."""
+    """The records that refer to blobs. Every call reads them again."""
 
     def waiting(self, after: int) -> Iterable[tuple[int, str, SubmitJob | AgentReport]]:
-        """Jobs, and reports of agents, that are accepted and not taken up yet, with the numbers of their rows, in order.
+        """Accepted jobs and agents' reports that control has not processed, with their row numbers, in order.
 
-        `after`: of these rows only. Law: always asked before `jobs` and `changed`, so that nothing is in neither.
+        `after`: only rows after this one. Law: always read before `jobs` and `changed`, so that nothing is in neither.
         """
         ...
 
     def position(self) -> int:
-        """Where the log ends now."""
+        """The current end of the log."""
         ...
 
     def jobs(self) -> Iterable[Job]:
@@ -55,11 +55,11 @@ class Records(Protocol):
         ...
 
     def changed(self, after: int) -> Iterable[Job]:
-        """Every job that the log tells of behind the position `after`, as it is now."""
+        """Every job with an event after the position `after`, in its current value."""
         ...
 
     def artifacts(self, job: str) -> Iterable[Artifact]:
-        """What a job has kept."""
+        """The artifacts of a job."""
         ...
 
     def attempts(self, job: str) -> Iterable[Attempt]:
@@ -69,38 +69,38 @@ class Records(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Of:
-    """What one job refers to."""
+    """The references of one job."""
 
     project: str
     over: bool
-    live: str | None  # prefix of the checkpoints that its attempt may still write; None: it is over
+    live: str | None  # prefix of the checkpoints that its attempt may still write; None if there are none
     checkpoints: frozenset[str]
-    spare: frozenset[str]  # those of `checkpoints` that a job which is over could do without
+    spare: frozenset[str]  # those of `checkpoints` that an ended job does not need
 
 
 @dataclass(slots=True)
 class References:
-    """All references at one moment, or at several: nothing that was referred to at one of them is forgotten."""
+    """All references at one or several moments. References of earlier moments are kept."""
 
     of: dict[str, _Of] = field(default_factory=dict)
     trees: set[str] = field(default_factory=set)
     inherited: set[tuple[str, str]] = field(default_factory=set)  # (job, checkpoint) that other jobs start from
-    objects: set[bytes] = field(default_factory=set)  # of the trees, and of those younger than the grace
+    objects: set[bytes] = field(default_factory=set)  # of `trees`
     diffs: set[str] = field(default_factory=set)  # patches
-    environments: set[str] = field(default_factory=set)  # of the last attempts, and of what agents just told
-    again: set[str] = field(default_factory=set)  # jobs with attempts before the last one
-    row: int = 0  # of the inbox: up to this one all are known
-    position: int | None = None  # in the log: up to here all are known; None: nothing was read yet
+    environments: set[str] = field(default_factory=set)  # of current attempts, and of reports in the inbox
+    again: set[str] = field(default_factory=set)  # jobs with more than one attempt
+    row: int = 0  # last inbox row that was read
+    position: int | None = None  # last log position that was read; None: nothing was read yet
 
     @classmethod
     def read(cls, records: Records) -> "References":
-        """As they are now."""
+        """The references now."""
         found = cls()
         found.update(records)
         return found
 
     def update(self, records: Records) -> set[str]:
-        """Read what is newer; the jobs that it was about."""
+        """Read newer records. Returns the jobs that they are about."""
         before, self.position = self.position, records.position()
         for row, job_id, command in records.waiting(self.row):
             self.row = max(self.row, row)
@@ -144,7 +144,7 @@ def _of(job: Job) -> _Of:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Whose a blob is, and whether anything refers to it."""
+    """The owner of a blob, and whether anything refers to it."""
 
     project: str
     kind: str  # checkpoints, artifacts, code, provenance, other
@@ -153,18 +153,18 @@ class Place:
 
 
 class ReferenceChecker:
-    """Says of each blob whether something refers to it. With `unknown`, nothing does to what lies there of unknown jobs."""
+    """Tells of each blob whether it is referenced. With `unknown`, blobs of jobs that are not on record are not."""
 
     def __init__(self, references: References, records: Records, blobs: Blobs, unknown: bool = False) -> None:
         self._references, self._records, self._blobs = references, records, blobs
         self._unknown = unknown
-        self._read_trees: set[str] = set()  # those whose objects are among the references
-        self._earlier: set[str] | None = None  # what earlier attempts ran in
+        self._read_trees: set[str] = set()  # trees whose objects are in `references`
+        self._earlier: set[str] | None = None  # environments of earlier attempts
         self._digests = lru_cache(_JOBS_CACHED)(lambda job: frozenset(kept.digest for kept in records.artifacts(job)))
         self.refer(())
 
     def catch_up(self, fresh: Iterable[str]) -> None:
-        """Read what is newer than the last look; `fresh`: digests of trees that were stored since."""
+        """Read newer records. `fresh`: digests of trees that were stored since the last call."""
         newer = self._references.update(self._records)
         if newer:
             self._digests.cache_clear()
@@ -174,14 +174,14 @@ class ReferenceChecker:
         self.refer(fresh)
 
     def refer(self, trees: Iterable[str]) -> None:
-        """Count these trees as referenced too, and the objects of all that are."""
+        """Add references to these trees, and to the objects of all referenced trees."""
         self._references.trees.update(trees)
         for tree in self._references.trees - self._read_trees:
             self._references.objects.update(_objects(self._blobs, tree))
             self._read_trees.add(tree)
 
     def place(self, name: str) -> Place:
-        """Of a blob's name."""
+        """The owner and reference of a blob, by its name."""
         kind, *rest = name.split("/")
         if kind == "checkpoints" and len(rest) >= 3:
             return self._checkpoint(rest[0], rest[1])
@@ -202,7 +202,7 @@ class ReferenceChecker:
         return kind != "environments" or digest in self._references.environments or digest in self._earlier_ones()
 
     def _earlier_ones(self) -> set[str]:
-        """What earlier attempts ran in. Read only when something is named by no last attempt: it asks for each job anew."""
+        """Environments of earlier attempts. Read only if a blob belongs to no current one, since it reads every job."""
         if self._earlier is None:
             self._earlier = {name for job in self._references.again for name in self._environments_of(job)}
         return self._earlier
@@ -234,7 +234,7 @@ def _key(digest: str) -> bytes:
 
 
 def reference_checker(blobs: Blobs, records: Records, oldest_s: float, unknown: bool = False) -> ReferenceChecker:
-    """A reference_checker of this moment. Trees written after `oldest_s` count as referenced: a submit may be on its way."""
+    """A checker for this moment. Trees written after `oldest_s` count as referenced: a submission may be in progress."""
     references = References.read(records)
     for stored in blobs.walk(_TREES):
         if stored.modified_s > oldest_s:
@@ -255,37 +255,37 @@ def _objects(blobs: Blobs, tree: str) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Collected:
-    """What was removed, or would be."""
+    """The result of a collection, or of a dry run."""
 
     blobs: int = 0
     bytes: int = 0
-    uploads: int = 0  # unfinished ones, given up
-    young_bytes: int = 0  # nothing refers to it, but it is younger than the grace
+    uploads: int = 0  # unfinished ones that were aborted
+    young_bytes: int = 0  # unreferenced, but younger than the grace period
     by_kind: dict[str, int] = field(default_factory=dict)  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """One collection's rules. `closed` keeps everybody from making references while it is entered."""
+    """Parameters of one collection. While `closed` is entered, nothing can create references."""
 
     grace_s: float = GRACE_S
     dry_run: bool = False
     closed: Callable[[], AbstractContextManager[object]] = nullcontext
-    fresh: Callable[[], Iterable[str]] = tuple  # digests of the trees that were stored since the collection began
+    fresh: Callable[[], Iterable[str]] = tuple  # digests of trees that were stored since the collection began
     now_s: Callable[[], float] = time.time
-    unknown: bool = False  # what lies there of jobs that are not on record counts as referred to by nothing
-    batch: int = 500  # blobs that are marked before some are looked at again
-    closed_s: float = 0.04  # after so long the gate is opened again, as soon as what was begun is done
+    unknown: bool = False  # treat blobs of jobs that are not on record as unreferenced
+    batch: int = 500  # blobs marked before they are checked again and removed
+    closed_s: float = 0.04  # longest time for which the gate stays closed, plus the step in progress
 
 
 def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
-    """Mark what nothing refers to, batch by batch, look again with the door closed, and remove what is still so."""
+    """Mark unreferenced blobs batch by batch, check them again with the gate closed, and remove those that still are."""
     done = Collected()
     oldest_s = rules.now_s() - rules.grace_s
     checker, batch = reference_checker(blobs, records, oldest_s, rules.unknown), list[Stored]()
     sweep = Sweep(blobs, checker, rules, done)
     everything = (stored for stored in blobs.walk("") if not stored.name.startswith(f"{_TREES}/"))
-    for stored in chain(blobs.walk(_TREES), everything):  # a tree that is there may be submitted between two batches
+    for stored in chain(blobs.walk(_TREES), everything):  # a submission may refer to an existing tree between two batches
         if checker.place(stored.name).referenced:
             continue
         if stored.modified_s > oldest_s:
@@ -301,15 +301,15 @@ def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
 
 
 class Sweep:
-    """Removes what is still unreferenced and as old as it was when it was marked, in steps that are short with any store."""
+    """Removes marked blobs that are still unreferenced and old enough, in steps that are short with any store."""
 
     def __init__(self, blobs: Blobs, checker: ReferenceChecker, rules: Collecting, done: Collected) -> None:
         self._blobs, self._checker, self._rules, self._done = blobs, checker, rules, done
-        self._step = _STEP  # blobs; as many as the store removes within a quarter of `closed_s`
+        self._step = _STEP  # blobs; adapted to what the store removes within a quarter of `closed_s`
 
     def remove(self, marked: Iterable[Stored]) -> None:
-        """Law: while the gate is closed nothing can begin to need a blob, and what is newer than the last look is read."""
-        self._checker.catch_up(self._rules.fresh())  # with the gate open, so that little is newer once it is closed
+        """Law: while the gate is closed no reference can be created, and all newer records have been read."""
+        self._checker.catch_up(self._rules.fresh())  # with the gate open, so that little is left to read once it is closed
         left = [stored for stored in marked if not self._checker.place(stored.name).referenced]
         while left:
             with nullcontext() if self._rules.dry_run else self._rules.closed():
@@ -333,7 +333,7 @@ class Sweep:
             taken.append(stored)
             self._done.by_kind[place.kind] = self._done.by_kind.get(place.kind, 0) + stored.bytes
         if not self._rules.dry_run:
-            self._blobs.delete([stored.name for stored in taken])  # trees come first, whatever dies in between
+            self._blobs.delete([stored.name for stored in taken])  # trees come first, even if the process dies in between
         self._done.blobs += len(taken)
         self._done.bytes += sum(stored.bytes for stored in taken)
 
@@ -345,7 +345,7 @@ class Sweep:
 
 
 def _give_up_uploads(blobs: Blobs, checker: ReferenceChecker, rules: Collecting, done: Collected) -> None:
-    """Unfinished multi-part uploads of attempts that are over; the store keeps, and bills, their parts for ever."""
+    """Abort unfinished multipart uploads of attempts that are over: stores keep, and bill, their parts for ever."""
     direct = blobs.direct
     if direct is None:
         return
@@ -359,7 +359,7 @@ def _give_up_uploads(blobs: Blobs, checker: ReferenceChecker, rules: Collecting,
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """The checkpoints that a job which is over keeps beside its last good one, and that no other job starts from."""
+    """Checkpoints of an ended job beside its last good one, from which no other job starts."""
 
     job: str
     ids: tuple[str, ...]
@@ -367,7 +367,7 @@ class Older:
 
 
 def older(records: Records, ended_before_s: float) -> list[Older]:
-    """What may be given up of jobs that were over by then, in order of their ids."""
+    """Older checkpoints of jobs that had ended by then, sorted by job id."""
     inherited, found = References.read(records).inherited, list[Older]()
     for job in records.jobs():
         if job.ended_s is None or job.ended_s > ended_before_s:

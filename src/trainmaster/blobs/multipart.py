@@ -1,6 +1,6 @@
-"""What S3 knows and its client library does not hand out: multi-part uploads whose parts others send, by signed addresses.
+"""S3 operations that the client library lacks: multipart uploads whose parts agents send by signed URLs.
 
-The requests are S3's own REST, signed in the query. Throttling, resets and 5xx are tried again with jittered back-off.
+The requests are S3's REST API, signed in the query. Throttling, resets and 5xx are retried with jittered back-off.
 """
 
 import http.client
@@ -21,8 +21,8 @@ from trainmaster.ports.blobs import Part, Upload
 
 MIB = 1024 * 1024
 PART_MIN_BYTES, PART_MAX_BYTES = 8 * MIB, 64 * MIB
-_PARTS = 256  # aimed at, between those bounds
-_PARTS_MAX = 10_000  # S3's own limit: beyond it parts grow
+_PARTS = 256  # target number of parts, within those bounds
+_PARTS_MAX = 10_000  # S3's own limit: larger blobs get larger parts
 _EXPIRES_S = 3600
 _TIMEOUT_S = 20.0
 _TRIES = 6
@@ -35,7 +35,7 @@ _log = logging.getLogger("trainmaster.store")
 
 
 def part_bytes(size_bytes: int) -> int:
-    """How large the parts of a blob are: 8 to 64 MiB, in whole MiB; more only beyond 640 GiB."""
+    """The size of a blob's parts: 8 to 64 MiB, in whole MiB; larger only beyond 640 GiB."""
     wanted = max(PART_MIN_BYTES, min(PART_MAX_BYTES, -(-size_bytes // _PARTS)), -(-size_bytes // _PARTS_MAX))
     return -(-wanted // MIB) * MIB
 
@@ -44,25 +44,25 @@ def part_bytes(size_bytes: int) -> int:
 class _Answer:
     status: int
     body: bytes
-    algorithm: str  # of the checksums that the store will compare; empty: none
+    algorithm: str  # of the checksums that the store will verify; empty: none
 
     @property
     def code(self) -> str:
-        """S3's own word for what is wrong; empty when nothing is (an error may hide behind a 200)."""
+        """S3's error code; empty if there is none. A response with status 200 may contain an error."""
         found = _CODE.search(self.body)
         return found.group(1).decode() if found else "" if self.status < 300 else str(self.status)
 
 
 class S3Direct:
-    """`trainmaster.ports.blobs.Direct` for one bucket and prefix below `base`, the bucket's address."""
+    """`trainmaster.ports.blobs.Direct` for one bucket and prefix below `base`, the bucket's URL."""
 
     def __init__(self, base: str, prefix: str, signer: Signer) -> None:
         self._base, self._prefix, self._signer = base.rstrip("/"), prefix, signer
-        self._conditional = True  # until the store says that it knows no If-None-Match here
-        self._compares = True  # likewise for checksums of parts
+        self._conditional = True  # until the store rejects If-None-Match
+        self._compares = True  # until the store rejects checksums of parts
 
     def begin(self, name: str, size_bytes: int, crc32: bool = False) -> Upload:
-        """One PUT up to a part's size, parts beyond. A store that takes checksums repeats their name in its answer."""
+        """One PUT up to the minimal part size, parts beyond it. A store that accepts checksums repeats their name."""
         ask = Ask("PUT", self._url(name))
         if size_bytes <= PART_MIN_BYTES:
             return Upload(self._sign(ask))
@@ -73,13 +73,13 @@ class S3Direct:
             answer = self._call(ask)
             if answer.status < 300:
                 self._compares = False
-                _log.warning("the store knows no checksums of parts: they are sent without")
+                _log.warning("the store does not support checksums of parts: parts are sent without them")
         found = _text(answer.body, "UploadId")
         header = _CRC32_HEADER if answer.algorithm == _ALGORITHM else ""
         return Upload(id=found, part_bytes=part_bytes(size_bytes), crc32_header=header)
 
     def sign_parts(self, name: str, upload: str, parts: Mapping[int, str]) -> dict[int, str]:
-        """Where to PUT these parts."""
+        """URLs to PUT these parts."""
         url = self._url(name)
         return {
             number: self._sign(
@@ -89,33 +89,33 @@ class S3Direct:
         }
 
     def complete(self, name: str, upload: str, parts: Mapping[int, Part]) -> None:
-        """Make the blob of its parts. Raises: NotFoundError for an upload that the store does not know."""
+        """Assemble the blob. Raises: NotFoundError for an upload that the store does not know."""
         listed = "".join(_listed(number, part) for number, part in sorted(parts.items()))
         body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
         ask = Ask("POST", self._url(name), {"uploadId": upload})
         answer = self._call(ask, body)
         if answer.status == 501 and self._conditional:
             self._conditional = False
-            _log.warning("the store knows no conditional completion: multi-part uploads are completed without a condition")
+            _log.warning("the store does not support conditional completion: multipart uploads are completed unconditionally")
             answer = self._call(ask, body)
         if answer.status == 412:
-            return  # the blob is there: an earlier completion whose answer was lost
+            return  # the blob exists: an earlier completion whose response was lost
         if answer.code in ("NoSuchUpload", "NoSuchKey", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "404"):
             raise NotFoundError(f"the store has no such upload of {name} ({answer.code})")
         self._check(answer, f"complete {name}")
 
     def abort(self, name: str, upload: str) -> None:
-        """Give it up; one unknown is fine."""
+        """Abort an upload. An unknown one is not an error."""
         answer = self._call(Ask("DELETE", self._url(name), {"uploadId": upload}))
         if answer.status != 404:
-            self._check(answer, f"give up the upload of {name}")
+            self._check(answer, f"abort the upload of {name}")
 
     def sign_get(self, name: str) -> str:
-        """Where to GET a blob."""
+        """URL to GET a blob."""
         return self._sign(Ask("GET", self._url(name)))
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
-        """What was begun and neither completed nor given up, a page of the store's at a time."""
+        """Unfinished uploads, one page of the store's listing at a time."""
         below, marker = self._prefix + prefix, dict[str, str]()
         while True:
             answer = self._call(Ask("GET", f"{self._base}/", {"uploads": "", "prefix": below, **marker}))
@@ -123,7 +123,7 @@ class S3Direct:
             page = ElementTree.fromstring(answer.body)
             for item in page.iterfind("{*}Upload"):
                 key, upload, begun = (item.findtext(f"{{*}}{tag}") or "" for tag in ("Key", "UploadId", "Initiated"))
-                if key.startswith(below):  # a store may not filter
+                if key.startswith(below):  # a store may ignore the prefix
                     yield key.removeprefix(self._prefix), upload, datetime.fromisoformat(begun).timestamp()
             if page.findtext("{*}IsTruncated") != "true":
                 return
@@ -137,12 +137,12 @@ class S3Direct:
         return self._signer.presign(ask, time.time(), _EXPIRES_S)
 
     def _check(self, answer: _Answer, what: str) -> None:
-        """Raises: StoreRefusedError for an answer that is none of the good ones."""
+        """Raises: StoreRefusedError unless the response is a success."""
         if answer.status >= 300 or answer.code:
             raise refused(what, answer.code)
 
     def _call(self, ask: Ask, body: bytes = b"") -> _Answer:
-        """One request, tried again while the store is slow or away. Raises: StoreUnavailableError, StoreRefusedError."""
+        """One request, retried while the store is slow or unavailable. Raises: StoreUnavailableError, StoreRefusedError."""
         wrong = ""
         for turn in range(_TRIES):
             if turn:
@@ -158,7 +158,7 @@ class S3Direct:
                 return answer
             wrong = answer.code
         message = f"the store at {urlsplit(ask.url).netloc} does not answer ({wrong})"
-        raise StoreUnavailableError(message, "It is tried again later.")
+        raise StoreUnavailableError(message, "It is retried later.")
 
     def _once(self, ask: Ask, body: bytes) -> _Answer:
         parts = urlsplit(self._sign(ask))
@@ -174,7 +174,7 @@ class S3Direct:
 
 
 def refused(what: str, code: str) -> StoreRefusedError:
-    """The store said no, and will again."""
+    """The error for a permanent rejection by the store."""
     hint = "Check the credentials in the environment of the server, the bucket's name and its policy; then restart the server."
     return StoreRefusedError(f"the object store refused to {what}: {code}", hint)
 
@@ -185,7 +185,7 @@ def _listed(number: int, part: Part) -> str:
 
 
 def _text(body: bytes, name: str) -> str:
-    """Raises: StoreRefusedError for an answer without it."""
+    """Text of an XML element. Raises: StoreRefusedError if it is missing."""
     try:
         found = ElementTree.fromstring(body).findtext(f"{{*}}{name}")
     except ElementTree.ParseError:

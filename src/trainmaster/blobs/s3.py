@@ -1,7 +1,7 @@
-"""Blobs on S3 and what speaks like it, through obstore (extra `s3`). Credentials come from the server's environment alone.
+"""Blobs on S3 and compatible stores, through obstore (extra `s3`). Credentials come from the server's environment only.
 
-What is stored never changes, so a put is conditional (`If-None-Match: *`) where the store knows that: the first one wins,
-and a second one of the same name is no error.
+Blobs are immutable, so a put is conditional (`If-None-Match: *`) if the store supports that: the first put wins, and a second
+one of the same name is not an error.
 """
 
 import io
@@ -24,9 +24,9 @@ from trainmaster.configuration import StorageSettings
 from trainmaster.errors import NotFoundError, StoreUnavailableError, UsageError
 from trainmaster.ports.blobs import Direct, Stored
 
-_HEADS = 16  # at once
+_HEADS = 16  # concurrent
 _STREAM_CHUNK = 8 * MIB
-_STREAM_PARTS = 4  # of one stream on their way: what it holds in memory
+_STREAM_PARTS = 4  # concurrent parts of one stream: what it holds in memory
 _TRIES = 5
 _DELETES = 1000
 _REGION = "us-east-1"
@@ -72,13 +72,13 @@ class S3Blobs:
 
     @property
     def direct(self) -> Direct | None:
-        """None where the credentials are no key in the environment (a role, a file): then bytes pass through the server."""
+        """None if the environment has no key (a role or a file is used): bytes then pass through the server."""
         return self._direct
 
     def put(self, name: str, data: bytes) -> None:
-        """Store once; a blob of that name stays as it is."""
+        """Store once. An existing blob of that name is kept."""
         check_name(name)
-        for turn in range(_TRIES):  # the client library does not repeat a conditional write whose answer was lost: we may
+        for turn in range(_TRIES):  # the client library does not retry a conditional write whose response was lost
             try:
                 self._put(name, data)
                 return
@@ -88,7 +88,7 @@ class S3Blobs:
                 time.sleep(random.uniform(0.0, 0.2 * 2.0**turn))
 
     def _put(self, name: str, data: bytes) -> None:
-        with _telling(f"store {name}"):
+        with _translated(f"store {name}"):
             if self._conditional:
                 try:
                     self._obs.put(self._store, name, data, mode="create")
@@ -99,11 +99,11 @@ class S3Blobs:
                     if "NotImplemented" not in str(error) and not isinstance(error, self._obs.exceptions.NotSupportedError):
                         raise
                     self._conditional = False
-                    _log.warning("the store knows no conditional writes: the last of two writers of one name wins")
+                    _log.warning("the store does not support conditional writes: the last of two writers of one name wins")
             self._obs.put(self._store, name, data)
 
     def put_stream(self, name: str, chunks: Iterable[bytes]) -> int:
-        """Store what comes, in parts; nothing is there before all of it is."""
+        """Store a stream in parts. The blob appears only when it is complete."""
         check_name(name)
         size = 0
 
@@ -113,48 +113,48 @@ class S3Blobs:
                 size += len(chunk)
                 yield chunk
 
-        with _telling(f"store {name}"):
+        with _translated(f"store {name}"):
             self._obs.put(self._store, name, counted(), chunk_size=_STREAM_CHUNK, max_concurrency=_STREAM_PARTS)
         return size
 
     def open(self, name: str) -> BinaryIO:
-        """The blob, read as it comes; a connection that breaks is taken up again where it broke."""
+        """Open a blob as a stream. A broken connection is resumed at its position."""
         check_name(name)
         return cast(BinaryIO, io.BufferedReader(_Reading(self._obs, self._store, name), MIB))
 
     def exists(self, names: list[str]) -> list[bool]:
-        """Several at a time."""
+        """Which blobs exist; checked concurrently."""
         if len(names) == 1:
             return [self.stat(names[0]) is not None]
         with ThreadPoolExecutor(_HEADS, "exists") as pool:
             return [found is not None for found in pool.map(self.stat, names)]
 
     def stat(self, name: str) -> Stored | None:
-        """Size and time; None when there is none."""
+        """Size and time; None if it does not exist."""
         check_name(name)
         try:
-            with _telling(f"look at {name}"):
+            with _translated(f"look at {name}"):
                 meta = self._obs.head(self._store, name)
         except NotFoundError:
             return None
         return Stored(name, meta["size"], meta["last_modified"].timestamp())
 
     def walk(self, prefix: str) -> Iterator[Stored]:
-        """What lies below, a page of the store's at a time."""
-        with _telling(f"list {prefix or 'everything'}"):
+        """The blobs below `prefix`, one page of the store's listing at a time."""
+        with _translated(f"list {prefix or 'everything'}"):
             for page in self._obs.list(self._store, prefix or None, chunk_size=_DELETES):
                 for meta in page:
                     yield Stored(meta["path"], meta["size"], meta["last_modified"].timestamp())
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove, a thousand in one request."""
+        """Remove blobs, a thousand per request."""
         for at in range(0, len(names), _DELETES):
             some = [check_name(name) for name in names[at : at + _DELETES]]
-            with _telling(f"remove {some[0]}"):
+            with _translated(f"remove {some[0]}"):
                 self._obs.delete(self._store, some)
 
     def delete_tree(self, prefix: str) -> None:
-        """Remove everything below, the blob of that very name too, and unfinished uploads."""
+        """Remove everything below `prefix`, the blob of that name, and unfinished uploads."""
         check_name(prefix)
         found = [prefix]
         for stored in self.walk(prefix):
@@ -168,17 +168,17 @@ class S3Blobs:
                 self._direct.abort(name, upload)
 
     def local_path(self, name: str) -> str | None:
-        """None: nobody sees it as a directory."""
+        """None: the store is not a directory."""
         return None
 
 
 class _Reading(io.RawIOBase):
-    """One blob's bytes in order."""
+    """A stream over one blob."""
 
     def __init__(self, obs: Any, store: Any, name: str) -> None:
         self._obs, self._store, self._name = obs, store, name
         self._at, self._left = 0, b""
-        with _telling(f"read {name}"):
+        with _translated(f"read {name}"):
             answer = obs.get(store, name)
         self._size: int = answer.meta["size"]
         self._stream = iter(answer.stream(min_chunk_size=MIB))
@@ -187,7 +187,7 @@ class _Reading(io.RawIOBase):
         return True
 
     def readinto(self, target: Any) -> int:
-        """As `io.RawIOBase`. Raises: StoreUnavailableError when it breaks again and again."""
+        """As `io.RawIOBase`. Raises: StoreUnavailableError if it fails repeatedly."""
         if not self._left:
             self._left = self._next()
         count = min(len(target), len(self._left))
@@ -213,14 +213,14 @@ class _Reading(io.RawIOBase):
 
 
 def credentials_of_environment() -> Credentials | None:
-    """The key that the environment holds; None where the client library is to find another way (a role, a file)."""
+    """The key in the environment; None if the client library must find credentials itself (a role, a file)."""
     key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
     return Credentials(key, secret, os.environ.get("AWS_SESSION_TOKEN") or None) if key and secret else None
 
 
 @contextmanager
-def _telling(what: str) -> Iterator[None]:
-    """obstore's errors as ours; of what the store answered only its code, since the rest may name more than it should."""
+def _translated(what: str) -> Iterator[None]:
+    """Translate obstore's errors into ours. Only the error code is kept: the text may contain secrets."""
     from obstore import exceptions  # noqa: PLC0415  an extra
 
     try:
@@ -237,7 +237,7 @@ def _telling(what: str) -> Iterator[None]:
         code = _code(error)
         if code in ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "InvalidBucketName"):
             raise refused(what, code) from None
-        hint = "It is tried again later." if code != "NotImplemented" else "The store lacks what this needs."
+        hint = "It is retried later." if code != "NotImplemented" else "The store lacks a required feature."
         raise StoreUnavailableError(f"the store could not {what}: {code}", hint) from None
 
 

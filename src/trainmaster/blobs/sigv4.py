@@ -1,7 +1,7 @@
-"""AWS Signature Version 4 in the query string: an address that lets whoever has it do one thing for a while. Pure.
+"""AWS Signature Version 4 in the query string: URLs that grant one operation for a limited time. Pure.
 
-The body is not signed, as S3 itself does for addresses it gives out; of the headers the host is, and any that begins with
-`x-amz-`, which whoever uses the address then sends just so.
+The body is not signed, as in S3's own presigned URLs. Of the headers, the host is signed, and all that begin with `x-amz-`:
+a client that uses the URL must send them unchanged.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Of the server, from its environment."""
+    """The server's credentials, from its environment."""
 
     key_id: str
     secret: str = field(repr=False)
@@ -23,7 +23,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: `url` has its path quoted and no query; the names of `headers` are in small letters."""
+    """One request. `url` has a quoted path and no query; header names are in lower case."""
 
     method: str
     url: str
@@ -33,13 +33,13 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs for one region."""
+    """Signs requests for one region."""
 
     credentials: Credentials
     region: str
 
     def presign(self, ask: "Ask", now_s: float, expires_s: int) -> str:
-        """The address with its query and a signature that holds for `expires_s` from `now_s`."""
+        """The URL with a query and a signature that is valid for `expires_s` from `now_s`."""
         parts, headers = urlsplit(ask.url), sorted({"host": urlsplit(ask.url).netloc, **ask.headers}.items())
         signed = ";".join(name for name, _ in headers)
         stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")

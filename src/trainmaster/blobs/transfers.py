@@ -1,7 +1,7 @@
-"""What agents of one attempt may do with a store that they do not see: the server's side of `agent.remote`.
+"""Access checks and transfers for agents that do not see the store: the server's side of `agent.transport.remote_store`.
 
-Writes go into the attempt's own checkpoints and the job's artifacts, reads come from the job's checkpoints and from the one
-it was forked from; everything else is refused. A part of a checkpoint is there once its manifest is, which is put last.
+An agent may write its own attempt's checkpoints and its job's artifacts. It may read the checkpoints of its job, and the one
+that the job was forked from. All else is refused. A part of a checkpoint exists once its manifest does, which is put last.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def check_writes(job: Job, key: AgentKey, name: str) -> str:
-    """The name, if the agent of `key` may write it. Raises: AuthenticationError."""
+    """The name, if the agent `key` may write it. Raises: AuthenticationError."""
     parts = name.split("/")
     own = parts[:2] == ["checkpoints", job.id] and len(parts) > 4 and parts[3] == f"n{key.node_index}"
     if own and parts[2].startswith(f"{key.attempt:04d}-") and name != "/".join(parts[:4]):
@@ -37,7 +37,7 @@ def check_writes(job: Job, key: AgentKey, name: str) -> str:
 
 
 def check_reads(job: Job, key: AgentKey, name: str) -> str:
-    """The name, if the agent of `key` may read it. Raises: AuthenticationError."""
+    """The name, if the agent `key` may read it. Raises: AuthenticationError."""
     lineage = job.lineage
     inherited = f"checkpoints/{lineage.owner}/{lineage.checkpoint.id}/" if lineage and lineage.checkpoint else None
     if name.startswith(f"checkpoints/{job.id}/") or (inherited is not None and name.startswith(inherited)):
@@ -46,16 +46,16 @@ def check_reads(job: Job, key: AgentKey, name: str) -> str:
 
 
 def begin(blobs: Blobs, files: Sequence[tuple[str, int]], crc32: bool) -> list[dict[str, Any]]:
-    """How to bring each file: {"url"} for one PUT (None: through the server), the rest of `Upload` for parts.
+    """How to upload each file: {"url"} for one PUT (None: through the server), or the fields of `Upload` for parts.
 
-    `crc32`: the agent can tell the checksum of each part.
+    `crc32`: the agent can send the checksum of each part.
     """
     if len(files) > _ASKED_MAX:
         raise UsageError(f"at most {_ASKED_MAX} files at once")
     direct, told = blobs.direct, list[dict[str, Any]]()
     for name, size in files:
         if not 0 <= size <= _SIZE_MAX:
-            raise UsageError(f"{name[:200]}: {size} is no size")
+            raise UsageError(f"{name[:200]}: {size} is not a valid size")
         upload = direct.begin(name, size, crc32) if direct is not None else None
         if upload is not None and upload.id:
             told.append({"id": upload.id, "part_bytes": upload.part_bytes, "crc32_header": upload.crc32_header})
@@ -65,7 +65,7 @@ def begin(blobs: Blobs, files: Sequence[tuple[str, int]], crc32: bool) -> list[d
 
 
 def sign(blobs: Blobs, name: str, upload: str, numbers: Sequence[int], crc32: Mapping[str, Any]) -> dict[str, str]:
-    """Where to PUT parts, by their number; `crc32` has their checksums, likewise, where the store compares them.
+    """URLs to PUT parts, by part number. `crc32` has their checksums by part number, if the store verifies them.
 
     Raises: UsageError.
     """
@@ -78,7 +78,7 @@ def sign(blobs: Blobs, name: str, upload: str, numbers: Sequence[int], crc32: Ma
 
 
 def addresses(blobs: Blobs, names: Sequence[str]) -> dict[str, str | None]:
-    """Where to GET each blob; None: from the server."""
+    """URLs to GET blobs; None: download it from the server."""
     if len(names) > _ASKED_MAX:
         raise UsageError(f"at most {_ASKED_MAX} blobs at once")
     direct = blobs.direct
@@ -86,34 +86,34 @@ def addresses(blobs: Blobs, names: Sequence[str]) -> dict[str, str | None]:
 
 
 def complete(blobs: Blobs, uploads: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    """End the uploads that have parts; each blob then has the size that was told.
+    """Complete multipart uploads. Each blob then has the declared size.
 
-    Raises: NotFoundError for an upload that the store has lost, ConflictError for a blob of another size.
+    Raises: NotFoundError for an upload that the store has lost, ConflictError for a blob of a different size.
     """
     for name, told in uploads.items():
         if not isinstance(told, dict) or name not in sizes:
-            raise UsageError(f"{name[:200]}: no such upload")
+            raise UsageError(f"{name[:200]}: there is no such upload")
         parts = _parts(name, told)
         try:
             _direct(blobs).complete(name, str(told.get("upload")), parts)
         except NotFoundError:
             found = blobs.stat(name)
-            if found is None or found.bytes != sizes[name]:  # else an earlier request ended it, and its answer was lost
+            if found is None or found.bytes != sizes[name]:  # else an earlier request completed it, and its response was lost
                 raise
 
 
 def _parts(name: str, told: Mapping[str, Any]) -> dict[int, Part]:
-    """The parts of an upload by their number, as its agent tells them. Raises: UsageError."""
+    """The parts of an upload by their number, as sent by the agent. Raises: UsageError."""
     etags, crc32 = told.get("etags") or {}, told.get("crc32") or {}
     if not isinstance(etags, dict) or not isinstance(crc32, dict) or not all(_NUMBER.match(number) for number in etags):
-        raise UsageError(f"{name[:200]}: etags and crc32 are objects by the numbers of parts")
+        raise UsageError(f"{name[:200]}: etags and crc32 must be objects with part numbers as keys")
     return {int(number): Part(str(etag), str(crc32.get(number, ""))) for number, etag in etags.items()}
 
 
 def commit(blobs: Blobs, part: str, manifest: str, uploads: Mapping[str, Any]) -> None:
-    """End a part's uploads, see that every file is there with its size, and only then put the manifest.
+    """Complete a part's uploads, check that every file exists with its size, and only then put the manifest.
 
-    Raises: UsageError, NotFoundError (something is not there: to be sent again), ConflictError.
+    Raises: UsageError, NotFoundError (something is missing and must be sent again), ConflictError.
     """
     data = manifest.encode("utf-8", "surrogateescape")
     sizes = _sizes(part, manifest)
@@ -122,7 +122,7 @@ def commit(blobs: Blobs, part: str, manifest: str, uploads: Mapping[str, Any]) -
     for stored in blobs.walk(part):
         if stored.name in left and stored.bytes != left.pop(stored.name):
             blobs.delete([stored.name])
-            raise NotFoundError(f"{stored.name} came with another size; send it again")
+            raise NotFoundError(f"{stored.name} has the wrong size; send it again")
     if left:
         raise NotFoundError(f"{len(left)} files of {part} are not in the store, {min(left)} among them; send them again")
     name = f"{part}/{MANIFEST}"
@@ -130,13 +130,13 @@ def commit(blobs: Blobs, part: str, manifest: str, uploads: Mapping[str, Any]) -
     if there is not None:
         with blobs.open(name) as file:
             if hashlib.sha256(file.read()).digest() != hashlib.sha256(data).digest():
-                raise ConflictError(f"{part} is committed with another manifest")
+                raise ConflictError(f"{part} is committed with a different manifest")
         return
     blobs.put(name, data)
 
 
 def _sizes(part: str, manifest: str) -> dict[str, int]:
-    """Bytes by blob of what a manifest lists. Raises: UsageError."""
+    """The size of each blob in a manifest. Raises: UsageError."""
     try:
         files = json.loads(manifest)["files"]
         return {f"{part}/{blob_name(str(file['path']))}": int(file["bytes"]) for file in files}
@@ -145,12 +145,12 @@ def _sizes(part: str, manifest: str) -> dict[str, int]:
 
 
 def trim(blobs: Blobs) -> int:
-    """Keep this machine's cache of the store within its bound, where there is one; how many bytes were given up."""
+    """Trim this machine's cache of the store, if there is one. Returns the number of bytes freed."""
     return blobs.cache.trim() if isinstance(blobs, CachedBlobs) else 0
 
 
 def bring_code(blobs: Blobs, digests: Iterable[str]) -> None:
-    """Have code copies in this machine's cache. Raises: NotFoundError."""
+    """Load code copies into this machine's cache. Raises: NotFoundError."""
     if not isinstance(blobs, CachedBlobs):
         return
     for digest in digests:
@@ -164,5 +164,5 @@ def bring_code(blobs: Blobs, digests: Iterable[str]) -> None:
 def _direct(blobs: Blobs) -> Direct:
     """Raises: UsageError."""
     if blobs.direct is None:
-        raise UsageError("this store signs no addresses")
+        raise UsageError("this store cannot sign URLs")
     return blobs.direct

@@ -1,4 +1,4 @@
-"""What of a store is used, by whom and for what."""
+"""Disk usage of a store by project and kind of blob."""
 
 import time
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from trainmaster.ports.blobs import Blobs
 
 @dataclass(slots=True)
 class Use:
-    """What one project keeps of one kind."""
+    """The usage of one project and kind."""
 
     project: str
     kind: str
     blobs: int = 0
     bytes: int = 0
-    orphaned_bytes: int = 0  # nothing refers to it: gc removes it once it is older than the grace
-    spare_bytes: int = 0  # checkpoints of jobs that are over, but their last good ones
+    orphaned_bytes: int = 0  # unreferenced: gc removes them after the grace period
+    spare_bytes: int = 0  # checkpoints of ended jobs, without their last good ones
 
 
 def use(blobs: Blobs, records: Records) -> list[Use]:
-    """Everything in the store, by project and kind."""
+    """Usage of the whole store, by project and kind."""
     found: dict[tuple[str, str], Use] = {}
     checker = reference_checker(blobs, records, time.time() - GRACE_S)
     for stored in blobs.walk(""):

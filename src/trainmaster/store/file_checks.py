@@ -18,7 +18,7 @@ _BUSY_S = 20.0
 _AHEAD_S = 60.0
 _FAULTS_MAX = 3
 _RESTORE = "stop the server (tm down), move the home aside, and restore a backup with tm restore"
-_METRICS = "the server moves it aside at its next start and creates a new one; jobs run without it"
+_METRICS = "the server sets it aside at its next start and creates a new one; jobs run without it"
 
 
 class Found(NamedTuple):

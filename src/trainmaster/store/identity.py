@@ -1,8 +1,8 @@
-"""Which home a database belongs to: one id in `home.json` and in each of the home's databases.
+"""The identity of a home: one id, stored in `home.json` and in each of the home's databases.
 
-The id is `<server>.<epoch>`: the server's name for trackers, which outlives a restore, and a random part, which does not.
-It is made once, when the home is; files that bear different ids, or a home whose log is not there, are refused. Paths are
-no identity: a moved home keeps working, a copy beside its original is refused.
+The id is `<server>.<epoch>`: the server's name for trackers, which a restore keeps, and a random part, which it does not.
+It is created once, with the home. Files with different ids are refused, and so is a home without its log. The path is not
+part of the identity: a moved home keeps working, a copy beside its original is refused.
 """
 
 import json
@@ -26,13 +26,13 @@ from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.names import AGENT
 from trainmaster.wire.processes import same_process
 
-ANEW = "put the lost files back from a backup (tm restore), or begin a new log on purpose: tm up --new-log"
+ANEW = "restore the lost files from a backup (tm restore), or start a new log on purpose: tm up --new-log"
 _NAMED_MAX = 5
 _DIGITS_MAX = 18  # of a job's number
-_FIRST_ROWS = {"events": schema.event, "inbox": schema.counter, "metrics": schema.series}  # empty: nothing was ever stored
+_FIRST_ROWS = {"events": schema.event, "inbox": schema.counter, "metrics": schema.series}  # empty: nothing was stored yet
 _LOST_WORDS = {
-    "inbox": "inbox.db was not there and has been made anew: commands that were accepted and not yet taken up are lost",
-    "metrics": "metrics.db was not there and has been made anew: the metric points up to now are lost",
+    "inbox": "inbox.db was missing and has been created anew: commands that were accepted and not yet processed are lost",
+    "metrics": "metrics.db was missing and has been created anew: the metric points up to now are lost",
 }
 
 _DAMAGED = {"metrics": "metric points up to now are not shown, jobs run on"}
@@ -44,27 +44,27 @@ class _Read(NamedTuple):
 
 
 def files(home: Home) -> dict[str, Path]:
-    """The databases that bear the id, by store."""
+    """The databases that have the id, by store."""
     return {"events": home.events_db, "inbox": home.inbox_db, "metrics": home.metrics_db}
 
 
 def refuse_lost(home: Home) -> list[str]:
-    """The stores whose files are not there, before any is made. Raises: OperationError for a home that lost its log."""
+    """The stores whose files are missing, before any is created. Raises: OperationError for a home without its log."""
     absent = [store for store, path in files(home).items() if not _has_content(path)]
     if "events" not in absent:
         return absent
     rest = [path.name for path in (home.id_file, home.inbox_db, home.metrics_db) if _has_content(path)]
     if rest:
         are = "is" if len(rest) == 1 else "are"
-        what = f"{home.root} has lost its log: events.db is not there or empty, {', '.join(rest)} {are}"
+        what = f"{home.root} has lost its log: events.db is missing or empty, {', '.join(rest)} {are} not"
         raise OperationError(f"{what}. {_running(home)}", ANEW)
     return absent
 
 
 def join(home: Home, absent: list[str], server: str) -> str:
-    """See to it that the home and its databases bear one id, which is returned; `absent` were made just now.
+    """Ensure that the home and its databases have the same id, and return it. `absent` are stores created just now.
 
-    Raises: OperationError when they bear different ones.
+    Raises: OperationError if they have different ids.
     """
     own = home.identity()
     read = {store: _read(path, store) for store, path in files(home).items()}
@@ -91,9 +91,9 @@ def join(home: Home, absent: list[str], server: str) -> str:
 
 
 def set_aside(path: Path, store: str, why: DamagedError) -> Path:
-    """Move a damaged file that jobs can do without out of the way, and make an empty one of the same home in its place.
+    """Rename a damaged file that jobs can do without, and create an empty one of the same home in its place.
 
-    Returns where the damaged one is now.
+    Returns the new path of the damaged file.
     """
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
     for ending in ("-wal", "-shm", ""):
@@ -107,13 +107,13 @@ def set_aside(path: Path, store: str, why: DamagedError) -> Path:
     id = Home(path.parent).identity()
     if id:
         _write(path, store, id)
-    told = f"{why.message}; it has been set aside as {aside.name}, and a new one is begun: {_DAMAGED[store]}"
+    told = f"{why.message}; it was set aside as {aside.name}, and a new one was created: {_DAMAGED[store]}"
     troubles.say(f"damaged {store}", told)
     return aside
 
 
 def probe(home: Home) -> None:
-    """Set the metrics aside if they are proven to be damaged, at the first look: jobs run without them."""
+    """Move the metrics file aside if it is proven to be damaged: jobs run without it."""
     if not _has_content(home.metrics_db):
         return
     engine = open_engine(home.metrics_db)
@@ -156,18 +156,18 @@ def _write(path: Path, store: str, id: str) -> None:
 
 
 def _may_adopt(store: str, one: _Read) -> bool:
-    """A file that was made and not yet marked when its maker ended. Never the log: an empty one has lost everything."""
+    """Whether the file was created and not yet marked when its process died. Never the log: an empty one has lost all."""
     return one.id is None and one.empty and store != "events"
 
 
 def _mixed(home: Home, ids: Mapping[str, str | None]) -> OperationError:
-    told = ", ".join(f"{name} is of {id or 'none'}" for name, id in ids.items())
+    told = ", ".join(f"{name} belongs to {id or 'none'}" for name, id in ids.items())
     hint = f"put the files of one home together, or {ANEW}"
     return OperationError(f"the files of {home.root} do not belong together: {told}. {_running(home)}", hint)
 
 
 def _note_place(home: Home, id: str) -> None:
-    """Write the id and where the home lies into `home.json`, unless they stand there."""
+    """Write the id and the location of the home into `home.json`, if they changed."""
     status = os.stat(home.root)
     record = {"id": id, "path": str(home.root), "device": status.st_dev, "inode": status.st_ino}
     if home.read_json(home.id_file) != record:
@@ -175,20 +175,20 @@ def _note_place(home: Home, id: str) -> None:
 
 
 def _refuse_copy(home: Home, id: str) -> None:
-    """Raises: OperationError for a copy whose original is still there: both would take the same agents for theirs."""
+    """Raises: OperationError for a copy whose original still exists: both would control the same agents."""
     record: dict[str, Any] = home.read_json(home.id_file) or {}
     original = Home(Path(str(record.get("path") or home.root)))
     try:
         if os.path.samefile(original.root, home.root) or original.identity() != id:
             return
     except OSError:
-        return  # moved: it is not there any more
-    hint = f"remove the one that is not wanted; for one in its place: tm backup of {original.root}, tm restore here"
-    raise OperationError(f"{home.root} is a copy of {original.root}, which is still there: both would run the same jobs", hint)
+        return  # the home was moved
+    hint = f"remove the unwanted one; to replace one: tm backup of {original.root}, tm restore here"
+    raise OperationError(f"{home.root} is a copy of {original.root}, which still exists: both would run the same jobs", hint)
 
 
 def _keep_ahead(home: Home) -> None:
-    """A new log never gives out the number of a job whose directories are here."""
+    """Prevent a new log from reusing the number of a job whose directories exist."""
     numbers: dict[str, int] = {}
     for place in (home.root / "attempts", home.root / "work", home.blobs / "checkpoints", home.blobs / "artifacts"):
         for name in _directories(place):
@@ -204,17 +204,17 @@ def _keep_ahead(home: Home) -> None:
 
 
 def _running(home: Home) -> str:
-    """What runs meanwhile, in a sentence."""
+    """A sentence about the agents that run."""
     pids = [pid for marker in _names(home.live) if (pid := _agent_pid(home, marker)) is not None]
     if not pids:
         return "No agent runs"
     them = "One agent runs" if len(pids) == 1 else f"{len(pids)} agents run"
     named = ", ".join(str(pid) for pid in pids[:_NAMED_MAX])
-    return f"{them} on (process {named}): training is not stopped, and reports stay on the disk"
+    return f"{them} (process {named}): training continues, and reports stay on the disk"
 
 
 def _agent_pid(home: Home, marker: str) -> int | None:
-    """The process of an agent on the index; None where it does not run."""
+    """The process of an agent in the index; None if it does not run."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         key = AgentKey.parse(marker.replace("~", "/"))
         record = home.read_json(home.attempt(key.job, key.attempt, key.node_index) / AGENT) or {}
@@ -235,10 +235,10 @@ def _names(place: Path) -> list[str]:
 
 
 def _has_content(path: Path) -> bool:
-    """Whether a database is there with anything in it. Raises: OSError when nobody can say.
+    """Whether a database file has any content. Raises: OSError if that is unknown.
 
-    A journal alone is none: SQLite removes it unread when it makes the database anew, and it may belong to one that was only
-    moved away for a moment.
+    A WAL file alone does not count: SQLite deletes it unread when it creates the database, and it may belong to a database
+    that was only moved away for a moment.
     """
     try:
         return path.stat().st_size > 0

@@ -1,4 +1,4 @@
-"""Commands and reports that were accepted: written by the api, drained by control."""
+"""The inbox: accepted commands and reports, written by the api and drained by control."""
 
 import hashlib
 from collections import Counter
@@ -29,8 +29,8 @@ from trainmaster.store.database import Database, upsert
 COMMANDS_KEPT_S = 7 * 24 * 3600.0
 
 _FRESH_MAX = 20_000  # commands
-_KEYS_PER_QUERY = 500  # SQLite takes 32,766 variables; short statements are found again in the cache
-_ROWS = ""  # the counter of the rows themselves; no experiment is called so
+_KEYS_PER_QUERY = 500  # SQLite allows 32,766 variables; short statements stay in the cache
+_ROWS = ""  # name of the counter of inbox rows; no experiment has this name
 
 _inbox, _counter, _answer = schema.inbox, schema.counter, schema.answer
 _ALL = (_inbox.c.seq, _inbox.c.key, _inbox.c.job, _inbox.c.received_s, _inbox.c.type, _inbox.c.data)
@@ -39,20 +39,20 @@ _DRAIN = select(*_ALL).where(_inbox.c.seq > bindparam("after")).order_by(_inbox.
 
 
 class SqlInbox:
-    """`trainmaster.ports.store.Inbox`. Raises: OperationError when the file cannot be used."""
+    """`trainmaster.ports.store.Inbox`. Raises: OperationError if the file cannot be used."""
 
     def __init__(self, path: Path, read_only: bool = False, release: Callable[[], bool] = nothing) -> None:
-        """`release`: on a full disk, makes some room for commands that end something, or says that there is none."""
+        """`release`: on a full disk, frees some reserved space for commands that end something; False if there is none."""
         self._release = release
         self._database = Database("inbox", path, read_only)
-        self._fresh: dict[int, Command | Unreadable] = {}  # accepted here and not asked for yet: a batch need not be decoded
+        self._fresh: dict[int, Command | Unreadable] = {}  # accepted here and not read yet: saves decoding them
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
 
     def accept(self, rows: Sequence[NewRow]) -> list[str]:
-        """See the port. A row without a job (a node's state) answers with an empty id."""
+        """See the port. A row without a job (such as a node's state) returns an empty id."""
         if not rows:
             return []
         ending = all(ends_something(row.command) for row in rows)
@@ -62,7 +62,7 @@ class SqlInbox:
         with self._database.writing("inbox") as connection:
             known = _jobs_of_keys(connection, [row.key for row in rows])
             known |= _answered(connection, _asked(rows))
-            new = {row.key: row for row in reversed(rows) if row.key not in known}  # of equal keys the first counts
+            new = {row.key: row for row in reversed(rows) if row.key not in known}  # of equal keys, the first counts
             new = {row.key: new[row.key] for row in rows if row.key in new}
             drawn = Counter(_experiment(row) for row in new.values() if isinstance(row.command, SubmitJob))
             next_number = _draw(connection, {_ROWS: len(new), **drawn}) if new else {}
@@ -106,7 +106,7 @@ class SqlInbox:
             query = query.where(_inbox.c.job == job)
         with self._database.reading() as connection:
             found = connection.execute(query).all()
-        fresh = self._fresh  # a writer may put another in its place meanwhile
+        fresh = self._fresh  # a writer may replace the dictionary meanwhile
         rows = [
             InboxRow(seq, key, of_job, received_s, fresh.pop(seq) if seq in fresh else _command(kind, data))
             for seq, key, of_job, received_s, kind, data in found
@@ -118,16 +118,16 @@ class SqlInbox:
         old = _inbox.c.received_s < now_s - COMMANDS_KEPT_S
         with self._database.writing() as connection:
             connection.execute(delete(_inbox).where(_inbox.c.seq <= taken_seq, _inbox.c.report.is_(True)))
-            # Asked first how far the old ones reach: otherwise each trim would look at a week's commands.
+            # First find where the old rows end: otherwise each trim would scan a week of commands.
             old_seq = connection.scalar(select(func.max(_inbox.c.seq)).where(old)) or 0
             commands = (_inbox.c.seq <= min(taken_seq, old_seq), _inbox.c.report.is_(False))
             connection.execute(delete(_inbox).where(*commands, old))
 
     def keep_ahead(self, seq: int, numbers: Mapping[str, int]) -> None:
-        """Never draw a row at or below `seq`, nor a job's number at or below its experiment's.
+        """Never draw a sequence number up to `seq`, or a job number up to its experiment's in `numbers`.
 
-        The api says so at its start, with control's cursor and the numbers of the jobs there are: an inbox that was
-        restored from an older copy, or lost, then gives out nothing a second time. Changes nothing otherwise.
+        The api calls this at its start with control's cursor and the existing job numbers. An inbox that was lost or restored
+        from an older copy then assigns nothing twice. Otherwise this changes nothing.
         """
         floors = {_ROWS: seq, **numbers}
         with self._database.reading() as connection:
@@ -173,11 +173,11 @@ def _rows(connection: Connection, query: Select[Any], values: Mapping[str, int] 
 
 
 def _command(kind: str, data: str) -> Command | Unreadable:
-    """One row that cannot be read must not keep those behind it from being taken up."""
+    """Decode one row. An unreadable row must not block those after it."""
     try:
         return load_command(kind, data)
     except ValueError as error:
-        return Unreadable(kind, str(error).splitlines()[0])  # the further lines may quote the row
+        return Unreadable(kind, str(error).splitlines()[0])  # further lines may quote the row
 
 
 def _jobs_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
@@ -194,11 +194,11 @@ def _short(key: str) -> bytes:
 
 
 def _asked(rows: Sequence[NewRow]) -> dict[str, bytes]:
-    """What is asked for under each key. Raises: ConflictError where two rows ask for different things under one."""
+    """The request digest under each key. Raises: ConflictError if two rows have different requests under one key."""
     found: dict[str, bytes] = {}
     for row in rows:
         if row.asked is not None and found.setdefault(row.key, row.asked) != row.asked:
-            raise _reused("another request that came with it")
+            raise _reused("another request in the same batch")
     return found
 
 
@@ -230,7 +230,7 @@ def _read_counters(connection: Connection, names: Sequence[str]) -> dict[str, in
 
 
 def _draw(connection: Connection, counts: Mapping[str, int]) -> dict[str, int]:
-    """Draw so many numbers of each counter; returns the first of each."""
-    last = _read_counters(connection, list(counts))  # the transaction holds the write lock: nobody draws in between
+    """Draw numbers from each counter. Returns the first number of each."""
+    last = _read_counters(connection, list(counts))  # safe: the transaction holds the write lock
     connection.execute(_SET_COUNTER, [{"name": name, "last": last.get(name, 0) + count} for name, count in counts.items()])
     return {name: last.get(name, 0) + 1 for name in counts}

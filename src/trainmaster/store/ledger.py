@@ -1,4 +1,4 @@
-"""The ledger's tables: written in the transaction of the events that bring the entries, and by nothing else."""
+"""The ledger's tables. They are written only in the transaction of the events that cause the entries."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -51,12 +51,12 @@ _MOVE = (
 
 
 class LedgerReader:
-    """Reading the ledger: that part of `trainmaster.ports.store.EventStore`."""
+    """Reads the ledger: part of `trainmaster.ports.store.EventStore`."""
 
     _database: Database
 
     def charges(self, query: ChargeQuery) -> Iterator[Charge]:
-        """See the port. Linear in what ended in the period or later, or in one job's attempts."""
+        """See the port. Linear in charges that ended in the period or later, or in one job's attempts."""
         read = _Reader().read
         with self._database.reading() as connection:
             for rows in connection.execute(_wanted(query)).partitions(_PAGE):
@@ -69,14 +69,14 @@ class LedgerReader:
 
 
 def write_ledger(connection: Connection, events: Iterable[NewEvent]) -> None:
-    """Make the entries of events, in their order."""
+    """Write the ledger entries of events, in order."""
     for new in events:
         for entry in new.entries:
             _write(connection, entry)
 
 
 def read_balances(connection: Connection) -> tuple[Balance, ...]:
-    """Of everybody."""
+    """Balances of all members."""
     columns = (_balance.c.project, _balance.c.member, _balance.c.service, _balance.c.at_s)
     return tuple(Balance(*row) for row in connection.execute(select(*columns).order_by(*columns[:2])))
 
@@ -115,14 +115,14 @@ def _row(charge: Charge) -> dict[str, object]:
 
 
 class _Reader:
-    """Rows into charges. Payers and rates are few: one value stands for all that are equal."""
+    """Converts rows into charges. Equal payers and rates share one object."""
 
     def __init__(self) -> None:
         self._payers: dict[tuple[str, ...], Payer] = {}
         self._rates: dict[tuple[Any, ...], Rate] = {}
 
     def read(self, row: Sequence[Any]) -> Charge:
-        """One row, in the order of `_COLUMNS`."""
+        """One row with the columns of `_COLUMNS`."""
         job, attempt, from_ms, until_ms, lost_from_ms = row[:5]
         whose, what = tuple(row[5:9]), tuple(row[9:])
         payer = self._payers.get(whose) or self._payers.setdefault(whose, Payer(*whose))

@@ -1,7 +1,7 @@
-"""Bringing a home's three files to this version's tables, forward only, and seeing that they are of one home.
+"""Migrates a home's three files to this version's schema, forward only, and checks that they belong to one home.
 
-A file that does not exist yet is made at once as it is at the head; Alembic is imported only when an older file is
-there, since its import alone costs more than all the rest (`docs/decisions/0002-three-stores.md`).
+A missing file is created at the head revision. Alembic is imported only for an older file, since its import costs more than
+everything else (`docs/decisions/0002-three-stores.md`).
 """
 
 import fcntl
@@ -19,10 +19,10 @@ from trainmaster.store.identity import files, join, probe, refuse_lost
 
 
 def migrate(home: Home, server: str = "") -> None:
-    """Make or bring up to date what `home` stores, one process at a time. Cheap when there is nothing to do.
+    """Create or migrate the files of `home`, one process at a time. Cheap if there is nothing to do.
 
-    `server` is the first part of the id of a home that has none yet. Raises: OperationError when a newer version wrote a
-    file, or files are lost or of another home (nothing is changed), DiskFullError.
+    `server` is the first part of the id of a home that has none yet. Raises: OperationError if a newer version wrote a file,
+    or if files are lost or belong to another home (nothing is changed), DiskFullError.
     """
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(home.lock("migrate")):
@@ -33,7 +33,7 @@ def migrate(home: Home, server: str = "") -> None:
 
 
 def migrate_files(paths: dict[str, Path]) -> None:
-    """Like `migrate` for given files (by store name), without the lock."""
+    """Like `migrate` for the given files (by store name), without the lock."""
     engines = {store: open_engine(path, shrinks=store in schema.SHRINKING) for store, path in paths.items()}
     try:
         older: dict[str, Engine] = {}

@@ -1,4 +1,4 @@
-"""What mirrors remember, one file for all trackers: written by the mirror process alone, read by the api."""
+"""State of the mirrors, one file for all trackers: written by the mirror process alone, read by the api."""
 
 import json
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ _UPSERT_RUN = upsert(_run, ["sink", "job"])
 
 
 class MirrorFile:
-    """The file. Raises: OperationError when it cannot be used."""
+    """The file. Raises: OperationError if it cannot be used."""
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
         self.database = Database("mirror", path, read_only)
 
     def of(self, sink: str) -> "SqlMirrorState":
-        """What is remembered of one tracker."""
+        """The state of the mirror for one tracker."""
         return SqlMirrorState(self.database, sink)
 
     def urls(self, job: str) -> dict[str, str]:
-        """Where a job's runs can be looked at: tracker -> URL or directory."""
+        """Where a job's runs can be viewed: tracker -> URL or directory."""
         query = select(_run.c.sink, _run.c.url).where(_run.c.job == job).order_by(_run.c.sink)
         with self.database.reading() as connection:
             return {row.sink: row.url for row in connection.execute(query)}
@@ -39,17 +39,17 @@ class MirrorFile:
 
 
 class ChangeLog(SqlEventStore):
-    """The event log as a mirror reads it."""
+    """The event log as read by a mirror."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, read_only=True)
 
     def last_seq(self) -> int:
-        """The number of the newest event."""
+        """Sequence number of the newest event."""
         return self.head().last_seq
 
     def changed(self, after_seq: int, limit: int) -> tuple[list[str], int]:
-        """The jobs that events after that number are of, and the number of the last one looked at."""
+        """Jobs of the events after a sequence number, and the number of the last event read."""
         query = select(_event.c.seq, _event.c.job).where(_event.c.seq > after_seq).order_by(_event.c.seq).limit(limit)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()

@@ -1,7 +1,7 @@
-"""The part of the projections that does not live in jobs and nodes: kept artifacts, notes, what was made of a job; the rules.
+"""Projections with tables of their own: artifacts, notes, lineage, and the cluster rules.
 
-Each has a table of its own, so that a job with ten thousand files costs no more per event than one with none. Both are
-written in the transaction of their events, by `rows_of`, and by nothing else.
+They are not part of the job, so that an event of a job with ten thousand files costs no more than one without any. They are
+written in the transaction of their events, by `write_record` and nothing else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ _BYTES_MAX = 2**63 - 1
 
 
 class RecordReader:
-    """Reading artifacts and notes: that part of `trainmaster.ports.store.EventStore`."""
+    """Reads these projections: part of `trainmaster.ports.store.EventStore`."""
 
     _database: Database
 
@@ -70,13 +70,13 @@ class RecordReader:
 
 
 def read_rules(connection: Connection) -> Cluster:
-    """The rules of the cluster."""
+    """The cluster rules."""
     data = connection.scalar(select(schema.rules.c.data).where(schema.rules.c.id == 1))
     return Cluster() if data is None else load(Cluster, data)
 
 
 def write_record(connection: Connection, events: Iterable[tuple[int, NewEvent]]) -> None:
-    """The rows that events bring, each with its sequence number, in the order they happened."""
+    """Write the rows for events, given with their sequence numbers, in order."""
     artifacts: list[dict[str, object]] = []
     notes: list[dict[str, object]] = []
     children: list[dict[str, object]] = []
@@ -97,7 +97,7 @@ def write_record(connection: Connection, events: Iterable[tuple[int, NewEvent]])
 
 
 def storable(text: str) -> str:
-    """Text as a column takes it: half characters become `?`, as they do in `data`."""
+    """Text that a column can hold: lone surrogates become `?`, as they do in `data`."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,6 +1,6 @@
-"""Checking the log against itself and against what was made of it: what `tm doctor --replay` runs.
+"""Verifies the hash chain, and the projections against a replay of the log: `tm doctor --replay`.
 
-Nothing is decided again: the life cycle's `apply` comes in as a function and only folds what was recorded.
+No decision is made again: the life cycle's `apply` is passed in and only folds the recorded events.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,14 +25,14 @@ Enter = Callable[[Job | None, Recorded], Sequence[Entry]]
 
 
 class Chain(Protocol):
-    """The log as it lies there, undecoded."""
+    """The log as stored, undecoded."""
 
     def chain(self, after_seq: int, limit: int, job: str | None = None) -> list[ChainRow]:
         """Rows in order."""
         ...
 
     def head(self) -> Head:
-        """Where it ends."""
+        """The end of the log."""
         ...
 
 
@@ -65,10 +65,10 @@ class Projections(Protocol):
 
 
 def verify_chain(store: Chain) -> list[str]:
-    """What is wrong with the log: events changed, missing, or cut off at the end. Empty when it is as it was written.
+    """Describe what is wrong with the log: events changed, missing, or cut off at the end. Empty if it is intact.
 
-    Linear in the log, a page at a time. The chain shows damage and clumsy changes; who can write the file can also
-    compute a new chain.
+    Linear in the log, one page at a time. The chain reveals damage and careless changes; anyone who can write the file can
+    also compute a new chain.
     """
     problems: list[str] = []
     seq, last_hash = 0, GENESIS
@@ -81,7 +81,7 @@ def verify_chain(store: Chain) -> list[str]:
             if row.seq != seq + 1:
                 problems.append(f"events {seq + 1} to {row.seq - 1} are missing")
             elif chain_hash(last_hash, row) != row.hash:
-                problems.append(f"event {row.seq}: not as it was written (its hash does not fit)")
+                problems.append(f"event {row.seq} was changed (its hash does not match)")
             seq, last_hash = row.seq, row.hash
     if (seq, last_hash) != (head.last_seq, head.last_hash):
         problems.append(f"the log ends at event {seq}, and should end at {head.last_seq} with hash {head.last_hash[:12]}…")
@@ -89,10 +89,10 @@ def verify_chain(store: Chain) -> list[str]:
 
 
 def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = None, enter: Enter | None = None) -> list[str]:
-    """Fold the whole log and name every projection that differs from what comes out. Empty when all agree.
+    """Fold the whole log and describe every projection that differs from the result. Empty if all agree.
 
-    `apply` gets None for a job's first event. Nodes are compared when `apply_node` is given, the ledger when `enter` is,
-    which says what an event enters there, given the job that it left (None: it is of no job). Run it while nothing is
+    `apply` gets None for a job's first event. Nodes are compared if `apply_node` is given, and the ledger if `enter` is: it
+    returns an event's ledger entries, given the job after the event (None: not a job's event). Run it while nothing is
     written, or on a copy. Memory: all jobs.
     """
     jobs: dict[str, Job] = {}
@@ -103,7 +103,7 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
     for recorded in _all_events(store):
         record.take(recorded)
         if isinstance(recorded.event, Noted):
-            continue  # no job changes by it
+            continue  # a note changes no job
         if recorded.job is not None:
             before = jobs.get(recorded.job)
             job = apply(before, recorded)
@@ -124,7 +124,7 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         differences += _compare(f"job {job_id}", job, store.job(job_id))
         numbered = sorted(attempts.get(job_id, {}).items())
         differences += _compare(f"attempts of {job_id}", [attempt for _, attempt in numbered], store.attempts(job_id))
-    differences += [f"job {job.id}: no event speaks of it" for job in _all_jobs(store) if job.id not in jobs]
+    differences += [f"job {job.id}: the log has no event of it" for job in _all_jobs(store) if job.id not in jobs]
     differences += record.differences(store, list(jobs))
     differences += _compare("jobs that are over", over[forgotten(len(over)) :], [job.id for job in store.over()])
     if enter is not None:
@@ -136,7 +136,7 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
 
 @dataclass(slots=True)
 class _Record:
-    """Artifacts, notes and rules as the log has them. Memory: all of them."""
+    """Artifacts, notes and rules folded from the log. Memory: all of them."""
 
     artifacts: dict[str, dict[str, Artifact]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
@@ -144,7 +144,7 @@ class _Record:
     rules: Cluster = field(default_factory=Cluster)
 
     def take(self, recorded: Recorded) -> None:
-        """One event."""
+        """Process one event."""
         if isinstance(recorded.event, ArtifactKept) and recorded.job is not None:
             self.artifacts.setdefault(recorded.job, {})[recorded.event.artifact.path] = recorded.event.artifact
         elif isinstance(recorded.event, Submitted) and recorded.event.lineage is not None and recorded.job is not None:
@@ -155,7 +155,7 @@ class _Record:
             self.rules = recorded.event.cluster
 
     def differences(self, store: Projections, jobs: Sequence[str]) -> list[str]:
-        """What the projections have otherwise."""
+        """Differences between the projections and the folded log."""
         found = []
         for job_id in jobs:
             mine = sorted(self.artifacts.get(job_id, {}).values(), key=lambda kept: kept.path)
@@ -167,14 +167,14 @@ class _Record:
 
 @dataclass(slots=True)
 class _Ledger:
-    """The ledger as the log has it. Memory: all of it."""
+    """The ledger folded from the log. Memory: all of it."""
 
     charges: dict[tuple[str, int, str], Charge] = field(default_factory=dict)  # by job, attempt, pool
     balances: dict[tuple[str, str], Balance] = field(default_factory=dict)
     of_job: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """The entries of one event."""
+        """Process the entries of one event."""
         for entry in entries:
             match entry:
                 case Charge():
@@ -188,13 +188,13 @@ class _Ledger:
                         self.charges[key] = _entered(self.charges[key], entry)
 
     def differences(self, store: Projections) -> list[str]:
-        """What the tables have otherwise."""
+        """Differences between the tables and the folded log."""
         stored = {(one.job, one.attempt, one.rate.pool): one for one in store.charges(ChargeQuery())}
         found = []
         for key in sorted({*self.charges, *stored}):
             mine, theirs = self.charges.get(key), stored.get(key)
             what = f"charge of {key[0]}.{key[1]} in {key[2]}"
-            found += [f"{what}: no event speaks of it"] if mine is None else _compare(what, mine, theirs)
+            found += [f"{what}: the log has no event of it"] if mine is None else _compare(what, mine, theirs)
         balances = tuple(self.balances[member] for member in sorted(self.balances))
         return found + _compare("balances", balances, store.balances())
 

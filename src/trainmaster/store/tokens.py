@@ -1,4 +1,4 @@
-"""The tokens of people, in the inbox's file, which the api alone writes. Only digests are stored."""
+"""Users' tokens, in the inbox's file, which the api alone writes. Only digests are stored."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _ALL = select(_token.c.name, _token.c.digest, _token.c.role, _token.c.created_s,
 
 
 class SqlTokens:
-    """`trainmaster.ports.store.TokenStore`. Raises: OperationError when the file cannot be used."""
+    """`trainmaster.ports.store.TokenStore`. Raises: OperationError if the file cannot be used."""
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
         self._database = Database("inbox", path, read_only)

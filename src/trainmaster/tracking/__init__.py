@@ -1,1 +1,1 @@
-"""Mirrors: every job as one run in MLflow, TensorBoard or Weights & Biases, fed from our own log at its own pace."""
+"""Mirrors: every job as one run in MLflow, TensorBoard or Weights & Biases, fed from our own stores asynchronously."""

@@ -1,4 +1,4 @@
-"""Kept files on their way into a tracker: copies of the small ones."""
+"""Copies small artifacts into a tracker."""
 
 import logging
 import os
@@ -13,14 +13,14 @@ from trainmaster.errors import NotFoundError
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.ports.tracker import Mirrored, RunRefusedError, Tracker
 
-FILE_MAX_BYTES = 10 * 1024 * 1024  # larger ones stay in our own store, where `tm get` finds them
+FILE_MAX_BYTES = 10 * 1024 * 1024  # larger files stay in our own store, where `tm get` finds them
 FILES_MAX = 1000  # of one job
 
 _log = logging.getLogger("trainmaster.mirror")
 
 
 class ArtifactCopier:
-    """Copies what a run has not got yet. `listed` gives a job's artifacts, `opened` the bytes of one (NotFoundError)."""
+    """Copies missing artifacts of a run. `listed` lists a job's artifacts, `opened` opens one (NotFoundError)."""
 
     def __init__(
         self, listed: Callable[[str, int], list[Artifact]], opened: Callable[[str, Artifact], BinaryIO], scratch: Path
@@ -30,7 +30,7 @@ class ArtifactCopier:
         self._scratch = scratch
 
     def __call__(self, tracker: Tracker, run: Mirrored) -> Mirrored:
-        """The run with what was copied; the very same value if nothing was."""
+        """The run with its copied artifacts; the identical object if nothing was copied."""
         kept = dict(run.kept)
         for one in self._listed(run.job, FILES_MAX):
             if one.bytes <= FILE_MAX_BYTES and kept.get(one.path) != one.digest:
@@ -39,7 +39,7 @@ class ArtifactCopier:
         return run if kept == dict(run.kept) else replace(run, kept=kept)
 
     def _copy(self, tracker: Tracker, run: Mirrored, one: Artifact) -> None:
-        """What cannot be copied is passed over: it is missing in the tracker and nowhere else."""
+        """Copy one file. A file that cannot be copied is skipped: it is only missing in the tracker."""
         self._scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=self._scratch) as directory:
             local = Path(directory) / (os.path.basename(one.path) or "file")

@@ -1,7 +1,7 @@
-"""The mirror process at work: each tracker on a thread of its own, so that one that hangs keeps no other waiting.
+"""The main loop of the mirror process: each tracker has its own thread, so that one that hangs delays no other.
 
-A tracker that does not answer is asked again, less and less often. What a thread does not expect ends the process: the
-api starts it again, and it goes on from its cursors.
+A tracker that does not answer is retried with growing intervals. An unexpected error in a thread ends the process: the api
+restarts it, and it continues from its cursors.
 """
 
 import json
@@ -25,23 +25,23 @@ _log = logging.getLogger("trainmaster.mirror")
 
 
 class Mirror:
-    """Followers by the name of their tracker, each made on its own thread since what it imports may take seconds."""
+    """Followers by tracker name. Each is created on its own thread, since its imports may take seconds."""
 
     def __init__(self, followers: Mapping[str, Callable[[], Follower]], status: Path) -> None:
         self._makers = followers
         self._status = status
-        self._over = threading.Event()  # told to end, or a thread has ended
+        self._over = threading.Event()  # a stop was requested, or a thread has ended
         self._stopping = False
         self._made: dict[str, Follower] = {}
-        self._troubles: dict[str, tuple[float, str]] = {}  # since when, and what
+        self._troubles: dict[str, tuple[float, str]] = {}  # start time, and message
 
     def stop(self) -> None:
-        """Have `run` return; from a signal handler too."""
+        """Make `run` return. May be called from a signal handler."""
         self._stopping = True
         self._over.set()
 
     def run(self) -> int:
-        """Until told to end. What is under way then is done again the next time."""
+        """Run until stopped. Interrupted work is repeated after the next start."""
         for name in self._makers:
             threading.Thread(target=self._keep_following, args=(name,), name=f"mirror-{name}", daemon=True).start()
         told: dict[str, Any] | None = None
@@ -49,7 +49,7 @@ class Mirror:
             now = {name: self._state_of(name) for name in self._makers}
             if now != told:
                 told = now
-                with suppress(OSError):  # nobody needs it that much
+                with suppress(OSError):  # the status file is not essential
                     write_atomic(self._status, json.dumps({"at_s": time.time(), "trackers": now}).encode())
         return 0 if self._stopping else 1
 

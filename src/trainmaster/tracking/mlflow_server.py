@@ -1,7 +1,7 @@
-"""The MLflow server of `tm up --mlflow`: a process of its own on loopback, started, brought back and told of.
+"""The MLflow server of `tm up --mlflow`: a separate process on loopback that is started, restarted and announced.
 
-One worker, no jobs, no telemetry, its database and artifacts in the home. It outlives the mirror that started it, and
-the next mirror takes it up again; `tm down` ends it.
+It has one worker, no job execution and no telemetry. Its database and artifacts are in the home. It outlives the mirror that
+started it: the next mirror adopts it, and `tm down` ends it.
 """
 
 import importlib.util
@@ -31,11 +31,11 @@ _log = logging.getLogger("trainmaster.mirror")
 
 
 class MlflowServer:
-    """The one of a home. `enter(identity, url)` writes it into `server.json`. Raises: UsageError when it cannot be had."""
+    """The MLflow server of a home. `enter(identity, url)` writes it into `server.json`. Raises: UsageError if unavailable."""
 
     def __init__(self, home: Home, port: int | None, enter: Callable[[dict[str, Any], str], None]) -> None:
         if any(importlib.util.find_spec(name) is None for name in ("mlflow", "flask")):
-            raise UsageError("an MLflow server was asked for, and mlflow is not installed", _INSTALL)
+            raise UsageError("an MLflow server was requested, but mlflow is not installed", _INSTALL)
         self._home = home
         self._enter = enter
         self._child: subprocess.Popen[bytes] | None = None
@@ -53,13 +53,13 @@ class MlflowServer:
         return f"http://{_HOST}:{self.port}"
 
     def start(self) -> None:
-        """Take up the one that runs, or start it; it answers some seconds later. Raises: OperationError."""
+        """Adopt the running server, or start one; it answers some seconds later. Raises: OperationError."""
         if not _lives(self._identity):
             self._spawn()
         self._enter(self._identity, self.url)
 
     def watch(self, over: Callable[[], bool]) -> None:
-        """Bring it back whenever it is gone, on a thread of its own that ends with the process; `over`: no longer."""
+        """Restart the server whenever it is gone, on a daemon thread, until `over`."""
         threading.Thread(target=self._keep, args=(over,), name="mlflow-server", daemon=True).start()
 
     def _keep(self, over: Callable[[], bool]) -> None:
@@ -67,11 +67,11 @@ class MlflowServer:
         while not over():
             resting.wait(_LOOK_S)
             if self._child is not None:
-                self._child.poll()  # takes its end, so that no zombie is left
+                self._child.poll()  # reaps it, so that no zombie is left
             if _lives(self._identity) or over():
                 retry_s = max(_RETRY_S, retry_s / 2)
                 continue
-            _log.warning("the MLflow server is gone and is started again; see %s", self._out)
+            _log.warning("the MLflow server is gone and is restarted; see %s", self._out)
             with suppress(OperationError, OSError):
                 self.start()
             resting.wait(retry_s)
@@ -84,7 +84,7 @@ class MlflowServer:
     def _spawn(self) -> None:
         place = self._home.mlflow
         if self._identity and self._identity["boot_id"] == boot_id():
-            end_group(int(self._identity["pid"]))  # its worker may have outlived it, and the port with it
+            end_group(int(self._identity["pid"]))  # its worker may still run and hold the port
         argv = [
             sys.executable, "-P", "-m", "mlflow", "server", "--host", _HOST, "--port", str(self.port), "--workers", "1",
             "--backend-store-uri", f"sqlite:///{place / 'mlflow.db'}", "--artifacts-destination", str(place / "artifacts"),
@@ -114,7 +114,7 @@ def _lives(identity: dict[str, Any]) -> bool:
 
 
 def _free_port(wanted: int, named: bool) -> int:
-    """The wanted one if it is free, else any; one that a person named must be. Raises: UsageError."""
+    """The wanted port if it is free, else any. A port that a person named must be free. Raises: UsageError."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

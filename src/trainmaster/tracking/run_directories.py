@@ -1,7 +1,7 @@
-"""What trackers that are directories share: a place for each run, and files that grow by whole pieces or not at all.
+"""Shared code of trackers that are directories: a directory for each run, and files that grow by complete records.
 
-A mark is the length that a file had when the mirror last remembered it. Whatever lies beyond was written by a process
-that died before it could say so, and is cut off before more is added: nothing is there twice.
+A mark is the length of a file when the mirror last stored it. Bytes beyond it were written by a process that died before it
+stored the mark. They are cut off before more is written, so that nothing is duplicated.
 """
 
 import os
@@ -16,18 +16,18 @@ _FULL_HINT = "free some space where the tracking directory is"
 
 
 class RunDirectories:
-    """One directory per job below `root`, with the run's id in it: two servers may share a root."""
+    """One directory per job below `root`, marked with the run's id: two servers may share a root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def begin(self, run: Run) -> Path:
-        """The run's directory, made if there is none. Raises: TrackerUnreachableError."""
+        """The run's directory, created if needed. Raises: TrackerUnreachableError."""
         try:
             path = self.root / run.job
             path.mkdir(parents=True, exist_ok=True)
             marker = path / TAG_RUN
-            if marker.exists() and marker.read_text() != run.id:  # another server's job of the same number
+            if marker.exists() and marker.read_text() != run.id:  # a job of another server with the same id
                 path = self.root / f"{run.job}-{run.id[:8]}"
                 path.mkdir(exist_ok=True)
                 marker = path / TAG_RUN
@@ -38,21 +38,21 @@ class RunDirectories:
         return path
 
     def open(self, ref: str) -> Path:
-        """The directory of a run begun before. Raises: RunGoneError when it was removed."""
+        """The directory of an existing run. Raises: RunGoneError if it was removed."""
         if not self.holds(ref):
             raise RunGoneError(f"{ref} was removed")
         return Path(ref)
 
     def holds(self, ref: str) -> bool:
-        """Whether the directory of a run begun before is there."""
+        """Whether the directory of a run still exists."""
         return (Path(ref) / TAG_RUN).exists()
 
     def keep(self, ref: str, path: str, source: Path) -> None:
-        """A copy of an artifact in the run's `artifacts/`. Raises: RunGoneError, RunRefusedError, TrackerUnreachableError."""
+        """Copy an artifact into the run's `artifacts/`. Raises: RunGoneError, RunRefusedError, TrackerUnreachableError."""
         inside = self.open(ref) / "artifacts"
         target = inside / path
         if ".." in target.parts or not target.is_relative_to(inside):
-            raise RunRefusedError(f"{path!r} would lie outside its run's directory")
+            raise RunRefusedError(f"{path!r} would be outside its run's directory")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             part = target.with_name(f".{target.name}.part")
@@ -63,7 +63,7 @@ class RunDirectories:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Raises: TrackerUnreachableError."""
+    """Replace a file atomically. Raises: TrackerUnreachableError."""
     try:
         write_atomic(path, data, 0o644)
     except OSError as error:
@@ -71,14 +71,14 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def grow(path: Path, mark: str, data: bytes, head: bytes = b"") -> str:
-    """Cut `path` to what `mark` says and add `data`, durably; the new mark. `head` begins a new file.
+    """Truncate `path` to `mark` and append `data`, durably. Returns the new mark. `head` begins a new file.
 
-    Raises: RunGoneError when less than that is there, TrackerUnreachableError.
+    Raises: RunGoneError if the file is shorter than the mark, TrackerUnreachableError.
     """
     known = int(mark or 0)
     try:
         if known and (not path.exists() or path.stat().st_size < known):
-            raise RunGoneError(f"{path} was removed or cut")
+            raise RunGoneError(f"{path} was removed or truncated")
         with path.open("r+b" if path.exists() else "w+b") as file:
             file.truncate(known)
             file.seek(known)

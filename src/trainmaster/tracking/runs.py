@@ -1,4 +1,4 @@
-"""What a tracker should say of a job: pure, and the one place that decides names."""
+"""Maps a job to a tracker's run. Pure; the only place that decides names of runs, experiments and tags."""
 
 from trainmaster.model.job import Job, State
 from trainmaster.model.redaction import shown, values
@@ -20,7 +20,7 @@ _STATUS = {
 
 
 def run_of(job: Job, server: str) -> Run:
-    """The run of a job. Its experiment is the job's, below the project's name unless that is the default one."""
+    """The run of a job. Its experiment is the job's, prefixed with the project unless that is the default one."""
     spec, id = shown(job.spec), run_id(server, job.id)
     project = "" if spec.project == _DEFAULT_PROJECT else f"{spec.project}/"
     return Run(
@@ -37,7 +37,7 @@ def run_of(job: Job, server: str) -> Run:
 
 
 def point_of(point: FeedPoint) -> RunPoint:
-    """Rank 0 has the metric's own name, any other `name/rankN`."""
+    """Convert a point. Rank 0 uses the metric's name, any other rank `name/rankN`."""
     name = point.name if point.rank == 0 else f"{point.name}/rank{point.rank}"
     return RunPoint(name, point.step, point.value, point.time_s)
 

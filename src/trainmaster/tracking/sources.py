@@ -1,4 +1,4 @@
-"""What a mirror reads: the event log, the metric points, and which projects are meant."""
+"""What a mirror reads: the event log, the metric points, and the selection of projects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from trainmaster.model.job import Job
 from trainmaster.ports.store import JobQuery
 from trainmaster.ports.tracker import Feed, Mirrored, Tracker
 
-PAGE = 5000  # points read and sent at once
+PAGE = 5000  # points read and sent per batch
 
 
 class Log(Protocol):
-    """The event log, as far as a mirror reads it."""
+    """The event log, as read by a mirror."""
 
     def last_seq(self) -> int: ...
 
@@ -28,7 +28,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is mirrored, and for whom. `choice` names which projects `takes` takes; `server` is in the runs' ids."""
+    """The sources of a mirror. `takes` selects projects, and `choice` identifies that selection; `server` is in run ids."""
 
     log: Log
     feed: Feed

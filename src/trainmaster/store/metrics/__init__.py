@@ -1,4 +1,4 @@
 """The metric store: points, heartbeats, curves, thinning, and the feed for mirrors.
 
-Events and commands are in the files beside this folder.
+Events and commands are in the parent package.
 """

@@ -1,7 +1,7 @@
-"""How far the points of each agent are stored, read and written in the transaction that stores points.
+"""Deduplicates the points of agents: tracks the last stored number of each agent, in the transaction that stores points.
 
-So a batch that is told twice, or late, or by the agent and again from the file that it left, is stored once. The agent's clock
-is mapped onto the epoch at its first heartbeat or point: a late request moves no point, nor does a clock that is set.
+A batch that arrives twice, late, or again from the file that its agent left is stored once. An agent's clock is mapped onto
+the epoch at its first heartbeat or point, so that neither a late request nor a step of the clock moves a point.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,14 +23,14 @@ Beats = Sequence[tuple[AgentKey, HeartbeatRow]]
 
 
 class Placed(NamedTuple):
-    """A point that is to be stored, and its place in time, in seconds since the epoch."""
+    """A point to store, with its time in seconds since the epoch."""
 
     point: MetricPoint
     time_s: float
 
 
 class Arrivals:
-    """One transaction's look at the agents that `points` and `beats` are of."""
+    """State, within one transaction, of the agents of `points` and `beats`."""
 
     def __init__(self, connection: Connection, points: Iterable[MetricPoint], beats: Beats) -> None:
         told = {_agent(point, point.arrival) for point in points if point.arrival is not None}
@@ -38,7 +38,7 @@ class Arrivals:
         self._numbers: dict[Agent, int] = {}
         self._origins: dict[Agent, float | None] = {}
         self._changed: set[Agent] = set()
-        self._last: Arrival | None = None  # the point whose values are being placed
+        self._last: Arrival | None = None  # the point whose values are being processed
         key = tuple_(_arrival.c.job, _arrival.c.attempt, _arrival.c.node_index)
         for start in range(0, len(agents), _PER_QUERY):
             query = select(_arrival).where(key.in_(agents[start : start + _PER_QUERY]))
@@ -47,7 +47,7 @@ class Arrivals:
                 self._origins[job, attempt, node_index] = origin_s
 
     def hear(self, key: AgentKey, beat: HeartbeatRow) -> None:
-        """A heartbeat says where the agent's clock stands, before it has a point to tell."""
+        """Map the agent's clock by a heartbeat, if no earlier one or point did."""
         agent = (key.job, key.attempt, key.node_index)
         if self._origins.get(agent) is None:
             self._origins[agent] = beat.time_s - beat.at_s
@@ -55,7 +55,7 @@ class Arrivals:
             self._changed.add(agent)
 
     def place(self, point: MetricPoint) -> Placed | None:
-        """Where it belongs; None: it is stored already."""
+        """The point with its time; None if it is stored already."""
         arrival = point.arrival
         if arrival is None:
             return Placed(point, point.time_s)
@@ -74,7 +74,7 @@ class Arrivals:
         return Placed(point, origin_s + arrival.at_s)
 
     def write(self, connection: Connection) -> None:
-        """Record how far the agents are now."""
+        """Store the changed state of the agents."""
         rows = [
             {"job": agent[0], "attempt": agent[1], "node_index": agent[2], "n": n, "origin_s": self._origins.get(agent)}
             for agent, n in self._numbers.items()
@@ -89,5 +89,5 @@ def _agent(point: MetricPoint, arrival: Arrival) -> Agent:
 
 
 def forget(connection: Connection, job: str, before: int) -> None:
-    """Attempts before `before` are below the fence: none of their points can come any more."""
+    """Drop the state of attempts before `before`: the fence refuses their points."""
     connection.execute(delete(_arrival).where(_arrival.c.job == job, _arrival.c.attempt < before))

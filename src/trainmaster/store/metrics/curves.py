@@ -1,4 +1,4 @@
-"""Reading one curve out of many points without reading them all."""
+"""Reads a thinned curve from many points without reading all of them."""
 
 import math
 from functools import cache
@@ -10,7 +10,7 @@ Curve = list[tuple[int, float]]
 
 
 def read_curve(connection: Connection, points: Table, series: int, limit: int) -> Curve:
-    """At most `limit` points of a series in order of their position (the table's second key), first and last among them."""
+    """Up to `limit` points of a series by position (the table's second key), with the first and the last."""
     position = points.primary_key.columns.values()[1]
     of_series = points.c.series == series
     if limit < 1:
@@ -27,9 +27,9 @@ def read_curve(connection: Connection, points: Table, series: int, limit: int) -
 
 
 def read_best(connection: Connection, points: Table, series: int, largest: bool) -> tuple[int, float, float] | None:
-    """(position, value, time_s) of the smallest or largest value of a series, the first of equals; reads the whole series.
+    """(position, value, time_s) of the smallest or largest value, the first of equals. Reads the whole series.
 
-    NaN is never best; None where there is nothing else.
+    NaN is never best; None if there is no other value.
     """
     position = points.primary_key.columns.values()[1]
     of_series = (points.c.series == series, points.c.value.is_not(None))
@@ -40,19 +40,19 @@ def read_best(connection: Connection, points: Table, series: int, largest: bool)
 
 
 def _thin_by_position(connection: Connection, points: Table, series: int, limit: int) -> Curve:
-    """The point at or after each of `limit` evenly spaced positions: one look into the index for each."""
+    """The point at or after each of `limit` evenly spaced positions: one index lookup each."""
     position = points.primary_key.columns.values()[1]
     of_series = points.c.series == series
     low = connection.scalar(select(func.min(position)).where(of_series)) or 0
     high = connection.scalar(select(func.max(position)).where(of_series)) or 0
-    width, rest = divmod(high - low, limit - 1)  # kept apart, so that no product leaves 64 bits
+    width, rest = divmod(high - low, limit - 1)  # kept apart, so that no product overflows 64 bits
     given = {"series": series, "low": low, "width": width, "rest": rest, "spans": limit - 1}
     return _curve(connection.execute(_nearest_to_marks(points), given).all())
 
 
 @cache
 def _nearest_to_marks(points: Table) -> Select[Any]:
-    """Built once: twenty curves are read for one comparison, and building it costs more than running it."""
+    """Built once: a comparison reads twenty curves, and building the query costs more than running it."""
     position = points.primary_key.columns.values()[1]
     names = ("series", "low", "width", "rest", "spans")
     series, low, width, rest, spans = (bindparam(name, type_=BigInteger) for name in names)
@@ -67,7 +67,7 @@ def _nearest_to_marks(points: Table) -> Select[Any]:
 
 
 def _thin_by_count(connection: Connection, points: Table, series: int, limit: int) -> Curve:
-    """Every k-th point and the last one: reads the whole series."""
+    """Every k-th point and the last one. Reads the whole series."""
     position = points.primary_key.columns.values()[1]
     count = connection.scalar(select(func.count()).select_from(points).where(points.c.series == series)) or 0
     every = math.ceil(count / (limit - 1))

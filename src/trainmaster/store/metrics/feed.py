@@ -1,7 +1,7 @@
-"""The metric store read in the order of arrival, for mirrors: each step of a metric of a rank exactly once.
+"""Reads the metric store in order of arrival, for mirrors: each step of a rank's metric exactly once.
 
-A point that supersedes another keeps its number, so it comes once, with the value it has when it is read. Points without
-a step count from 0 and end where the series has its first point with one; a step such a point already took is passed over.
+A point that replaces another keeps its number, so it is read once, with its value at that time. Points without a step count
+from 0, and end where the series has its first point with a step. A step that was already counted that way is skipped.
 """
 
 import math
@@ -31,12 +31,12 @@ class _Row(NamedTuple):
 
 
 class SqlFeed:
-    """`trainmaster.ports.tracker.Feed`. Raises: OperationError when the file cannot be used."""
+    """`trainmaster.ports.tracker.Feed`. Raises: OperationError if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self._database = Database("metrics", path, read_only=True)
         self._names: dict[int, tuple[str, str, int]] = {}
-        self._first_stepped: dict[int, int] = {}  # a series' first point with a step never changes its number
+        self._first_stepped: dict[int, int] = {}  # number of a series' first point with a step, which never changes
 
     def close(self) -> None:
         """Close the file."""
@@ -58,7 +58,7 @@ class SqlFeed:
             return FeedPage(self._points(connection, rows), (rows[-1].seq,) if rows else None)
 
     def of_job(self, job: str, upto_seq: int, after: tuple[int, ...] | None, limit: int) -> FeedPage:
-        """See the port. In the order of series, kind and step; linear in `limit` but for what is newer than `upto_seq`."""
+        """See the port. Ordered by series, kind and step. Linear in `limit` and in points newer than `upto_seq`."""
         with self._database.reading() as connection:
             ids = connection.scalars(select(_series.c.id).where(_series.c.job == job).order_by(_series.c.id)).all()
             if not ids:
@@ -101,14 +101,14 @@ class SqlFeed:
             self._names.update({id: (job, name, rank) for id, job, name, rank in connection.execute(query)})
 
     def _learn_first_stepped(self, connection: Connection, mixed: set[int]) -> None:
-        """Reads each series once, and only of those that have points without a step."""
+        """Read the first stepped point of each series that also has points without a step, once."""
         for number in mixed - self._first_stepped.keys():
             first = connection.scalar(select(func.min(_point.c.seq)).where(_point.c.series == number))
             if first is not None:
                 self._first_stepped[number] = first
 
     def _taken(self, connection: Connection, rows: Sequence[_Row]) -> set[tuple[int, int]]:
-        """Those steps that a point without one took before the series had its first with one."""
+        """Steps that a point without a step took before its series had points with steps."""
         found = set()
         for row in rows:
             query = select(_unstepped.c.seq).where(_unstepped.c.series == row.series, _unstepped.c.n == row.position)
@@ -125,7 +125,7 @@ def _columns(table: Any) -> Select[Any]:
 
 
 def _beyond(table: Any, after: tuple[int, ...]) -> ColumnElement[bool]:
-    """What comes after (series, kind, position) in one of the tables, said so that its primary key finds it."""
+    """The condition for rows after (series, kind, position) in one of the tables, written so that its primary key is used."""
     series, kind, position = after
     if kind == int(table is _point):
         return tuple_(*table.primary_key.columns) > tuple_(literal(series), literal(position))

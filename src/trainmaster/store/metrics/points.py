@@ -1,8 +1,8 @@
 """Metric points and heartbeats: written by the api in groups, fenced by attempt; not events.
 
-A point costs about 30 bytes: its series (job, name, rank) is a small number, and the rows of a series lie together in
-the order of their steps, so that reading a curve is reading a stretch of the file. Points without a step lie in a
-table of their own, numbered in the order in which they came.
+A point costs about 30 bytes: its series (job, name, rank) is a small number. Rows of a series are stored together in order of
+their steps, so that reading a curve is a sequential read. Points without a step have their own table, numbered in order of
+arrival.
 """
 
 import math
@@ -40,7 +40,7 @@ _UPSERT_LATEST = upsert(
     where=lambda new: (
         (new.attempt > _latest.c.attempt)
         | ((new.attempt == _latest.c.attempt) & (new.rank < _latest.c.rank))
-        | ((new.attempt == _latest.c.attempt) & (new.rank == _latest.c.rank))  # it came later, whatever the dates say
+        | ((new.attempt == _latest.c.attempt) & (new.rank == _latest.c.rank))  # it arrived later, whatever its date
     ),
 )
 
@@ -49,7 +49,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 def _surviving(method: M) -> M:
-    """On a damaged file the writer's method goes on with a new one, the damaged one set aside: jobs must not wait for it."""
+    """If the file is damaged, set it aside and retry the writer's method on a new file: jobs must not wait for it."""
 
     @wraps(method)
     def call(self: "SqlMetricStore", *args: Any, **kwargs: Any) -> Any:
@@ -66,9 +66,9 @@ def _surviving(method: M) -> M:
 
 
 class SqlMetricStore(Thinner):
-    """`trainmaster.ports.store.MetricStore`. A damaged file is set aside, which is told, and an empty one begun.
+    """`trainmaster.ports.store.MetricStore`. A damaged file is set aside and reported, and an empty one is created.
 
-    Raises: OperationError when the file cannot be used.
+    Raises: OperationError if the file cannot be used.
     """
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
@@ -82,7 +82,7 @@ class SqlMetricStore(Thinner):
 
     def _renew(self, damaged: Database, error: DamagedError) -> None:
         with self._renewing:
-            if self._database is damaged:  # no other thread was faster
+            if self._database is damaged:  # no other thread has replaced it
                 damaged.close()
                 set_aside(damaged.path, "metrics", error)
                 self._ids = {}
@@ -90,9 +90,9 @@ class SqlMetricStore(Thinner):
 
     @_surviving
     def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
-        """See the port. What a group holds twice is stored once.
+        """See the port. A point that a group contains twice is stored once.
 
-        A heartbeat below the fence is dropped and not counted; a step beyond 64 bits is refused.
+        A heartbeat below the fence is dropped and not counted. A step beyond 64 bits is refused.
         """
         if not points and not heartbeats:
             return 0
@@ -127,17 +127,17 @@ class SqlMetricStore(Thinner):
 
     @_surviving
     def raise_fence(self, job: str, attempt: int) -> None:
-        """See the port. Never lowers it."""
+        """See the port. The fence is never lowered."""
         with self._database.writing() as connection:
             if _read_fences(connection, {job}).get(job, 0) < attempt:
                 _raise_fences(connection, {job: attempt})
 
     @_surviving
     def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
-        """See the port. A curve that has no steps at all is numbered 0, 1, … in the order of its points.
+        """See the port. A curve without steps is numbered 0, 1, … in order of arrival.
 
-        Thinned evenly over the steps, first and last kept; where that would leave less than half of `limit`, evenly
-        over the points. Linear in `limit` in the first case.
+        Thinned evenly by step, keeping the first and the last point. If that would leave less than half of `limit`, thinned
+        evenly by point. The first case is linear in `limit`.
         """
         with self._database.reading() as connection:
             series = connection.scalar(_lowest_rank(job, name))
@@ -147,7 +147,7 @@ class SqlMetricStore(Thinner):
 
     @_surviving
     def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
-        """See the port. Linear in the points of that one series."""
+        """See the port. Linear in the points of the series."""
         with self._database.reading() as connection:
             series = connection.scalar(_lowest_rank(job, name))
             if series is None:
@@ -156,7 +156,7 @@ class SqlMetricStore(Thinner):
 
     @_surviving
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
-        """See the port. Of the lowest rank that has the metric in its job's newest attempt; jobs without one are left out."""
+        """See the port. Jobs without points are left out."""
         found: dict[str, dict[str, tuple[int | None, float, float]]] = {}
         columns = (_latest.c.job, _latest.c.name, _latest.c.step, _latest.c.value, _latest.c.time_s)
         with self._database.reading() as connection:
@@ -168,7 +168,7 @@ class SqlMetricStore(Thinner):
 
     @_surviving
     def heartbeats(self, *jobs: str) -> list[HeartbeatRow]:
-        """See the port. By job and node index; the fence says which attempt is the current one."""
+        """See the port. Sorted by job and node index; the fence determines the current attempt."""
         columns = (_heartbeat.c.key, _heartbeat.c.time_s, _heartbeat.c.step, _heartbeat.c.memory_bytes, _heartbeat.c.cpu_s)
         current = (_fence.c.job == _heartbeat.c.job) & (_fence.c.attempt == _heartbeat.c.attempt)
         query = select(*columns, _heartbeat.c.at_s).join(_fence, current)
@@ -190,14 +190,14 @@ class SqlMetricStore(Thinner):
         return ids
 
     def _remember(self, ids: dict[SeriesKey, int]) -> None:
-        # Only after the commit: a series made in a transaction that was undone has no number.
+        # Only after the commit: a series created in a transaction that was rolled back has no id.
         if len(self._ids) > _SERIES_CACHED:
             self._ids = {}
         self._ids.update(ids)
 
 
 def _lowest_rank(job: str, name: str) -> Select[int]:
-    """The series of a metric that stands for its job: rank 0, or the lowest rank that has it."""
+    """The series of a metric that represents its job: rank 0, or the lowest rank that has it."""
     return select(_series.c.id).where(_series.c.job == job, _series.c.name == name).order_by(_series.c.rank).limit(1)
 
 
@@ -266,7 +266,7 @@ def _write_points(connection: Connection, placed: list[Placed], ids: dict[Series
 
 
 def _supersedes(point: MetricPoint, other: MetricPoint) -> bool:
-    """The same order as `_UPSERT_LATEST`'s condition."""
+    """The same order as in the condition of `_UPSERT_LATEST`."""
     return (point.attempt, -point.rank) >= (other.attempt, -other.rank)
 
 

@@ -1,4 +1,4 @@
-"""Thinning the curves of jobs that are over, in steps of milliseconds: agents' points are written in between."""
+"""Thins the curves of ended jobs, in transactions of milliseconds, so that agents' points are written in between."""
 
 from sqlalchemy import Connection, Table, delete, func, select
 
@@ -6,24 +6,24 @@ from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.metrics.curves import read_best, read_curve
 
-_STEP = 2000  # points looked at in one transaction
-_PAGES = 500  # given back to the disk in one
+_STEP = 2000  # points examined per transaction
+_PAGES = 500  # returned to the disk per transaction
 _series, _point, _unstepped = schema.series, schema.point, schema.unstepped
 _KEEP_SEQ = upsert(_unstepped, ["series", "n"])
 
-MARK = 0  # of no series: its one row keeps the number of the point that arrived last, though that was removed
+MARK = 0  # no series has this id: its one row stores the number of the latest point, if that was removed
 
 _MARK: dict[str, object] = {"series": MARK, "n": 0, "attempt": 0, "value": None, "time_s": 0.0}
 
 
 def read_last_seq(connection: Connection) -> int:
-    """The number of the point that arrived last, whether it is still there; 0 before the first."""
+    """The number of the latest point, even if it was removed; 0 before the first."""
     newest = [connection.scalar(select(func.max(table.c.seq))) for table in (_point, _unstepped)]
     return max(seq or 0 for seq in newest)
 
 
 class Thinner:
-    """That part of `trainmaster.ports.store.MetricStore` which makes room."""
+    """Thinning and shrinking: part of `trainmaster.ports.store.MetricStore`."""
 
     _database: Database
 
@@ -34,13 +34,13 @@ class Thinner:
             return list(connection.scalars(query))
 
     def thin(self, job: str, keep: int) -> int:
-        """See the port. Linear in the points of the curves that have more than twice as many."""
+        """See the port. Linear in the points of curves with more than twice `keep` points."""
         with self._database.reading() as connection:
             numbers = list(connection.scalars(select(_series.c.id).where(_series.c.job == job)))
         return sum(self._thin(table, number, keep) for number in numbers for table in (_point, _unstepped))
 
     def shrink(self) -> bool:
-        """See the port. Some milliseconds."""
+        """See the port. Takes some milliseconds."""
         return self._database.shrink(_PAGES)
 
     def _thin(self, table: Table, series: int, keep: int) -> int:

@@ -1,4 +1,4 @@
-"""Run by Alembic for one store at a time; `trainmaster.store.upgrade` says which."""
+"""Run by Alembic for one store at a time, which `trainmaster.store.upgrade` selects."""
 
 from alembic import context
 
@@ -8,7 +8,7 @@ store: str = context.config.attributes["store"]
 engine = context.config.attributes["engine"].execution_options(writes=True)
 
 with engine.connect() as connection:
-    # Alembic takes SQLite's DDL for not transactional; it is, since the engine says BEGIN itself.
+    # Alembic assumes that SQLite's DDL is not transactional. It is, since the engine issues BEGIN itself.
     context.configure(
         connection=connection, target_metadata=STORES[store], transactional_ddl=True, transaction_per_migration=True
     )
