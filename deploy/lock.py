@@ -1,7 +1,7 @@
 """Write deploy/requirements.lock: the core's dependencies at the versions of constraints.txt, with the digests of their wheels.
 
-`python deploy/lock.py`, or `make lock`. pip resolves once for each Python and processor below, and names the wheel it
-would take; `pip install --require-hashes -r deploy/requirements.lock` then takes those bytes and no others.
+`python deploy/lock.py`, or `make lock`. pip resolves once for each Python and processor below and reports the wheels.
+`pip install --require-hashes -r deploy/requirements.lock` then accepts only exactly these files.
 """
 
 import json
@@ -20,13 +20,13 @@ HEADER = "# Written by deploy/lock.py (`make lock`). Linux on {processors}, Pyth
 
 
 def dependencies() -> list[str]:
-    """What the project itself asks for."""
+    """The dependencies in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return [str(requirement) for requirement in project["dependencies"]]
 
 
 def resolved(python: str, processor: str) -> dict[str, tuple[str, str]]:
-    """Name -> version and digest of the wheel, as pip chooses for this Python and processor."""
+    """Name -> version and digest of the wheel that pip selects for this Python and processor."""
     platforms = [part for name in MANYLINUX for part in ("--platform", f"{name}_{processor}")]
     command = [
         sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-",
@@ -42,14 +42,14 @@ def resolved(python: str, processor: str) -> dict[str, tuple[str, str]]:
 
 
 def text() -> str:
-    """The lock: sorted, a requirement with all of its digests each."""
+    """The sorted requirements, each with all of its digests."""
     found: dict[tuple[str, str], set[str]] = {}
     for python in PYTHONS:
         for processor in PROCESSORS:
             for name, (version, digest) in resolved(python, processor).items():
                 found.setdefault((name, version), set()).add(digest)
     names = [name for name, _ in found]
-    assert len(set(names)) == len(names), "constraints.txt leaves a version open"
+    assert len(set(names)) == len(names), "constraints.txt does not pin every version"
     header = HEADER.format(processors=" and ".join(PROCESSORS), pythons=", ".join(PYTHONS))
     lines = [
         f"{name}=={version}" + "".join(f" \\\n    --hash=sha256:{digest}" for digest in sorted(digests))

@@ -1,7 +1,7 @@
-"""The demo: train, kill -9 one rank and the whole control plane half-way, resume, and compare every loss.
+"""The demo: train, kill -9 one rank and the whole control plane at half the steps, resume, and compare every loss.
 
-Also an example of how a script talks to Trainmaster: through the `tm` command and its `--json`, with nothing imported.
-State goes to `.demo/` in this checkout and is removed when all went well.
+It also shows how a script uses Trainmaster: with the `tm` command and its `--json`, without an import.
+Its state is in `.demo/` in this checkout. A successful run removes it.
 """
 
 import argparse
@@ -25,27 +25,27 @@ ACCURACY = re.compile(r"accuracy=([\d.]+)")
 ACCURACY_MIN = 0.95
 
 
-def fail(word: str) -> NoReturn:
-    """End the demo with what went wrong."""
-    raise SystemExit(f"demo failed: {word}")
+def fail(reason: str) -> NoReturn:
+    """End the demo with the reason of the failure."""
+    raise SystemExit(f"demo failed: {reason}")
 
 
 def say(text: str) -> None:
-    """A headline."""
+    """Print a headline."""
     print(f"\n── {text}", flush=True)
 
 
 class Trainmaster:
-    """The installed `tm`, with a state directory of its own."""
+    """The installed `tm`, with its own state directory."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        beside = Path(sys.executable).parent  # `tm`, and the `python` that the training program is to run with
+        beside = Path(sys.executable).parent  # `tm`, and the `python` for the training program
         self.environment = {**os.environ, "TRAINMASTER_HOME": str(home), "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
         self.command = shutil.which("tm", path=self.environment["PATH"]) or fail("there is no `tm`; run `make venv` first")
 
     def run(self, *arguments: str, timeout_s: float = 180, shown: int | None = None) -> None:
-        """Run a command before the reader's eyes; of its output the first `shown` lines, None for all."""
+        """Run a command and print it with the first `shown` lines of its output; None prints all."""
         print(f"$ tm {' '.join(arguments)}", flush=True)
         output = None if shown is None else subprocess.PIPE
         with subprocess.Popen([self.command, *arguments], env=self.environment, stdout=output, text=True) as process:
@@ -70,7 +70,7 @@ class Trainmaster:
         return result.stdout
 
     def show(self, job: str) -> dict[str, Any]:
-        """Everything about a job."""
+        """All data of a job."""
         shown: dict[str, Any] = json.loads(self.read("show", job, "--json"))
         return shown
 
@@ -86,12 +86,12 @@ def until(question: Callable[[], Any], what: str, timeout_s: float) -> Any:
 
 
 def processes() -> dict[int, tuple[int, set[str]]]:
-    """Every process that can be read: its number, its parent, its environment at start."""
+    """Every readable process: its pid, its parent and its initial environment."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or entry.name == str(os.getpid()):
             continue
-        with contextlib.suppress(OSError):  # it ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it ended, or belongs to another user
             stat = (entry / "stat").read_text()
             state, parent = stat[stat.rindex(")") + 2 :].split()[:2]
             if state not in "ZX":
@@ -101,12 +101,12 @@ def processes() -> dict[int, tuple[int, set[str]]]:
 
 
 def of_home(words: set[str], home: Path) -> bool:
-    """Whether an environment is that of a rank of this home: other servers may have jobs of the same name."""
+    """Whether the environment belongs to a rank of this home. Other servers may have jobs of the same name."""
     return any(word.startswith(f"TRAINMASTER_SDK={home}{os.sep}") for word in words)
 
 
 def pid_of_rank(home: Path, job: str, rank: int) -> int:
-    """The training process itself: of the processes with this job and rank in their environment, one without children."""
+    """The training process: the process with this job and rank in its environment that has no children."""
     found = {pid: (parent, words) for pid, (parent, words) in processes().items() if of_home(words, home)}
     ours = {pid for pid, (_, words) in found.items() if {f"TRAINMASTER_JOB={job}", f"RANK={rank}"} <= words}
     leaves = ours - {found[pid][0] for pid in ours}
@@ -114,7 +114,7 @@ def pid_of_rank(home: Path, job: str, rank: int) -> int:
 
 
 def remaining(home: Path) -> list[int]:
-    """Processes of this demo's server and jobs that are still there."""
+    """Processes of this demo's server and jobs that still run."""
     return [
         pid
         for pid, (_, words) in processes().items()
@@ -124,7 +124,7 @@ def remaining(home: Path) -> list[int]:
 
 def kill_half_way(tm: Trainmaster, job: str, steps: int) -> None:
     """Wait until half the steps are done, then SIGKILL rank 1, the api and the control process."""
-    half = steps // 2 + 7  # between two checkpoints, so that a few steps have to be done again
+    half = steps // 2 + 7  # between two checkpoints, so that a few steps are repeated
 
     def reached() -> int | None:
         shown = tm.show(job)
@@ -144,12 +144,12 @@ def kill_half_way(tm: Trainmaster, job: str, steps: int) -> None:
 
 
 def losses(log: str) -> dict[int, str]:
-    """The loss last printed for each step."""
+    """The last printed loss of each step."""
     return {int(step): loss for step, loss in STEP.findall(log)}
 
 
 def compare(reference: dict[int, str], resumed: dict[int, str], steps: int) -> None:
-    """Every step of both runs, to the printed digit."""
+    """Compare every step of both runs, to the last printed digit."""
     wanted = set(range(1, steps + 1))
     for name, found in (("the undisturbed run", reference), ("the killed and resumed run", resumed)):
         if found.keys() != wanted:
@@ -162,21 +162,21 @@ def compare(reference: dict[int, str], resumed: dict[int, str], steps: int) -> N
 
 
 def demo(tm: Trainmaster, directory: Path) -> None:
-    """The story, start to end."""
+    """Run the whole demo."""
     found = re.search(r"^STEPS = (\d+)", (directory / "train.py").read_text(), re.MULTILINE)
-    steps = int(found[1]) if found else fail(f"{directory / 'train.py'} does not say how many steps it has")
+    steps = int(found[1]) if found else fail(f"{directory / 'train.py'} does not define its number of steps")
     spec = str((directory / "train.yaml").relative_to(ROOT))
 
     say("an undisturbed run, as the reference")
     tm.run("run", spec, shown=3)
     reference = json.loads(tm.read("ps", "--json"))[0]["id"]
 
-    say("the same again; half-way, kill -9 one rank and the whole control plane")
+    say("the same program again; at half the steps, kill -9 one rank and the whole control plane")
     job = tm.read("submit", "-q", spec).strip()
     print(f"$ tm submit -q {spec}\n{job}", flush=True)
     kill_half_way(tm, job, steps)
 
-    say("bring the server up again; the job needs no hand")
+    say("start the server again; the job resumes by itself")
     tm.run("up")
     tm.run("wait", job)
 
@@ -184,16 +184,16 @@ def demo(tm: Trainmaster, directory: Path) -> None:
     tm.run("show", job)
     last = tm.show(job)["attempts"][-1]
     if last["resumed_from_step"] is None:
-        fail(f"attempt {last['number']} of {job} was not given a checkpoint back")
+        fail(f"attempt {last['number']} of {job} did not get a checkpoint")
     if last["number"] < 2:
         fail(f"{job} ended in its first attempt: nothing was resumed")
     print(f"\nresumed from step {last['resumed_from_step']}")
     log = tm.read("logs", job)
     compare(losses(tm.read("logs", reference)), losses(log), steps)
 
-    say("and away")
+    say("stop the server")
     tm.run("down")
-    until(lambda: not remaining(tm.home), "every process to be gone", timeout_s=15)
+    until(lambda: not remaining(tm.home), "every process to end", timeout_s=15)
     print("no process is left")
 
     accuracies = ACCURACY.findall(log)
@@ -216,12 +216,12 @@ def main() -> None:
     try:
         demo(tm, ROOT / "examples" / example)
     except BaseException:
-        # Its words are kept back: where ours were piped to a reader that is gone, they would end it too early.
+        # Its output is captured: if our own output goes to a closed pipe, writing there would end the command too early.
         subprocess.run([tm.command, "down", "--cancel"], env=tm.environment, timeout=60, check=False, capture_output=True)
-        print(f"\nthe demo's state stays in {home.relative_to(ROOT)} for a look; its server is stopped", file=sys.stderr)
+        print(f"\nthe demo's state stays in {home.relative_to(ROOT)} for inspection; its server is stopped", file=sys.stderr)
         raise
     shutil.rmtree(home)
-    with contextlib.suppress(OSError):  # another demo's state lies there
+    with contextlib.suppress(OSError):  # another demo's state is there
         home.parent.rmdir()
 
 

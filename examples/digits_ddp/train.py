@@ -1,8 +1,8 @@
-"""Digits with PyTorch DistributedDataParallel: gloo on CPUs, NCCL where every rank has a GPU of its own.
+"""Digits with PyTorch DistributedDataParallel: gloo on CPUs, NCCL if every rank has its own GPU.
 
-The program knows nothing of Trainmaster: torchrun's environment tells it its rank, it saves a checkpoint with torch.save
-every few steps, and goes on from the newest one it finds. Each step's batch is drawn from a generator seeded with the
-step's number, so a resumed run prints the very losses of an undisturbed one.
+The program contains no Trainmaster code. It reads its rank from torchrun's variables, saves a checkpoint with torch.save
+every few steps, and resumes from the newest checkpoint. The generator of each batch is seeded with the number of the
+step, so a resumed run prints exactly the losses of an undisturbed run.
 """
 
 import os
@@ -45,7 +45,7 @@ def newest() -> Path | None:
 
 
 def save(step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Write beside, then rename: a checkpoint under its own name is always whole."""
+    """Write to another name, then rename: a file under the final name is always complete."""
     part = OUT / f"ckpt-{step}.pt.part"
     torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, part)
     part.rename(OUT / f"ckpt-{step}.pt")
@@ -100,7 +100,7 @@ def main() -> None:
             accuracy = (model(test_images).argmax(1) == test_labels).float().mean().item()
         torch.save(model.state_dict(), OUT / "model.pt")
         print(f"accuracy={accuracy:.3f}", flush=True)
-    dist.barrier()  # nobody leaves while another still needs the group
+    dist.barrier()  # no rank leaves while another one still needs the group
     del parallel  # it holds the group, whose threads must end before the interpreter does
     dist.destroy_process_group()
 

@@ -1,8 +1,8 @@
-"""Digits without a single dependency: a small neural network in plain Python, data parallel over any number of ranks.
+"""Digits without dependencies: a small neural network in plain Python, data parallel over any number of ranks.
 
-The program knows nothing of Trainmaster. It reads the environment that torchrun made the convention (RANK, WORLD_SIZE,
-MASTER_ADDR, MASTER_PORT), saves a checkpoint every few steps, and goes on from the newest one it finds. What it draws
-depends on the step alone, so a resumed run prints the very losses of an undisturbed one.
+The program contains no Trainmaster code. It reads torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), saves
+a checkpoint every few steps, and resumes from the newest one. Its random numbers depend only on the step, so a resumed
+run prints exactly the losses of an undisturbed run.
 """
 
 import json
@@ -41,7 +41,7 @@ Sample = tuple[list[float], int]
 
 
 def sample(generator: random.Random) -> Sample:
-    """One picture of a digit, moved by up to a pixel, faint or bold, with noise; and which digit it is."""
+    """A picture of a digit, shifted by up to one pixel, faint or bold, with noise; and its label."""
     digit = generator.randrange(CLASSES)
     right, down, ink = generator.randrange(3), generator.randrange(2), generator.uniform(0.5, 1.0)
     pixels = [generator.gauss(0.0, 0.11) for _ in range(INPUTS)]
@@ -99,7 +99,7 @@ def descend(weights: Matrices, change: array) -> None:
 
 
 class Gang:
-    """The ranks of this run; rank 0 adds up what all of them send, in the order of their ranks."""
+    """The ranks of this run. Rank 0 sums the vectors of all ranks, in the order of their numbers."""
 
     def __init__(self) -> None:
         self.rank = int(os.environ.get("RANK", "0"))

@@ -1,6 +1,6 @@
-"""The same idea with the SDK: metrics and checkpoints said outright instead of read off the output.
+"""The SDK: the program reports metrics and checkpoints directly, and nothing is read from its output.
 
-Runs by itself too: outside a job `sdk` does nothing and answers with sane values.
+It also runs outside a job: there `sdk` does nothing and returns defaults.
 """
 
 import json
@@ -13,7 +13,7 @@ SEED = 20
 
 
 def restored() -> tuple[int, float, float]:
-    """Step, slope and intercept of the checkpoint that was put back, if there is one."""
+    """Step, slope and intercept of the restored checkpoint, if there is one."""
     directory = sdk.resume_dir()
     if directory is None:
         return 0, 0.0, 0.0

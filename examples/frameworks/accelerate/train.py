@@ -1,4 +1,4 @@
-"""Accelerate: the loop stays yours, the checkpoint is the accelerator's, and batches already seen are skipped."""
+"""Accelerate: your own loop, the checkpoint of the accelerator, and batches that were already seen are skipped."""
 
 import torch
 from accelerate import Accelerator
@@ -17,7 +17,7 @@ def main() -> None:
     inputs = torch.randn(480, 8)
     data = TensorDataset(inputs, inputs @ torch.randn(8, 1))
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 1))
-    shuffling = DataLoaderConfiguration(use_seedable_sampler=True)  # the order follows from seed and epoch alone
+    shuffling = DataLoaderConfiguration(use_seedable_sampler=True)  # the order depends only on seed and epoch
     accelerator = Accelerator(dataloader_config=shuffling)
     loader, model, optimizer = accelerator.prepare(
         DataLoader(data, batch_size=32, shuffle=True, generator=torch.Generator().manual_seed(7)),

@@ -1,4 +1,4 @@
-"""FSDP2 with PyTorch Distributed Checkpoint: each of two ranks (gloo on CPUs) keeps and saves its own shards."""
+"""FSDP2 with PyTorch Distributed Checkpoint: each of two ranks (gloo on CPUs) saves its own shards."""
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ BATCH = 32  # per rank
 
 
 def main() -> None:
-    """Learn a fixed linear map; every rank draws batches of its own."""
+    """Learn a fixed linear map; each rank draws its own batches."""
     cuda = torch.cuda.device_count() >= sdk.world_size()
     if cuda:
         torch.cuda.set_device(sdk.rank())
@@ -39,7 +39,7 @@ def main() -> None:
         dist.all_reduce(loss := loss.detach())
         if saver.after_step(step, loss=loss.item() / dist.get_world_size()):
             break
-    dist.barrier()  # nobody leaves while another still needs the group
+    dist.barrier()  # no rank leaves while another one still needs the group
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""LightGBM goes on from its own model."""
+"""LightGBM resumes from its own model."""
 
 import lightgbm
 import numpy as np
@@ -17,7 +17,7 @@ def main() -> None:
     test = lightgbm.Dataset(inputs[1500:], target[1500:], reference=train)
     model, done = resumed()
     if done == ROUNDS:
-        return  # broken after its last round: LightGBM refuses to train for none
+        return  # killed after its last round: LightGBM rejects a training of zero rounds
     lightgbm.train(
         {"objective": "regression", "num_leaves": 15, "num_threads": 1, "deterministic": True, "verbosity": -1},
         train, num_boost_round=ROUNDS - done, valid_sets=[train, test], valid_names=["train", "test"],

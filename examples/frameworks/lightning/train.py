@@ -1,4 +1,4 @@
-"""Lightning with the callback, saved in the middle of an epoch: the data loader's `state_dict` says which batch is next."""
+"""Lightning with the callback, saved in the middle of an epoch: the data loader's `state_dict` contains the next batch."""
 
 import lightning.pytorch as pl
 import torch
@@ -10,7 +10,7 @@ EPOCHS, BATCHES, BATCH = 4, 15, 32
 
 
 class Batches:
-    """Batches drawn anew each epoch; `state_dict` is what lets Lightning go on inside an epoch."""
+    """New random batches in each epoch. Lightning needs `state_dict` to resume inside an epoch."""
 
     def __init__(self) -> None:
         self.drawn = 0

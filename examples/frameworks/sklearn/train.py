@@ -1,4 +1,4 @@
-"""scikit-learn by `partial_fit`: the estimator keeps its own random state, so a resumed run prints the same losses."""
+"""scikit-learn with `partial_fit`: the estimator keeps its own random state, so a resumed run prints the same losses."""
 
 from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss

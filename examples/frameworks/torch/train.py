@@ -1,4 +1,4 @@
-"""A loop of one's own in plain PyTorch, with dropout: the random states are kept, so a resumed run prints the same losses."""
+"""Your own loop in plain PyTorch, with dropout. The random states are saved, so a resumed run prints the same losses."""
 
 import torch
 from safetensors.torch import save_file
@@ -28,7 +28,7 @@ def main() -> None:
         schedule.step()
         if saver.after_step(step, loss=loss.item()):
             return
-    save_file(model.state_dict(), "model.safetensors")  # weights and nothing else: no code to run when somebody loads it
+    save_file(model.state_dict(), "model.safetensors")  # only weights: loading them executes no code
     sdk.artifact("model.safetensors")
 
 

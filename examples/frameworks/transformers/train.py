@@ -1,4 +1,4 @@
-"""Transformers' Trainer on a tiny GPT-2 made from its configuration: nothing is downloaded, the text is counting modulo 61."""
+"""Transformers' Trainer on a tiny GPT-2 made from its configuration. Nothing is downloaded; the text counts modulo 61."""
 
 import os
 
@@ -22,7 +22,7 @@ class Counting(torch.utils.data.Dataset):
 
 
 def main() -> None:
-    """Train for four epochs of fifteen steps, in shuffled order; Trainer itself skips what was seen before."""
+    """Train for four epochs of fifteen steps, in shuffled order; Trainer skips the batches that it has seen."""
     set_seed(7)
     config = GPT2Config(vocab_size=61, n_positions=16, n_embd=32, n_layer=2, n_head=2)
     arguments = TrainingArguments(

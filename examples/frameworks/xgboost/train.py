@@ -1,4 +1,4 @@
-"""XGBoost goes on from its own model, to the same losses: no rows or columns are drawn.
+"""XGBoost resumes from its own model with the same losses, because no rows or columns are sampled.
 
 With `subsample` or `colsample_*` below 1 they would differ a little: XGBoost does not save the state of its generator.
 """

@@ -1,4 +1,4 @@
-"""A script that logs with `mlflow`, as it would anywhere: it is told neither a server nor a run."""
+"""An ordinary script that logs with `mlflow`. It names neither a server nor a run."""
 
 import json
 import random

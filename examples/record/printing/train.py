@@ -1,4 +1,4 @@
-"""A script that only prints its loss. It saves as it goes, and goes on from the newest file it finds."""
+"""A script that only prints its loss. It saves regularly, and resumes from the newest file."""
 
 import json
 import random

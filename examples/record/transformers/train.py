@@ -1,4 +1,4 @@
-"""A Transformers script that reports to MLflow by Trainer's own integration, resumed by its own `--resume`."""
+"""A Transformers script that reports to MLflow with Trainer's own integration, resumed by its own `--resume`."""
 
 import argparse
 import os
