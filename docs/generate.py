@@ -1,4 +1,4 @@
-"""Write docs/reference from the code: `python docs/generate.py`. tests/docs holds the pages current."""
+"""Write docs/reference from the code: `python docs/generate.py`. tests/docs checks that the pages are current."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ REFERENCE = Path(__file__).parent / "reference"
 
 
 def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:
-    """Every command below `group` with its full name, groups before what is in them."""
+    """Every command of `group` with its full name, each group before its commands."""
     for name in group.list_commands(context):
         try:
             command = group.get_command(context, name)
@@ -44,31 +44,31 @@ def cli_page() -> str:
     parts = [
         HEADER,
         "# The command line\n\n"
-        "Data goes to standard output, everything else to standard error. Every command takes `--json`. A job is named by\n"
-        "its id, a unique beginning of it, its name (the newest of it), `@last` or `@last-failed`.\n",
+        "Data goes to standard output, everything else to standard error. Every command takes `--json`. You name a job by\n"
+        "its id, a unique prefix of its id, its name (the newest job of that name), `@last` or `@last-failed`.\n",
         f"```text\n{tm.get_help(top)}\n```\n",
     ]
     for path, command, context in commands(tm, top):
         parts.append(f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n")
     habits = [(f"`tm {name}`", f"`tm {' '.join((command, *rest))}`") for name, (command, rest) in ALIASES.items()]
-    parts.append("## Habits of other systems\n\nThese work too:\n\n" + table(("you type", "you get"), habits))
+    parts.append("## Aliases from other systems\n\nThese also work:\n\n" + table(("you type", "`tm` runs"), habits))
     parts.append("## Exit codes\n\n" + table(("code", "means"), exit_codes()))
     return "\n".join(parts)
 
 
 def exit_codes() -> list[tuple[str, ...]]:
-    """What each exit code of `tm` stands for."""
+    """The meaning of each exit code of `tm`."""
     by_code: dict[int, list[str]] = {}
     for error in tree(errors.TrainmasterError):
         by_code.setdefault(error.exit_code, []).append(f"`{error.code}`")
-    rows = {0: "it worked", **{code: "error " + ", ".join(sorted(names)) for code, names in by_code.items()}}
+    rows = {0: "success", **{code: "error " + ", ".join(sorted(names)) for code, names in by_code.items()}}
     rows[errors.JOB_FAILED_EXIT] = "the *job* failed or was cancelled (`run`, `wait`)"
-    rows[errors.INTERRUPTED_EXIT] = "interrupted; the job lives on"
+    rows[errors.INTERRUPTED_EXIT] = "interrupted; the job continues"
     return [(str(code), text) for code, text in sorted(rows.items())]
 
 
 def tree(error: type[errors.TrainmasterError]) -> Iterator[type[errors.TrainmasterError]]:
-    """An error class and all below it that `trainmaster.errors` defines; a room's own kinds keep the code they refine."""
+    """An error class and its subclasses in `trainmaster.errors`. Subclasses elsewhere use the code of their parent."""
     yield error
     for child in error.__subclasses__():
         if child.__module__ == errors.__name__:
@@ -83,9 +83,9 @@ def errors_page() -> str:
     ]
     return (
         f"{HEADER}\n# Errors\n\n"
-        'With `--json`, and from the REST API, an error is `{"error": {code, message, hint, details}}`. Codes are stable.\n'
-        "A training that fails is not an error but a result: `tm show JOB` tells it.\n\n"
-        + table(("code", "HTTP", "exit", "try again", "means"), rows)
+        'With `--json`, and in the REST API, an error is `{"error": {code, message, hint, details}}`. Codes are stable.\n'
+        "A failed training is a result, not an error: `tm show JOB` shows it.\n\n"
+        + table(("code", "HTTP", "exit", "retry", "meaning"), rows)
     )
 
 
@@ -98,7 +98,7 @@ def fields_of(kind: type) -> list[tuple[str, ...]]:
 
 
 def type_name(kind: Any) -> str:
-    """An annotation as it reads in the source."""
+    """An annotation as in the source."""
     if isinstance(kind, type) and not hasattr(kind, "__args__"):
         return kind.__name__
     return re.sub(r"\b[a-z_]+\.(?=\w)", "", str(kind))
@@ -108,9 +108,9 @@ def events_page() -> str:
     """Events and commands, field by field."""
     parts = [
         f"{HEADER}\n# Events and commands\n\n"
-        "An event says what happened; the log of events is the truth, and each one carries the hash of the one before.\n"
-        "`GET /api/v1/jobs/JOB/events` tells a job's own. A command says what someone asks; it lies in the inbox until the\n"
-        "loop takes it up.\n"
+        "An event is a recorded fact. The event log is the source of truth, and each event has the hash of the previous one.\n"
+        "`GET /api/v1/jobs/JOB/events` returns those of a job. A command is a request of a person. It waits in the inbox until\n"
+        "the control loop processes it.\n"
     ]
     for title, kinds in (("Events", EVENTS), ("Commands", COMMANDS)):
         parts.append(f"## {title}\n")
@@ -121,7 +121,7 @@ def events_page() -> str:
 
 
 def resolved(field: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any] | None:
-    """The section a field's schema refers to, if it is one."""
+    """The section to which the schema of a field refers, or None."""
     for choice in (field, *field.get("anyOf", []), *field.get("allOf", [])):
         if "$ref" in choice:
             section: dict[str, Any] = whole["$defs"][choice["$ref"].rsplit("/", 1)[-1]]
@@ -130,7 +130,7 @@ def resolved(field: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any] | N
 
 
 def sections(properties: dict[str, Any], whole: dict[str, Any], within: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every section of a spec by its dotted name, those of a mapping by names of one's own as `NAME`."""
+    """Every section of a spec by its dotted name. In a mapping with free names, the name is `NAME`."""
     for name, field in properties.items():
         path, section = f"{within}{name}", resolved(field, whole)
         if section is None and isinstance(field.get("additionalProperties"), dict):
@@ -143,7 +143,7 @@ def sections(properties: dict[str, Any], whole: dict[str, Any], within: str = ""
 
 
 def spec_rows(properties: dict[str, Any]) -> list[tuple[str, ...]]:
-    """One row per field that is supported."""
+    """One row per supported field."""
     rows = []
     for name, field in properties.items():
         if field.get("not") == {}:
@@ -158,11 +158,11 @@ def spec_rows(properties: dict[str, Any]) -> list[tuple[str, ...]]:
 def spec_page() -> str:
     """The fields of a spec, from its JSON Schema."""
     whole = schema()
-    head = ("field", "means", "default", "such as")
+    head = ("field", "meaning", "default", "examples")
     parts = [
         f"{HEADER}\n# The spec\n\n"
-        "A spec is one YAML 1.2 file; `tm schema` prints this as JSON Schema for editors. An unknown name is an error that\n"
-        "names the file, line and column and the nearest right name.\n",
+        "A spec is one YAML 1.2 file. `tm schema` prints this page as JSON Schema for editors. An unknown name is an error\n"
+        "with file, line, column and the closest correct name.\n",
         table(head, spec_rows(whole["properties"])),
     ]
     later = [(name, field) for name, field in whole["properties"].items() if field.get("not") == {}]
@@ -173,43 +173,44 @@ def spec_page() -> str:
     for name, field in later:
         meaning, _, instead = field["description"].removeprefix("Not supported yet: ").partition(". Meanwhile: ")
         rows.append((f"`{name}`", meaning, instead.rstrip(".")))
-    note = "## Known, not supported yet\n\nUsing one of these is an error that says so, and what to do instead.\n\n"
-    parts.append(note + table(("field", "will be", "meanwhile"), rows))
+    note = "## Not supported yet\n\nEach of these fields is an error that names an alternative.\n\n"
+    parts.append(note + table(("field", "planned meaning", "alternative"), rows))
     return "\n".join(parts)
 
 
 def cluster_page() -> str:
     """The fields of cluster.yaml, from its JSON Schema."""
     whole = cluster_schema()
-    head = ("field", "means", "default", "such as")
+    head = ("field", "meaning", "default", "examples")
     parts = [
         f"{HEADER}\n# cluster.yaml\n\n"
-        "The rules of a cluster, in one YAML 1.2 file that an administrator applies (`tm apply cluster.yaml`);\n"
-        "`tm schema cluster` prints this as JSON Schema for editors. [Share a cluster](../howto/share-a-cluster.md) says what\n"
-        "to do with it.\n",
+        "The cluster configuration is one YAML 1.2 file. An administrator applies it with `tm apply cluster.yaml`.\n"
+        "`tm schema cluster` prints this page as JSON Schema for editors. [Share a cluster](../howto/share-a-cluster.md)\n"
+        "explains how to use it.\n",
         table(head, spec_rows(whole["properties"])),
     ]
     for name, section in sections(whole["properties"], whole):
         parts.append(f"## `{name}`\n\n{section.get('description', '')}\n\n{table(head, spec_rows(section['properties']))}")
     classes = [(f"`{work.name}`", *known_class(work)) for work in CLASSES]
-    parts.append("## Classes that there are\n\n" + table(("class", "priority", "preemptible", "should wait at most"), classes))
+    parts.append("## Built-in classes\n\n" + table(("class", "priority", "preemptible", "target for the wait"), classes))
     return "\n".join(parts)
 
 
 def known_class(work: Work) -> tuple[str, ...]:
-    """What a class is without a file."""
+    """The default properties of a class."""
     wait = "" if work.wait_target_s is None else f"{work.wait_target_s:g} s"
     return f"{work.priority:+d}", "yes" if work.preemptible else "no", wait
 
 
 def life_cycle_page() -> str:
-    """The life cycle: its diagram and the whole matrix, drawn from the table."""
+    """The life cycle: the diagram and the complete matrix, generated from the table."""
     return (
         f"{HEADER}\n# The life cycle\n\n"
-        "A job has few states; what it stops for, why it waits and what became of each attempt are in its value.\n\n"
+        "A job has few states. Its value also contains the reason of a stop, the reason to wait, and the result of each\n"
+        "attempt.\n\n"
         f"```mermaid\n{diagram.mermaid()}```\n\n"
-        "Every event in every state: where it leads, `·` for a race that is expected and changes nothing, blank for what\n"
-        f"cannot happen.\n\n{diagram.matrix()}"
+        "The matrix shows the next state for every event in every state. `·` is an expected race that changes nothing. Blank\n"
+        f"cells cannot happen.\n\n{diagram.matrix()}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The site's navigation, from the folders: a new page is in it without being listed anywhere. A hook of MkDocs."""
+"""The navigation of the site, computed from the folders, so that a new page needs no entry. A hook of MkDocs."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ FIRST = ("first-job.md", "resume-without-change.md", "cli.md", "spec.md", "rest.
 
 
 def on_config(config: Any) -> Any:
-    """Called by MkDocs once its configuration is read."""
+    """Set the navigation. MkDocs calls this after it has read its configuration."""
     docs = Path(config["docs_dir"])
     sections = [{title: pages(docs, folder)} for title, folder in SECTIONS]
     beside = [{"Glossary": "glossary.md"}, {"Benchmarks": "benchmarks.md"}, {"Decisions": pages(docs, "decisions")}]
@@ -17,7 +17,7 @@ def on_config(config: Any) -> Any:
 
 
 def pages(docs: Path, folder: str) -> list[str]:
-    """The pages of a folder; each is called what its first heading says."""
+    """The pages of a folder. Their titles are their first headings."""
     names = [path.name for path in (docs / folder).glob("*.md")]
     order = sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
     return [f"{folder}/{name}" for name in order]

@@ -1,4 +1,4 @@
-"""How a generated page is written: its first line, tables, docstrings as Markdown."""
+"""The format of generated pages: first line, tables, docstrings as Markdown."""
 
 import inspect
 import re
@@ -19,5 +19,5 @@ def described(thing: Any) -> str:
 
 
 def flowing(text: str) -> str:
-    """Text whose lines are joined to paragraphs."""
+    """The text with the lines of each paragraph joined."""
     return re.sub(r"(?<!\n)\n(?!\n)", " ", text).strip()

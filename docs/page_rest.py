@@ -1,4 +1,4 @@
-"""The REST page, from the OpenAPI document that the server itself answers at /api/v1/openapi.json."""
+"""The REST page, from the OpenAPI document that the server returns at /api/v1/openapi.json."""
 
 import logging
 import tempfile
@@ -15,29 +15,30 @@ from trainmaster.server.runtime.services import Services
 
 _INTRODUCTION = """# REST
 
-`tm` speaks nothing else with the server: whatever a command does, a program can. The address is in `server.json` of the
-server's home, `tm up --json` prints it; the same as a machine reads it: `GET /api/v1/openapi.json`.
+`tm` uses only this API, so a program can do everything that a command does. The address is in `server.json` of the server's
+home; `tm up --json` prints it. `GET /api/v1/openapi.json` returns this page for machines.
 
-The interface has a version, which is in its paths: below `/api/v1` fields and paths are added, and none is removed or gets
-another meaning. `/healthz` and `/metrics` have none, since load balancers and Prometheus ask for them. A path of before there
-was a version is answered with 410 and where it is now.
+The version of the API is in its paths. Under `/api/v1`, fields and paths are only added. None is removed or changes its
+meaning. `/healthz` and `/metrics` have no version, because load balancers and Prometheus request them. A path from before the
+version returns 410 with the new path.
 
-Every request carries `Authorization: Bearer TOKEN` (of this machine's own server: in the file `token` of its home); one
-that makes something carries an `Idempotency-Key` of your choice, and the same key never makes it twice. An error is
-`{"error": {"code", "message", "hint", "details"}}`; the codes are in [Errors](errors.md). Times are seconds since the
-epoch.
+Every request needs `Authorization: Bearer TOKEN`. The token of a server on this machine is in the file `token` of its home. A
+request that creates something has an `Idempotency-Key` that the client chooses. The same key never creates a second object.
+An error is `{"error": {"code", "message", "hint", "details"}}`; [Errors](errors.md) lists the codes. Times are seconds since
+the epoch.
 
-A body is bounded by its route (413 beyond it), in bytes and in values: one comma, colon or bracket for every 4 bytes of the
-bound, from 100,000 to 4 million. One of which nothing comes for 20 seconds is refused (408), and so is one slower than
-64 KiB/s. Where many large bodies come at a time, the next waits for its turn, and after 20 seconds is told that the
-server is `busy` (503).
-The first line and the headers, 64 KiB at most, have to come within 10 seconds. Over TCP there are 2,048 connections at most;
-beyond them, the one that has been idle for longest is closed.
+Each route limits its body (413 above the limit), in bytes and in values: one comma, colon or bracket for every 4 bytes of the
+limit, from 100,000 to 4 million. A body from which nothing arrives for 20 seconds is rejected (408), and so is a body slower
+than 64 KiB/s. If many large bodies arrive at the same time, the next one waits. After 20 seconds it is rejected as `busy`
+(503).
+
+The first line and the headers have at most 64 KiB and must arrive within 10 seconds. Over TCP there are at most 2,048
+connections. Above that, the server closes the connection that has been idle for the longest time.
 """
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document, of a server on an empty home that never serves."""
+    """The OpenAPI document, from a server object with an empty home; it is never started."""
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as directory:
         home = Home(Path(directory))
@@ -101,7 +102,7 @@ def _body(name: str, schema: dict[str, Any]) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """A schema in a few words; a body's name leads to its table."""
+    """A short form of a schema; the name of a body links to its table."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})"

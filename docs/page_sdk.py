@@ -1,4 +1,4 @@
-"""The SDK page, from the docstrings, read without importing: the frameworks need not be installed."""
+"""The SDK page, from docstrings that are read without an import, so the frameworks need not be installed."""
 
 import ast
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ def sdk_page() -> str:
     ]
     for name in CORE:
         parts += [_entry(node, "###") for node in _definitions(name) if node.name in public]
-    parts.append("## Frameworks\n\nEach imports its framework, nothing else does: [Use a framework](../howto/frameworks.md).\n")
+    parts.append("## Frameworks\n\nEach module imports only its framework: [Use a framework](../howto/frameworks.md).\n")
     for name in ADAPTERS:
         tree = ast.parse((SDK / f"{name}.py").read_text())
         parts.append(f"### `trainmaster.sdk.{name}`\n\n{_text(tree)}\n")
         hidden = INSIDE.get(name, set())
         parts += [_entry(node, "####") for node in _definitions(name) if node.name not in hidden]
     base = next(node for node in _definitions("saver") if node.name == "BaseSaver")
-    parts.append("### What every `Saver` does\n")
+    parts.append("### Methods of every `Saver`\n")
     methods = [node for node in base.body if isinstance(node, ast.FunctionDef) and node.name in ("restore", "after_step")]
     parts += [_entry(node, "####") for node in methods]
     return "\n".join(parts)
