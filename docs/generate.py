@@ -109,8 +109,8 @@ def events_page() -> str:
     parts = [
         f"{HEADER}\n# Events and commands\n\n"
         "An event is a recorded fact. The event log is the source of truth, and each event has the hash of the previous one.\n"
-        "`GET /api/v1/jobs/JOB/events` returns those of a job. A command is a request of a person. It waits in the inbox until\n"
-        "the control loop processes it.\n"
+        "`GET /api/v1/jobs/JOB/events` returns those of a job. A command is a request of a person. It waits in the inbox\n"
+        "until the control loop processes it.\n"
     ]
     for title, kinds in (("Events", EVENTS), ("Commands", COMMANDS)):
         parts.append(f"## {title}\n")
