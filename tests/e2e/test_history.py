@@ -26,7 +26,7 @@ def test_a_history_is_exported_replayed_and_asked_what_if(tmp_path: Path) -> Non
     with server(tmp_path, "--nodes", "1", "--gpus-per-node", "4") as tm:
         said = tm("simulate", "--history")
         assert said.code == 2
-        assert "error: this server's history: there is no job in it that ran\n" in said.err
+        assert "error: this server's history: it has no job that ran\n" in said.err
         assert tm.ok("export").count("\n") == 1
         falls_once = f"bash -c 'test -e {tmp_path}/fell && sleep 1 && exit; touch {tmp_path}/fell; sleep 1; kill -9 $$'"
         ids = [submit(tm, "a", "vision"), submit(tm, "b", "speech", falls_once), submit(tm, "c", "vision")]
@@ -51,7 +51,7 @@ def test_a_history_is_exported_replayed_and_asked_what_if(tmp_path: Path) -> Non
         said = tm("simulate", "--history", "--policy", "least-attained", "--no-report")
         assert [line.split()[:2] for line in said.out.splitlines()[1:3]] == [["now", "fair-share"], ["then", "least-attained"]]
         assert tm("simulate", "--history", "--quota", "visoin=1").refusal == (
-            2, "error: --quota 'visoin=1': no job is of project 'visoin'\n  projects here: speech, vision\n"
+            2, "error: --quota 'visoin=1': project 'visoin' has no jobs\n  projects here: speech, vision\n"
         )  # fmt: skip
 
 

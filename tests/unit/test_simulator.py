@@ -61,9 +61,9 @@ def test_csv_is_known_by_its_columns(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", ":1: the file is empty"),
-        ("a,b\n1,2\n", ":1: no known form of a trace: 'a,b'"),
+        ("a,b\n1,2\n", ":1: unknown trace format: 'a,b'"),
         (SWF + "5 x\n", ":7: expected 18 numbers, got '5 x'"),
-        ("; MaxProcs: 4\n", "there is no job in it that ran"),
+        ("; MaxProcs: 4\n", "it has no job that ran"),
         ("job_id,num_gpu,submit_time,iterations,iteration_time\na,many,5,1,1\n", ":2: not a job"),
         ("job_id,num_gpu,submit_time,iterations,iteration_time\na,0,5,1,1\n", ":2: not a job"),
     ],

@@ -33,17 +33,17 @@ def refused(path: Path, text: str | bytes) -> str:
     [
         ("", "1: the file is empty"),
         ("\n\n", "1: the first line is empty"),
-        (SWF.replace("100", "nan"), "1: not a job: field 4 is nan, which is no time and no amount"),
-        (SWF.replace("100", "inf"), "1: not a job: field 4 is inf, which is no time and no amount"),
+        (SWF.replace("100", "nan"), "1: not a job: field 4 is nan, which is not finite"),
+        (SWF.replace("100", "inf"), "1: not a job: field 4 is inf, which is not finite"),
         (SWF + SWF.replace("1 0", "2 -5", 1), "2: not a job: the submit time (field 2) is -5; it must be 0 or more"),
-        (SWF + SWF, "2: job 1 is there twice"),
-        (SWF.replace("100 4", "100 9000000"), "1: not a job: 9000000 processors; at most 1,000,000 can be"),
+        (SWF + SWF, "2: job 1 occurs twice"),
+        (SWF.replace("100 4", "100 9000000"), "1: not a job: 9000000 processors; the maximum is 1,000,000"),
         ("; MaxProcs: many\n" + SWF, "1: MaxProcs is 'many'"),
-        (MURI + "a,nan,5,1,1\n", "2: not a job: num_gpu is nan, which is no time and no amount"),
+        (MURI + "a,nan,5,1,1\n", "2: not a job: num_gpu is nan, which is not finite"),
         (MURI + "a,1.5,5,1,1\n", "2: not a job: num_gpu is 1.5; it must be a whole number of at most 1,000,000"),
         (MURI + "a,1,-5,1,1\n", "2: not a job: submit_time is -5; it must be 0 or more"),
         (MURI + "a,1,5\n", "2: not a job: it has no iterations"),
-        (MURI + "a,1,5,1,1\na,1,6,1,1\n", "3: job a is there twice"),
+        (MURI + "a,1,5,1,1\na,1,6,1,1\n", "3: job a occurs twice"),
         (PHILLY + "yesterday,66.0,1,66.0,vc\n", "2: not a job: timestamp is 'yesterday', not a date and time"),
         (PHILLY + "2017-10-09 07:01:55,long,1,66.0,vc\n", "2: not a job: duration is 'long', not a number"),
         ("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n", "1: no known form of a trace"),
@@ -60,7 +60,7 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(MURI.replace("num_gpu,", ""))
     with pytest.raises(UsageError) as caught:
         load(tmp_path / "t.csv")
-    assert caught.value.hint == "of the columns of Muri it lacks num_gpu"
+    assert caught.value.hint == "it lacks these columns of Muri: num_gpu"
 
 
 def test_an_archive_that_is_cut_off_is_read_up_to_where_it_goes(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_an_archive_that_is_cut_off_is_read_up_to_where_it_goes(tmp_path: Path) 
     text = "".join(SWF.replace("1 0", f"{n} {draw.randrange(10**9)}", 1) for n in range(20_000))
     path = tmp_path / "t.swf.gz"
     path.write_bytes(gzip.compress(text.encode())[:-40_000])
-    with pytest.raises(UsageError, match=r"cannot be read behind line [\d,]+: the archive is cut off"):
+    with pytest.raises(UsageError, match=r"cannot be read after line [\d,]+: the archive is cut off"):
         load(path)
     path.write_bytes(b"no archive")
     with pytest.raises(UsageError, match="cannot be read: Not a gzipped file"):
@@ -122,7 +122,7 @@ def test_a_cluster_is_told_in_a_word(text: str, told: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "8x", "0x8", "a100", "8x8:", "-1", "9999999", "8x8:a100;4x4"])
 def test_a_cluster_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no group of nodes"):
+    with pytest.raises(UsageError, match="is not a group of nodes"):
         cluster(text)
 
 
@@ -174,7 +174,7 @@ def test_nodes_are_added_as_their_like_are_and_taken_from_the_end() -> None:
     ("add", "remove", "said"),
     [
         (["a100"], [], "--add 'a100' is not understood"),
-        (["h100: 2 nodes"], [], "--add 'h100: 2 nodes': there is no node of that kind to take as a pattern"),
+        (["h100: 2 nodes"], [], "--add 'h100: 2 nodes': there is no node of that kind to copy"),
         ([], ["a100: 9 nodes"], "--remove 'a100: 9 nodes': there are 8 a100 nodes"),
         ([], ["a100: 8 nodes"], "no node is left"),
         ([], ["a100: 0 nodes"], "--remove 'a100: 0 nodes' is not understood"),

@@ -214,7 +214,7 @@ def test_a_what_if_shows_both_and_says_the_difference(here: Path, capsys: pytest
     assert tm(["simulate", "small.swf", "--cluster", "1", "--no-report"]) == 2
     assert "no job could start on 1 node of 1 CPU: job 1 (line 2) asks for 2 nodes" in capsys.readouterr().err
     assert tm(["simulate", "small.swf", "--cluster", "", "--no-report"]) == 2
-    assert "--cluster: '' is no group of nodes" in capsys.readouterr().err
+    assert "--cluster: '' is not a group of nodes" in capsys.readouterr().err
 
 
 def test_differences_are_told_where_there_are_any() -> None:

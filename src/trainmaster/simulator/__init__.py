@@ -1,1 +1,1 @@
-"""Traces in, measures out: the production decisions under a virtual clock."""
+"""The simulator: replays a trace through the production scheduler under a virtual clock, and measures the result."""

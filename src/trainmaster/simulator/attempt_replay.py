@@ -1,10 +1,9 @@
-"""The life of a replayed job that is known to have failed or been restarted: the production table and verdicts decide over it.
+"""Replays recorded attempts: the production life cycle and restart policy decide about a job that failed or was restarted.
 
-What is assumed. A failure comes after as much run time of its attempt as on record, wherever and whenever that runs; being
-preempted on the way only splits it. The next attempt then runs as long as it did, what it had to do again included. Whether
-there is a next one, and how long its back-off is, is the verdict of `recovery` over the job as `lifecycle.apply` has it, not
-the record's: a job that may now be restarted more often than its record tells ends with its last recorded attempt. One agent
-stands for the whole gang. What the agents and the network take from a decision to its effect is not replayed.
+Assumptions. A failure happens after the run time on record, wherever the attempt runs; a preemption only splits the attempt.
+The next attempt runs as long as it did, repeated work included. The restart policy decides whether there is a next attempt,
+and its back-off, not the record: a job that may now be restarted more often ends with its last recorded attempt. One agent
+stands for the whole gang. Delays between a decision and its effect are not replayed.
 """
 
 from collections.abc import Sequence
@@ -33,18 +32,18 @@ class AttemptReplay:
         self.tries, self._at, self._rng = arrival.tries, 0, rng
 
     def placed(self, node: str, now_s: float) -> None:
-        """Its next attempt runs."""
+        """Start the next attempt."""
         number = 1 + (self.job.attempt.number if self.job.attempt is not None else 0)
         self._apply(Placed(number, Allocation((NodeShare(node, "", 0.0),))), now_s)
         self._apply(NodeStarted(number, 0), now_s)
 
     def evicted(self, now_s: float) -> None:
-        """It makes way for another; the rest of the attempt is still to come."""
-        self._apply(StopOrdered(StopFor.EVICT, "it made way for another job"), now_s)
+        """Preempt the job. The rest of its attempt is still to come."""
+        self._apply(StopOrdered(StopFor.EVICT, "it was preempted by another job"), now_s)
         self._over(_STOPPED, now_s)
 
     def ended(self, now_s: float) -> float | None:
-        """Its attempt has run out as it did then. How long the next one runs, in seconds; None: the job is over."""
+        """End the attempt as recorded. Returns the run time of the next one, in seconds; None: the job is over."""
         attempt = self.tries[self._at]
         if attempt.cause is Cause.CANCELLED:
             self._apply(CancelRequested("its owner"), now_s)
@@ -64,7 +63,7 @@ class AttemptReplay:
         return self.job.state is State.SUCCEEDED
 
     def _furthest(self) -> int:
-        """Where this attempt gets to: one further for each one that got anywhere."""
+        """The step of this attempt: one more for each attempt with progress."""
         return sum(one.progressed for one in self.tries[: self._at + 1])
 
     def _over(self, how: Outcome, now_s: float) -> Action:
@@ -82,7 +81,7 @@ class AttemptReplay:
 
 
 def outcome(attempt: Try, furthest: int) -> Outcome:
-    """What an agent would have told of an attempt that ended for that cause; `recovery.classify` reads the cause from it."""
+    """The outcome that an agent would report for a recorded attempt; `recovery.classify` derives the cause from it."""
     step = furthest or None
     match attempt.cause:
         case None:
@@ -108,6 +107,6 @@ def outcome(attempt: Try, furthest: int) -> Outcome:
 
 
 def attempt_replays(arrivals: Sequence[Arrival], seed: int) -> dict[str, AttemptReplay]:
-    """Of those jobs of which attempts are on record."""
+    """Replays of the jobs with recorded attempts."""
     rng = Random(seed)
     return {one.id: AttemptReplay(one, seq, rng) for seq, one in enumerate(arrivals) if one.tries}

@@ -1,4 +1,4 @@
-"""What is compared: a trace under a policy with settings, and what came of it."""
+"""Cases to compare: a trace under a policy with settings, and its result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from trainmaster.simulator.trace import Trace, impossible, without
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One replay to do, with up to `estimates` start estimates held against what became of them."""
+    """One replay to run, with up to `estimates` start estimates that are compared with the actual starts."""
 
     label: str
     trace: Trace
@@ -27,13 +27,13 @@ class Case:
 
 
 def run(case: Case, tell: Tell | None = None, estimating: Callable[[int], None] | None = None) -> Result:
-    """Replay it, with samples; `tell` hears how many jobs are over, and when, `estimating` the number of each start estimate.
+    """Run the replay with samples. `tell` gets the number of ended jobs and the time, `estimating` the number of each estimate.
 
-    Raises: UsageError where nothing could run.
+    Raises: UsageError if no job could start.
     """
     settings = replace(case.settings, exact=case.settings.exact or case.policy.exact)
     sampler = Sampler(case.trace.arrivals, case.trace.sites, tell)
-    wanted = case.estimates and not settings.exact  # what is drawn from known run times says nothing
+    wanted = case.estimates and not settings.exact  # with known run times, estimates are meaningless
     scorer = ForecastScorer(case.policy, len(case.trace.arrivals), case.estimates, estimating) if wanted else None
     replay = Replay(case.trace, case.policy, settings, case.trace.sites, sampler=sampler, scorer=scorer)
     replay.run()
@@ -41,7 +41,7 @@ def run(case: Case, tell: Tell | None = None, estimating: Callable[[int], None] 
 
 
 def alike(cases: Sequence[Case]) -> tuple[list[Case], list[dict[str, str]]]:
-    """The cases without the jobs that could never start in one of them, so that all are of the same; of each, those and why."""
+    """The cases without jobs that could never start in one of them, so that all have the same jobs; and the reasons per case."""
     places = {(case.trace.sites, case.settings.rules): case for case in cases}
     found = {place: impossible(case.trace, case.settings.rules) for place, case in places.items()}
     left = [found[case.trace.sites, case.settings.rules] for case in cases]
@@ -50,7 +50,7 @@ def alike(cases: Sequence[Case]) -> tuple[list[Case], list[dict[str, str]]]:
 
 
 def with_quotas(rules: Cluster, quotas: Mapping[tuple[str, str], float]) -> Cluster:
-    """The rules with limits of (project, resource), nothing of which is lent or borrowed beyond."""
+    """The rules with fixed limits by (project, resource), without lending or borrowing."""
     for (name, resource), limit in quotas.items():
         project = rules.project(name)
         kept = tuple((what, quota) for what, quota in project.quotas if what != resource)
@@ -61,9 +61,9 @@ def with_quotas(rules: Cluster, quotas: Mapping[tuple[str, str], float]) -> Clus
 
 
 def quotas(texts: tuple[str, ...], trace: Trace) -> dict[tuple[str, str], float]:
-    """`vision=32` (GPUs, or CPUs where there are none), `vision=a100:32`, by (project, resource).
+    """Parses `vision=32` (GPUs, or CPUs if there are none) and `vision=a100:32` into limits by (project, resource).
 
-    Raises: UsageError, for a project that has no job and a resource that no node has too.
+    Raises: UsageError, also for a project without jobs and a resource that no node has.
     """
     projects = sorted({one.project for one in trace.arrivals})
     usual = GPUS if any(site.devices for site in trace.sites) else CPUS
@@ -80,7 +80,7 @@ def quotas(texts: tuple[str, ...], trace: Trace) -> dict[tuple[str, str], float]
             raise UsageError(f"--quota {text!r} is not understood", "write PROJECT=GPUS or PROJECT=KIND:GPUS, as in vision=32")
         if name.strip() not in projects:
             few = ", ".join(projects[:10]) + (" and others" if len(projects) > 10 else "")
-            raise UsageError(f"--quota {text!r}: no job is of project {name.strip()!r}", f"projects here: {few}")
+            raise UsageError(f"--quota {text!r}: project {name.strip()!r} has no jobs", f"projects here: {few}")
         kind = resource.strip().lower() or usual
         if kind not in kinds:
             raise UsageError(f"--quota {text!r}: no node has any {kind}", f"here are {', '.join(sorted(kinds))}")

@@ -1,4 +1,4 @@
-"""What a report draws, as values: curves of several replays beside each other. How they are drawn is not decided here."""
+"""The data of a report's charts: curves of several replays. How they are drawn is decided elsewhere."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -10,18 +10,18 @@ from trainmaster.simulator.replay import History, Replay
 from trainmaster.simulator.sampling import Sample, fairness
 
 POINTS = 200  # of a distribution
-SMOOTH = 6  # samples that one point of utilisation and fragmentation is the mean of
+SMOOTH = 6  # samples averaged into one point of utilization and fragmentation
 _DAY_S, _HOUR_S = 86_400.0, 3_600.0
 
 Point = tuple[float, float]
-Data = dict[str, list[Point]]  # of one replay, by chart
+Data = dict[str, list[Point]]  # points of one replay, by chart
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Curves over each other, or with `bars` a bar for each. `curves` are (label, points). Axes marked so are logarithmic.
+    """Curves in one diagram, or with `bars` one bar each. `curves` are (label, points).
 
-    `spans`: values across are durations in seconds. `names`: those of the values across, which are then whole numbers from 0.
+    `spans`: values on the x axis are durations in seconds. `names`: labels of the x values, which are then integers from 0.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Chart:
     spans: bool = False
     names: tuple[str, ...] = ()
     bars: bool = False
-    percent: bool = False  # values up are shares
+    percent: bool = False  # y values are shares
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A replay that is over, without what is no longer needed of it."""
+    """The result of a replay: its measures and chart data."""
 
     label: str
     measures: Measures
@@ -47,7 +47,7 @@ class Result:
 
 
 def data(replay: Replay) -> Data:
-    """The points of one replay."""
+    """The chart data of one replay."""
     lives = [life for life in replay.histories.values() if life.ended_s >= 0]
     samples = replay.sampler.samples if replay.sampler is not None else []
     begin_s, width = (samples[0].at_s, replay.sampler.width) if replay.sampler is not None and samples else (0.0, 1.0)
@@ -67,7 +67,7 @@ def data(replay: Replay) -> Data:
 
 
 def _distribution(values: list[float]) -> list[Point]:
-    """(value, share of all that are no greater), for a logarithmic axis: what is below a second is told as a second."""
+    """(value, share of values up to it), for a logarithmic axis: values below a second count as a second."""
     values.sort()
     least = bisect_right(values, 1.0) / len(values)
     more = [(quantile(values, share), share) for share in (at / POINTS for at in range(POINTS + 1)) if share > least]
@@ -80,7 +80,7 @@ def _smooth(samples: Sequence[Sample], begin_s: float, value: Callable[[Sample],
 
 
 def _by_size(lives: Sequence[History]) -> list[Point]:
-    """(power of two, mean bounded slowdown): of jobs that ask for no more GPUs than that, and for more than half of it."""
+    """(power of two, mean bounded slowdown) of jobs with more than half and at most that many GPUs."""
     of: dict[int, list[float]] = {}
     for life in lives:
         of.setdefault(max(0, (max(1, round(life.width)) - 1).bit_length()), []).append(slowdown(life))
@@ -88,7 +88,7 @@ def _by_size(lives: Sequence[History]) -> list[Point]:
 
 
 def charts(results: Sequence[Result], gpus: bool) -> Iterator[Chart]:
-    """Every chart that has something to show. `gpus`: sizes are in GPUs, not in CPUs."""
+    """Every chart with data. `gpus`: sizes are in GPUs, otherwise in CPUs."""
     unit = "GPUs" if gpus else "CPUs"
     drawn = [
         _distributed(results, "wait", "How long jobs waited", "waited at most"),
@@ -119,7 +119,7 @@ def _distributed(results: Sequence[Result], name: str, title: str, across: str, 
 
 
 def _timed(results: Sequence[Result], name: str, title: str, up: str, percent: bool = False) -> Chart:
-    """Over the days of the trace, or its hours where it is short."""
+    """Over the days of the trace, or the hours of a short one."""
     last_s = max((points[-1][0] for one in results if (points := one.data.get(name))), default=0.0)
     scale, unit = (_DAY_S, "days") if last_s > 3 * _DAY_S else (_HOUR_S, "hours")
     return Chart(name, title, f"{unit} since the first submission", up, _of(results, name, scale), percent=percent)
@@ -136,12 +136,12 @@ def _sizes(results: Sequence[Result], unit: str) -> Chart:
 
 
 def _size(power: int) -> str:
-    """`1`, `2`, `3–4`, `5–8`: what falls to a power of two."""
+    """`1`, `2`, `3–4`, `5–8`: the sizes in the class of a power of two."""
     return str(2**power) if power < 2 else f"{2 ** (power - 1) + 1}–{2**power}"
 
 
 def _bars(results: Sequence[Result], name: str, title: str, up: str, value: Callable[[Measures], float | None]) -> Chart:
-    """A bar for each of which there is a value; none where it is 0 for all."""
+    """A bar for each result with a value; no bars if all values are 0."""
     values = [value(one.measures) for one in results]
     shown = [() if value is None or not any(values) else ((float(at), value),) for at, value in enumerate(values)]
     placed = tuple((one.label, bar) for one, bar in zip(results, shown, strict=True))

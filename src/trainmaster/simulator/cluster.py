@@ -1,4 +1,4 @@
-"""Clusters to try a trace on: told in a word (`8x8:a100, 4x4:h100`), in a file, or what there is with nodes more or fewer."""
+"""Parses clusters for a replay: an expression (`8x8:a100, 4x4:h100`), a file, or changes to an existing cluster."""
 
 import re
 from collections import Counter
@@ -16,7 +16,7 @@ from trainmaster.spec.faults import Fault, describe, nearest, spec_error
 from trainmaster.spec.fields.values import size_bytes
 from trainmaster.spec.yaml.reader import Document, Positions, dotted, parse
 
-ANY = "gpu"  # the kind of a GPU of which nobody says the kind
+ANY = "gpu"  # the kind of a GPU whose kind is not given
 BARE = "cpu"  # nodes without GPUs, in `--add` and `--remove`
 _GROUP = re.compile(r"(?P<nodes>\d{1,7})(?:\s*[x×]\s*(?P<gpus>\d{1,4})(?:\s*:\s*(?P<kind>[a-z][a-z0-9_.-]*))?)?\Z", re.I)
 _CHANGE = re.compile(r"(?P<kind>[a-z][a-z0-9_.-]*)\s*:\s*(?P<nodes>\d{1,7})\s*(?:nodes?|[x×]\s*(?P<gpus>\d{1,4}))?\Z", re.I)
@@ -27,14 +27,14 @@ _CHANGE_FORM = "write KIND: N nodes or KIND: NODESxGPUS, as in 'a100: 4 nodes' o
 
 
 def cluster(text: str) -> tuple[Site, ...]:
-    """The nodes that `--cluster` says. Raises: UsageError, SpecError with line and column of a file."""
+    """The nodes for a value of `--cluster`. Raises: UsageError, SpecError with line and column of a file."""
     if text.endswith((".yaml", ".yml", ".json")):
         return _of_file(Path(text))
     sites: tuple[Site, ...] = ()
     for at, group in enumerate(part.strip() for part in text.split(",")):
         match = _GROUP.match(group)
         if match is None or int(match["nodes"]) < 1 or len(sites) + int(match["nodes"]) > WHOLE_MAX:
-            raise UsageError(f"--cluster: {group!r} is no group of nodes", _FORM)
+            raise UsageError(f"--cluster: {group!r} is not a group of nodes", _FORM)
         count, gpus = int(match["nodes"]), int(match["gpus"] or 0)
         more = gpu_nodes(count, gpus, (match["kind"] or ANY).lower()) if gpus else processors(count)
         sites += tuple(site._replace(name=f"g{at}-{site.name}") for site in more)
@@ -42,7 +42,7 @@ def cluster(text: str) -> tuple[Site, ...]:
 
 
 def _of_file(path: Path) -> tuple[Site, ...]:
-    """A list of nodes, alike ones told once with their `count`."""
+    """A file with a list of nodes; equal nodes are one entry with a `count`."""
     try:
         document = parse(path.read_bytes(), str(path))
     except OSError as error:
@@ -76,7 +76,7 @@ def _at(where: Positions, path: tuple[str | int, ...], message: str, key: bool =
 
 
 def _group(entry: Any, at: int, document: Document, faults: list[Fault]) -> tuple[Site, ...] | None:
-    """The nodes of one entry; None where something is wrong with it."""
+    """The nodes of one entry; None if it has faults."""
     where, before = document.where, len(faults)
     if not isinstance(entry, dict):
         faults.append(_at(where, (at,), f"expected a node, got {describe(entry)}"))
@@ -132,7 +132,7 @@ def _word(value: object) -> str:
 
 
 def changed(sites: tuple[Site, ...], add: Sequence[str], remove: Sequence[str]) -> tuple[Site, ...]:
-    """The cluster with nodes more, then with nodes fewer. Raises: UsageError."""
+    """The cluster with nodes added, then removed. Raises: UsageError."""
     for at, text in enumerate(add):
         sites += _added(sites, text, f"new{at}-")
     for text in remove:
@@ -162,7 +162,7 @@ def _change(option: str, text: str) -> tuple[str, int, int]:
 
 
 def _added(sites: tuple[Site, ...], text: str, prefix: str) -> tuple[Site, ...]:
-    """Nodes as most others of their kind are; of so many GPUs where that is said."""
+    """Nodes like most others of their kind, with the given number of GPUs."""
     kind, count, gpus = _change("--add", text)
     alike = Counter(_bare(site) for site in sites if _is(site, kind))
     if gpus:
@@ -171,12 +171,12 @@ def _added(sites: tuple[Site, ...], text: str, prefix: str) -> tuple[Site, ...]:
         return named(alike.most_common(1)[0][0], count, prefix)
     if kind == BARE or not gpus:
         hint = f"say how many GPUs each has: '{kind}: {count}x8'" if kind != BARE else "give a cluster file: --cluster FILE"
-        raise UsageError(f"--add {text!r}: there is no node of that kind to take as a pattern", f"{hint}; {_kinds(sites)}")
+        raise UsageError(f"--add {text!r}: there is no node of that kind to copy", f"{hint}; {_kinds(sites)}")
     return named(_scaled(sites, kind, gpus), count, prefix)
 
 
 def _scaled(sites: tuple[Site, ...], kind: str, gpus: int) -> Site:
-    """A node of a kind that is new here: with CPUs and memory for each GPU as most nodes with GPUs have."""
+    """A node of a new kind, with the CPUs and memory per GPU of most nodes with GPUs."""
     with_gpus = Counter(_bare(site) for site in sites if site.devices)
     if not with_gpus:
         return Site("", Cell((kind,), (gpus,), (), gpus * WHOLE, max(site.cell.memory for site in sites)), (0,) * gpus)

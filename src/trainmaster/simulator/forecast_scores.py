@@ -1,4 +1,4 @@
-"""Forecasts made during a replay, held against what became of them: of jobs that have to wait, each when it comes."""
+"""Makes forecasts during a replay, for jobs that must wait, and compares them with the actual waits."""
 
 import time
 from collections.abc import Callable, Collection
@@ -15,7 +15,7 @@ from trainmaster.scheduling.snapshot import ARRIVED, STARTED, Changes, Snapshot
 
 
 class Told(NamedTuple):
-    """What was said at `at_s` of a job that then waited so long; `seconds` is the processor time that it took."""
+    """A forecast made at `at_s`, and the actual wait. `seconds` is the processor time that the forecast took."""
 
     job: str
     at_s: float
@@ -30,36 +30,36 @@ class Told(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Of the 90 % bound, in true waits."""
+        """Width of the 90 % bound, relative to the actual wait."""
         return (self.said.high90_s - self.said.low90_s) / self.waited_s if self.waited_s else inf
 
     @property
     def off_s(self) -> float:
-        """By how much the estimate was off."""
+        """Absolute error of the estimate."""
         return abs(self.said.p50_s - self.waited_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """How good start estimates were. Shares are of `told`, and so are the other figures."""
+    """Quality of start estimates. Shares and other figures are over `told`."""
 
     waited: int  # jobs that had to wait
-    told: int  # of them, those with an estimate that have started
+    told: int  # of them, jobs with an estimate that have started
     held50: float  # share that started within the 50 % bound
     held90: float
     before90: float  # share that started before the 90 % bound
-    width90_p50: float | None  # of the 90 % bound, in true waits, median; None: half of them have no end
-    error_p50_s: float  # by how much the estimate (the middle) was off
+    width90_p50: float | None  # median width of the 90 % bound, relative to the wait; None: half of them are unbounded
+    error_p50_s: float  # error of the estimate (the median forecast)
     error_mean_s: float
 
     @property
     def telling(self) -> bool:
-        """Whether there are enough of them for shares to mean something."""
+        """Whether there are enough estimates for shares to be meaningful."""
         return self.told >= TELLING
 
 
 def scored(told: Collection[Told], waited: int) -> Eta | None:
-    """What was told, held against what became of it; None where nothing was."""
+    """Compare forecasts with the actual waits; None without forecasts."""
     if not told:
         return None
     width = median(one.width for one in told)
@@ -77,36 +77,36 @@ def scored(told: Collection[Told], waited: int) -> Eta | None:
 
 @dataclass(slots=True)
 class ForecastScorer:
-    """Looks on at a replay: what it knows at a moment is what had happened by then.
+    """Observes a replay, and knows at any time only what has happened by then.
 
-    Of the jobs that have to wait one gets a forecast whenever a smaller share of `count` was made than of the trace's `jobs`
-    has come: the trace alone decides how many there are, and for which jobs. It learns only from jobs that it told something.
-    `tell` hears the number of each forecast before it is made: one may take seconds.
+    A waiting job gets a forecast if the share of `count` made so far is smaller than the share of the trace's `jobs` that have
+    arrived. So the trace alone determines the number of forecasts and the jobs. It learns only from jobs with a forecast.
+    `tell` gets the number of each forecast before it is made: one may take seconds.
     """
 
     policy: Policy
     jobs: int = 1
     count: int = 1
     tell: Callable[[int], None] | None = None
-    told: list[Told] = field(default_factory=list)  # in the order of the starts
+    told: list[Told] = field(default_factory=list)  # in order of start
     waited: int = 0  # jobs that had to wait
-    seconds: float = 0.0  # of this machine's time
-    _made: int = 0  # of `count`
+    seconds: float = 0.0  # of real time
+    _made: int = 0  # forecasts, up to `count`
     _known: set[str] = field(default_factory=set)
     _open: dict[str, tuple[float, Waits, Waits, float]] = field(default_factory=dict)
     _ended: int = 0
     _log: Changes = field(default_factory=Changes)
-    _read: int = 0  # entries of the log
+    _read: int = 0  # entries of the log that were read
     _lifetimes: Lifetimes = field(default_factory=Lifetimes)
     _calibration: Calibration = field(default_factory=Calibration)
 
     @property
     def eta(self) -> Eta | None:
-        """How good it was."""
+        """The quality so far."""
         return scored(self.told, self.waited)
 
     def look(self, snapshot: Snapshot) -> None:
-        """A decision has been carried out."""
+        """Process the state after a decision."""
         for past in snapshot.ended[self._ended :]:
             self._lifetimes.learn(past)
         self._ended = len(snapshot.ended)
@@ -124,7 +124,7 @@ class ForecastScorer:
                     self._say(snapshot, id)
 
     def _news(self, snapshot: Snapshot) -> list[tuple[str, str]]:
-        """What has happened since the last look; a log that has grown long is followed by a new one."""
+        """Changes since the last call. A log that has grown long is followed by a new one."""
         log = snapshot.changes
         assert log is not None, "a replay keeps a log"
         news = self._log.log[self._read :]

@@ -1,8 +1,7 @@
-"""Readers of the forms in which cluster traces are published; a file that ends in `.gz` is unpacked on the way.
+"""Reads published formats of cluster traces; files that end in `.gz` are decompressed on the way.
 
-What a line lacks or has wrong is said with its number. Jobs may be in any order; one without a run time did not run and is
-passed over. Sources: Standard Workload Format 2.2 (Feitelson, Parallel Workloads Archive); Muri (Zhao et al., SIGCOMM'22);
-Philly (Jeon et al., ATC'19).
+Errors name the line. Jobs may be in any order. A job without a run time did not run and is skipped. Sources: Standard Workload
+Format 2.2 (Feitelson, Parallel Workloads Archive); Muri (Zhao et al., SIGCOMM'22); Philly (Jeon et al., ATC'19).
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ _SWF_FIELDS = 18
 
 
 def load(path: Path) -> Trace:
-    """A trace from a file, whose form is found out. Raises: UsageError with the line."""
+    """Load a trace from a file, whose format is detected. Raises: UsageError with the line."""
     return reading(path, _read)
 
 
@@ -39,15 +38,15 @@ def _read(lines: Lines) -> Trace:
             hint = f"pods of openb are placed, not replayed: tm simulate openb --nodes F --pods {lines.path}"
         else:
             hint = _lacking(columns) or KNOWN
-        raise wrong(lines.path, 1, f"no known form of a trace: {first.strip()[:60]!r}", hint)
+        raise wrong(lines.path, 1, f"unknown trace format: {first.strip()[:60]!r}", hint)
     return replace(trace_of(lines.path, reader(lines)), passed=lines.passed)
 
 
 def _lacking(columns: set[str]) -> str:
-    """What is missing of a form that is nearly there."""
+    """The missing columns, if the file nearly has a known format."""
     for form, need in (("Muri", _MURI), ("Philly", _PHILLY)):
         if len(columns & need) > len(need) // 2:
-            return f"of the columns of {form} it lacks {', '.join(sorted(need - columns))}"
+            return f"it lacks these columns of {form}: {', '.join(sorted(need - columns))}"
     return ""
 
 
@@ -66,7 +65,7 @@ def _reader(first: str) -> _Reader | None:
 
 
 def _swf(lines: Lines) -> Recorded:
-    """Jobs that ran; a limit below the time that its job ran is raised to it."""
+    """Jobs that ran. A limit below a job's run time is raised to it."""
     machine = 0
 
     def jobs() -> Iterator[str]:
@@ -99,7 +98,7 @@ def _swf_job(lines: Lines, line: str, number: int) -> Arrival | None:
         fields = []
     if len(fields) != _SWF_FIELDS:
         raise wrong(lines.path, number, f"expected {_SWF_FIELDS} numbers, got {line.strip()[:60]!r}")
-    if not isfinite(sum(fields)):  # a million lines have eighteen million fields: one look at them all
+    if not isfinite(sum(fields)):  # one check for all: a million lines have eighteen million fields
         for place, value in enumerate(fields, 1):
             checked(value, f"field {place}", value)
     run_s, used, asked = fields[3], int(fields[4]), int(fields[7])
@@ -108,7 +107,7 @@ def _swf_job(lines: Lines, line: str, number: int) -> Arrival | None:
         return None
     checked(fields[1], "the submit time (field 2)")
     if count > WHOLE_MAX:
-        raise ValueError(f"{count} processors; at most {WHOLE_MAX:,} can be")
+        raise ValueError(f"{count} processors; the maximum is {WHOLE_MAX:,}")
     member, command = f"u{int(fields[11])}", f"x{int(fields[13])}"
     ask, limit_s = ask_of(count, Shape()), max(fields[8], run_s)
     group, waited_s = f"g{int(fields[12])}", fields[2] if fields[2] >= 0 else None
@@ -116,7 +115,7 @@ def _swf_job(lines: Lines, line: str, number: int) -> Arrival | None:
 
 
 def _muri(lines: Lines) -> Recorded:
-    """Times are milliseconds; a job runs as long as its iterations take."""
+    """Times are in milliseconds. A job runs as long as its iterations take."""
 
     def job(row: dict[str, str], number: int) -> Arrival | None:
         run_s = amount(row, "iterations") * amount(row, "iteration_time") / 1000
@@ -128,7 +127,7 @@ def _muri(lines: Lines) -> Recorded:
 
 
 def _philly(lines: Lines) -> Recorded:
-    """Virtual clusters are projects; users are not told."""
+    """Virtual clusters are projects. The format has no users."""
 
     def job(row: dict[str, str], number: int) -> Arrival | None:
         try:
@@ -144,20 +143,20 @@ def _philly(lines: Lines) -> Recorded:
 
 
 def _instant(text: str) -> float:
-    """Seconds since the epoch; a time that names no zone is taken for UTC."""
+    """Seconds since the epoch. A time without a zone is taken as UTC."""
     told = datetime.fromisoformat(text)
     return (told if told.tzinfo is not None else told.replace(tzinfo=UTC)).timestamp()
 
 
 def trace_of(path: Path, recorded: Recorded) -> Trace:
-    """A trace of what a file holds. Raises: UsageError where nothing ran, or an id is there twice."""
+    """The trace of a file. Raises: UsageError if nothing ran, or an id occurs twice."""
     arrivals = recorded.arrivals
     if not arrivals:
-        raise UsageError(f"{path}: there is no job in it that ran", "a job that never ran, or is not over, is passed over")
+        raise UsageError(f"{path}: it has no job that ran", "a job that never ran, or is not over, is skipped")
     seen: dict[str, int] = {}
     for arrival in arrivals:
         if arrival.id in seen:
-            raise wrong(path, arrival.line, f"job {arrival.id} is there twice", f"it was in line {seen[arrival.id]} before")
+            raise wrong(path, arrival.line, f"job {arrival.id} occurs twice", f"first in line {seen[arrival.id]}")
         seen[arrival.id] = arrival.line
     name = path.name
     for ending in (".gz", ".csv", ".swf", ".jsonl", ".json", ".txt"):

@@ -1,8 +1,8 @@
-"""Our own history as a trace: jobs that are over and ran, on the nodes that are up; where none is, on those there were last.
+"""Reads our own exported history as a trace: ended jobs that ran, on the nodes that are up (or, if none are, the last ones).
 
-Attempts that made way for others are one with the next: whether anybody makes way is up to the policy that is tried. A job
-that is not over, or never ran, is passed over, since nobody knows how long it would run. The rules are those of the export,
-without maintenance windows: those are of the calendar, a trace begins at 0. Nor does anybody call his work urgent.
+Attempts that were preempted are joined with the next one: preemption is up to the policy under test. Jobs that are not over
+or never ran are skipped, since their run time is unknown. The rules are those of the export, without maintenance windows,
+which have dates: a trace begins at 0. Urgency is not replayed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from trainmaster.spec.history import Ran, Record, Records, head
 
 
 def read(lines: Lines) -> Recorded:
-    """The jobs, the nodes and the rules of a history. Raises: UsageError with the line."""
+    """The jobs, nodes and rules of a history. Raises: UsageError with the line."""
     first = next(lines)
     try:
         nodes, rules = head(first)
@@ -40,7 +40,7 @@ def read(lines: Lines) -> Recorded:
 
 
 def _last(nodes: Sequence[Node]) -> Sequence[Node]:
-    """Where none is up, those that would be: all but those that the inventory has not, or those too where it has none."""
+    """If no node is up: all nodes that are not gone, or all if every one is gone."""
     return [node for node in nodes if node.state is not NodeState.GONE] or nodes
 
 
@@ -49,7 +49,7 @@ def _filled(lines: Lines) -> Iterator[str]:
 
 
 def arrival(record: Record, line: int) -> Arrival | None:
-    """A job as the simulator replays it; None where nobody knows how long it runs."""
+    """A job to replay; None if its run time is unknown."""
     tries, spec = joined(record.attempts), record.spec
     run_s = sum(one.ran_s for one in tries)
     if not record.state.ended or run_s <= 0:
@@ -63,7 +63,7 @@ def arrival(record: Record, line: int) -> Arrival | None:
 
 
 def joined(attempts: Sequence[Ran]) -> tuple[Try, ...]:
-    """Attempts as they would have been had nobody made way."""
+    """The attempts as they would have been without preemption."""
     found: list[Try] = []
     before_s = 0.0
     for attempt in attempts:
@@ -72,6 +72,6 @@ def joined(attempts: Sequence[Ran]) -> tuple[Try, ...]:
             continue
         ran_s, before_s = before_s + attempt.ran_s, 0.0
         found.append(Try(ran_s, attempt.cause, attempt.exit_code, attempt.signal, attempt.progressed))
-    if before_s:  # it was ended while it waited to go on
+    if before_s:  # it was cancelled while it waited to resume
         found.append(Try(before_s, Cause.CANCELLED))
     return tuple(found)

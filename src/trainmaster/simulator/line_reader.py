@@ -1,4 +1,4 @@
-"""The lines of a file as traces need them: unpacked on the way, counted, each value checked; never the whole file in memory."""
+"""Reads trace files line by line: decompression, line numbers and checked values; never the whole file in memory."""
 
 import csv
 import gzip
@@ -11,17 +11,17 @@ from typing import TextIO, TypeVar
 from trainmaster.errors import UsageError
 
 LINE_MAX = 1 << 20  # characters
-WHOLE_MAX = 1_000_000  # nodes, GPUs or processors that one job or one cluster may have
+WHOLE_MAX = 1_000_000  # maximum of nodes, GPUs or processors in one job or one cluster
 _Row = TypeVar("_Row")
 _Made = TypeVar("_Made")
 
 
 class Lines:
-    """An iterator over lines that knows the number of the one it gave last. Raises: UsageError for one without an end."""
+    """An iterator over lines that knows the number of the last one. Raises: UsageError for a line that is too long."""
 
     def __init__(self, path: Path, file: TextIO) -> None:
         self.path, self.number = path, 0
-        self.passed = 0  # jobs that were passed over: nobody knows how long they would run
+        self.passed = 0  # jobs that were skipped since their run time is unknown
         self._file = file
 
     def __iter__(self) -> Iterator[str]:
@@ -37,7 +37,7 @@ class Lines:
         return line
 
     def first(self) -> str:
-        """The first line, without going on to it. Raises: UsageError for an empty file."""
+        """The first line, without consuming it. Raises: UsageError for an empty file."""
         line = self._file.readline(LINE_MAX)
         self._file.seek(0)
         if not line.strip():
@@ -52,14 +52,14 @@ KNOWN = (
 
 
 def reading(path: Path, work: Callable[[Lines], _Made]) -> _Made:
-    """What `work` makes of a file's lines. Raises: UsageError for one that cannot be read, with the line it got to."""
+    """The result of `work` on a file's lines. Raises: UsageError for a file that cannot be read, with the last line read."""
     lines = None
     try:
         with _opened(path) as file:
             lines = Lines(path, file)
             return work(lines)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        at = f" behind line {lines.number:,}" if lines is not None and lines.number else ""
+        at = f" after line {lines.number:,}" if lines is not None and lines.number else ""
         raise UsageError(f"{path}: cannot be read{at}: {_words(error)}", _hint(error)) from error
 
 
@@ -80,7 +80,7 @@ def _words(error: Exception) -> str:
 
 
 def _hint(error: Exception) -> str:
-    return "fetch it again" if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) else "check the path"
+    return "download it again" if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) else "check the path"
 
 
 def wrong(path: Path, number: int, what: str, hint: str = "") -> UsageError:
@@ -89,14 +89,14 @@ def wrong(path: Path, number: int, what: str, hint: str = "") -> UsageError:
 
 
 def rows(lines: Lines) -> Iterator[dict[str, str]]:
-    """Rows of a CSV with a heading."""
+    """Rows of a CSV with a header."""
     yield from csv.DictReader(lines)
 
 
 def each(lines: Lines, items: Iterator[_Row], make: Callable[[_Row, int], _Made | None]) -> list[_Made]:
-    """What `make` makes of each item and its line's number, without what it makes nothing of.
+    """The results of `make` for each item and its line number, without those that are None.
 
-    Raises: UsageError with the line, for what it refuses with a ValueError.
+    Raises: UsageError with the line, for an item that `make` rejects with a ValueError.
     """
     found = []
     for item in items:
@@ -112,7 +112,7 @@ def each(lines: Lines, items: Iterator[_Row], make: Callable[[_Row, int], _Made 
 
 
 def amount(row: dict[str, str], name: str, least: float = 0.0) -> float:
-    """A number that a row has under `name`. Raises: ValueError in words."""
+    """The number in column `name`. Raises: ValueError."""
     text = row.get(name)
     if text is None:
         raise ValueError(f"it has no {name}")
@@ -124,16 +124,16 @@ def amount(row: dict[str, str], name: str, least: float = 0.0) -> float:
 
 
 def checked(value: float, name: str, least: float = 0.0) -> float:
-    """A number that may be in a trace. Raises: ValueError in words."""
+    """Check a number of a trace. Raises: ValueError."""
     if not isfinite(value):
-        raise ValueError(f"{name} is {value}, which is no time and no amount")
+        raise ValueError(f"{name} is {value}, which is not finite")
     if value < least:
         raise ValueError(f"{name} is {value:g}; it must be {least:g} or more")
     return value
 
 
 def whole(row: dict[str, str], name: str, least: int = 1) -> int:
-    """A whole number. Raises: ValueError in words."""
+    """The integer in column `name`. Raises: ValueError."""
     value = amount(row, name, least)
     if value != int(value) or value > WHOLE_MAX:
         raise ValueError(f"{name} is {row[name]}; it must be a whole number of at most {WHOLE_MAX:,}")

@@ -1,4 +1,4 @@
-"""What a replay comes to: waits, completions, slowdowns, use, fragmentation, fairness, preemptions."""
+"""Computes the measures of a replay: waits, completion times, slowdowns, utilization, fragmentation, fairness, preemptions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,22 +10,22 @@ from trainmaster.simulator.replay import History, Replay
 from trainmaster.simulator.sampling import fairness, mean
 from trainmaster.simulator.trace import width_of_sites
 
-TAU_S = 10.0  # jobs shorter than this count as this long in a bounded slowdown (Feitelson)
+TAU_S = 10.0  # in a bounded slowdown, shorter jobs count as this long (Feitelson)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One project's part."""
+    """The measures of one project."""
 
     jobs: int
     wait_mean_s: float
     completion_mean_s: float
-    hours: float  # GPU-hours (CPU-hours where there are no GPUs)
+    hours: float  # GPU-hours (CPU-hours if there are no GPUs)
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Of one policy on one trace. `utilisation` is of the time from the first submission to the last end."""
+    """The measures of one policy on one trace. `utilisation` is from the first submission to the last end."""
 
     policy: str
     jobs: int
@@ -34,28 +34,28 @@ class Measures:
     completion_p99_s: float
     wait_mean_s: float
     wait_max_s: float
-    still_max_s: float  # the longest that a job stood in the queue without a break
+    still_max_s: float  # the longest uninterrupted time of a job in the queue
     bounded_slowdown_mean: float
     utilisation: float
     preemptions: int
-    lost_hours: float  # GPU-hours (CPU-hours where there are no GPUs) that were done again after preemptions
+    lost_hours: float  # GPU-hours (CPU-hours if there are no GPUs) of work repeated after preemptions
     makespan_s: float
-    seconds: float  # of this machine, start estimates included
+    seconds: float  # of real time, start estimates included
     jobs_per_s: float
     restarts: int = 0  # after failures
-    never: int = 0  # jobs that could not start to the end, whom the other figures leave out
-    fragmentation: float | None = None  # share of the GPUs that are free and of no use to a typical job, mean over time
-    fairness: float | None = None  # Jain of usage over weight of the projects that have work, mean; None: never two of them
+    never: int = 0  # jobs that never started; they are not in the other figures
+    fragmentation: float | None = None  # share of free GPUs that a typical job cannot use, averaged over time
+    fairness: float | None = None  # mean Jain index of usage over weight of projects with work; None: never two of them
     projects: dict[str, Share] = field(default_factory=dict)
-    eta: Eta | None = None  # how good start estimates were; None: there were none
-    eta_seconds: float = 0.0  # of `seconds`, what start estimates took
+    eta: Eta | None = None  # quality of start estimates, if any were made
+    eta_seconds: float = 0.0  # part of `seconds` that start estimates took
 
 
 def measure(replay: Replay) -> Measures:
-    """The measures of a replay that is over. Raises: UsageError where nothing could run."""
+    """The measures of a finished replay. Raises: UsageError if no job could start."""
     lives = [life for life in replay.histories.values() if life.ended_s >= 0]
     if not lives:
-        raise UsageError("not one job could start", "is a quota or a limit below what the jobs ask for?")
+        raise UsageError("no job could start", "is a quota or a limit below what the jobs request?")
     completions = sorted(life.ended_s - life.submit_s for life in lives)
     waits = [waited_s(life) for life in lives]
     first_s, last_s = min(life.submit_s for life in lives), max(life.ended_s for life in lives)
@@ -87,17 +87,17 @@ def measure(replay: Replay) -> Measures:
 
 
 def waited_s(life: History) -> float:
-    """Of the time from submission to end, what it did not run."""
+    """Time from submission to end without run time."""
     return life.ended_s - life.submit_s - life.ran_s
 
 
 def slowdown(life: History) -> float:
-    """Completion over run time, bounded: a job counts as `TAU_S` at least."""
+    """Completion time over run time, bounded: a job counts as at least `TAU_S` long."""
     return max(1.0, (life.ended_s - life.submit_s) / max(life.run_s, TAU_S))
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Of values in ascending order, the one that `share` of them do not exceed."""
+    """The value that `share` of the sorted values do not exceed."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 

@@ -1,10 +1,9 @@
-"""A cluster filled up by pods that never end: how much of its GPUs a placement gets to give away.
+"""Fills a cluster with pods that never end, to measure how many of its GPUs a placement can allocate.
 
-The experiment of Weng et al. (USENIX ATC'23): the pods of a production cluster, many of which ask for a part of a GPU, come in
-an order drawn by a seed until they have asked for so much of all GPUs; what does not fit is left out. All are placed by one
-production decision, first come, first served.
+The experiment of Weng et al. (USENIX ATC'23): the pods of a production cluster, many of which request a part of a GPU, arrive
+in random order until they have requested a given share of all GPUs; pods that do not fit are skipped. One production decision
+places them all, first come, first served.
 """
-
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,13 +26,13 @@ from trainmaster.scheduling.task import Past, Task, kind_of
 from trainmaster.simulator.line_reader import Lines, reading, rows
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")  # and `gpu_spec`, where kinds are named
+POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")  # and optionally `gpu_spec`
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Pods, in the order of their file, and the nodes that they are for."""
+    """Pods, in file order, and the nodes to place them on."""
 
     sites: tuple[Site, ...]
     pods: tuple[Ask, ...]
@@ -46,22 +45,22 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What came of one seed."""
+    """The result for one seed."""
 
     seed: int
     jobs: int
     placed: int
     allocated_percent: float  # of all GPUs
-    fragmented_percent: float  # of all GPUs too, expected over the workload's typical requests
-    seconds: float  # of this machine
+    fragmented_percent: float  # of all GPUs, for the workload's typical requests
+    seconds: float  # of real time
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What came of one policy, over all seeds."""
+    """The result for one policy, over all seeds."""
 
     policy: str
-    demand: float  # GPUs asked for, as a share of all
+    demand: float  # requested GPUs as a share of all
     jobs: int  # of all seeds together
     allocated_percent_mean: float
     fragmented_percent_mean: float
@@ -70,7 +69,7 @@ class Filling:
 
 
 def load(nodes: Path, pods: Path) -> Workload:
-    """A workload from its two files. Raises: UsageError with the file and the line."""
+    """Load a workload from its two files. Raises: UsageError with the file and the line."""
     return Workload(reading(nodes, _nodes), reading(pods, _pods))
 
 
@@ -89,7 +88,7 @@ def fill(workload: Workload, policy: str, demand: float, seeds: Iterable[int]) -
 
 
 def names() -> list[str]:
-    """The placements that there are to compare."""
+    """The placements to compare."""
     return [*_PLACEMENTS, "random"]
 
 
@@ -97,7 +96,7 @@ def _fill(workload: Workload, policy: str, demand: float, seed: int) -> Filled:
     rng = Random(seed)
     arrivals = _arrivals(workload, demand, rng)
     waiting = {str(seq): Task(seq, str(seq), kind_of(ask), 0.0) for seq, ask in enumerate(arrivals)}
-    past = [Past(seq, kind_of(ask), 0.0) for seq, ask in enumerate(workload.pods)]  # they tell what is typical
+    past = [Past(seq, kind_of(ask), 0.0) for seq, ask in enumerate(workload.pods)]  # they define the typical requests
     snapshot = Snapshot(0.0, workload.sites, waiting, {}, ended=past)
     began_s = time.perf_counter()
     plan, _ = cycle(snapshot, _policy(policy, rng))
@@ -117,7 +116,7 @@ def _fill(workload: Workload, policy: str, demand: float, seed: int) -> Filled:
 
 
 def _arrivals(workload: Workload, demand: float, rng: Random) -> list[Ask]:
-    """The pods in an order of their own until they have asked for enough; some of them again where all are too few."""
+    """The pods in random order until they request enough; some are drawn again if all are too few."""
     pods = list(workload.pods)
     rng.shuffle(pods)
     want, found = demand * workload.gpu_milli, list[Ask]()
@@ -139,7 +138,7 @@ def _spread(space: Space, ask: Ask) -> Any:
 
 
 def _anywhere(rng: Random, space: Space, ask: Ask) -> Any:
-    """Every node alike."""
+    """Any node, with equal probability."""
     found = [(number, nodes) for number, nodes in space.fitting(ask.each)]
     if not found:
         return []

@@ -1,8 +1,8 @@
-"""A trace through the production decisions under a virtual clock: every start, stop and end, and what it cost.
+"""Replays a trace through the production scheduler under a virtual clock, and records every start, stop and end.
 
-How long a job runs is taken from the trace, and does not depend on where or beside whom. A decision takes effect at once. A
-job that is known to have failed goes through the production life cycle and verdicts (`lives`); the others end well, and only
-the scheduler has to do with them. A job that can never start is not waited for: it is left over.
+Run times come from the trace, and do not depend on the placement. A decision takes effect at once. A job that failed in the
+trace goes through the production life cycle and restart policy (`attempt_replay`); all others succeed and use the scheduler
+only. A job that can never start does not block the replay: it is left over.
 """
 
 import time
@@ -27,10 +27,10 @@ from trainmaster.simulator.trace import Arrival, Trace
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a replay assumes. `noise` is the standard deviation of a factor on every run time, drawn with `seed`."""
+    """Assumptions of a replay. `noise` is the standard deviation of a factor on every run time, drawn with `seed`."""
 
-    preemption_cost_s: float = 30.0  # run time that is done again after each
-    exact: bool = False  # the scheduler knows how long each job runs, not only its limit
+    preemption_cost_s: float = 30.0  # run time repeated after each preemption
+    exact: bool = False  # the scheduler knows each job's run time, not only its limit
     noise: float = 0.0
     seed: int = 0
     rules: Cluster = DEFAULT
@@ -38,24 +38,24 @@ class Settings:
 
 @dataclass(slots=True)
 class History:
-    """What became of one job. `run_s` is what it needed, without what preemptions cost it."""
+    """The result of one job. `run_s` is its run time without the cost of preemptions."""
 
     submit_s: float
     run_s: float
-    width: float  # GPUs, or CPUs where the trace has no GPUs
+    width: float  # GPUs, or CPUs if the trace has no GPUs
     project: str
     started_s: float = -1.0
-    ended_s: float = -1.0  # below 0: it never did
+    ended_s: float = -1.0  # below 0: it did not end
     preemptions: int = 0
     restarts: int = 0
-    ran_s: float = 0.0  # in all attempts, repeated work included
-    lost_s: float = 0.0  # of it, what was done again after preemptions
-    stood_s: float = 0.0  # the longest time in the queue without a break
+    ran_s: float = 0.0  # in all attempts, with repeated work
+    lost_s: float = 0.0  # part of it that was repeated after preemptions
+    stood_s: float = 0.0  # the longest uninterrupted time in the queue
 
 
 @dataclass(slots=True)
 class Replay:
-    """One policy on one trace."""
+    """The replay of one trace under one policy."""
 
     trace: Trace
     policy: Policy
@@ -63,13 +63,13 @@ class Replay:
     sites: tuple[Site, ...] = ()
     now_s: float = 0.0
     cycles: int = 0
-    seconds: float = 0.0  # of this machine's time, forecasts included
+    seconds: float = 0.0  # of real time, forecasts included
     histories: dict[str, History] = field(default_factory=dict)
     sampler: Sampler | None = None  # takes samples
-    scorer: ForecastScorer | None = None  # says when jobs will start
+    scorer: ForecastScorer | None = None  # forecasts starts
     _attempts: dict[str, AttemptReplay] = field(default_factory=dict)
     _waiting: dict[str, Task] = field(default_factory=dict)
-    _promised: dict[str, Grant] = field(default_factory=dict)  # what those keep who give back the rest
+    _promised: dict[str, Grant] = field(default_factory=dict)  # remaining nodes of jobs that were shrunk
     _running: dict[str, Run] = field(default_factory=dict)
     _left_s: dict[str, float] = field(default_factory=dict)
     _ends: list[tuple[float, int, str, float]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Replay:
     _carry: Carry = field(default_factory=Carry)
 
     def run(self) -> Mapping[str, History]:
-        """Replay it whole."""
+        """Run the whole replay."""
         began_s = time.perf_counter()
         self.sites = self.sites or self.trace.sites
         arrivals, self._attempts = self._arrivals(), attempt_replays(self.trace.arrivals, self.settings.seed)
@@ -123,7 +123,7 @@ class Replay:
         self.cycles += 1
         self._act(plan)
         if self._promised:
-            self._decide()  # those go on at once
+            self._decide()  # shrunk jobs continue at once
         elif self.scorer is not None:
             self.scorer.look(snapshot)
 
@@ -132,7 +132,7 @@ class Replay:
             del self._promised[id]
         for handover in plan.handovers:
             for victim in handover.victims:
-                if victim in self._running:  # else it has made way for another already
+                if victim in self._running:  # else it was preempted for another job already
                     self._evict(victim, victim in handover.shrunk)
             self._start(handover.job, handover.grant)
         for placement in plan.placements:
@@ -152,7 +152,7 @@ class Replay:
             self._attempts[id].placed(self.sites[grant.nodes[0]].name, self.now_s)
 
     def _evict(self, id: str, shrunk: bool) -> None:
-        """Back into the queue, with what it has had; what it must do again is added to what is left."""
+        """Return a job to the queue with its service so far. Repeated work is added to its remaining run time."""
         run = self._running.pop(id)
         self._changes = self._changes.note(ENDED, id)
         ran_s, cost_s, history = self.now_s - run.placed_s, self.settings.preemption_cost_s, self.histories[id]
@@ -191,7 +191,7 @@ class Replay:
         self._over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + ran_s, well))
 
     def _again(self, run: Run, life: AttemptReplay) -> bool:
-        """Whether an attempt that has ended is followed by another, and then back into the queue."""
+        """Whether another attempt follows. If so, the job returns to the queue."""
         next_s = life.ended(self.now_s)
         if next_s is None:
             return False
@@ -202,11 +202,11 @@ class Replay:
         rests_until_s = life.job.not_before_s
         self._queue(task._replace(since_s=self.now_s, not_before_s=rests_until_s, running=False, keeps=False))
         if rests_until_s > self.now_s:
-            heappush(self._ends, (rests_until_s, task.seq, task.id, -1.0))  # of no run: only to look again then
+            heappush(self._ends, (rests_until_s, task.seq, task.id, -1.0))  # not an end: only triggers a decision then
         return True
 
     def _charge(self, run: Run, ran_s: float) -> None:
-        """An attempt is over, one way or another: what fair share remembers of it."""
+        """Charge an ended attempt to fair share."""
         kind, span = run.task.kind, (run.placed_s, self.now_s)
         member, rate = (kind.project, kind.member), width_of(run.grant.ask)
         self._usage[member] = charged(self._usage.get(member, Account()), rate, span, self.settings.rules.half_life_s)

@@ -1,4 +1,4 @@
-"""What a replay looks like over time: samples at even moments, fewer than a thousand however long it takes."""
+"""Samples the state of a replay at regular times: fewer than a thousand samples, however long it takes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,26 +13,26 @@ from trainmaster.scheduling.space import Site, Space
 from trainmaster.scheduling.task import Run, Task
 from trainmaster.simulator.trace import Arrival, width_of_sites
 
-SAMPLES = 480  # to begin with; when there are twice as many, every other one goes
-WINDOW = 12  # samples over which fairness is looked at
+SAMPLES = 480  # initial number; at twice as many, every other one is dropped
+WINDOW = 12  # samples in a window of fairness
 _MILLI = 1000
 Tell = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The state at one moment. GPUs, or CPUs where the cluster has no GPUs."""
+    """The state at one moment, in GPUs, or in CPUs if the cluster has no GPUs."""
 
     at_s: float
     waiting: int  # jobs
     busy: float
-    fragments: float  # GPUs that are free and of no use to the typical request
+    fragments: float  # free GPUs that the typical request cannot use
     served: Mapping[str, float]  # GPU-seconds so far, by project
     eager: frozenset[str]  # projects with jobs in the queue
 
 
 class Sampler:
-    """Takes samples of one replay. `due_s` is the moment of the next one; `tell` hears how many jobs are over, and when."""
+    """Takes samples of one replay. `due_s` is the time of the next one; `tell` gets the number of ended jobs, and the time."""
 
     def __init__(self, arrivals: Sequence[Arrival], sites: tuple[Site, ...], tell: Tell | None = None) -> None:
         self._tell = tell
@@ -49,12 +49,12 @@ class Sampler:
         self._typical = Fragmentation(mix(counted(one.ask for one in arrivals))) if gpus else None
 
     def charge(self, run: Run, ran_s: float) -> None:
-        """An attempt is over."""
+        """Count an ended attempt."""
         if self._projects:
             self._ended[run.task.kind.project] += ran_s * width_of(run.grant.ask)
 
     def look(self, until_s: float, waiting: Mapping[str, Task], running: Mapping[str, Run], over: int) -> None:
-        """Take every sample that is due before `until_s`: nothing has changed since the last event. `over`: jobs that are."""
+        """Take every sample due before `until_s`: nothing has changed since the last event. `over`: number of ended jobs."""
         if self._tell is not None:
             self._tell(over, until_s)
         busy = sum(width_of(run.grant.ask) for run in running.values())
@@ -86,13 +86,13 @@ class Sampler:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """1 where all have the same, 1/n where one has all. Source: Jain, Chiu, Hawe, DEC TR-301 (1984)."""
+    """Jain's index: 1 if all are equal, 1/n if one has everything. Source: Jain, Chiu, Hawe, DEC TR-301 (1984)."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 def fairness(samples: Sequence[Sample], rules: Cluster) -> list[tuple[float, float]]:
-    """(time, Jain's index of service over weight) of the projects that had work throughout a window, where two had."""
+    """(time, Jain's index of service over weight) of projects with work during a whole window, if there were two."""
     found = []
     for at in range(WINDOW, len(samples)):
         window = samples[at - WINDOW : at + 1]
@@ -105,7 +105,7 @@ def fairness(samples: Sequence[Sample], rules: Cluster) -> list[tuple[float, flo
 
 
 def mean(points: Sequence[tuple[float, float]]) -> float | None:
-    """The mean over time of what keeps its value until the next point; None of fewer than two."""
+    """The time average of a step function; None for fewer than two points."""
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         return None
     area = sum((later[0] - now[0]) * now[1] for now, later in pairwise(points))

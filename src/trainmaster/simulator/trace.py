@@ -1,4 +1,4 @@
-"""A trace as the simulator replays it: who came when, what they asked for, how long they ran, and how their attempts ended."""
+"""A trace for a replay: when jobs arrived, what they requested, how long they ran, and how their attempts ended."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,64 +17,64 @@ from trainmaster.scheduling.task import Choices, Kind, Owner, kind_of
 
 
 class Try(NamedTuple):
-    """One attempt of a job, as it was: how long its ranks ran, and what ended it (None: it ended well)."""
+    """One recorded attempt: how long its ranks ran, and why it failed (None: it succeeded)."""
 
     ran_s: float
     cause: Cause | None = None
     exit_code: int | None = None
     signal: int | None = None
-    progressed: bool = True  # it got further than the attempts before it
+    progressed: bool = True  # it got further than earlier attempts
 
 
 class Arrival(NamedTuple):
-    """One job of a trace. Times are seconds since the trace's own beginning."""
+    """One job of a trace. Times are seconds since the beginning of the trace."""
 
     id: str
     submit_s: float
-    run_s: float  # how long it ran, undisturbed, in all its attempts
+    run_s: float  # undisturbed run time of all its attempts
     ask: Ask
     project: str = "default"
     member: str = ""
-    limit_s: float | None = None  # what its owner said it would need at most
+    limit_s: float | None = None  # its time limit
     command: str = ""
     work: str = "training"  # the workload class
     priority: int = 0
-    line: int = 0  # of the file; 0: from no file
-    tries: tuple[Try, ...] = ()  # where it is known that it failed or was restarted; () : one attempt that ended well
-    restarts: Restarts = Restarts()  # that its spec allows
-    waited_s: float | None = None  # what it waited then, where that is on record
-    choices: Choices | None = None  # where `ask` is only the first of several that will do
+    line: int = 0  # in the file; 0: not from a file
+    tries: tuple[Try, ...] = ()  # its attempts, if it failed or was restarted; (): one successful attempt
+    restarts: Restarts = Restarts()  # the restarts that its spec allows
+    waited_s: float | None = None  # its recorded wait, if known
+    choices: Choices | None = None  # alternatives, of which `ask` is the first
 
     def kind(self, rules: Cluster) -> Kind:
-        """What the scheduler knows of it under these rules."""
+        """Its kind for the scheduler under these rules."""
         tier = rules.work(self.work).priority
         owner = Owner(self.project, self.member, self.work, tier + self.priority, tier)
         return kind_of(self.choices or self.ask, owner, self.limit_s, self.command)
 
 
 class Recorded(NamedTuple):
-    """What a file holds: its jobs in any order, the cluster that they are to run on, and its rules."""
+    """The contents of a file: its jobs in any order, the cluster to run them on, and its rules."""
 
     arrivals: list[Arrival]
     sites: tuple[Site, ...]
     rules: Cluster = DEFAULT
-    down: bool = False  # none of `sites` was up any more
+    down: bool = False  # none of `sites` was up when it was written
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A named list of arrivals in the order of submission, and the cluster that they were recorded on."""
+    """A named list of arrivals in order of submission, and the cluster of the recording."""
 
     name: str
     arrivals: tuple[Arrival, ...]
     sites: tuple[Site, ...]
     rules: Cluster = DEFAULT
-    passed: int = 0  # jobs that are not among them, since nobody knows how long they would run
-    down: bool = False  # none of `sites` was up any more when it was written
+    passed: int = 0  # skipped jobs, whose run time is unknown
+    down: bool = False  # none of `sites` was up when it was written
 
 
 def impossible(trace: Trace, rules: Cluster) -> dict[str, str]:
-    """By its id, each job that no state of the cluster could ever hold, or that the rules never let start, with the reason."""
+    """Jobs that the empty cluster cannot hold or that the rules never let start: the reason by id."""
     lacking: dict[Kind, str | None] = {}
     groups, forbidden, found = grouped(trace.sites), Forbidden(rules, trace.sites), {}
     for arrival in trace.arrivals:
@@ -88,18 +88,18 @@ def impossible(trace: Trace, rules: Cluster) -> dict[str, str]:
 
 
 def without(trace: Trace, ids: Collection[str]) -> Trace:
-    """The same, but for these jobs."""
+    """The trace without these jobs."""
     return replace(trace, arrivals=tuple(arrival for arrival in trace.arrivals if arrival.id not in ids))
 
 
 def from_zero(arrivals: list[Arrival]) -> list[Arrival]:
-    """With the first submission at 0."""
+    """The arrivals with the first submission at 0."""
     begin_s = min((arrival.submit_s for arrival in arrivals), default=0.0)
     return [arrival._replace(submit_s=arrival.submit_s - begin_s) for arrival in arrivals]
 
 
 def processors(count: int) -> tuple[Site, ...]:
-    """A machine that gives out whole processors: a site each."""
+    """A machine that schedules single processors: one site each."""
     digits = len(str(count - 1))
     return tuple(Site(f"p{i:0{digits}}", Cell(cpus=WHOLE)) for i in range(count))
 
@@ -117,7 +117,7 @@ def named(site: Site, count: int, prefix: str) -> tuple[Site, ...]:
 
 
 def gang(gpus: int, per_node: int) -> Ask:
-    """A job of so many GPUs, on as few nodes as can have equal parts of it, with a CPU for each. Raises: ValueError."""
+    """A job of so many GPUs, split evenly over as few nodes as possible, with a CPU per GPU. Raises: ValueError."""
     if gpus < 1:
         raise ValueError(f"{gpus} GPUs")
     nodes = next(n for n in range(-(-gpus // per_node), gpus + 1) if gpus % n == 0 and gpus // n <= per_node)

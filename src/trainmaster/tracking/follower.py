@@ -1,8 +1,8 @@
-"""One tracker brought to what our log and metric store say, and kept there: level-triggered, crash-safe at any instant.
+"""Brings one tracker to the state of our log and metric store, and keeps it there. Level-triggered and crash-safe.
 
-Runs are told their state, not their history: each changed job is read and compared with what the tracker was told.
-Points come from the feed, each step once. What is about to be sent is written down first, and sent again to the letter
-after a crash, which every tracker takes as once; then the cursor moves, in the same transaction as the tracker's marks.
+A run is set to its current state, not sent its history: each changed job is read and compared with what the tracker was told.
+Points come from the feed, each step once. A batch is stored before it is sent, and after a crash the identical batch is sent
+again, which every tracker deduplicates. Then the cursor moves, in the same transaction as the tracker's marks.
 """
 
 import logging
@@ -28,11 +28,11 @@ from trainmaster.tracking.run_backoff import RunBackoff
 from trainmaster.tracking.runs import point_of, run_of
 from trainmaster.tracking.sources import Sources
 
-_JOBS = 20  # runs brought up to date before points get their turn again
+_JOBS = 20  # runs that are updated before points are sent again
 _EVENTS = 1000
 _SURVEYED = 500
-_PROBE_S = 30.0  # an idle tracker is asked so often whether it was wiped meanwhile
-_QUIET_S = 2.0  # an ended job's last points may come a moment after its end, which is told after them
+_PROBE_S = 30.0  # interval for asking an idle tracker whether it was wiped
+_QUIET_S = 2.0  # the last points of an ended job may arrive this long after its end, which is told after them
 
 _log = logging.getLogger("trainmaster.mirror")
 
@@ -41,12 +41,12 @@ _log = logging.getLogger("trainmaster.mirror")
 class Lag:
     """How far a tracker is behind."""
 
-    points: int  # at most: superseded ones and those of other projects are counted too
+    points: int  # upper bound: includes superseded points and those of other projects
     seconds: float  # age of the oldest point not yet sent
 
 
 class Follower:
-    """One tracker's mirror. `step` raises TrackerUnreachableError, and what reading our own stores raises."""
+    """One tracker's mirror. `step` raises TrackerUnreachableError, and any error of reading our own stores."""
 
     def __init__(self, tracker: Tracker, state: MirrorState, sources: Sources, clock: Callable[[], float]) -> None:
         self._tracker = tracker
@@ -54,18 +54,18 @@ class Follower:
         self._from = sources
         self._clock = clock
         self._cursor = Cursor()
-        self._open: dict[str, Mirrored] = {}  # runs that something is still to be done of
-        self._pending: dict[str, None] = {}  # jobs to be looked at, in order
-        self._logged: dict[str, Mapping[str, frozenset[int]]] = {}  # of found runs that are being filled
-        self._changed_s: dict[str, float] = {}  # ended runs: when something of theirs last changed
-        self._probed: tuple[float, str] = (-_PROBE_S, "")  # when, and the run that stands for all
-        self._heard_seq = 0  # events read; the cursor follows once all they changed was told
+        self._open: dict[str, Mirrored] = {}  # unfinished runs
+        self._pending: dict[str, None] = {}  # jobs to update, in order
+        self._logged: dict[str, Mapping[str, frozenset[int]]] = {}  # contents of found runs that are being backfilled
+        self._changed_s: dict[str, float] = {}  # time of the last change of ended runs
+        self._probed: tuple[float, str] = (-_PROBE_S, "")  # time of the last probe, and the run that is probed
+        self._heard_seq = 0  # last event read; the cursor follows once all changed jobs were told
         self._begun = False
-        self._ending: set[str] = set()  # runs that are over, which is told once their last points have arrived
+        self._ending: set[str] = set()  # ended runs whose end is told once their last points have arrived
         self._resting = RunBackoff(clock)
 
     def step(self) -> bool:
-        """Do a part of what there is to do; whether there is more at once."""
+        """Do part of the work. Returns whether there is more to do at once."""
         if not self._begun:
             self._begin_following()
         if self._cursor.parcel is not None:
@@ -81,22 +81,22 @@ class Follower:
         return more
 
     def lag(self) -> Lag:
-        """How far it is behind now."""
+        """The current lag."""
         first = self._from.feed.since(self._cursor.points_seq, 1).points
         if not first:
             return Lag(0, 0.0)
         return Lag(self._from.feed.last_seq() - self._cursor.points_seq, max(0.0, time.time() - first[0].time_s))
 
     def troubled(self) -> dict[str, str]:
-        """The jobs at whose runs the tracker fails, and how; they are tried again, less and less often."""
+        """The jobs on whose runs the tracker fails, with the error; they are retried with growing intervals."""
         return self._resting.told()
 
     def _begin_following(self) -> None:
-        """Pick up where it was left. With another choice of projects every job is looked at once."""
+        """Continue from the stored cursor. If the selection of projects changed, every job is checked once."""
         known, newest = self._state.cursor(), self._from.feed.last_seq()
         cursor = known or Cursor(points_seq=newest)
         if cursor.points_seq > newest:
-            _log.warning("the metric store is an older copy than the one that was mirrored: going on from its end")
+            _log.warning("the metric store is older than the mirrored one: continuing from its end")
             cursor = replace(cursor, points_seq=newest)
         self._open = {run.job: run for run in self._state.unfinished()}
         self._pending = dict.fromkeys(self._open)
@@ -109,7 +109,7 @@ class Follower:
         self._begun = True
 
     def _survey(self) -> None:
-        """Every job is looked at, and its run too: until that is done the cursor names no choice."""
+        """Queue every job for a check of its run. Until that is done, the cursor has no selection."""
         newest = self._from.log.last_seq()
         before: int | None = None
         while jobs := self._from.log.jobs(JobQuery(limit=_SURVEYED, before_seq=before)):
@@ -119,7 +119,7 @@ class Follower:
         self._heard_seq = newest
 
     def _look_at_jobs(self) -> bool:
-        """Bring runs to the state of their jobs. The cursor moves once all those it passes over have been."""
+        """Update runs to the state of their jobs. The cursor moves once all jobs before it are done."""
         jobs, self._heard_seq = self._from.log.changed(self._heard_seq, _EVENTS)
         self._pending |= dict.fromkeys(jobs)
         for job in list(self._pending)[:_JOBS]:
@@ -128,13 +128,13 @@ class Follower:
         if self._pending:
             return True
         if any(job not in self._open for job in self._resting.told()):
-            return len(jobs) >= _JOBS  # of a run that could not even be begun only the events are a reminder
+            return len(jobs) >= _JOBS  # a run that could not be created is only remembered by its events
         if (self._heard_seq, self._from.choice) != (self._cursor.events_seq, self._cursor.choice):
             self._keep_cursor(replace(self._cursor, events_seq=self._heard_seq, choice=self._from.choice))
         return len(jobs) >= _JOBS
 
     def _look_at(self, job_id: str) -> Mirrored | None:
-        """One job's run, begun if need be, told what is new; None if it is not mirrored, or cannot be begun."""
+        """Update one job's run, and create it if needed. None if it is not mirrored, or cannot be created."""
         if self._resting.holds(job_id):
             return self._known(job_id)
         try:
@@ -177,7 +177,7 @@ class Follower:
         return known if copied is known else self._keep(replace(copied, settled=False))
 
     def _begin(self, run: Run) -> Mirrored:
-        """Points that came before the cursor are filled in apart; those after it come with the feed."""
+        """Create a run. Points before the cursor are backfilled separately; later ones come with the feed."""
         begun = self._tracker.begin(run)
         if begun.logged:
             self._logged[run.job] = begun.logged
@@ -185,7 +185,7 @@ class Follower:
         return self._keep(Mirrored(run.job, begun.ref, begun.url, fill_upto=upto, found=bool(begun.logged)))
 
     def _fill(self) -> bool:
-        """A page of the first run that is not filled yet."""
+        """Send a page of the first run that needs a backfill."""
         wanting = (run for run in self._open.values() if run.fill_upto is not None)
         known = next((run for run in wanting if not self._resting.holds(run.job)), None)
         if known is None:
@@ -212,7 +212,7 @@ class Follower:
         return tuple(point for point in wanted if point.step not in logged.get(point.name, ()))
 
     def _follow(self) -> bool:
-        """A page of the feed."""
+        """Send a page of the feed."""
         page = self._from.feed.since(self._cursor.points_seq, self._from.page)
         if page.after is None:
             return False
@@ -236,7 +236,7 @@ class Follower:
         self._deliver(parcel)
 
     def _deliver(self, parcel: Parcel) -> None:
-        """Send what was written down, and move the cursor and the marks in one transaction."""
+        """Send a stored batch, and move the cursor and the marks in one transaction."""
         done: list[Mirrored] = []
         late: list[Mirrored] = []
         for job, points in parcel.batches:
@@ -249,7 +249,7 @@ class Follower:
             try:
                 done.append(replace(known, mark=self._tracker.log(known.ref, points, known.mark), settled=False))
             except RunGoneError:
-                if parcel.fill is not None:  # the fill begins again; what came with the feed is sent to the new run
+                if parcel.fill is not None:  # the backfill begins again; points of the feed go to the new run
                     self._keep_cursor(replace(self._cursor, parcel=None))
                 self._gone(job)
                 self._look_at(job)
@@ -270,7 +270,7 @@ class Follower:
             self._changed_s[run.job] = self._clock()
 
     def _settle(self) -> None:
-        """Ended runs that nothing came of for a while: all their points have arrived, and now their end is told."""
+        """Finish ended runs without recent changes: all their points have arrived, so tell their end."""
         now_s = self._clock()
         for known in list(self._open.values()):
             if not self._is_over(known) or known.fill_upto is not None or self._resting.holds(known.job):
@@ -297,7 +297,7 @@ class Follower:
         self._changed_s.pop(known.job, None)
 
     def _probe(self) -> None:
-        """Ask of one run whether it is still there: if not, of all."""
+        """Check whether one run still exists. If it does not, check all."""
         probed_s, job = self._probed
         known = self._known(job) if job and self._clock() - probed_s >= _PROBE_S else None
         if known is None:
@@ -322,7 +322,7 @@ class Follower:
     def _remember(self, run: Mirrored) -> None:
         if run.fill_upto is None:
             self._resting.well(run.job)
-        if not self._probed[1]:  # not a later one: it may have been begun after the others were wiped
+        if not self._probed[1]:  # keep the first: a later run may have been created after a wipe
             self._probed = (self._probed[0], run.job)
         if run.unfinished:
             self._open[run.job] = run
@@ -336,7 +336,7 @@ class Follower:
         self._cursor = cursor
 
     def _forget(self, job: str) -> None:
-        _log.warning("the run of %s is gone: it is made again", job)
+        _log.warning("the run of %s is gone: it is created again", job)
         self._changed_s.pop(job, None)
         self._resting.forget(job)
         if self._probed[1] == job:
@@ -346,7 +346,7 @@ class Follower:
         self._logged.pop(job, None)
 
     def _gone(self, job: str) -> None:
-        """Where one run is gone, others may be."""
+        """Handle a run that is gone: others may be gone too."""
         self._pending[job] = None
         if self._cursor.choice:
             self._survey()
@@ -357,7 +357,7 @@ class Follower:
         return self._keep(replace(known, fault=error.message))
 
     def _rest(self, job: str, error: RunTroubledError) -> Mirrored | None:
-        """Leave a run alone for a while; what comes meanwhile is sent afterwards."""
+        """Pause a run. What arrives meanwhile is sent afterwards."""
         self._put_to_rest(job, error)
         known = self._known(job)
         return self._keep(replace(known, settled=False)) if known is not None else None
@@ -367,7 +367,7 @@ class Follower:
             _log.warning("%s is mirrored later: %s", job, error)
 
     def _later(self, known: Mirrored, upto_seq: int) -> Mirrored:
-        """The run with all its points up to this number to be sent apart from the feed, but those it turns out to hold."""
+        """The run with all points up to this number to be backfilled, except those that it already contains."""
         self._logged.pop(known.job, None)
         return replace(known, fill_upto=max(upto_seq, known.fill_upto or 0), fill_after=None, found=True, settled=False)
 

@@ -1,7 +1,7 @@
 """MLflow as a tracker: a client of its REST API (`mlflow-skinny`), never of its database.
 
-MLflow keeps every row it is given, so the mirror sends each step once and, after a crash, the same rows to the letter:
-those collapse. A run is found again by its tag, since MLflow makes the ids of runs itself.
+MLflow keeps every row, but merges equal ones. So the mirror sends each step once and, after a crash, the identical rows. A run
+is found again by its tag, since MLflow chooses the ids of runs itself.
 """
 
 import hashlib
@@ -25,25 +25,25 @@ from trainmaster.ports.tracker import (
 )
 from trainmaster.wire.runs import TAG_RUN
 
-_BATCH = 1000  # the most that `runs/log-batch` takes
-_PARAMS, _TAGS = 100, 100  # and of these
+_BATCH = 1000  # maximum metrics per `runs/log-batch`
+_PARAMS, _TAGS = 100, 100  # maximum of these per call
 _VALUE_MAX, _TAG_MAX, _NAME_MAX = 6000, 5000, 250
 _TIMEOUT_S = 20
 _ODD = re.compile(r"[^\w\-. /:]", re.ASCII)
 _FIVE_HUNDRED = "too many 500 error responses"
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_TIMEOUT_S))
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # the mirror itself tries again, and says meanwhile why it waits
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # the mirror retries itself, and reports the reason meanwhile
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
-from mlflow import MlflowClient  # noqa: E402  its settings are read while it is imported
+from mlflow import MlflowClient  # noqa: E402  its settings are read on import
 from mlflow.entities import Metric, Param, RunTag  # noqa: E402
 from mlflow.entities import Run as MlflowRun  # noqa: E402
 from mlflow.exceptions import MlflowException, RestException  # noqa: E402
 
 
 class MlflowTracker:
-    """`trainmaster.ports.tracker.Tracker` for the MLflow server at `uri`; `shown` is where people look at it."""
+    """`trainmaster.ports.tracker.Tracker` for the MLflow server at `uri`; `shown` is its address for people."""
 
     def __init__(self, uri: str, shown: str | None = None) -> None:
         self._client = MlflowClient(tracking_uri=uri)
@@ -51,7 +51,7 @@ class MlflowTracker:
         self._experiments: dict[str, str] = {}
 
     def begin(self, run: Run) -> Begun:
-        """See the port. Two runs of one id, should someone have copied the tag, are one: the older."""
+        """See the port. If several runs have this id, because someone copied the tag, the oldest is used."""
         with translated():
             try:
                 return self._found(run)
@@ -71,7 +71,7 @@ class MlflowTracker:
             return Begun(made.info.run_id, self._url(made))
 
     def tell(self, ref: str, run: Run, before: Run | None) -> None:
-        """See the port. A param keeps its first value, as MLflow has it."""
+        """See the port. A param keeps its first value, as in MLflow."""
         with translated():
             known = self._client.get_run(ref).data if before is None else None
             params = known.params if known is not None else _cleaned(before.params) if before is not None else {}
@@ -85,7 +85,7 @@ class MlflowTracker:
                 self._set_status(ref, run)
 
     def log(self, ref: str, points: Sequence[RunPoint], mark: str) -> str:
-        """See the port. Exactly equal rows are one in MLflow, so a repetition needs no mark."""
+        """See the port. MLflow merges equal rows, so a repetition needs no mark."""
         with translated():
             metrics = [Metric(_name(p.name), p.value, int(p.time_s * 1000), p.step) for p in points]
             for start in range(0, len(metrics), _BATCH):
@@ -98,7 +98,7 @@ class MlflowTracker:
             self._client.log_artifact(ref, str(source), posixpath.dirname(path) or None)
 
     def settle(self, ref: str, run: Run, mark: str) -> None:
-        """See the port. Its status was told already; told again should somebody have written to the run meanwhile."""
+        """See the port. The status is set again if someone has changed the run meanwhile."""
         with translated():
             if self._client.get_run(ref).info.status != run.status.value:
                 self._set_status(ref, run)
@@ -137,7 +137,7 @@ class MlflowTracker:
         return self._experiments[name]
 
     def _logged(self, found: MlflowRun) -> dict[str, frozenset[int]]:
-        """Linear in what the run holds; asked only of a run that we do not remember."""
+        """What the run contains. Linear in its size; used only for a run without stored state."""
         history = {key: self._client.get_metric_history(found.info.run_id, key) for key in found.data.metrics}
         return {key: frozenset(metric.step for metric in metrics) for key, metrics in history.items()}
 
@@ -149,7 +149,7 @@ class MlflowTracker:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """MLflow's errors as the port's. Raises: TrackerUnreachableError, RunGoneError, RunRefusedError, RunTroubledError."""
+    """Translate MLflow's errors. Raises: TrackerUnreachableError, RunGoneError, RunRefusedError, RunTroubledError."""
     try:
         yield
     except MlflowException as error:
@@ -160,25 +160,25 @@ def translated() -> Iterator[None]:
         if _failed(error):
             raise RunTroubledError(_first_line(error)) from error
         raise TrackerUnreachableError(_first_line(error)) from error
-    except OSError as error:  # `requests` raises these where MLflow does not wrap them
+    except OSError as error:  # raised by `requests` where MLflow does not wrap it
         raise TrackerUnreachableError(str(error)) from error
 
 
 def without_credentials(uri: str) -> str:
-    """A URI as it may be shown: neither user nor password."""
+    """A URI without user and password, for display."""
     parts = urlsplit(uri)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _failed(error: MlflowException) -> bool:
-    """Whether the server itself answered 500: it is there, and fell over what it was asked."""
+    """Whether the server answered 500: it is available, but failed on this request."""
     if isinstance(error, RestException):
         return bool(error.error_code == "INTERNAL_ERROR")
-    return _FIVE_HUNDRED in str(error)  # as `requests` says it, which takes such an answer for one to be asked for again
+    return _FIVE_HUNDRED in str(error)  # the message of `requests`, which treats such a response as retryable
 
 
 def _first_line(error: MlflowException) -> str:
-    """In words, without credentials."""
+    """A one-line description of the error, without credentials."""
     text = re.sub(r"//[^/\s@]*@", "//", str(error)).strip() or type(error).__name__
     asked = re.search(r"https?://[^/\s]+", text)
     where = asked[0] if asked else "the server"
@@ -196,7 +196,7 @@ def _cleaned(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _name(name: str) -> str:
-    """A name as MLflow takes it; one that has to be changed gets a few digits of its own, so that no two become one."""
+    """A name that MLflow accepts. A name that must be changed gets a short digest, so that names stay distinct."""
     plain = posixpath.normpath(_ODD.sub("_", name)).strip("/. ")[:_NAME_MAX] if name else ""
     if plain and plain == name:
         return name

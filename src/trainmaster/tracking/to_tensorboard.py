@@ -1,6 +1,6 @@
 """TensorBoard as a tracker: event files, one directory per job, written without TensorFlow.
 
-`tensorboard --logdir DIRECTORY` shows them while they grow. Params and tags are a text summary in a file of its own.
+`tensorboard --logdir DIRECTORY` shows them while they grow. Params and tags are a text summary in a separate file.
 """
 
 import io
@@ -29,7 +29,7 @@ class TensorboardTracker:
         self._runs = RunDirectories(directory)
 
     def begin(self, run: Run) -> Begun:
-        """See the port. A file that is not remembered is written anew."""
+        """See the port. A file without stored state is written again."""
         path = str(self._runs.begin(run))
         return Begun(path, path)
 
@@ -48,11 +48,11 @@ class TensorboardTracker:
         return grow(self._runs.open(ref) / _SCALARS, mark, data, head)
 
     def keep(self, ref: str, path: str, source: Path) -> None:
-        """See the port. TensorBoard does not show them; they lie beside."""
+        """See the port. TensorBoard does not show artifacts; they are stored in the run's directory."""
         self._runs.keep(ref, path, source)
 
     def settle(self, ref: str, run: Run, mark: str) -> None:
-        """See the port. Nothing is left to do."""
+        """See the port. Nothing is left to write."""
         self._runs.open(ref)
 
     def holds(self, ref: str) -> bool:

@@ -1,7 +1,7 @@
-"""Weights & Biases as a tracker, offline: one `offline-run-…` directory per job, for `wandb sync` to upload.
+"""Weights & Biases as a tracker, offline: one `offline-run-…` directory per job, for upload by `wandb sync`.
 
-An offline run is one file that one process writes from beginning to end; it cannot be taken up by another. So points
-are set down as they come, and the run is written once its job is over: anew as a whole should anything come later.
+An offline run is one file, which one process writes from beginning to end and no other can continue. So points are staged as
+they arrive, and the run is written once its job is over. If anything arrives later, the run is written again.
 """
 
 import json
@@ -24,7 +24,7 @@ _WRITER = "trainmaster.tracking.wandb_run"
 
 
 class WandbTracker:
-    """`trainmaster.ports.tracker.Tracker`; a run's mark is the length of what was set down."""
+    """`trainmaster.ports.tracker.Tracker`; a run's mark is the length of its staged points."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -49,7 +49,7 @@ class WandbTracker:
         self._staged.keep(ref, path, source)
 
     def settle(self, ref: str, run: Run, mark: str) -> None:
-        """See the port. W&B's own program writes the run, in a process of its own: it is nobody else's to hang."""
+        """See the port. W&B's own library writes the run, in a separate process, so that it cannot block the mirror."""
         staged, place = self._staged.open(ref), self._place(run)
         self.tell(ref, run, None)
         grow(staged / POINTS, mark, b"")
@@ -82,7 +82,7 @@ class WandbTracker:
         """See the port."""
 
     def _place(self, run: Run) -> Path:
-        """Where W&B itself would put it."""
+        """The path that W&B itself would use."""
         begun = time.strftime("%Y%m%d_%H%M%S", time.gmtime(run.created_s))
         return self._directory / "wandb" / f"offline-run-{begun}-{run.id}"
 

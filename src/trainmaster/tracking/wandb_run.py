@@ -1,4 +1,4 @@
-"""`python -m trainmaster.tracking.wandb_run STAGED`: write one offline run with W&B's own library, and end."""
+"""`python -m trainmaster.tracking.wandb_run STAGED`: writes one offline run with W&B's library."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from trainmaster.tracking.to_wandb import POINTS, RUN
 
 
 def main(staged: Path) -> int:
-    """The run in `staged`, its rows in the order of their steps, as W&B wants them."""
+    """Write the run staged in `staged`, with rows in order of their steps."""
     told = json.loads((staged / RUN).read_text())
     settings = wandb.Settings(
         console="off", disable_git=True, disable_code=True, disable_job_creation=True, x_disable_stats=True, x_disable_meta=True
@@ -33,7 +33,7 @@ def main(staged: Path) -> int:
 
 
 def rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """One row per step. A step below 0 is none of W&B's: it is left out."""
+    """One row per step. Negative steps are left out: W&B does not support them."""
     found: dict[int, dict[str, Any]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         name, step, value, time_s = json.loads(line)
