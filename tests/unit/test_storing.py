@@ -161,6 +161,16 @@ def test_a_checkpoint_that_names_no_step_gets_the_one_printed_before_it_was_writ
     assert (progress.last_step, progress.step_at(999_999_999.0), progress.step_at(2e9)) == (30, None, 30)
 
 
+def test_a_checkpoint_before_the_first_step_says_when_it_was_saved(tmp_path: Path) -> None:
+    it, _ = begun(tmp_path, os.getpid(), "ckpt.json")
+    checkpoint = write(tmp_path / "work" / "ckpt.json", '{"w": 1}')
+    os.utime(checkpoint, (it._began_s + 5.0, it._began_s + 5.0))
+    looks(it, 1)
+    deadline(lambda: bool(it.results), "the checkpoint")
+    ((kind, fields),) = it.results
+    assert (kind, fields["step"], fields["after_s"], "saved_s" in fields) == ("staged", None, 5.0, False)
+
+
 def test_steps_are_remembered_by_time(tmp_path: Path) -> None:
     progress = Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")))
     for number in range(10_000):

@@ -186,3 +186,13 @@ def test_from_where_an_attempt_resumed() -> None:
     assert line(resumed_from="0001-00002", resumed_from_step=20, resumed_about=False) == "resumed from step 20"
     assert line(resumed_from="0001-00002", resumed_from_step=20, resumed_about=True) == "resumed from about step 20"
     assert line(resumed_from="0001-00002") == "resumed from checkpoint 0001-00002, whose step is not known"
+    saved = {"attempt": 1, "after_s": 40.0}
+    assert line(resumed_from="0001-00002", resumed_saved=saved) == "resumed from checkpoint 0001-00002, saved 40 s after attempt 1 began"
+
+
+def test_where_an_attempt_resumed_is_told_whole_in_a_narrow_terminal() -> None:
+    saved = {"resumed_from": "0002-00001", "resumed_from_step": 99, "resumed_saved": {"attempt": 2, "after_s": 5.0}}
+    assert timeline.told(attempt(3, "running", 1.0, **saved), 75) == [
+        "resumed from checkpoint 0002-00001, saved 5 s after attempt 2 resumed from",
+        "step 99",
+    ]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli.jobs.follow import ended_line, summary, waiting_line
+from trainmaster.cli.jobs.follow import ended_line, newest, summary, waiting_line
 from trainmaster.cli.render.log_stream import LogPrinter
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.render.progress import Meter, chosen, line, total_steps, values_of
@@ -63,11 +63,24 @@ def test_why_it_waits_is_said_once() -> None:
 
 def test_the_end_of_an_attempt_in_one_line() -> None:
     ended = {"number": 1, "state": "restarted", "message": "rank 1 was killed by SIGKILL", "cause": "killed", "started_s": 1.0}
-    assert [ended_line(ended, 120), ended_line(ended, None), ended_line({**ended, "state": "requeued"}, 120)] == [
+    assert [ended_line(ended, "step 120"), ended_line(ended, ""), ended_line({**ended, "state": "requeued"}, "step 120")] == [
         "attempt 1 ended: rank 1 was killed by SIGKILL; restarting from step 120",
         "attempt 1 ended: rank 1 was killed by SIGKILL; restarting from the beginning",
         "attempt 1 ended: rank 1 was killed by SIGKILL; back in the queue, will continue from step 120",
     ]
+
+
+def test_a_restart_is_told_from_the_newest_checkpoint_whether_its_step_is_known_or_not() -> None:
+    """It said "restarting from step 120", and the restart was from a later checkpoint without a step."""
+    known = {"id": "0001-00001", "step": 120, "good": True, "approximate": False, "attempt": 1, "at_least": None, "after_s": None}
+    later = {**known, "id": "0002-00001", "step": None, "attempt": 2, "at_least": 120, "after_s": 5.0}
+    assert [newest({"checkpoints": found}) for found in ([], [known], [known, later], [known, {**later, "good": False}])] == [
+        (None, ""),
+        ("0001-00001", "step 120"),
+        ("0002-00001", "checkpoint 0002-00001, saved 5 s after attempt 2 resumed from step 120"),
+        ("0001-00001", "step 120"),
+    ]
+    assert newest({"checkpoints": [{**known, "approximate": True}, {**later, "after_s": None}]})[1] == "checkpoint 0002-00001"
 
 
 def test_the_end_of_a_job_in_one_line() -> None:

@@ -4,15 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.control.observe import take
+from trainmaster.cli.render.timeline import resumed_line
+from trainmaster.control.observe import take, take_report
 from trainmaster.control.world import Batch, World
+from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import SubmitJob
-from trainmaster.model.job import Attempt, Cause, Failure, NodePhase, NodeRun, Outcome
+from trainmaster.model.events import AttemptEnded, Placed
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Action, Attempt, Cause, Failure, NodePhase, NodeRun, Outcome, State, Verdict
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.ports.store import InboxRow
-from trainmaster.server.views.resources import advice, notes, pending_job, starting_text
-from trainmaster.testing.builders import job
+from trainmaster.server.views.resources import advice, attempt_view, notes, pending_job, starting_text
+from trainmaster.testing.builders import job, placed
 
 DOES_NOT_LOAD = (
     "attempt 2 got its checkpoint of step 50 back and began again at step {}: "
@@ -112,3 +116,37 @@ def test_a_submit_that_waits_is_shown_as_the_job_it_becomes() -> None:
     row, batch = InboxRow(7, "key", it.id, 5.0, command), Batch(World(), 5.0)
     take(batch, row)
     assert replace(pending_job(row), reason="queued") == batch.world.jobs[it.id]
+
+
+def test_a_checkpoint_without_a_step_says_when_it_was_saved_and_from_where_its_attempt_had_resumed() -> None:
+    """nanoGPT saves right after a restart, before any line with a step: of the next resume `tm show` knew no more than that."""
+    batch = Batch(World(), 100.0)
+    it = placed(job(), 1, started_s=95.0)
+    batch.world.put(replace(it, state=State.RUNNING, checkpoints=(Checkpoint("0001-00001", 99, 1, ()),)))
+
+    def told(number: int, *reports: dict[str, object]) -> None:
+        for n, report in enumerate(reports, start=1):
+            assert take_report(batch, AgentKey("train-1", number, 0), {"n": n, **report}) is None
+
+    def again(number: int, restored: str, step: int | None) -> str:
+        ended = {"kind": "ended", "n": 0, "ranks": [], "launch_error": None, "over_memory": False, "memory_limit_bytes": None}
+        told(number - 1, {**ended, "peak_memory_bytes": 0, "port_in_use": False, "last_step": None, "first_step": None, "ran_s": 1.0})
+        batch.record("train-1", AttemptEnded(number - 1, Verdict(Action.RESTART, State.QUEUED, "again")))
+        batch.record("train-1", Placed(number, it.attempt.allocation if it.attempt else Allocation(()), (restored,)))
+        told(number, {"kind": "started", "restored": restored, "step": step, "bad": []})
+        resumed = batch.world.jobs["train-1"].attempt
+        assert resumed is not None
+        return resumed_line(attempt_view(batch.world.jobs["train-1"], resumed))
+
+    def saved(number: int, after_s: float) -> None:
+        staged = {"id": f"{number:04d}-00001", "step": None, "digest": "d" * 64, "files": 1, "bytes": 1, "parts_expected": 1}
+        told(number, {"kind": "staged", **staged, "after_s": after_s, "n": 2})
+
+    assert again(2, "0001-00001", 99) == "resumed from step 99"
+    saved(2, 5.0)
+    assert again(3, "0002-00001", None) == "resumed from checkpoint 0002-00001, saved 5 s after attempt 2 resumed from step 99"
+    third = batch.world.jobs["train-1"].attempt
+    assert third is not None
+    assert (third.resumed_from_step, third.resumed_about) == (99, True)
+    saved(3, 70.0)
+    assert again(4, "0003-00001", None) == "resumed from checkpoint 0003-00001, saved 1 min 10 s after attempt 3 resumed from step 99"

@@ -89,6 +89,8 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
     own = isinstance(event, ev.Warned) and event.report == 0  # written by the api about an agent's reports
     if numbered and not own and number_of(report) <= job.attempt.nodes[key.node_index].reports:
         return None
+    if isinstance(event, ev.CheckpointStaged) and event.step is None:
+        event = replace(event, at_least=job.attempt.resumed_from_step)
     batch.record(key.job, event)
     return None
 

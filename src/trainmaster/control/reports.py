@@ -31,7 +31,7 @@ _DOING_MAX, _NAME_MAX, _WHY_MAX, _TOPIC_MAX = 300, 300, 500, 40  # characters
 _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one component of a blob's name
 _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
     "started": {"restored": None, "step": None, "bad": (), "environment": None},
-    "staged": {"step": None, "approximate": False},
+    "staged": {"step": None, "approximate": False, "after_s": None},
     "not_kept": {"what": "artifact", "why": "the agent did not say why"},
     "run": {"params": {}, "tags": {}},
     "ended": {
@@ -67,7 +67,10 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
         case "staged":
             part = Part(key.node_index, _text(report, "digest"), _whole(report, "files"), _whole(report, "bytes"))
             step, parts = _whole_or_none(report, "step"), _whole(report, "parts_expected")
-            return CheckpointStaged(key.attempt, _stored(report, "id"), step, part, parts, _truth(report, "approximate"), n)
+            after_s = None if step is not None or report["after_s"] is None else _number(report, "after_s")
+            return CheckpointStaged(
+                key.attempt, _stored(report, "id"), step, part, parts, _truth(report, "approximate"), n, after_s=after_s
+            )
         case "kept":
             return ArtifactKept(key.attempt, key.node_index, _artifact_of(key, report), n)
         case "not_kept":

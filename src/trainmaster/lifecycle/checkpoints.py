@@ -22,7 +22,10 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     job = count_report(job, event.part.node_index, event.report)
     staged = next((c for c in job.staged if c.id == event.id), None)
     if staged is None:
-        staged = Checkpoint(event.id, event.step, event.attempt, (), event.parts_expected, event.approximate)
+        staged = Checkpoint(
+            event.id, event.step, event.attempt, (), event.parts_expected, event.approximate,
+            at_least=event.at_least, after_s=event.after_s,
+        )  # fmt: skip
     parts = (*(p for p in staged.parts if p.node_index != event.part.node_index), event.part)
     whole = replace(staged, parts=tuple(sorted(parts, key=lambda p: p.node_index)))
     others = tuple(c for c in job.staged if c.id != event.id)

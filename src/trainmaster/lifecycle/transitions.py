@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trainmaster.lifecycle.effects import DeleteCheckpoint, Effect, Launch, Stop, grace_s
+from trainmaster.model.checkpoints import SavedAfter
 from trainmaster.model.events import (
     AttemptEnded,
     CancelRequested,
@@ -165,9 +166,7 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     node = replace(node, phase=phase, reports=max(node.reports, event.report), restored=event.restored, environment=environment)
     attempt = with_node(attempt, event.node_index, node)
     if event.node_index == 0:
-        step = event.step if event.restored else None
-        about = any(one.id == event.restored and one.approximate for one in job.checkpoints)
-        attempt = replace(attempt, restored=event.restored, resumed_from_step=step, resumed_about=about)
+        attempt = _resumed(job, attempt, event)
     job = found_bad(replace(job, attempt=attempt), event.bad)
     begun = {n.restored for n in attempt.nodes if n.phase is NodePhase.RUNNING or (n.outcome is not None and n.outcome.ranks)}
     if job.state is State.STARTING and len(begun) > 1:  # one node found its part corrupt, another did not
@@ -177,6 +176,17 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
         job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
         job = _read_by_all(job, attempt.restored)
     return job, ()
+
+
+def _resumed(job: Job, attempt: Attempt, event: NodeStarted) -> Attempt:
+    """Record what was restored: the step of the checkpoint, else what is known of it."""
+    step = event.step if event.restored else None
+    kept = next((one for one in job.checkpoints if one.id == event.restored), None)
+    about, saved = kept is not None and kept.approximate, None
+    if kept is not None and step is None:
+        step, about = kept.at_least, kept.at_least is not None
+        saved = SavedAfter(kept.attempt, kept.after_s) if kept.after_s is not None else None
+    return replace(attempt, restored=event.restored, resumed_from_step=step, resumed_about=about, resumed_saved=saved)
 
 
 def found_bad(job: Job, ids: tuple[str, ...]) -> Job:

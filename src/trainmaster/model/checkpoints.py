@@ -15,6 +15,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedAfter:
+    """When a checkpoint of unknown step was saved: seconds since the ranks of this attempt started."""
+
+    attempt: int
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A committed checkpoint, or an incomplete one (in `Job.staged`)."""
 
@@ -26,6 +34,8 @@ class Checkpoint:
     approximate: bool = False  # the step is the last one printed before the save; the program did not name one
     committed_s: float = 0.0
     good: bool = True  # False once a restore found a different digest
+    at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
+    after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks of its attempt started
     doubts: int = 0  # attempts that could not read it since the last successful read; it may still be intact
 
     @property

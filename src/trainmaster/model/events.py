@@ -167,6 +167,8 @@ class CheckpointStaged:
     parts_expected: int = 1
     approximate: bool = False
     report: int = 0
+    at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
+    after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks started
 
 
 @dataclass(frozen=True, slots=True)

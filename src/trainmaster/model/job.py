@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trainmaster.model.checkpoints import Checkpoint
+from trainmaster.model.checkpoints import Checkpoint, SavedAfter
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
@@ -198,7 +198,8 @@ class Attempt:
     master_port: int | None = None
     restored: str | None = None  # id of the restored checkpoint
     resumed_from_step: int | None = None
-    resumed_about: bool = False  # that step is approximate: the last one printed before the checkpoint was written
+    resumed_about: bool = False  # that step is approximate: the last one printed before the checkpoint was written, or a bound
+    resumed_saved: SavedAfter | None = None  # of a checkpoint without a step: `resumed_from_step` is then a lower bound
     failure: Failure | None = None
     verdict: Verdict | None = None
     rates: tuple[Rate, ...] = ()  # what it is charged

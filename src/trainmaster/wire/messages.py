@@ -66,7 +66,11 @@ class Rendezvous(TypedDict):
     port: int
 
 
-class Staged(TypedDict):
+class _Timed(TypedDict, total=False):
+    after_s: float  # if the step is unknown: when it was saved, in seconds since this node's ranks started
+
+
+class Staged(_Timed):
     """This node's part of a checkpoint is durable in the store."""
 
     kind: str  # "staged"

@@ -319,7 +319,7 @@ class Collector:
         self._counter += 1
         self._commit(candidate)
         self.unstored.stored(candidate.key, step)
-        return [staged]
+        return [staged if step is not None else {**staged, "saved_s": candidate.written_s}]
 
     def _identifier(self) -> str:
         """The next free id of this attempt in the store. Unfinished parts of earlier attempts are removed."""

@@ -226,6 +226,8 @@ class Gathering:
 
     def _staged(self, parts: list[dict[str, Any]]) -> None:
         for part in parts:
+            if "saved_s" in part:  # its step is not known
+                part["after_s"] = round(max(0.0, part.pop("saved_s") - self._began_s), 1)
             self._bring("staged", part)
 
     def _kept(self, artifacts: list[dict[str, Any]]) -> None:

@@ -201,9 +201,11 @@ def _checkpoints(job: dict[str, Any], now_s: float) -> list[str]:
         return []
     lines = ["", f"Checkpoints ({len(kept)} kept)"]
     for one in kept[-_CHECKPOINTS:]:
-        step = "step ?" if one["step"] is None else f"step {'about ' if one['approximate'] else ''}{one['step']}"
+        known = one["step"] if one["step"] is not None else one.get("at_least")  # a server of an older version does not say
+        step = "step ?" if known is None else f"step {'about ' if one['approximate'] else ''}{known}"
+        step += "" if known is None or one["step"] is not None else " or later"
         bad = "" if one["good"] else "  CORRUPT: not used for restarts"
-        lines.append(f"  {step:<16} {human.size(one['bytes']):>9}  {human.ago(one['committed_s'], now_s)}{bad}")
+        lines.append(f"  {step:<18} {human.size(one['bytes']):>9}  {human.ago(one['committed_s'], now_s)}{bad}")
     return lines
 
 

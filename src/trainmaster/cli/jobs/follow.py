@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.cli.render import human, progress
 from trainmaster.cli.render.log_stream import LogPrinter, voices
-from trainmaster.cli.render.timeline import resumed_line
+from trainmaster.cli.render.timeline import resumed_line, saved_place
 from trainmaster.cli.session import Session
 from trainmaster.client.api import ENDED, Row
 from trainmaster.client.filters import LogFilter
@@ -56,7 +56,7 @@ class Follower:
         self._meter = progress.Meter()
         self._job: Row = {}
         self._looked_s = 0.0
-        self._told: dict[int, int | None] = {}  # announced ends of attempts -> the step that was printed
+        self._told: dict[int, str | None] = {}  # announced ends of attempts -> the checkpoint that was named
         self._reason = ""
 
     def follow(self) -> int:
@@ -116,9 +116,9 @@ class Follower:
         for attempt in self._job["attempts"]:
             number = attempt["number"]
             if attempt["state"] in ("restarted", "requeued") and number not in self._told:
-                self._told[number] = newest_step(self._job)
-                lines.append(ended_line(attempt, self._told[number]))
-            resumed = attempt["resumed_from_step"]
+                self._told[number], place = newest(self._job)
+                lines.append(ended_line(attempt, place))
+            resumed = attempt["resumed_from"]
             if resumed is not None and resumed != self._told.get(number - 1, resumed):
                 lines.append(f"attempt {number} {resumed_line(attempt)}")
                 self._told[number - 1] = resumed
@@ -141,15 +141,22 @@ class Follower:
         return 0 if job["state"] == "succeeded" else JOB_FAILED_EXIT
 
 
-def newest_step(job: Row) -> int | None:
-    """The step of the newest checkpoint that a restart may use."""
-    return next((one["step"] for one in reversed(job["checkpoints"]) if one["good"] and one["step"] is not None), None)
+def newest(job: Row) -> tuple[str | None, str]:
+    """The newest checkpoint that a restart may use, and what a person calls it: `step 120`; None and "" without any."""
+    found = next((one for one in reversed(job["checkpoints"]) if one["good"]), None)
+    if found is None:
+        return None, ""
+    if found["step"] is not None:
+        return found["id"], f"{'about ' if found['approximate'] else ''}step {found['step']}"
+    if found.get("after_s") is None:  # an agent or a server of an older version
+        return found["id"], f"checkpoint {found['id']}"
+    return found["id"], saved_place(found["id"], found["at_least"], found)
 
 
-def ended_line(attempt: Row, step: int | None) -> str:
+def ended_line(attempt: Row, place: str) -> str:
     """`attempt 1 ended: rank 1 was killed by SIGKILL; restarting from step 120`."""
     why = str(attempt["message"] or attempt["cause"] or attempt["state"]).splitlines()[0].rstrip(".")
-    where = f"from step {step}" if step is not None else "from the beginning" if attempt["started_s"] else ""
+    where = f"from {place}" if place else "from the beginning" if attempt["started_s"] else ""
     after = "back in the queue, will continue" if attempt["state"] == "requeued" else "restarting"
     return f"attempt {attempt['number']} ended: {why}; {after} {where}".rstrip()
 

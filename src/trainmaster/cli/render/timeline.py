@@ -1,5 +1,6 @@
 """Draws a job's attempts on one time axis as text. Pure."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,22 +73,30 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
         took = f", ran {human.duration(last_s - float(started_s) if ran_s is None else float(ran_s))}"
     head = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']}{took}" + (f" on {where}" if where else "")
     width = bar + _BESIDE
-    return [fit(head, width), *(f"     {fit(line, width - 5)}" for line in told(attempt))]
+    return [fit(head, width), *(f"     {line}" for line in told(attempt, width - 5))]
 
 
 def resumed_line(attempt: Mapping[str, Any]) -> str:
     """Where it resumed; empty if it started from the beginning."""
-    step, checkpoint = attempt.get("resumed_from_step"), attempt.get("resumed_from")
+    step, checkpoint, saved = attempt.get("resumed_from_step"), attempt.get("resumed_from"), attempt.get("resumed_saved")
+    if saved:
+        return f"resumed from {saved_place(str(checkpoint), step, saved)}"
     if step is not None:
         return f"resumed from {'about ' if attempt.get('resumed_about') else ''}step {step}"
     return f"resumed from checkpoint {checkpoint}, whose step is not known" if checkpoint else ""
 
 
-def told(attempt: Mapping[str, Any]) -> list[str]:
-    """Where an attempt resumed, and why it ended, one line each."""
-    lines = [resumed_line(attempt)] if resumed_line(attempt) else []
+def saved_place(checkpoint: str, at_least: int | None, saved: Mapping[str, Any]) -> str:
+    """What is known of a checkpoint without a step: when it was saved, and where its attempt had resumed."""
+    began = "began" if at_least is None else f"resumed from step {at_least}"
+    return f"checkpoint {checkpoint}, saved {human.duration(saved['after_s'])} after attempt {saved['attempt']} {began}"
+
+
+def told(attempt: Mapping[str, Any], width: int) -> list[str]:
+    """Where an attempt resumed, wrapped, and why it ended, in one line; `width` columns each."""
+    lines = textwrap.wrap(resumed_line(attempt), width)
     if attempt.get("cause"):
         message = str(attempt.get("message") or "").strip()
         cause = str(attempt["cause"]).replace("_", " ")
-        lines.append(f"{cause}: {message}" if message else cause)
+        lines.append(fit(f"{cause}: {message}" if message else cause, width))
     return lines

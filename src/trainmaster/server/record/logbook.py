@@ -70,8 +70,8 @@ def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
     nodes = ", ".join(dict.fromkeys(share.node for share in attempt.allocation.shares))
     if attempt.started_s is not None:
         if attempt.restored is not None:
-            about = "about " if attempt.resumed_about else ""
-            step = "a checkpoint" if attempt.resumed_from_step is None else f"{about}step {attempt.resumed_from_step}"
+            form = "step {} or later" if attempt.resumed_saved else "about step {}" if attempt.resumed_about else "step {}"
+            step = "a checkpoint" if attempt.resumed_from_step is None else form.format(attempt.resumed_from_step)
             yield _of(job, attempt.started_s, "resume", f"attempt {attempt.number} goes on from {step} on {nodes}")
         else:
             again = "starts" if attempt.number == 1 else "starts from the beginning"

@@ -159,7 +159,10 @@ class AttemptView(BaseModel):
     ran_s: float | None = Field(description="how long its ranks ran; null: still running, or not recorded")
     resumed_from: str | None
     resumed_from_step: int | None
-    resumed_about: bool
+    resumed_about: bool = Field(description="that step is approximate, or with `resumed_saved` a lower bound")
+    resumed_saved: dict[str, Any] | None = Field(
+        description="attempt, after_s: the checkpoint has no known step; it was saved that long after that attempt started"
+    )
     nodes: list[str]
     devices: list[list[int]]
     verdict: dict[str, Any] | None
@@ -175,6 +178,8 @@ class CheckpointView(BaseModel):
     committed_s: float
     good: bool
     approximate: bool
+    at_least: int | None = Field(description="if `step` is null: the step that its attempt resumed from")
+    after_s: float | None = Field(description="if `step` is null: when it was saved, since the ranks of its attempt started")
     attempt: int
 
 

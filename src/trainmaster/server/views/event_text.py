@@ -128,9 +128,10 @@ def _attempt_sentence(event: ev.Event) -> str:
             return _because(f"agent n{index} lost", evidence)
         case ev.NodeEnded(_, index, outcome):
             return f"n{index} ended: {_outcome(outcome)}"
-        case ev.CheckpointStaged(id=id, step=step, part=part, parts_expected=parts):
+        case ev.CheckpointStaged(id=id, step=step, part=part, parts_expected=parts, at_least=at_least):
             of = f", part of n{part.node_index} of {parts}" if parts > 1 else ""
-            return f"checkpoint {id}" + ("" if step is None else f" at step {step}") + of
+            later = "" if at_least is None else f" at step {at_least} or later"
+            return f"checkpoint {id}" + (later if step is None else f" at step {step}") + of
         case ev.AttemptEnded(attempt, verdict):
             return _because(f"attempt {attempt} ended, {verdict.action.value}", verdict.reason)
     return type(event).__name__

@@ -210,6 +210,7 @@ def attempt_view(job: Job, attempt: Attempt) -> View:
         "resumed_from": attempt.restored,
         "resumed_from_step": attempt.resumed_from_step,
         "resumed_about": attempt.resumed_about,
+        "resumed_saved": asdict(attempt.resumed_saved) if attempt.resumed_saved is not None else None,
         "nodes": _node_names(attempt),
         "devices": [list(share.devices) for share in attempt.allocation.shares],
         "verdict": (
@@ -235,6 +236,8 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
         "committed_s": checkpoint.committed_s,
         "good": checkpoint.good,
         "approximate": checkpoint.approximate,
+        "at_least": checkpoint.at_least,
+        "after_s": checkpoint.after_s,
         "attempt": checkpoint.attempt,
     }
 
