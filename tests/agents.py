@@ -13,7 +13,7 @@ from typing import Any
 from launches import launch
 from waiting import deadline
 
-from trainmaster.agent.environment.detect import Surroundings
+from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.wire.processes import start_ticks
 
 
@@ -28,7 +28,7 @@ class Agent:
         environment = {"PATH": os.environ["PATH"], **changes.pop("environment", {})}
         self.launch = launch(directory, command=argv, shell=shell, environment=environment, **changes)
         (directory / "launch.json").write_text(json.dumps(self.launch))
-        Surroundings(self.launch).record()  # as for every job but the first of its kind
+        EnvironmentRecorder(self.launch).record()  # as for every job but the first of its kind
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "Agent":

@@ -13,7 +13,7 @@ import pytest
 from agents import Agent, agent, gone
 from waiting import deadline
 
-from trainmaster.agent.launch.start import Start
+from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.processes.wakeup import Wake
 from trainmaster.wire.processes import own_identity, start_ticks
 
@@ -113,7 +113,7 @@ def test_a_rank_that_hangs_before_its_command_is_told_and_can_be_stopped(tmp_pat
         record = it.ended()
         assert (record["ranks"], record["machine_error"], it.log()) == ([], None, "")
     (tmp_path / "other").mkdir()
-    start = Start(str(tmp_path / "other"), it.launch, Wake())
+    start = Startup(str(tmp_path / "other"), it.launch, Wake())
     start.ranks_began_s = time.monotonic() - 60.0
     start.wait_for("rank 1")
     start.wait_for("rank 1")

@@ -206,7 +206,7 @@ def test_on_a_full_disk_there_is_room_for_what_ends_something(small_disk: Path) 
     found = reserve.keep()
     assert (found.reserved_bytes, found.short) == (0, True)
     assert events.append(1.0, [NewEvent(None, None, Waited(reason))], {}, [], 1) == 1
-    Attempts(home).bury(key, 0.0)
+    Attempts(home).order_stop(key, 0.0)
     assert Attempts(home).tombstone(key) is not None
     (small_disk / "ballast").unlink()
     assert not reserve.keep().short

@@ -32,7 +32,7 @@ def append(root: Path, data: bytes, name: str = "rank0.log") -> None:
 
 
 def points(outbox: Outbox) -> list[tuple[int, int | None, dict[str, float]]]:
-    outbox.keep({})
+    outbox.persist_points({})
     return [(rank, step, values) for _, _, rank, step, values in outbox.batch()[1]]
 
 

@@ -39,9 +39,9 @@ def test_the_answer_of_a_stranger_is_doubt(stranger: Answer, tmp_path: Path, mon
         talk = Sync(launch(server.url), Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points")), wake)
         talk.outbox.report("started", restored=None, step=None, bad=[], environment=None)
         talk.outbox.point(0, 1, {"loss": 1.0})
-        talk.outbox.keep({})
+        talk.outbox.persist_points({})
         assert not talk.flush()
-        assert (talk.outbox.empty, talk.outbox.pointless, talk.stale, list(talk.orders)) == (False, False, False, [])
+        assert (talk.outbox.empty, talk.outbox.points_empty, talk.stale, list(talk.orders)) == (False, False, False, [])
         server_is_back.set()
         assert talk.flush()
         assert talk.outbox.empty

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from waiting import deadline
 
-from trainmaster.engines.local.cgroups import Cgroups, Made
+from trainmaster.engines.local.cgroups import AttemptCgroups, Cgroups
 from trainmaster.model.ids import AgentKey
 from trainmaster.wire import cgroups as kernel
 
@@ -64,8 +64,8 @@ def test_every_attempt_gets_a_cgroup_of_version_2_and_one_with_a_limit_gets_it_t
     base = tmp_path / "cgroup/user.slice/tm.service/trainmaster"
     without = cgroups.make(KEY, None)
     (path,) = base.glob("*.train-1.2.n0")
-    assert without == Made(None, (str(path),))
-    assert cgroups.make(KEY, 1000) == Made(str(path), (str(path),))
+    assert without == AttemptCgroups(None, (str(path),))
+    assert cgroups.make(KEY, 1000) == AttemptCgroups(str(path), (str(path),))
     assert {name: (path / name).read_text() for name in ("memory.max", "memory.oom.group", "memory.swap.max")} == {
         "memory.max": "1000", "memory.oom.group": "1", "memory.swap.max": "0",
     }  # fmt: skip
@@ -121,7 +121,7 @@ def test_an_empty_cgroup_is_removed_and_one_that_nobody_knows_any_more_too(tmp_p
 
 def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
     without = made(tmp_path, tree(tmp_path / "cgroup", "/a", controllers="cpu"))
-    assert (without.make(KEY, 1000), without.members(KEY), without.limits, without.contains) == (Made(), frozenset(), False, False)
+    assert (without.make(KEY, 1000), without.members(KEY), without.limits, without.contains) == (AttemptCgroups(), frozenset(), False, False)
     assert without.words() == (
         WITHOUT[0].format("neither a cgroup v2 nor a v1 freezer may be written by this server"),
         WITHOUT[1].format("the server's cgroup is not delegated to it"),

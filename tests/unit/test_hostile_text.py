@@ -220,7 +220,7 @@ def test_names_that_no_screen_can_show_are_passed_over_with_a_word(tmp_path: Pat
     """L5: a name of 3,000 letters made `tm compare` 3,000 columns wide; one with escapes could write anywhere on a terminal."""
     outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
     outbox.point(0, 1, {"loss": 0.5, "x" * 3000: 1.0, "red\x1b[31m": 1.0, "": 1.0, "x" * METRIC_NAME_MAX: 2.0})
-    outbox.keep({})
+    outbox.persist_points({})
     assert [values for *_, values in outbox.batch()[1]] == [{"loss": 0.5, "x" * METRIC_NAME_MAX: 2.0}]
     assert "passed over" in outbox.warned["metric names"]["text"]
 
@@ -230,7 +230,7 @@ def test_a_request_of_points_stays_within_what_the_server_reads(tmp_path: Path) 
     outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
     names = [f"{n:05}" + "\U0001f600" * 240 for n in range(6000)]
     outbox.point(0, 1, dict.fromkeys(names, 1.0))
-    outbox.keep({})
+    outbox.persist_points({})
     seen: list[str] = []
     while not outbox.points.empty:
         points = outbox.batch()[1]
@@ -248,5 +248,5 @@ def test_an_sdk_line_without_an_end_is_given_up(tmp_path: Path, monkeypatch: pyt
         file.write(b'{"t": "m", "step": 1, "values": {"loss": 1' + b"1" * 500_000 + b"}}\n" + b'{"t": "m", "step": 2, "values": {"loss": 2}}\n')
     while output.turn(time.monotonic() + 5):
         pass
-    outbox.keep({})
+    outbox.persist_points({})
     assert [(step, values) for *_, step, values in outbox.batch()[1]] == [(2, {"loss": 2.0})]

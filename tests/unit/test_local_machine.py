@@ -87,11 +87,11 @@ def attempts(root: Path) -> Attempts:
 
 def test_only_an_earlier_stop_replaces_one(tmp_path: Path) -> None:
     there = attempts(tmp_path)
-    first, news = there.bury(KEY, 30.0)
+    first, news = there.order_stop(KEY, 30.0)
     assert (first.grace_s, first.boot, news) == (30.0, processes.boot_id(), True)
-    assert there.bury(KEY, 30.0) == (first, False)
-    assert there.bury(KEY, 60.0) == (first, False)
-    sooner, news = there.bury(KEY, 1.0)
+    assert there.order_stop(KEY, 30.0) == (first, False)
+    assert there.order_stop(KEY, 60.0) == (first, False)
+    sooner, news = there.order_stop(KEY, 1.0)
     assert (sooner.grace_s, news) == (1.0, True)
     assert there.tombstone(KEY) == sooner
     assert there.was_used(KEY)

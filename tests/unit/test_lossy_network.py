@@ -117,7 +117,7 @@ class Agent:
         self.sync._sender_client = self.wire
         self.written = self.read = self.offset = self.sampled = self.kept = 0
         self.durable: list[int] = []
-        self.outbox.keep({"rank0.sdk": 0})
+        self.outbox.persist_points({"rank0.sdk": 0})
 
     def do(self, deed: str) -> None:
         """One thing that happens."""
@@ -135,12 +135,12 @@ class Agent:
                 self.offset += len(line) + 1
                 self.read += 1
                 self.outbox.point(0, None, json.loads(line)["values"])
-                self.outbox.keep({"rank0.sdk": self.offset})
+                self.outbox.persist_points({"rank0.sdk": self.offset})
             case "sample":
                 self.outbox.point(0, None, {"memory": float(self.sampled)})
                 self.sampled += 1
             case "keep":
-                self.outbox.keep({"rank0.sdk": self.offset})
+                self.outbox.persist_points({"rank0.sdk": self.offset})
                 self.kept = self.sampled
             case "flush":
                 self.sync.flush()
@@ -251,7 +251,7 @@ def test_a_server_that_refuses_everything_makes_nobody_give_up(server: Server) -
     agent.do("keep")
     for _ in range(10):
         agent.do("flush")
-    assert (agent.outbox.empty, agent.outbox.pointless) == (False, False)
+    assert (agent.outbox.empty, agent.outbox.points_empty) == (False, False)
     agent.wire.fate = lambda: "ok"
     assert agent.sync.finish()
 

@@ -12,7 +12,7 @@ from launches import launch, write
 from trainmaster.agent import main
 from trainmaster.agent.checkpoints import restore_files
 from trainmaster.agent.launch import venvs
-from trainmaster.agent.launch.start import Start
+from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.processes import spawn
 from trainmaster.agent.processes.spawn import LaunchError, MachineError
 from trainmaster.agent.processes.wakeup import Wake
@@ -28,9 +28,9 @@ RECORD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def made(root: Path, **changes: Any) -> Start:
+def made(root: Path, **changes: Any) -> Startup:
     (root / "attempt").mkdir(parents=True, exist_ok=True)
-    start = Start(str(root / "attempt"), launch(root, environment={"PATH": os.environ["PATH"]}, **changes), Wake())
+    start = Startup(str(root / "attempt"), launch(root, environment={"PATH": os.environ["PATH"]}, **changes), Wake())
     start.make()
     for rank in start.ranks:
         os.waitpid(rank.pid, 0)
@@ -52,7 +52,7 @@ def test_what_the_machine_refuses_is_no_fault_of_the_program(
 
     wake = Wake()
     (tmp_path / "attempt").mkdir()
-    start = Start(str(tmp_path / "attempt"), launch(tmp_path), wake)
+    start = Startup(str(tmp_path / "attempt"), launch(tmp_path), wake)
     with monkeypatch.context() as patch:
         patch.setattr(os, call, refuse)
         start.make()
@@ -95,10 +95,10 @@ def test_exec_tells_a_missing_program_from_a_machine_that_fails(told: str, machi
 
 def test_no_end_without_a_reserved_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R3: on a full disk nothing starts, and the reason is known."""
-    begun: list[Start] = []
+    begun: list[Startup] = []
 
     class Ended:
-        def __init__(self, start: Start) -> None:
+        def __init__(self, start: Startup) -> None:
             begun.append(start)
 
         def run(self) -> None:

@@ -1,4 +1,4 @@
-"""The door of a job's own MLflow calls, at which any user of the machine can knock."""
+"""Requests of strangers to a job's own MLflow listener, which any user of the machine can reach."""
 
 import contextlib
 import http.client
@@ -26,7 +26,7 @@ class Runs:
 
 
 @contextlib.contextmanager
-def door(runs: Any, place: Path) -> Iterator[int]:
+def listener(runs: Any, place: Path) -> Iterator[int]:
     """Its port."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     server = http_server.Server(listener.detach(), runs, "secret", str(place))
@@ -38,7 +38,7 @@ def door(runs: Any, place: Path) -> Iterator[int]:
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
-    with door(Runs(), tmp_path) as port:
+    with listener(Runs(), tmp_path) as port:
         yield port
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_call_of_mlflow_is_answered(tmp_path: Path) -> None:
     """The script heard nothing but a connection that broke, and tried again for minutes, as MLflow's client does."""
     whole = {"id": "f" * 32, "experiment_id": "7", "experiment": "e", "name": "n", "params": {}, "tags": {}}
     bodies = ("[]", "null", '{"metrics": 7}', '{"metrics": [null]}', '{"params": [1]}', '{"tags": {"a": 1}}', '{"tags": [{}]}')
-    with door(run_api.Runs(whole, 0, deque()), tmp_path) as port:  # type: ignore[arg-type]
+    with listener(run_api.Runs(whole, 0, deque()), tmp_path) as port:  # type: ignore[arg-type]
         for body in bodies:
             whole_body = body.replace("{", '{"run_id": "' + "f" * 32 + '", ', 1) if body.startswith("{") else body
             with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:

@@ -8,11 +8,11 @@ from launches import launch, write
 from waiting import deadline
 
 from trainmaster.agent.artifacts import keep
-from trainmaster.agent.launch.start import Start
+from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.wakeup import Wake
-from trainmaster.agent.supervise import storing as gathering_module
-from trainmaster.agent.supervise.storing import Gathering
+from trainmaster.agent.supervise import storing as storing_module
+from trainmaster.agent.supervise.storing import StoreWorker
 from trainmaster.agent.transport import remote_store
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.control.reports import event_of
@@ -54,17 +54,17 @@ def test_an_exit_record_repeats_it() -> None:
     assert exits.reports(record) == (REPORT, {"kind": "kept", "n": 5})
 
 
-def gathering(root: Path, **changes: Any) -> Gathering:
+def worker(root: Path, **changes: Any) -> StoreWorker:
     outbox = Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl"))
-    return Gathering(Start(str(root), launch(root, **changes), Wake()), Progress(outbox))
+    return StoreWorker(Startup(str(root), launch(root, **changes), Wake()), Progress(outbox))
 
 
 def test_how_far_it_is_with_many_artifacts_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering_module, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(storing_module, "_TELL_EVERY_S", 0.0)
     monkeypatch.setattr(keep, "_BATCH", 2)
     for number in range(5):
         write(tmp_path / "work" / f"{number}.txt", str(number))
-    it = gathering(tmp_path, artifacts=["*.txt"])
+    it = worker(tmp_path, artifacts=["*.txt"])
     it.finish()
     deadline(lambda: it.idle, "the artifacts")
     told = [fields.get("text", kind) for kind, fields in it.results]
@@ -75,7 +75,7 @@ def test_how_far_it_is_with_many_artifacts_is_told(tmp_path: Path, monkeypatch: 
 def test_an_artifact_that_cannot_be_kept_is_a_result(tmp_path: Path) -> None:
     write(tmp_path / "work" / "plot.png", "picture")
     blocked = write(tmp_path / "blocked", "a file where the store should be")
-    it = gathering(tmp_path, artifact_store=str(blocked / "store"), artifacts=["*.png"])
+    it = worker(tmp_path, artifact_store=str(blocked / "store"), artifacts=["*.png"])
     it.message(0, {"t": "a", "path": str(tmp_path / "work" / "plot.png"), "name": "by-name.png"})
     it.finish()
     deadline(lambda: it.idle, "its end")
@@ -99,7 +99,7 @@ def test_what_the_server_refuses_is_a_result(
 
     monkeypatch.setattr(remote_store.Remote, "ask", ask)
     write(tmp_path / "work" / "plot.png", "picture")
-    it = gathering(tmp_path, artifacts=["*.png"], remote=True)
+    it = worker(tmp_path, artifacts=["*.png"], remote=True)
     it.finish()
     deadline(lambda: it.idle, "its end")
     wanted = [("not_kept", {"what": "artifact", "name": "plot.png", "why": told})]

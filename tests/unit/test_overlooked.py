@@ -16,11 +16,11 @@ from waiting import deadline
 from trainmaster.agent.checkpoints import overlooked
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.checkpoints.overlooked import lookalikes, pattern_of
-from trainmaster.agent.launch.start import Start
+from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
 from trainmaster.agent.processes.wakeup import Wake
-from trainmaster.agent.supervise.storing import Gathering
+from trainmaster.agent.supervise.storing import StoreWorker
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.wire.launch import Launch
 
@@ -35,9 +35,9 @@ def zipped() -> bytes:
     return file.getvalue()
 
 
-def begun(root: Path, **orders: Any) -> tuple[Gathering, Progress]:
-    """A gathering whose only rank runs, and has told no step yet."""
-    start = Start(str(root), launch(root, **orders), Wake())
+def begun(root: Path, **orders: Any) -> tuple[StoreWorker, Progress]:
+    """A store worker whose only rank runs, and has told no step yet."""
+    start = Startup(str(root), launch(root, **orders), Wake())
     rank = Rank(0, str(root))
     rank.pid, rank.running = os.getpid(), True
     start.ranks = [rank]
@@ -45,7 +45,7 @@ def begun(root: Path, **orders: Any) -> tuple[Gathering, Progress]:
         start.collector = Collector(start.launch)
     start.ranks_began_s = time.monotonic() - 100
     progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
-    return Gathering(start, progress), progress
+    return StoreWorker(start, progress), progress
 
 
 def step(progress: Progress, number: int, ago_s: float) -> None:
@@ -53,14 +53,14 @@ def step(progress: Progress, number: int, ago_s: float) -> None:
     progress.printed(0, number, {})
 
 
-def told(it: Gathering, topic: str = "checkpoint pattern") -> list[str]:
+def told(it: StoreWorker, topic: str = "checkpoint pattern") -> list[str]:
     deadline(lambda: it.idle, "all that is asked for")
     texts = [fields["text"] for kind, fields in it.results if kind == "warned" and fields["topic"] == topic]
     it.results.clear()
     return texts
 
 
-def later(it: Gathering, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def later(it: StoreWorker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What it tells at the next look of its loop that is due."""
     monkeypatch.setattr(it, "_look_due_s", 0.0)
     it.watch(time.monotonic())

@@ -26,7 +26,7 @@ def steps_of(taken: list[tuple]) -> list[int]:  # type: ignore[type-arg]
 
 
 def left_steps(path: Path) -> list[int]:
-    return [point.step for point in point_file.left(str(path), str(path.parent))]
+    return [point.step for point in point_file.recover(str(path), str(path.parent))]
 
 
 def test_what_waits_is_in_the_file_until_it_was_sent(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_what_waits_is_in_the_file_until_it_was_sent(tmp_path: Path) -> None:
     waiting = Points(str(path))
     for step in (1, 2, 3):
         waiting.put(0, step, {"loss": float(step)})
-    waiting.keep({})
+    waiting.persist({})
     assert steps_of(waiting.take()) == [1, 2, 3]
     assert left_steps(path) == [1, 2, 3]
     waiting.put_back()
@@ -48,8 +48,8 @@ def test_what_waits_is_in_the_file_until_it_was_sent(tmp_path: Path) -> None:
 def test_a_point_keeps_its_time(tmp_path: Path) -> None:
     waiting = Points(str(tmp_path / "points.jsonl"))
     waiting.put(3, None, {"loss": 1.5, "nan": float("nan")})
-    waiting.keep({})
-    (left,) = point_file.left(str(tmp_path / "points.jsonl"), str(tmp_path))
+    waiting.persist({})
+    (left,) = point_file.recover(str(tmp_path / "points.jsonl"), str(tmp_path))
     assert left.at_s is not None
     assert (abs(left.time_s - time.time()) < 5.0, abs(left.at_s - time.monotonic()) < 5.0) == (True, True)
     assert (left.n, left.rank, left.step, left.values["loss"], left.values["nan"] != left.values["nan"]) == (
@@ -79,7 +79,7 @@ def test_any_number_waits_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.
                         waiting.put(0, put, {"loss": 0.5})
                         put += 1
                 case "keep":
-                    waiting.keep({"rank0.sdk": put})
+                    waiting.persist({"rank0.sdk": put})
                     assert set(left_steps(tmp_path / f"{seed}.jsonl")) >= set(range(len(arrived), put))
                 case "sent":
                     arrived += steps_of(waiting.take())
@@ -88,7 +88,7 @@ def test_any_number_waits_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.
                     waiting.take()
                     waiting.put_back()
             assert len(waiting._waiting) <= 50 + 60  # and what one reading of the file brings
-        waiting.keep({})
+        waiting.persist({})
         while not waiting.empty:
             arrived += steps_of(waiting.take())
             waiting.sent()
@@ -101,7 +101,7 @@ def test_a_full_disk_costs_only_what_memory_cannot_hold(tmp_path: Path, monkeypa
     waiting = Points(str(tmp_path / "file" / "points.jsonl"))  # where there is no directory, nothing can be written
     for step in range(60):
         waiting.put(0, step, {})
-    waiting.keep({})
+    waiting.persist({})
     found = []
     while not waiting.empty:
         found += steps_of(waiting.take())
@@ -110,7 +110,7 @@ def test_a_full_disk_costs_only_what_memory_cannot_hold(tmp_path: Path, monkeypa
     outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "file" / "points.jsonl"))
     for step in range(60):
         outbox.point(0, step, {})
-    outbox.keep({})
+    outbox.persist_points({})
     assert [report["topic"] for report in outbox.batch()[0]] == ["metrics dropped"]
 
 
@@ -120,7 +120,7 @@ def test_what_a_full_disk_cut_off_is_not_read(tmp_path: Path, monkeypatch: pytes
     waiting = Points(str(tmp_path / "points.jsonl"))
     for step in range(10):
         waiting.put(0, step, {})
-    waiting.keep({})
+    waiting.persist({})
     whole = point_file._write_all
 
     def cut_off(file: int, data: bytes) -> None:
@@ -130,7 +130,7 @@ def test_what_a_full_disk_cut_off_is_not_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(point_file, "_write_all", cut_off)
     for step in range(10, 14):
         waiting.put(0, step, {})
-    waiting.keep({})
+    waiting.persist({})
     found = []
     while not waiting.empty:
         found += steps_of(waiting.take())
@@ -138,7 +138,7 @@ def test_what_a_full_disk_cut_off_is_not_read(tmp_path: Path, monkeypatch: pytes
     assert (found, waiting.dropped) == (list(range(10)), 4)
     monkeypatch.setattr(point_file, "_write_all", whole)
     waiting.put(0, 14, {})
-    waiting.keep({})
+    waiting.persist({})
     assert steps_of(waiting.take()) == [14]
 
 
@@ -148,7 +148,7 @@ def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     waiting = Points(str(tmp_path / "points.jsonl"))
     for step in range(200):
         waiting.put(0, step, {"loss": 1.0})
-        waiting.keep({})
+        waiting.persist({})
     found = []
     while not waiting.empty:
         found += steps_of(waiting.take())
@@ -166,9 +166,9 @@ def test_what_a_killed_agent_had_not_read_is_read_for_it(tmp_path: Path) -> None
     (tmp_path / "role-eval-b.sdk").write_text(sdk(7))
     waiting = Points(str(tmp_path / "points.jsonl"))
     waiting.put(1, 1, {"loss": 1.0})
-    waiting.keep({"rank1.sdk": len(sdk(1)), "role-eval-b.sdk": 0})
+    waiting.persist({"rank1.sdk": len(sdk(1)), "role-eval-b.sdk": 0})
     found = [
-        (left.n, left.rank, left.step, left.values) for left in point_file.left(str(tmp_path / "points.jsonl"), str(tmp_path))
+        (left.n, left.rank, left.step, left.values) for left in point_file.recover(str(tmp_path / "points.jsonl"), str(tmp_path))
     ]
     assert found == [(1, 1, 1, {"loss": 1.0}), (2, 1, 2, {"loss": 2.0}), (3, 0, 7, {"eval-b/loss": 7.0})]
     (tmp_path / "exit.json").touch()  # one that ended by itself had read it all
@@ -187,7 +187,7 @@ class Left:
         waiting = Points(str(path))
         for step in steps:
             waiting.put(0, step, {"loss": float(step)})
-        waiting.keep({})
+        waiting.persist({})
         job, _, rest = key.rpartition(".")
         directory = self.home.attempt(job, int(rest.split("/")[0]), 0)
         directory.mkdir(parents=True)
@@ -217,14 +217,14 @@ def test_what_no_agent_writes_is_put_aside(tmp_path: Path) -> None:
 def test_what_cannot_be_read_now_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = Left(tmp_path)
     path, other = world.agent("a-1.1/n0", 1), world.agent("b-1.1/n0", 2)
-    left = point_file.left
+    left = point_file.recover
 
-    def broken(name: str, directory: str) -> list[point_file.Left]:
+    def broken(name: str, directory: str) -> list[point_file.RecoveredPoint]:
         if name == str(path):
             raise OSError(errno.EIO, "Input/output error")
         return left(name, directory)
 
-    monkeypatch.setattr(point_file, "left", broken)
+    monkeypatch.setattr(point_file, "recover", broken)
     assert (take_up(world.home, world.metrics), path.exists(), other.exists()) == (1, True, False)
     assert [(one.topic, "a-1.1/n0" in one.text) for one in troubles.own.said()] == [("metrics", True)]
     monkeypatch.undo()

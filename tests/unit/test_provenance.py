@@ -14,7 +14,7 @@ import pytest
 from launches import launch, write
 
 from trainmaster.agent.environment import detect, installed_packages, machine
-from trainmaster.agent.environment.detect import Surroundings
+from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.cli.render import human
 from trainmaster.cli.render.provenance import draw, lineage
@@ -107,22 +107,22 @@ def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, mo
     python.chmod(0o755)
     orders = launch(tmp_path, command=[str(python), "train.py"])
     looks: list[int] = []
-    whole = Surroundings._record
-    monkeypatch.setattr(Surroundings, "_record", lambda self: looks.append(1) or whole(self))
+    whole = EnvironmentRecorder._record
+    monkeypatch.setattr(EnvironmentRecorder, "_record", lambda self: looks.append(1) or whole(self))
     outbox = Outbox(str(tmp_path / "spool"), str(tmp_path / "points.jsonl"))
-    first = [Surroundings(orders) for _ in range(10)]
+    first = [EnvironmentRecorder(orders) for _ in range(10)]
     for one in first:
-        one.learn(outbox)
+        one.record_in_background(outbox)
     for one in first:
         one.finish()
     assert (len({one.digest for one in first}), len(looks), len(outbox.batch()[0])) == (1, 1, 10)
-    again = Surroundings(orders)
+    again = EnvironmentRecorder(orders)
     assert (again.digest, threading.active_count()) == (first[0].digest, threading.active_count())
     record = json.loads((tmp_path / "environments" / f"{again.digest}.json").read_bytes())
     assert (record["packages"], record["machine"]["host"]) == ({"numpy": "2.0"}, os.uname().nodename)
     write(site / "Foo_Bar-1.5.dist-info" / "direct_url.json", '{"dir_info": {"editable": true}}')
     os.utime(site, ns=(1, 1))
-    other = Surroundings(orders)
+    other = EnvironmentRecorder(orders)
     assert other.digest is None
     changed = json.loads((tmp_path / "environments" / f"{other.record()}.json").read_bytes())
     assert (changed["packages"], changed["editable"]) == ({"numpy": "2.0", "foo-bar": "1.5"}, ["foo-bar"])
@@ -131,8 +131,8 @@ def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, mo
 def test_a_full_disk_costs_the_record_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "environments", "a file where the directory would be")
     outbox = Outbox(str(tmp_path / "spool"), str(tmp_path / "points.jsonl"))
-    one = Surroundings(launch(tmp_path))
-    one.learn(outbox)
+    one = EnvironmentRecorder(launch(tmp_path))
+    one.record_in_background(outbox)
     one.finish()
     assert (one.digest, outbox.batch()[0]) == (None, [])
     assert "the environment was not recorded" in capsys.readouterr().err

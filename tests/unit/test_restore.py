@@ -192,7 +192,7 @@ def test_what_cannot_be_read_is_not_corrupt(tmp_path: Path, fault: Any) -> None:
     write(tmp_path / "work" / "out" / "step_75.pkl", "written over")
     fault(tmp_path, points)
     before, found, told = tree(tmp_path), Restored(), list[str]()
-    with pytest.raises(restore_files.Unread, match=r"checkpoint 0001-00003 of step 75 could not be read: .*No such file") as failed:
+    with pytest.raises(restore_files.Unreadable, match=r"checkpoint 0001-00003 of step 75 could not be read: .*No such file") as failed:
         restore(second(tmp_path, "out/step_*.pkl", points), found, told.append)
     assert (failed.value.errno, found.bad, found.doubted, found.id) == (errno.ENOENT, [], ["0001-00003"], None)
     assert [text[:38] for text in told] == ["tries again to put its checkpoint back"]
@@ -223,7 +223,7 @@ def test_a_store_in_trouble_for_a_moment_costs_nothing(
     monkeypatch.setattr(builtins, "open", failing(orders["checkpoint_store"], number, 5, []))
     assert restore(orders) == Restored("0001-00003", 75, [], "out/step_75.pkl", str(tmp_path / "elsewhere" / "out"))
     monkeypatch.setattr(builtins, "open", failing(orders["checkpoint_store"], number, 10**6, []))
-    with pytest.raises(restore_files.Unread):
+    with pytest.raises(restore_files.Unreadable):
         restore({**orders, "work": str(tmp_path / "third")})
 
 
@@ -331,7 +331,7 @@ def test_what_is_in_the_way_of_a_checkpoint_is_a_persons_to_move(tmp_path: Path,
     else:
         write(place, "a file")
         what = "is no directory, and one must be there: move it away, and the next try goes on"
-    with pytest.raises(restore_files.InTheWay) as raised:
+    with pytest.raises(restore_files.PathBlocked) as raised:
         restore(second(tmp_path, path, points), tell=told.append)
     assert (str(raised.value), told) == (f"{place} {what}", [f"tries again to put its checkpoint back: {place} {what}"])
     assert tree(tmp_path / "work")["out"] == (f"-> {tmp_path}/away" if linked else "a file")

@@ -1,4 +1,4 @@
-"""What the gathering hands to the collector: looks only while every writer lived, steps by the time of the file."""
+"""What the store worker hands to the collector: looks only while every writer lived, steps by the time of the file."""
 
 import json
 import os
@@ -14,13 +14,13 @@ from waiting import deadline
 
 from trainmaster.agent.checkpoints import collect
 from trainmaster.agent.checkpoints.collect import Collector
-from trainmaster.agent.launch.start import Start
+from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.output import RankOutput
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
 from trainmaster.agent.processes.wakeup import Wake
 from trainmaster.agent.supervise import storing
-from trainmaster.agent.supervise.storing import Gathering
+from trainmaster.agent.supervise.storing import StoreWorker
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.wire.processes import boot_id, start_ticks
 
@@ -33,24 +33,24 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "_SCAN_S", 0.03)
 
 
-def begun(root: Path, pid: int, pattern: str, **orders: Any) -> tuple[Gathering, Progress]:
-    """A gathering whose only rank here is the process `pid`."""
-    start = Start(str(root), launch(root, checkpoint_path=pattern, **orders), Wake())
+def begun(root: Path, pid: int, pattern: str, **orders: Any) -> tuple[StoreWorker, Progress]:
+    """A store worker whose only rank here is the process `pid`."""
+    start = Startup(str(root), launch(root, checkpoint_path=pattern, **orders), Wake())
     rank = Rank(0, str(root))
     rank.pid, rank.running = pid, True
     start.ranks = [rank]
     start.collector = Collector(start.launch)
     progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
-    return Gathering(start, progress), progress
+    return StoreWorker(start, progress), progress
 
 
-def looks(it: Gathering, count: int) -> None:
+def looks(it: StoreWorker, count: int) -> None:
     """Let it look `count` times."""
     for _ in range(count):
         look(it, it._next_scan_s)
 
 
-def look(it: Gathering, due_s: float) -> None:
+def look(it: StoreWorker, due_s: float) -> None:
     """Let it look once, when it is due."""
     deadline(lambda: it.watch(time.monotonic()) or not it.idle or it._next_scan_s != due_s, "a look to begin", every_s=0.002)
     deadline(lambda: it.idle, "a look to end", every_s=0.002)
@@ -76,10 +76,10 @@ def test_no_look_counts_once_a_rank_is_dead(tmp_path: Path) -> None:
 def test_what_another_node_writes_into_its_own_directory_is_told(tmp_path: Path) -> None:
     """Shards of node 1 were missing in each checkpoint of a gang without a shared directory, and nobody knew."""
     write(tmp_path / "work" / "model_1.txt", "put back")
-    start = Start(str(tmp_path), launch(tmp_path, nodes=2, node_index=1, checkpoint_path="model_*.txt"), Wake())
+    start = Startup(str(tmp_path), launch(tmp_path, nodes=2, node_index=1, checkpoint_path="model_*.txt"), Wake())
     start.collector = Collector(start.launch)
     start.collector.prime()
-    it = Gathering(start, Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))))
+    it = StoreWorker(start, Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))))
     it.finish()
     deadline(lambda: it.idle, "a look")
     assert list(it.results) == []

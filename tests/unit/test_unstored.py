@@ -102,8 +102,8 @@ def test_a_note_of_another_time_says_nothing(tmp_path: Path, why: str, monkeypat
         again["job"] = "other-1"
     else:
         again["nodes"] = 2
-    assert unstored.left(again) is None  # type: ignore[arg-type]
-    assert unstored.left({**orders, "attempt": 2}) is not None or why == "written to"
+    assert unstored.find_unstored(again) is None  # type: ignore[arg-type]
+    assert unstored.find_unstored({**orders, "attempt": 2}) is not None or why == "written to"
 
 
 def test_nothing_in_the_store_and_a_whole_one_in_the_work_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_a_pipe_in_the_place_of_the_note_holds_up_nobody(tmp_path: Path, monkeyp
     orders = launch(tmp_path, checkpoint_path="out/c-*", attempt=2)
     found: list[object] = []
     both = threading.Thread(
-        target=lambda: found.append((unstored.left(orders), refused(tmp_path, monkeypatch), unstored.left(orders))), daemon=True
+        target=lambda: found.append((unstored.find_unstored(orders), refused(tmp_path, monkeypatch), unstored.find_unstored(orders))), daemon=True
     )
     both.start()
     both.join(10.0)

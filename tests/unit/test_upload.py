@@ -174,9 +174,9 @@ def test_a_large_file_is_on_its_way_before_it_is_digested_and_committed_after(tm
     far.compares = compares
     node = Node(tmp_path, far)
     data = (node.written / "weights.bin").read_bytes()
-    ahead = node.uploader.ahead("0001-s1")
+    ahead = node.uploader.start_early("0001-s1")
     assert ahead is not None
-    assert node.uploader.ahead("0001-s2") is None  # one on its way is enough
+    assert node.uploader.start_early("0001-s2") is None  # one on its way is enough
     come = lambda: deadline(lambda: len(far.parts.get("u0", {})) == 6, "every part to be sent")  # noqa: E731
     fields = node.stage(Watched(ahead, come))
     assert (far.objects, far.committed, node.told) == ({}, [], [])
@@ -192,7 +192,7 @@ def test_a_large_file_is_on_its_way_before_it_is_digested_and_committed_after(tm
 
 def test_what_was_not_staged_after_all_is_given_back(tmp_path: Path, far: Far) -> None:
     node = Node(tmp_path, far)
-    ahead = node.uploader.ahead("0001-s1")
+    ahead = node.uploader.start_early("0001-s1")
     assert ahead is not None
 
     def changed() -> None:
@@ -219,7 +219,7 @@ def test_a_part_that_came_damaged_is_sent_again(tmp_path: Path, far: Far) -> Non
 def test_what_the_store_loses_of_an_upload_begun_ahead_is_sent_once_more(tmp_path: Path, far: Far) -> None:
     node = Node(tmp_path, far)
     data = (node.written / "weights.bin").read_bytes()
-    ahead = node.uploader.ahead("0001-s1")
+    ahead = node.uploader.start_early("0001-s1")
     assert ahead is not None
     far.fault = lambda number: 404 if number == 3 and len(far.names) == 1 else 0
     node.uploader.put("staged", node.stage(ahead))
@@ -229,7 +229,7 @@ def test_what_the_store_loses_of_an_upload_begun_ahead_is_sent_once_more(tmp_pat
 
 def test_a_store_that_refuses_a_part_sent_ahead_gets_no_manifest(tmp_path: Path, far: Far) -> None:
     node = Node(tmp_path, far)
-    ahead = node.uploader.ahead("0001-s1")
+    ahead = node.uploader.start_early("0001-s1")
     assert ahead is not None
     far.fault = lambda number: 403
     node.uploader.put("staged", node.stage(ahead))
@@ -242,7 +242,7 @@ def test_a_store_that_refuses_a_part_sent_ahead_gets_no_manifest(tmp_path: Path,
 def test_small_files_wait_until_they_are_staged(tmp_path: Path, far: Far) -> None:
     node = Node(tmp_path, far)
     (node.written / "weights.bin").write_bytes(b"x" * (PART + 1))
-    ahead = node.uploader.ahead("0001-s1")
+    ahead = node.uploader.start_early("0001-s1")
     assert ahead is not None
     fields = node.stage(ahead)
     assert far.names == {}

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from trainmaster import agent
 from trainmaster.agent.files.fast_json import loads, read_json
-from trainmaster.agent.launch.start import Start
+from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.processes import libc
 from trainmaster.agent.processes.wakeup import Wake
 from trainmaster.agent.supervise import exit_record
@@ -58,7 +58,7 @@ def _live(directory: str) -> None:
     launch = read_json(os.path.join(directory, names.LAUNCH))
     _identify(directory, launch["key"], launch.get("home", ""))
     libc.adopt_orphans()
-    start = Start(directory, launch, wake)
+    start = Startup(directory, launch, wake)
     try:
         exit_record.allocate(directory)
     except OSError as error:  # start nothing whose end could not be recorded

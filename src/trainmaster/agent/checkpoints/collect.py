@@ -28,7 +28,7 @@ import errno
 import os
 import time
 
-from trainmaster.agent.checkpoints.unstored import Unstored, left
+from trainmaster.agent.checkpoints.unstored import Unstored, find_unstored
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Collector:
         self._counter = 0
         self._renames: Optional[Renames] = None
         self._sdk: Optional[SdkParts] = None
-        self.ahead: Callable[[str], Optional[Check]] = lambda identifier: None  # starts an upload during staging
+        self.start_early: Callable[[str], Optional[Check]] = lambda identifier: None  # starts an upload during staging
 
     def prime(self) -> None:
         """Treat what is there now, after the restore and before the ranks start, as committed."""
@@ -91,7 +91,7 @@ class Collector:
         self._there = frozenset(self._elsewhere())
         if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
             return  # a fresh work directory has no checkpoints
-        unstored = left(launch)
+        unstored = find_unstored(launch)
         for candidate in self._found():
             if unstored is not None and (candidate.key, candidate.state) == (unstored.key, unstored.state):
                 self._look(candidate, True, False).closed = True  # complete, but not in the store yet
@@ -187,7 +187,7 @@ class Collector:
         if self._sdk is None:
             from trainmaster.agent.checkpoints.sdk_parts import SdkParts  # noqa: PLC0415  # only for programs that use the SDK
 
-            self._sdk = SdkParts(self._launch, lambda identifier: self.ahead(identifier), self.unstored)
+            self._sdk = SdkParts(self._launch, lambda identifier: self.start_early(identifier), self.unstored)
         return self._sdk.written(rank, step, directory, ranks)
 
     def close(self) -> None:
@@ -298,7 +298,7 @@ class Collector:
         from trainmaster.agent.files import stage  # noqa: PLC0415  # hashing: only where there is something to stage
         from trainmaster.agent.files.globs import links_below  # noqa: PLC0415  # loaded with the glob
 
-        check = completeness.Whole(glob, candidate, evidence == "format")
+        check = completeness.CompletenessCheck(glob, candidate, evidence == "format")
         work = self._launch["work"]
         step = step_at(candidate.written_s) if candidate.step is None else candidate.step
         sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
@@ -306,7 +306,7 @@ class Collector:
             links = tuple(links_below(work, candidate.directories))
             content = stage.Content("glob", step, candidate.step is None, 1, list(candidate.directories), sources, links)
             staged = stage.stage(self._launch, self._identifier(), content, check)
-        except stage.NotWhole:
+        except stage.Incomplete:
             (self._torn if check.torn else self._unproven)[candidate.key] = candidate.state
             return []
         except stage.Raced:

@@ -5,7 +5,7 @@ from trainmaster.agent.files.globs import Glob
 from trainmaster.agent.files.stage import Check
 
 
-class Whole(Check):
+class CompletenessCheck(Check):
     """`prove`: the format must prove every copy. Otherwise no copy may be certainly torn."""
 
     def __init__(self, glob: Glob, candidate: candidate_files.Candidate, prove: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 
-LEFT = "work:"  # prefix of the id of a checkpoint that is in the work directory but not in the store
+UNSTORED = "work:"  # prefix of the id of a checkpoint that is in the work directory but not in the store
 
 
 class Restored:
@@ -68,8 +68,8 @@ def restore(
     from trainmaster.agent.checkpoints import restore_files  # noqa: PLC0415  # hashing: only for a restart
 
     try:
-        chosen = restore_files.put_back(launch, found.bad, tell or _silent)
-    except restore_files.Unread as error:
+        chosen = restore_files.restore_first(launch, found.bad, tell or _silent)
+    except restore_files.Unreadable as error:
         found.doubted.append(error.checkpoint)
         raise
     if chosen is not None:
@@ -86,15 +86,15 @@ def restore(
 
 def _unstored(launch: Launch, found: Restored) -> bool:
     """Whether a complete checkpoint is used that an earlier attempt left on this node and could not store."""
-    from trainmaster.agent.checkpoints.unstored import left  # noqa: PLC0415  # only for a restart
+    from trainmaster.agent.checkpoints.unstored import find_unstored  # noqa: PLC0415  # only for a restart
 
-    there = left(launch)
+    there = find_unstored(launch)
     if there is None:
         return False
     from trainmaster.agent.checkpoints import restore_files  # noqa: PLC0415  # as above
 
     found.path, found.resume_dir = restore_files.keep_in_place(launch, there.roots)
-    found.id, found.step = f"{LEFT}{there.key}", there.step
+    found.id, found.step = f"{UNSTORED}{there.key}", there.step
     return True
 
 

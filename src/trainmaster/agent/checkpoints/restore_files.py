@@ -31,7 +31,7 @@ class Chosen(NamedTuple):
     resume_dir: str
 
 
-class Unread(OSError):
+class Unreadable(OSError):
     """`checkpoint` could not be read. It may be good: the store or this machine may be the cause."""
 
     def __init__(self, point: ResumePoint, error: OSError) -> None:
@@ -44,7 +44,7 @@ class Unread(OSError):
         return self._text
 
 
-class InTheWay(OSError):
+class PathBlocked(OSError):
     """Something else is where a directory must be. A person must decide what to do with it; the text says how."""
 
     advised = True
@@ -77,14 +77,14 @@ class _Part(NamedTuple):
         return topmost([*self.manifest["directories"], *(file["path"] for file in self.manifest["files"])])
 
 
-def put_back(launch: Launch, bad: List[str], tell: Callable[[str], None]) -> Optional[Chosen]:
+def restore_first(launch: Launch, bad: List[str], tell: Callable[[str], None]) -> Optional[Chosen]:
     """Restore the first candidate that verifies, and return it. `bad` gets the ids of those proven corrupt.
 
-    `tell` gets a message while a candidate cannot be read. Raises: Unread if one stays unreadable; InTheWay, OSError.
+    `tell` gets a message while a candidate cannot be read. Raises: Unreadable if one stays unreadable; PathBlocked, OSError.
     """
     for index, point in enumerate(launch["resume"]):
         try:
-            return _patiently(launch, index, tell)
+            return _with_retries(launch, index, tell)
         except _Corrupt:
             bad.append(point["id"])
     if not bad:
@@ -92,8 +92,8 @@ def put_back(launch: Launch, bad: List[str], tell: Callable[[str], None]) -> Opt
     return None
 
 
-def _patiently(launch: Launch, index: int, tell: Callable[[str], None]) -> Chosen:
-    """Retry reading. Raises: _Corrupt if it was read twice and wrong both times; Unread, OSError if all tries failed."""
+def _with_retries(launch: Launch, index: int, tell: Callable[[str], None]) -> Chosen:
+    """Retry reading. Raises: _Corrupt if it was read twice and wrong both times; Unreadable, OSError if all tries failed."""
     pauses, wrong, told = list(PAUSES_S), False, ""
     while True:
         try:
@@ -129,15 +129,15 @@ def _put_fetched(launch: Launch, index: int, anew: bool) -> Chosen:
     with download.pinned(launch, point):
         try:
             download.part(launch, point, anew)
-        except download.Wrong as error:
+        except download.DigestMismatch as error:
             raise _Corrupt(str(error)) from error
         except OSError as error:
-            raise Unread(point, error) from error
+            raise Unreadable(point, error) from error
         return _put(launch, index)
 
 
 def _open(launch: Launch, point: ResumePoint) -> _Part:
-    """This node's part of a checkpoint, or node 0's part, with a verified manifest. Raises: _Corrupt, Unread."""
+    """This node's part of a checkpoint, or node 0's part, with a verified manifest. Raises: _Corrupt, Unreadable."""
     name = f"n{launch['node_index']}"
     name = name if name in point["digests"] else "n0"
     place = os.path.join(point["root"], name)
@@ -145,7 +145,7 @@ def _open(launch: Launch, point: ResumePoint) -> _Part:
         with open(os.path.join(place, MANIFEST), "rb") as file:
             data = file.read()
     except OSError as error:
-        raise Unread(point, error) from error
+        raise Unreadable(point, error) from error
     if hashlib.sha256(data).hexdigest() != point["digests"].get(name):
         raise _Corrupt(place)
     manifest: Manifest = json.loads(data.decode("utf-8", "surrogateescape"))  # a file name may hold any bytes
@@ -232,7 +232,7 @@ def _temporary(target: str) -> str:
             there = os.path.dirname(there)
         if os.path.isdir(there):
             raise
-        raise InTheWay(there, error) from error
+        raise PathBlocked(there, error) from error
     path = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}{_TEMPORARY}")
     _remove(path)
     return path
@@ -246,7 +246,7 @@ def _remove(path: str) -> None:
 
 
 def _fill(part: _Part, targets: Dict[str, str]) -> None:
-    """Copy the given files to their targets and verify each while copying. Raises: _Corrupt, Unread, OSError."""
+    """Copy the given files to their targets and verify each while copying. Raises: _Corrupt, Unreadable, OSError."""
     for file in part.manifest["files"]:
         target = targets.get(file["path"])
         if target is None:
@@ -257,14 +257,14 @@ def _fill(part: _Part, targets: Dict[str, str]) -> None:
             try:
                 reading = open(os.path.join(part.place, stored_name(file["path"])), "rb", buffering=0)  # noqa: SIM115
             except OSError as error:
-                raise Unread(part.point, error) from error
+                raise Unreadable(part.point, error) from error
             with reading:
                 sparse = has_holes(reading.fileno())
                 while True:
                     try:
                         data = reading.read(CHUNK_BYTES)
                     except OSError as error:
-                        raise Unread(part.point, error) from error
+                        raise Unreadable(part.point, error) from error
                     if not data:
                         break
                     digest.update(data)

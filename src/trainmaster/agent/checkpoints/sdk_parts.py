@@ -36,9 +36,9 @@ class SdkParts:
     """The SDK checkpoints of one agent."""
 
     def __init__(
-        self, launch: Launch, ahead: Callable[[str], Optional[stage.Check]], unstored: Optional[Unstored] = None
+        self, launch: Launch, start_early: Callable[[str], Optional[stage.Check]], unstored: Optional[Unstored] = None
     ) -> None:
-        self._launch, self._ahead, self._unstored = launch, ahead, unstored or Unstored(launch)
+        self._launch, self._start_early, self._unstored = launch, start_early, unstored or Unstored(launch)
         self._left: Optional[str] = None  # directory of the last checkpoint that could not be staged
         self._ranks: Dict[Tuple[Optional[int], str], Set[int]] = {}  # (step, directory) -> ranks that have written
         self._put_off: List[_Written] = []  # complete, but not staged yet because the disk was full
@@ -87,7 +87,7 @@ class SdkParts:
             written = self._put_off[0]
             name = f"of step {written.step}"
             try:
-                staged.append(self._patiently(written))
+                staged.append(self._with_retries(written))
                 self._unstored.stored(name, written.step)
                 self._done_with(written, None)
             except stage.Raced:
@@ -114,7 +114,7 @@ class SdkParts:
                 disks.discard(directory)
         self._left = left
 
-    def _patiently(self, written: _Written) -> Dict[str, Any]:
+    def _with_retries(self, written: _Written) -> Dict[str, Any]:
         """Stage with retries. Raises: stage.Raced, _Empty, OSError that a retry cannot solve or has not solved."""
         pauses = list(PAUSES_S)
         while True:
@@ -137,4 +137,4 @@ class SdkParts:
         again = self._times.get(written.step, 0)
         suffix = f"-{again + 1}" if again else ""
         identifier = f"{self._launch['attempt']:04d}-s{written.step}{suffix}"
-        return stage.stage(self._launch, identifier, content, self._ahead(identifier) or stage.Check())
+        return stage.stage(self._launch, identifier, content, self._start_early(identifier) or stage.Check())

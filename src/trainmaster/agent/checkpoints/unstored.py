@@ -26,7 +26,7 @@ TELL_AFTER_S = 30.0  # an incomplete checkpoint is reported after so long
 _FILES_MAX = 10_000  # of one note
 
 
-class Left:
+class UnstoredCheckpoint:
     """The content of a note."""
 
     def __init__(self, key: str, step: Optional[int], roots: List[str], state: State) -> None:
@@ -105,7 +105,7 @@ def _at(step: Optional[int], key: str) -> str:
     return f"at step {step}" if step is not None else f"with {printable(key)}"
 
 
-def left(launch: Launch) -> Optional[Left]:
+def find_unstored(launch: Launch) -> Optional[UnstoredCheckpoint]:
     """A complete checkpoint that an earlier attempt could not store, if none of its files has changed since."""
     from trainmaster.agent.files.globs import signature  # noqa: PLC0415  # only for a restart
 
@@ -116,7 +116,7 @@ def left(launch: Launch) -> Optional[Left]:
         state = tuple((str(path), tuple(signed)) for path, signed in note["state"])
         if not state or any(signature(os.stat(os.path.join(launch["work"], path))) != signed for path, signed in state):
             return None
-        return Left(note["key"], note["step"], list(note["roots"]), state)
+        return UnstoredCheckpoint(note["key"], note["step"], list(note["roots"]), state)
     except (OSError, ValueError, KeyError, TypeError):
         return None  # there is no note, or it is not valid
 

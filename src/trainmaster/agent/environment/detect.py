@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _END_S = 2.0  # the end of a short job waits so long for its record
 
 
-class Surroundings:
+class EnvironmentRecorder:
     """The environment of one attempt on this node. `digest` names its record, once it is known."""
 
     def __init__(self, launch: Launch) -> None:
@@ -44,10 +44,10 @@ class Surroundings:
         self.digest: Optional[str] = self._noted()
         self._thread: Optional[threading.Thread] = None
 
-    def learn(self, outbox: Outbox) -> None:
+    def record_in_background(self, outbox: Outbox) -> None:
         """If there is no record yet, make it in a thread and report it."""
         if self.digest is None:
-            self._thread = threading.Thread(target=self._learn, args=(outbox,), name="environment", daemon=True)
+            self._thread = threading.Thread(target=self._record_and_report, args=(outbox,), name="environment", daemon=True)
             self._thread.start()
 
     def finish(self) -> None:
@@ -63,7 +63,7 @@ class Surroundings:
             self.digest = self._noted() or self._look()
         return self.digest
 
-    def _learn(self, outbox: Outbox) -> None:
+    def _record_and_report(self, outbox: Outbox) -> None:
         try:
             self.record()
         except OSError as error:  # full disk: the run continues without a record

@@ -46,7 +46,7 @@ class Raced(Exception):
     """The source changed while it was copied; nothing was staged."""
 
 
-class NotWhole(Exception):
+class Incomplete(Exception):
     """The copy fails the check; nothing was staged."""
 
 
@@ -73,7 +73,7 @@ def disk_full(error: OSError) -> bool:
 def stage(launch: Launch, identifier: str, content: Content, check: Check) -> Dict[str, Any]:
     """Stage the part. Returns the fields of `wire.messages.Staged` except kind and n.
 
-    Raises: Raced, NotWhole, OSError (also for a full disk); then nothing is left behind.
+    Raises: Raced, Incomplete, OSError (also for a full disk); then nothing is left behind.
     """
     root = os.path.join(launch["checkpoint_store"], identifier)
     final = os.path.join(root, f"n{launch['node_index']}")
@@ -160,7 +160,7 @@ def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
     finally:
         os.close(reading)
     if not check.file(target):
-        raise NotWhole(source.name)
+        raise Incomplete(source.name)
     return {"path": source.name, "bytes": before.st_size, "sha256": digest, "mode": before.st_mode & 0o777}
 
 

@@ -24,11 +24,11 @@ _SHELL_VARIABLE = ("$" + names.ENV_RESUME_ARGUMENTS, "${" + names.ENV_RESUME_ARG
 class Plan:
     """The input for starting the ranks of this node. `first`: variables for rank 0 only."""
 
-    def __init__(self, launch: Launch, directory: str, restored: Optional[Restored], meeting: tuple[str, int]) -> None:
+    def __init__(self, launch: Launch, directory: str, restored: Optional[Restored], rendezvous: tuple[str, int]) -> None:
         self.launch = launch
         self.directory = directory
         self.restored = restored
-        self.meeting = meeting
+        self.rendezvous = rendezvous
         self.first: dict[str, str] = {}
 
 
@@ -47,7 +47,7 @@ def start_all(plan: Plan, wait_for: Callable[[str], None]) -> list[Rank]:
         os.makedirs(launch["work"], exist_ok=True)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         highest = spawn.highest_descriptor()
-        for child in _children(launch, directory, plan.restored, plan.meeting):
+        for child in _children(launch, directory, plan.restored, plan.rendezvous):
             if child.number == 0:
                 child.environment.update(plan.first)
             os.close(os.open(child.sdk_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -73,10 +73,10 @@ def start_all(plan: Plan, wait_for: Callable[[str], None]) -> list[Rank]:
     return children
 
 
-def _children(launch: Launch, directory: str, restored: Optional[Restored], meeting: tuple[str, int]) -> list[Rank]:
+def _children(launch: Launch, directory: str, restored: Optional[Restored], rendezvous: tuple[str, int]) -> list[Rank]:
     """The ranks and roles to start, complete with argv and environment."""
     resume = _resume_text(launch, restored)
-    shared = _environment(launch, directory, meeting)
+    shared = _environment(launch, directory, rendezvous)
     shared[names.ENV_RESUME_ARGUMENTS] = resume
     if restored is not None and restored.resume_dir:
         shared[names.ENV_RESUME_DIR] = restored.resume_dir
@@ -98,10 +98,10 @@ def _children(launch: Launch, directory: str, restored: Optional[Restored], meet
     return children
 
 
-def _environment(launch: Launch, directory: str, meeting: tuple[str, int]) -> dict[str, str]:
+def _environment(launch: Launch, directory: str, rendezvous: tuple[str, int]) -> dict[str, str]:
     """Variables that all ranks and roles share."""
     world = str(launch["nodes"] * launch["ranks"])
-    gang = {"MASTER_ADDR": meeting[0], "MASTER_PORT": str(meeting[1]), "WORLD_SIZE": world}
+    gang = {"MASTER_ADDR": rendezvous[0], "MASTER_PORT": str(rendezvous[1]), "WORLD_SIZE": world}
     return {
         **launch["environment"],
         **(gang if _distributed(launch) else {}),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LOOK_S = 0.5
 
 
-def wait_for_meeting(sync: Sync, wake: Wake, directory: str) -> tuple[str, int]:
+def wait_for_rendezvous(sync: Sync, wake: Wake, directory: str) -> tuple[str, int]:
     """(address, port) of node 0. Waits without a limit: the server stops the attempt if needed. `directory`: the attempt's.
 
     Raises: wake.Stopped; ValueError if no server is configured.

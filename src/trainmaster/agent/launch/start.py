@@ -8,7 +8,7 @@ import time
 
 from trainmaster.agent.checkpoints import restore
 from trainmaster.agent.launch import ranks, work_directory
-from trainmaster.agent.mlflow.listener import Door
+from trainmaster.agent.mlflow.listener import MlflowListener
 from trainmaster.agent.processes.spawn import LaunchError, MachineError
 from trainmaster.agent.processes.wakeup import Stopped
 from trainmaster.agent.transport import master_port
@@ -37,7 +37,7 @@ def _opened(directory: str) -> int:
         return -1
 
 
-class Start:
+class Startup:
     """The start of one agent. Afterwards `ranks` run, or `error` or `machine_error` says why not. If neither, it was stopped.
 
     Law: a failure of the machine, a disk, the store or the network is a `machine_error`. Only a failure that a retry
@@ -55,8 +55,8 @@ class Start:
         self.roles: list[Rank] = []
         self.restored: Optional[restore.Restored] = None
         self.collector: Optional[Collector] = None
-        self.meeting: Optional[tuple[str, int]] = None
-        self.door: Optional[Door] = None  # on node 0, unless the job names its own tracking server
+        self.rendezvous: Optional[tuple[str, int]] = None
+        self.mlflow: Optional[MlflowListener] = None  # on node 0, unless the job names its own tracking server
         self.sync: Optional[Sync] = None  # created early only if the start needs the server
         self.error: Optional[str] = None  # the program or the spec cannot be started
         self.machine_error: Optional[str] = None  # this machine could not start it
@@ -82,13 +82,13 @@ class Start:
                 doing = "look for checkpoints"
                 self._prime()
                 doing = "meet the other nodes"
-                self.meeting = self._meet()
+                self.rendezvous = self._rendezvous()
                 self._check_stopped()
             doing = "start the ranks"
             self._flags()
             self.ranks_began_s = time.monotonic()
-            plan = ranks.Plan(self.launch, self.directory, self.restored, self.meeting)
-            plan.first = self._door_variables()
+            plan = ranks.Plan(self.launch, self.directory, self.restored, self.rendezvous)
+            plan.first = self._mlflow_variables()
             started = ranks.start_all(plan, self.wait_for)
             self.ranks = [rank for rank in started if rank.role is None]
             self.roles = [rank for rank in started if rank.role is not None]
@@ -115,12 +115,12 @@ class Start:
             download.code(self.launch)
         work_directory.lay_out(self.launch)
 
-    def _door_variables(self) -> dict[str, str]:
+    def _mlflow_variables(self) -> dict[str, str]:
         """Variables of rank 0 that other ranks do not get."""
         if self.launch["run"] is None or self.launch["node_index"] > 0:
             return {}
-        self.door = Door(self.launch["run"])
-        return self.door.variables(self.launch["environment"])
+        self.mlflow = MlflowListener(self.launch["run"])
+        return self.mlflow.variables(self.launch["environment"])
 
     @property
     def flags_path(self) -> str:
@@ -149,12 +149,12 @@ class Start:
 
     def _record_environment(self) -> None:
         """Record what is installed in it before the ranks run: a short job may be over before the usual record."""
-        from trainmaster.agent.environment.detect import Surroundings  # noqa: PLC0415 - as above
+        from trainmaster.agent.environment.detect import EnvironmentRecorder  # noqa: PLC0415 - as above
 
-        surroundings = Surroundings(self.launch)
+        recorder = EnvironmentRecorder(self.launch)
         try:
-            if surroundings.digest is None:
-                surroundings.record()
+            if recorder.digest is None:
+                recorder.record()
         except OSError as error:  # the run continues without this record
             self.talk().outbox.warn("environment", f"what is installed could not be recorded: {error}; {_advice(error)}")
 
@@ -193,12 +193,12 @@ class Start:
             self.collector = Collector(self.launch)
             self.collector.prime()
 
-    def _meet(self) -> tuple[str, int]:
+    def _rendezvous(self) -> tuple[str, int]:
         """The rendezvous address: claimed here on node 0, else received from node 0."""
         if self.launch["node_index"] > 0:
-            from trainmaster.agent.launch.rendezvous import wait_for_meeting  # noqa: PLC0415 - JSON, HTTP, threads: only gangs
+            from trainmaster.agent.launch.rendezvous import wait_for_rendezvous  # noqa: PLC0415 - JSON, HTTP, threads: only gangs
 
-            return wait_for_meeting(self.talk(), self.wake, self.directory)
+            return wait_for_rendezvous(self.talk(), self.wake, self.directory)
         self._claim = master_port.claim()
         alone = self.launch["nodes"] == 1 or self.launch["address_shared"]
         return (master_port.LOOPBACK if alone else self.launch["address"]), self._claim.port

@@ -64,7 +64,7 @@ class Progress:
 
     def read(self, read: dict[str, int]) -> None:
         """Record how far an SDK file was read, after its points were queued; writes them to disk if they are many."""
-        self._outbox.points.keep(read, now=False)
+        self._outbox.points.persist(read, now=False)
 
     def logged(self, step: int, values: dict[str, float], counts: bool) -> None:
         """Handle values that rank 0 logged with a tracker's API. `counts`: a higher step than the last is progress.
@@ -122,4 +122,4 @@ class RoleProgress:
 
     def read(self, read: dict[str, int]) -> None:
         """Record how far its SDK file was read."""
-        self._outbox.points.keep(read, now=False)
+        self._outbox.points.persist(read, now=False)

@@ -76,7 +76,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """A script that ends during a call is no error; any other error is logged."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
-            sys.stderr.write(f"the mlflow door: {error!r}\n")
+            sys.stderr.write(f"the MLflow listener: {error!r}\n")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -115,7 +115,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         given = (self.headers.get("Authorization") or "").encode("utf-8", "replace")
         if not hmac.compare_digest(given, self.server.expected):
             self.close_connection = True
-            self._json(401, {"error_code": "UNAUTHENTICATED", "message": "this is the door of one job's own script"})
+            self._json(401, {"error_code": "UNAUTHENTICATED", "message": "this address serves only the job's own script"})
             return
         self.server.no_stranger(self.connection)
         self.connection.settimeout(_TIMEOUT_S)
@@ -241,7 +241,7 @@ def _name(path: str) -> str:
     parts = path.strip("/").split("/", 2)
     if len(parts) == 3 and parts[0] in _PREFIXES and parts[2].startswith(("mlflow/", "mlflow-artifacts/")):
         return parts[2]
-    raise Fault(404, "ENDPOINT_NOT_FOUND", f"there is no {path} here: this door answers one job's own `mlflow` alone")
+    raise Fault(404, "ENDPOINT_NOT_FOUND", f"there is no {path} here: this address serves only the job's own `mlflow`")
 
 
 def _chunks(file: BufferedIOBase, most: int) -> Iterator[bytes]:

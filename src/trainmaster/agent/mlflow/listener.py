@@ -29,7 +29,7 @@ _ARTIFACTS = "mlflow"  # below the attempt's directory
 _NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would take precedence over our token
 
 
-class Door:
+class MlflowListener:
     """The listener of one attempt, open until its agent ends. `told` queues what the script logged, for the main loop."""
 
     def __init__(self, identity: RunIdentity) -> None:
@@ -69,7 +69,7 @@ class Door:
         self._opened = True
         self._directory = directory
         self._base = resumed_step or 0
-        threading.Thread(target=self._wait, name="door", daemon=True).start()
+        threading.Thread(target=self._wait, name="mlflow", daemon=True).start()
 
     def _wait(self) -> None:
         """Wait for the first connection, then serve."""

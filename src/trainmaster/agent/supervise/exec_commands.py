@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import signal
     from typing import Any, Optional
 
-    from trainmaster.agent.launch.start import Start
+    from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.processes.rank import Rank
 else:
     import _signal as signal  # `signal` itself is slow to import
@@ -44,10 +44,10 @@ class Exec:
         self.stopping = False
 
 
-class Execs:
+class ExecCommands:
     """All commands of this attempt on this node, by id. An order that arrives again starts nothing again."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Startup) -> None:
         self._start = start
         self._launch = start.launch
         self._known: dict[str, Exec] = {}
@@ -58,7 +58,7 @@ class Execs:
         return [one.child for one in self._known.values() if one.child is not None and one.child.running]
 
     def take(self, order: dict[str, Any]) -> None:
-        """Start the command if it is new; end it if the order says stop."""
+        """Startup the command if it is new; end it if the order says stop."""
         id = str(order["id"])
         if id not in self._known:
             self._known[id] = Exec(Channel(self._launch, id, self._start.wake))
@@ -122,7 +122,7 @@ class Execs:
         one.channel.start()
 
     def _spawn(self, one: Exec, child: spawn.Child, with_input: bool) -> str:
-        """Start the child with pipes. Returns the error, empty if it runs. Raises: OSError."""
+        """Startup the child with pipes. Returns the error, empty if it runs. Raises: OSError."""
         given: list[int] = []  # pipe ends of the command
         kept: list[int] = []  # our pipe ends
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NAMED = 3  # processes
 
 
-class Remains:
+class Leftovers:
     """Processes left by ranks that have all ended. `beside`: roles and commands, which are not ended here."""
 
     def __init__(self, launch: Launch, ranks: Sequence[Child], beside: Sequence[Child]) -> None:

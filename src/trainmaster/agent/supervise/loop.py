@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from trainmaster.agent.environment.detect import Surroundings
+from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.agent.metrics import patterns, usage
 from trainmaster.agent.metrics.output import RankOutput
 from trainmaster.agent.metrics.progress import Progress, RoleProgress
@@ -18,18 +18,18 @@ from trainmaster.agent.metrics.system_metrics import FIRST_S, System
 from trainmaster.agent.processes import process_tree, spawn
 from trainmaster.agent.supervise import exit_record, outcome, peers
 from trainmaster.agent.supervise.inactivity import Inactivity
-from trainmaster.agent.supervise.leftovers import Remains, described
+from trainmaster.agent.supervise.leftovers import Leftovers, described
 from trainmaster.agent.supervise.orders import Orders
 from trainmaster.agent.supervise.stopping import Stopping
-from trainmaster.agent.supervise.storing import Gathering
+from trainmaster.agent.supervise.storing import StoreWorker
 from trainmaster.wire import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-    from trainmaster.agent.launch.start import Start
-    from trainmaster.agent.supervise.exec_commands import Execs
+    from trainmaster.agent.launch.start import Startup
+    from trainmaster.agent.supervise.exec_commands import ExecCommands
 
 TELL_S = 0.02  # a job that ends earlier reports its start and its end in one request
 POLL_S = 0.3  # a job that ends earlier never asks for orders
@@ -49,7 +49,7 @@ _COMMIT_MAX_S = 3600.0
 class Attempt:
     """One agent's part of an attempt, from the start of its ranks to its last report."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Startup) -> None:
         self._start = start
         self._launch = start.launch
         self._wake = start.wake
@@ -65,20 +65,20 @@ class Attempt:
             self._outputs.append(RankOutput(role, pattern, log_max_bytes, RoleProgress(self._outbox, role.role or "")))
         self._usage = usage.Usage(None if self._launch["cgroup"] else self._launch["memory_bytes"])
         self._devices = usage.Devices(self._launch["devices"])
-        self._gathering = Gathering(start, self._progress)
+        self._store_worker = StoreWorker(start, self._progress)
         self._recorder = process_tree.Recorder(os.path.join(start.directory, names.TREE))
         self._orders = Orders(start, self._sync)
-        self._door = start.door
+        self._mlflow = start.mlflow
         first = self._ranks[0].number if self._ranks else 0
         self._system = System(self._outbox, self._usage, self._devices, first)
         job, busy = self._launch["job"], self._devices.busy
         self._inactivity = Inactivity(job, self._outbox, self._outputs, self._progress, busy)
-        self._surroundings = Surroundings(self._launch) if self._ranks else None
+        self._environment = EnvironmentRecorder(self._launch) if self._ranks else None
         self._stopping = Stopping(self._launch.get("contained", ()))
-        self._execs: Optional[Execs] = None  # commands beside the ranks; created for the first one
+        self._execs: Optional[ExecCommands] = None  # commands beside the ranks; created for the first one
         self._end = outcome.End()
         self._left_s: Optional[float] = None  # when the last rank ended
-        self._remains: Optional[Remains] = None  # the processes that the ranks left behind
+        self._leftovers: Optional[Leftovers] = None  # the processes that the ranks left behind
         self._lingers_s = 0.0  # when to check these again
         self._swept = False
         now_s = time.monotonic()
@@ -101,10 +101,10 @@ class Attempt:
             if self._execs is not None:
                 self._execs.finish()
             self._commit()
-            self._end.run = self._door.reports if self._door is not None else []
-        if self._surroundings is not None:
-            self._surroundings.finish()
-            self._end.environment = self._surroundings.digest
+            self._end.run = self._mlflow.reports if self._mlflow is not None else []
+        if self._environment is not None:
+            self._environment.finish()
+            self._end.environment = self._environment.digest
         self._end.peak_memory_bytes = self._usage.peak_bytes
         self._end.warned = list(self._outbox.warned.values())
         ended = outcome.ended(self._start, self._end, self._outputs, self._progress)
@@ -122,8 +122,8 @@ class Attempt:
             return
         if self._launch["nodes"] > 1:
             peers.record(self._start.directory, self._ranks)
-        if self._launch["nodes"] > 1 and self._launch["node_index"] == 0 and self._start.meeting is not None:
-            address, port = self._start.meeting
+        if self._launch["nodes"] > 1 and self._launch["node_index"] == 0 and self._start.rendezvous is not None:
+            address, port = self._start.rendezvous
             self._outbox.report("rendezvous", address=address, port=port)
             self._sync.start_sender()
         restored = self._start.restored
@@ -132,7 +132,7 @@ class Attempt:
             restored=restored.id if restored else None,
             step=restored.step if restored else None,
             bad=list(restored.bad) if restored else [],
-            environment=self._surroundings.digest if self._surroundings else None,
+            environment=self._environment.digest if self._environment else None,
         )
         anew = self._launch["attempt"] > 1 and self._launch["node_index"] == 0 and not self._launch["in_place"]
         if anew and self._launch["checkpoint_path"] and (restored is None or restored.id is None):
@@ -140,8 +140,8 @@ class Attempt:
         if restored and restored.bad:
             corrupt = f"corrupt in the store, so passed over: {', '.join(restored.bad)} (a digest differs)"
             self._outbox.warn("restore", f"{corrupt}; checkpoint {restored.id} was put back")
-        if self._surroundings is not None:
-            self._surroundings.learn(self._outbox)
+        if self._environment is not None:
+            self._environment.record_in_background(self._outbox)
         if spawn.escaped(self._ranks, self._launch):
             self._outbox.warn("containment", "its ranks could not enter their cgroup: what they leave behind may outlive them")
 
@@ -157,7 +157,7 @@ class Attempt:
             self._sample(now_s)
             self._tell(now_s)
             self._results()
-            self._gathering.watch(now_s)
+            self._store_worker.watch(now_s)
             self._wake.wait(max(0.0, self._due_s(now_s) - time.monotonic()))
 
     @property
@@ -165,11 +165,11 @@ class Attempt:
         return self._execs.children if self._execs is not None else []
 
     def _execute(self, now_s: float) -> None:
-        """Start and supervise commands beside the ranks."""
+        """Startup and supervise commands beside the ranks."""
         if self._orders.commands and self._execs is None:
-            from trainmaster.agent.supervise.exec_commands import Execs  # noqa: PLC0415 - most jobs never need it
+            from trainmaster.agent.supervise.exec_commands import ExecCommands  # noqa: PLC0415 - most jobs never need it
 
-            self._execs = Execs(self._start)
+            self._execs = ExecCommands(self._start)
         if self._execs is not None:
             while self._orders.commands:
                 self._execs.take(self._orders.commands.pop(0))
@@ -195,7 +195,7 @@ class Attempt:
         if grace_s is not None:
             self._stop(now_s, grace_s)
         if self._orders.removed:
-            self._gathering.give_up()
+            self._store_worker.give_up()
 
     def _stop(self, now_s: float, grace_s: float) -> None:
         """Stop the ranks, roles and commands. Those that are running are marked as stopped by us."""
@@ -220,7 +220,7 @@ class Attempt:
             return
         if self._left_s is None:
             self._left_s, self._lingers_s = now_s, now_s + _LINGER_S
-            self._remains = Remains(self._launch, self._ranks, [*self._roles, *self._commands])
+            self._leftovers = Leftovers(self._launch, self._ranks, [*self._roles, *self._commands])
             for role in [*self._roles, *self._commands]:  # from here on they end because the ranks have ended
                 role.stopped_by_us = role.stopped_by_us or role.running
         if not self._swept and now_s >= self._lingers_s and not self._waits_for_savers(now_s):
@@ -236,16 +236,16 @@ class Attempt:
     def _waits_for_savers(self, now_s: float) -> bool:
         """Whether processes left by succeeded ranks may still be saving. If others are killed, that is reported."""
         assert self._left_s is not None
-        assert self._remains is not None
+        assert self._leftovers is not None
         if not self._well or self._stopping.active:
             return False
-        saving, grace_s = self._remains.saving(), self._launch["grace_s"]
+        saving, grace_s = self._leftovers.saving(), self._launch["grace_s"]
         if saving and now_s < self._left_s + grace_s:
             if now_s > self._left_s + _SAVERS_TOLD_S:
                 self._outbox.warn("processes", f"{_SAVERS}; waits for {described(saving)} for {grace_s:g} s at most")
             self._lingers_s = now_s + _LINGER_S
             return True
-        left = self._remains.left()
+        left = self._leftovers.left()
         self._outbox.warn("processes", f"still ran when every rank had ended, and was ended: {described(left)}" if left else "")
         return False
 
@@ -266,7 +266,7 @@ class Attempt:
         for output in self._outputs:
             found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
         self._tell_unread()
-        self._outbox.keep(dict(output.sdk_read() for output in self._outputs))
+        self._outbox.persist_points(dict(output.sdk_read() for output in self._outputs))
         self._messages()
         self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
         self._output_due_s = time.monotonic() + self._output_every_s
@@ -277,10 +277,10 @@ class Attempt:
         for output in self._outputs:
             output.finish()
         self._tell_unread()
-        self._outbox.keep(dict(output.sdk_read() for output in self._outputs))
+        self._outbox.persist_points(dict(output.sdk_read() for output in self._outputs))
         self._messages()
-        if self._door is not None:
-            self._door.finish(self._outbox)
+        if self._mlflow is not None:
+            self._mlflow.finish(self._outbox)
 
     def _tell_unread(self) -> None:
         """Warn if output cannot be read: the training continues, but its metrics and steps are unknown."""
@@ -290,12 +290,12 @@ class Attempt:
         for output in self._outputs:
             for message in output.messages:
                 if output.rank.role is None or message.get("t") == "a":  # only ranks write checkpoints
-                    self._gathering.message(output.rank.number, message)
+                    self._store_worker.message(output.rank.number, message)
             output.messages.clear()
 
     def _logged(self) -> None:
         """Take metrics that the script logged with a tracker's API; these replace metrics parsed from its output."""
-        if self._door is not None and self._door.pass_on(self._progress, self._gathering.message, self._outbox):
+        if self._mlflow is not None and self._mlflow.pass_on(self._progress, self._store_worker.message, self._outbox):
             for output in self._outputs:
                 if output.rank.number == 0:
                     output.tells_itself()
@@ -321,12 +321,12 @@ class Attempt:
         self._sample_due_s = now_s + max(_SAMPLE_NEAR_S if self._usage.near else _SAMPLE_S, _SAMPLE_COST * took_s)
 
     def _tell(self, now_s: float) -> None:
-        """Start to communicate with the server, unless the job is very short."""
+        """Startup to communicate with the server, unless the job is very short."""
         alive_s = now_s - (self._start.ranks_began_s or now_s)
         if alive_s >= TELL_S:
             self._sync.start_sender()
-            if self._door is not None:
-                self._door.open(self._start.directory, self._start.restored.step if self._start.restored else None)
+            if self._mlflow is not None:
+                self._mlflow.open(self._start.directory, self._start.restored.step if self._start.restored else None)
         if alive_s >= POLL_S:
             self._sync.start_poller()
         if alive_s >= FIRST_S:
@@ -334,8 +334,8 @@ class Attempt:
 
     def _results(self) -> None:
         """Report what was stored."""
-        while self._gathering.results:
-            kind, fields = self._gathering.results.popleft()
+        while self._store_worker.results:
+            kind, fields = self._store_worker.results.popleft()
             if kind == "warned":
                 if fields["topic"] in self._outbox.warned:
                     self._outbox.warn(**fields)
@@ -343,21 +343,21 @@ class Attempt:
                     self._outbox.warned[fields["topic"]] = self._outbox.report(kind, **fields)
                 continue
             many = [fields]
-            while self._gathering.results and self._gathering.results[0][0] == kind:
-                many.append(self._gathering.results.popleft()[1])
+            while self._store_worker.results and self._store_worker.results[0][0] == kind:
+                many.append(self._store_worker.results.popleft()[1])
             ends = {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}
             ends[kind] += self._outbox.reports(kind, many)
 
     def _outlast(self) -> None:
         """Wait while other nodes of the gang may write into the shared directory, which only node 0 scans."""
-        while self._well and not self._orders.stopped and self._gathering.stays:
+        while self._well and not self._orders.stopped and self._store_worker.peers_may_write:
             now_s = time.monotonic()
             grace_s = self._orders.take(now_s)
             if grace_s is not None:
                 self._stopping.begin(now_s, grace_s)
             self._execute(now_s)  # it rejects new commands
             self._tell(now_s)
-            self._gathering.watch(now_s)
+            self._store_worker.watch(now_s)
             self._results()
             self._wake.wait(min(self._orders.due_s - now_s, _OUTPUT_MAX_S))
 
@@ -368,8 +368,8 @@ class Attempt:
         if told is not None and told["text"].startswith(_SAVERS):
             self._outbox.warn("processes", "")  # they have ended by themselves
             told = None
-        self._gathering.finish(self._well, quiet=told is None or not told["text"])
-        while not self._gathering.idle:
+        self._store_worker.finish(self._well, quiet=told is None or not told["text"])
+        while not self._store_worker.idle:
             now_s = time.monotonic()
             grace_s = self._orders.take(now_s)
             if grace_s is not None:

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-    from trainmaster.agent.launch.start import Start
+    from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.transport.sync import Sync
 
 _LOOK_S = 0.5
@@ -21,7 +21,7 @@ _LOOK_S = 0.5
 class Orders:
     """The main loop asks it at each turn."""
 
-    def __init__(self, start: Start, sync: Sync) -> None:
+    def __init__(self, start: Startup, sync: Sync) -> None:
         self._path = os.path.join(start.directory, names.STOP)
         self._place = start.place
         self._flags_path = start.flags_path

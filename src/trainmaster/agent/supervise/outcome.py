@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-    from trainmaster.agent.launch.start import Start
+    from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.metrics.output import RankOutput
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.agent.processes.rank import Rank
@@ -37,7 +37,7 @@ class End:
         self.environment: Optional[str] = None
 
 
-def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress) -> dict[str, Any]:
+def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progress) -> dict[str, Any]:
     """The complete exit record."""
     launch, restored = start.launch, start.restored
     limited = bool(launch["cgroup"] and start.ranks)
@@ -76,7 +76,7 @@ def ended(start: Start, end: End, outputs: list[RankOutput], progress: Progress)
     }
 
 
-def _failed_ago_s(start: Start) -> float:
+def _failed_ago_s(start: Startup) -> float:
     """How long ago the first rank or role failed by itself; 0 if none did."""
     failed = [rank.ended_after_s for rank in [*start.ranks, *start.roles] if rank.failed]
     return round(time.monotonic() - start.began_s - min(failed), 6) if failed else 0.0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.checkpoints.collect import Collector
     from trainmaster.agent.checkpoints.overlooked import Overlooked
-    from trainmaster.agent.launch.start import Start
+    from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.agent.transport.upload import Uploader
 
@@ -33,13 +33,13 @@ _TELL_EVERY_S = 10.0  # between two progress reports about artifacts
 _SHARE = 5  # a scan that takes t seconds is followed by a pause of 5 t
 
 
-class Gathering:
+class StoreWorker:
     """Methods queue work; `results` holds its outcome: ("staged" | "kept" | "not_kept" | "warned", fields)."""
 
-    def __init__(self, start: Start, progress: Progress) -> None:
+    def __init__(self, start: Startup, progress: Progress) -> None:
         self._launch = start.launch
         self._restored = start.restored
-        self._collector = self._telling(start.collector) if start.collector is not None else None
+        self._collector = self._with_reports(start.collector) if start.collector is not None else None
         self._wake = start.wake
         self._ranks = start.ranks
         self._progress = progress
@@ -86,7 +86,7 @@ class Gathering:
         self._given_up = True
 
     @property
-    def stays(self) -> bool:
+    def peers_may_write(self) -> bool:
         """Whether other nodes of the gang may still write into the directory that is scanned here."""
         return self._collector is not None and bool(self._launch["checkpoint_path"]) and self._peers.run
 
@@ -109,7 +109,7 @@ class Gathering:
         self._busy += 1
         self._work.put(work)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="gathering", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="store", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
@@ -208,12 +208,12 @@ class Gathering:
         if self._collector is None:
             from trainmaster.agent.checkpoints.collect import Collector  # noqa: PLC0415 - few jobs without a path need it
 
-            self._collector = self._telling(Collector(self._launch))
+            self._collector = self._with_reports(Collector(self._launch))
         if self._launch.get("remote"):
-            self._collector.ahead = self._far().ahead
+            self._collector.start_early = self._remote_uploader().start_early
         return self._collector
 
-    def _telling(self, collector: Collector) -> Collector:
+    def _with_reports(self, collector: Collector) -> Collector:
         """Let the collector report checkpoints that are not in the store, and where a restart would begin."""
         if self._restored is not None and self._restored.id is not None:
             step = self._restored.step
@@ -228,31 +228,31 @@ class Gathering:
         for part in parts:
             if "saved_s" in part:  # its step is not known
                 part["after_s"] = round(max(0.0, part.pop("saved_s") - self._began_s), 1)
-            self._bring("staged", part)
+            self._deliver("staged", part)
 
     def _kept(self, artifacts: list[dict[str, Any]]) -> None:
         for artifact in artifacts:
-            self._bring("kept", artifact)
+            self._deliver("kept", artifact)
 
     def _missed(self, name: str, why: str) -> None:
         keep.complain(name, why)
         self.results.append(("not_kept", {"what": "artifact", "name": name, "why": why}))
 
-    def _bring(self, kind: str, fields: dict[str, Any]) -> None:
+    def _deliver(self, kind: str, fields: dict[str, Any]) -> None:
         """With a local store, staged content is the final result. With a remote store, it must be uploaded first."""
         if not self._launch.get("remote"):
             self.results.append((kind, fields))
             return
-        self._far().put(kind, fields)
+        self._remote_uploader().put(kind, fields)
 
-    def _far(self) -> Uploader:
+    def _remote_uploader(self) -> Uploader:
         if self._uploader is None:
             from trainmaster.agent.transport.upload import Uploader  # noqa: PLC0415 - HTTP: only for a remote store
 
-            self._uploader = Uploader(self._launch, self._brought)
+            self._uploader = Uploader(self._launch, self._uploaded)
         return self._uploader
 
-    def _brought(self, kind: str, fields: dict[str, Any]) -> None:
+    def _uploaded(self, kind: str, fields: dict[str, Any]) -> None:
         """Called by the uploader's thread with a result, or with nothing when it has become idle."""
         if kind:
             self.results.append((kind, fields))

@@ -25,7 +25,7 @@ _PATIENCE_S = 900.0  # how long an unreachable store is retried before the start
 _MANIFEST_MAX = 1 << 28
 
 
-class Wrong(Exception):
+class DigestMismatch(Exception):
     """The content of the store does not match the recorded digests."""
 
 
@@ -44,14 +44,14 @@ def pinned(launch: Launch, point: ResumePoint) -> Iterator[None]:
         yield
 
 
-def part(launch: Launch, point: ResumePoint, anew: bool) -> None:
-    """Make sure that this node's part of a checkpoint is in the cache. `anew`: the cached copy was found to be wrong.
+def part(launch: Launch, point: ResumePoint, refetch: bool) -> None:
+    """Make sure that this node's part of a checkpoint is in the cache. `refetch`: the cached copy was found to be wrong.
 
-    Raises: Wrong if a digest differs; OSError if the store is unreachable, rejects the request, or reports a missing file.
+    Raises: DigestMismatch; OSError if the store is unreachable, rejects the request, or reports a missing file.
     """
     place = _place(launch, point)
     wanted = point["digests"].get(os.path.basename(place))
-    if not anew and _there(place, wanted):
+    if not refetch and _there(place, wanted):
         os.utime(os.path.join(place, MANIFEST))  # marks it as recently used, so that it is evicted last
         return
     temporary = f"{place}.{os.getpid()}.fetching"
@@ -91,7 +91,7 @@ def _bring(launch: Launch, place: str, wanted: Optional[str], temporary: str) ->
     prefix = f"checkpoints/{job}/{os.path.basename(identifier)}/{os.path.basename(place)}"
     target = os.path.join(temporary, MANIFEST)
     if _file(remote, f"{prefix}/{MANIFEST}", target, _addresses(remote, [f"{prefix}/{MANIFEST}"])) != wanted:
-        raise Wrong(f"{prefix}/{MANIFEST} is not what was committed")
+        raise DigestMismatch(f"{prefix}/{MANIFEST} is not what was committed")
     with open(target, "rb") as manifest:
         files: List[Dict[str, Any]] = json.loads(manifest.read().decode("utf-8", "surrogateescape"))["files"]
     with ThreadPoolExecutor(_AT_ONCE, "fetch") as pool:
@@ -103,7 +103,7 @@ def _bring(launch: Launch, place: str, wanted: Optional[str], temporary: str) ->
             bringing = [pool.submit(_file, remote, name, places[name], addresses) for name in names]
             for index, file in enumerate(some):
                 if bringing[index].result() != file["sha256"]:
-                    raise Wrong(f"{prefix}: {file['path']} is not what was committed")
+                    raise DigestMismatch(f"{prefix}: {file['path']} is not what was committed")
 
 
 def _addresses(remote: Remote, names: List[str]) -> Dict[str, Optional[str]]:

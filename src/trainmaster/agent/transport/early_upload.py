@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BYTES = 32 * 1024 * 1024  # a smaller file is digested before its upload could begin
 
 
-class Ahead(Check):
+class EarlyUpload(Check):
     """The early upload of one staging: the staging thread announces files, the upload thread sends them."""
 
     def __init__(self, launch: Launch, identifier: str, place: str, prefix: str) -> None:

@@ -68,7 +68,7 @@ class Outbox:
             self.warned[topic] = self.report("warned", topic=topic, text=text)
 
     def point(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
-        """Queue a metric point. It may be sent after the next `keep`."""
+        """Queue a metric point. It may be sent after the next `persist_points`."""
         odd = [name for name in values if not is_metric_name(name)]
         if odd:
             values = {name: value for name, value in values.items() if is_metric_name(name)}
@@ -76,9 +76,9 @@ class Outbox:
                       f"{METRIC_NAME_MAX} characters; passed over, the first of them: {odd[0][:60]!a}")  # fmt: skip
         self.points.put(rank, step, values)
 
-    def keep(self, read: dict[str, int]) -> None:
-        """Write the queued points to their file. After that they may be sent; see `Points.keep`."""
-        self.points.keep(read)
+    def persist_points(self, read: dict[str, int]) -> None:
+        """Write the queued points to their file. After that they may be sent; see `Points.persist`."""
+        self.points.persist(read)
         if self.points.dropped:
             self.warn(
                 "metrics dropped", "metric points are dropped: the server is away, and the disk has no room for them"
@@ -110,7 +110,7 @@ class Outbox:
         self.points.sync()
         self.waiting.set()
 
-    def give_up_one(self, why: str) -> None:
+    def drop_oldest(self, why: str) -> None:
         """Drop the oldest report that the server rejects (or the oldest point if there is no report), and report the loss."""
         with self._lock:
             report = self._reports.popleft()[0] if self._reports else None
@@ -147,7 +147,7 @@ class Outbox:
         return not self._reports
 
     @property
-    def pointless(self) -> bool:
+    def points_empty(self) -> bool:
         """Whether no point waits to be sent."""
         return self.points.empty
 

@@ -25,7 +25,7 @@ _CHUNK = 1024 * 1024
 _LINE_POINTS = 500
 
 
-class Left:
+class RecoveredPoint:
     """A point that an agent left behind. `n` is None if an older agent wrote it; `at_s` (agent's clock) if it was not read."""
 
     __slots__ = ("at_s", "n", "rank", "step", "time_s", "values")
@@ -123,7 +123,7 @@ class PointFile:
             os.unlink(self._path)
 
 
-def left(path: str, directory: str) -> list[Left]:
+def recover(path: str, directory: str) -> list[RecoveredPoint]:
     """The points that an ended agent left behind, in order; `directory` is the agent's own.
 
     An agent that was killed had not read everything that its programs reported; the rest is read here. Raises: OSError.
@@ -132,12 +132,12 @@ def left(path: str, directory: str) -> list[Left]:
 
     with open(path, "rb") as file:
         data = file.read()
-    found: list[Left] = []
+    found: list[RecoveredPoint] = []
     read: dict[str, int] = {}
-    pending: list[Left] = []
+    pending: list[RecoveredPoint] = []
     number = 0
     for value in _objects(data):
-        pending += [Left(row) for row in value.get("points") or ()]
+        pending += [RecoveredPoint(row) for row in value.get("points") or ()]
         if "read" in value:
             found, pending = found + pending, []
             read.update(value.get("read") or {})
@@ -147,7 +147,7 @@ def left(path: str, directory: str) -> list[Left]:
             with contextlib.suppress(FileNotFoundError):
                 for time_s, rank, step, values in _reported(os.path.join(directory, name), offset):
                     number += 1
-                    found.append(Left([time_s, None, rank, step, values, number]))
+                    found.append(RecoveredPoint([time_s, None, rank, step, values, number]))
     return found
 
 

@@ -44,14 +44,14 @@ class Points:
         self.dropped = 0
 
     def put(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
-        """Add a point. It may be sent after the next `keep`. Values that are too many for one request make several points."""
+        """Add a point. It may be sent after the next `persist`. Too many values for one request make several points."""
         at_s = time.monotonic()
         with self._lock:
             for part in _parts(values):
                 self._number += 1
                 self._fresh.append((self._number, at_s, rank, step, part))
 
-    def keep(self, read: dict[str, int], now: bool = True) -> None:
+    def persist(self, read: dict[str, int], now: bool = True) -> None:
         """Write the new points to the file. `read`: how far the programs' own files were read, as name -> bytes.
 
         Only the thread that reads these files calls it, after it has put every point that it read. If not `now`, the points

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 BLOCK_BYTES = 1 << 20
-_DOOR, _STREAM = "/agent/store", "/agent/blob"
+_STORE_PATH, _BLOB_PATH = "/agent/store", "/agent/blob"
 _TIMEOUT_S = 60.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.1, 10.0
 TELL_AFTER_S = 60.0  # of failed tries
@@ -92,7 +92,7 @@ class Remote:
         headers = {**self._server, "Content-Type": "application/json", "Content-Length": str(len(body))}
 
         def once() -> Dict[str, Any]:
-            status, data, _ = self._exchange("POST", None, _DOOR, headers, lambda connection: connection.send(body))
+            status, data, _ = self._exchange("POST", None, _STORE_PATH, headers, lambda connection: connection.send(body))
             _check(status, data, what)
             return decoded(data)
 
@@ -109,7 +109,7 @@ class Remote:
             nonlocal denied
             url = address()
             headers = {"Content-Length": str(len(body)), **(signed or {})}
-            path = f"{_STREAM}?name={quote(name)}"
+            path = f"{_BLOB_PATH}?name={quote(name)}"
             if url is None:
                 headers.update(self._server)
             status, data, etag = self._exchange("PUT", url, path, headers, lambda connection: _send(connection, body))
@@ -145,7 +145,7 @@ class Remote:
             headers = {"Range": f"bytes={got.taken}-"} if got.taken else {}
             if url is None:
                 headers.update(self._server)
-            status, data = self._download(url, f"{_STREAM}?name={quote(name)}", headers, got)
+            status, data = self._download(url, f"{_BLOB_PATH}?name={quote(name)}", headers, got)
             denied += status == 403
             if status == 403 and url is not None and denied < _DENIALS:
                 raise http.client.HTTPException("an address that may have run out")

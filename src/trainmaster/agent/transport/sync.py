@@ -128,7 +128,7 @@ class Sync:
             self._sender_client.post(self._request([], 0.0, None), timeout_s)
         except (OSError, http.client.HTTPException, ValueError, Refused):
             return False  # the item is not the cause
-        self.outbox.give_up_one(str(refusal))
+        self.outbox.drop_oldest(str(refusal))
         return True
 
     def finish(self) -> bool:
@@ -139,7 +139,7 @@ class Sync:
         until_s = time.monotonic() + _FINISH_S
         reached_s = time.monotonic()
         pause_s = 0.02
-        while not (self.outbox.empty and (self.stale or self.outbox.pointless)):
+        while not (self.outbox.empty and (self.stale or self.outbox.points_empty)):
             before = (self.outbox.settled, self._most)
             if self.flush(_UNREACHABLE_S):
                 if self.outbox.empty or before != (self.outbox.settled, self._most):

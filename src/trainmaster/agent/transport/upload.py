@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Union
 
-    from trainmaster.agent.transport.early_upload import Ahead
+    from trainmaster.agent.transport.early_upload import EarlyUpload
     from trainmaster.wire.launch import Launch
 
 _TRIES = 3  # for an upload that the store lost
@@ -41,7 +41,7 @@ class _Waiting:
 
 
 class Uploader:
-    """Uploads what `Gathering` staged. Results go to `done`: ("staged" | "kept", fields) when durable in the store,
+    """Uploads what `StoreWorker` staged. Results go to `done`: ("staged" | "kept", fields) when durable in the store,
     ("not_kept", fields) when it never will be, ("warned", fields) when the store is unreachable.
     """
 
@@ -50,10 +50,10 @@ class Uploader:
         self._remote = Remote(launch)
         self._remote.waiting = self._waits
         self._lock = threading.Condition()
-        self._waiting: deque[Union[_Waiting, Ahead]] = deque()
+        self._waiting: deque[Union[_Waiting, EarlyUpload]] = deque()
         self._working = False
         self._thread: Optional[threading.Thread] = None
-        self._ahead: Optional[Ahead] = None  # being staged and uploaded at the same time
+        self._early: Optional[EarlyUpload] = None  # being staged and uploaded at the same time
         self.dropped = 0  # checkpoints replaced by newer ones
 
     @property
@@ -65,9 +65,9 @@ class Uploader:
     def put(self, kind: str, fields: Dict[str, Any]) -> None:
         """Queue it for upload."""
         with self._lock:
-            if self._ahead is not None and kind == "staged" and fields["id"] == self._ahead.id:
-                self._ahead.end(fields)
-                self._ahead = None
+            if self._early is not None and kind == "staged" and fields["id"] == self._early.id:
+                self._early.end(fields)
+                self._early = None
                 return
             one = _Waiting(kind, fields)
             if one.droppable:
@@ -78,25 +78,25 @@ class Uploader:
                     self._discard(old)
             self._enqueue(one)
 
-    def ahead(self, identifier: str) -> Optional[Ahead]:
+    def start_early(self, identifier: str) -> Optional[EarlyUpload]:
         """Start to upload a checkpoint that is still being staged; None while anything else is queued or uploading."""
-        from trainmaster.agent.transport.early_upload import Ahead  # noqa: PLC0415  # hashing: artifacts do not need it
+        from trainmaster.agent.transport.early_upload import EarlyUpload  # noqa: PLC0415  # hashing: artifacts do not need it
 
         with self._lock:
             if self._waiting or self._working:
                 return None
-            self._ahead = Ahead(self._launch, identifier, self._place(identifier), self._prefix(identifier))
-            self._enqueue(self._ahead)
-            return self._ahead
+            self._early = EarlyUpload(self._launch, identifier, self._place(identifier), self._prefix(identifier))
+            self._enqueue(self._early)
+            return self._early
 
     def staging_ended(self) -> None:
         """Staging is over: an early upload whose checkpoint was not `put` by now has failed to stage."""
         with self._lock:
-            if self._ahead is not None:
-                self._ahead.end(None)
-                self._ahead = None
+            if self._early is not None:
+                self._early.end(None)
+                self._early = None
 
-    def _enqueue(self, one: Union[_Waiting, Ahead]) -> None:
+    def _enqueue(self, one: Union[_Waiting, EarlyUpload]) -> None:
         self._waiting.append(one)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="upload", daemon=True)
@@ -112,16 +112,16 @@ class Uploader:
                 one = self._waiting.popleft()
             try:
                 if isinstance(one, _Waiting):
-                    self._bring(one, Sender(self._launch), None)
+                    self._upload(one, Sender(self._launch), None)
                 else:
                     wrong = one.send()
                     if one.fields is not None:
-                        self._bring(_Waiting("staged", one.fields), one.sender, wrong)
+                        self._upload(_Waiting("staged", one.fields), one.sender, wrong)
             finally:
                 self._working = False
                 self._done("", {})
 
-    def _bring(self, one: _Waiting, sender: Sender, wrong: Optional[Exception]) -> None:
+    def _upload(self, one: _Waiting, sender: Sender, wrong: Optional[Exception]) -> None:
         """Upload it and report the result. `wrong`: the error that ended its early upload."""
         sender.remote.waiting = self._waits
         try:
@@ -166,7 +166,7 @@ class Uploader:
                 File(f"{prefix}/{blob_name(each['path'])}", os.path.join(place, stored_name(each["path"])), each["bytes"])
                 for each in json.loads(text)["files"]
             ]
-            self._brought(files, lambda sent: self._remote.ask("commit", part=prefix, manifest=text, uploads=sent), sender)
+            self._upload_files(files, lambda sent: self._remote.ask("commit", part=prefix, manifest=text, uploads=sent), sender)
             _mark(place)
         finally:
             lock.close()
@@ -174,14 +174,14 @@ class Uploader:
     def _artifact(self, fields: Dict[str, Any], sender: Sender) -> None:
         name = f"artifacts/{self._launch['job']}/{fields['digest']}"
         path = os.path.join(self._launch["artifact_store"], fields["digest"])
-        self._brought(
+        self._upload_files(
             [File(name, path, fields["bytes"])],
             lambda uploads: self._remote.ask("keep", name=name, bytes=fields["bytes"], uploads=uploads),
             sender,
         )
         _mark(path)
 
-    def _brought(self, files: List[File], finish: Callable[[Dict[str, Any]], Any], sender: Sender) -> None:
+    def _upload_files(self, files: List[File], finish: Callable[[Dict[str, Any]], Any], sender: Sender) -> None:
         """Upload files and call `finish`. Starts again if the store has lost an upload. Raises: OSError."""
         for turn in range(_TRIES):
             try:

@@ -114,7 +114,7 @@ class Attempts:
         except (KeyError, TypeError, ValueError):
             return Tombstone(0.0, 0.0, "")  # a stop was ordered, but its details are lost
 
-    def bury(self, key: AgentKey, grace_s: float) -> tuple[Tombstone, bool]:
+    def order_stop(self, key: AgentKey, grace_s: float) -> tuple[Tombstone, bool]:
         """Order the stop durably, unless an earlier deadline is already ordered. Returns it, and whether it is new."""
         now_s, boot = time.monotonic(), processes.boot_id()
         for name in _RECORDS:

@@ -31,7 +31,7 @@ def _new(path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class AttemptCgroups:
     """The cgroups of one attempt on one node."""
 
     limited: str | None = None  # the directory with the memory limit; None: the agent checks the memory
@@ -74,7 +74,7 @@ class Cgroups:
         """Whether the kernel can enforce memory limits."""
         return self._limiting is not None
 
-    def make(self, key: AgentKey, memory_bytes: int | None) -> Made:
+    def make(self, key: AgentKey, memory_bytes: int | None) -> AttemptCgroups:
         """Create the cgroups of this key. If one cannot be created, the attempt runs without it."""
         limited = None if memory_bytes is None else self._limit(key, memory_bytes)
         found = []
@@ -83,7 +83,7 @@ class Cgroups:
                 with contextlib.suppress(OSError):
                     self._new(path)
                     found.append(str(path))
-        return Made(limited, tuple(found))
+        return AttemptCgroups(limited, tuple(found))
 
     def members(self, key: AgentKey) -> frozenset[int]:
         """The processes in its cgroups; the agent itself is in none of them."""

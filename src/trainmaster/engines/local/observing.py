@@ -103,8 +103,8 @@ class Observer:
         try:
             outcome, spooled = exits.outcome(record), exits.spooled(self._attempts.spool(key))
             # The record does not repeat the rendezvous address, which other nodes of the gang may still need.
-            meeting = tuple(report for report in spooled if report.get("kind") == "rendezvous")
-            reports = (*meeting, *exits.reports(record))
+            rendezvous = tuple(report for report in spooled if report.get("kind") == "rendezvous")
+            reports = (*rendezvous, *exits.reports(record))
         except (ArithmeticError, LookupError, TypeError, ValueError):
             return None  # incomplete, so no evidence: the process table decides
         left = len(self.outlived(key))

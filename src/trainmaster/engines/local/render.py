@@ -7,7 +7,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from trainmaster import agent
-from trainmaster.engines.local.cgroups import Made
+from trainmaster.engines.local.cgroups import AttemptCgroups
 from trainmaster.engines.local.settings import Site
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.spec import JobSpec, Origin
@@ -16,13 +16,13 @@ from trainmaster.wire.launch import CodeLayout, Launch, Requirements, ResumePoin
 from trainmaster.wire.names import ENV_TRACKER, data_variable, is_url
 from trainmaster.wire.runs import experiment_id, run_id
 
-_NO_CGROUPS = Made()
+_NO_CGROUPS = AttemptCgroups()
 BLANK = "(not shown)"
 _RUNNER = os.path.join(os.path.dirname(agent.__file__), "launch", "function.py")  # the job's Python may lack this package
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def launch(submission: Submission, site: Site, made: Made = _NO_CGROUPS) -> Launch:
+def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUPS) -> Launch:
     """The complete launch of an agent.
 
     Raises: ValueError if the submission's key is not an attempt or node of its job.

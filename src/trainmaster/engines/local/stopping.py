@@ -32,7 +32,7 @@ class Stopper:
 
     def stop(self, key: AgentKey, grace_s: float) -> None:
         """Order the stop and do what is due now."""
-        stone, news = self._attempts.bury(key, grace_s)
+        stone, news = self._attempts.order_stop(key, grace_s)
         if news:
             self._asked.pop(key, None)
         left_s = stone.due_s(time.monotonic(), processes.boot_id())

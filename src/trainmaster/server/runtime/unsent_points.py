@@ -99,7 +99,7 @@ def _take_up(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int
     """Import the file of one agent. Raises: OSError."""
     directory = home.attempt(key.job, key.attempt, key.node_index)
     try:
-        found = deque(_values(key, point) for point in point_file.left(str(path), str(directory)))
+        found = deque(_values(key, point) for point in point_file.recover(str(path), str(directory)))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         aside = path.with_suffix(".unreadable")
         path.rename(aside)
@@ -119,7 +119,7 @@ def _take_up(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int
     return count - late
 
 
-def _values(key: AgentKey, left: point_file.Left) -> list[MetricPoint]:
+def _values(key: AgentKey, left: point_file.RecoveredPoint) -> list[MetricPoint]:
     """The values of one point. Raises: AttributeError, TypeError or ValueError if it is malformed."""
     arrival = None if left.n is None else Arrival(key.node_index, int(left.n), None if left.at_s is None else float(left.at_s))
     rank, step, time_s = int(left.rank), left.step, float(left.time_s)

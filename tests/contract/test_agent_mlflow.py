@@ -1,4 +1,4 @@
-"""The door at which a script's own tracking calls reach its agent: real processes, plain HTTP, no `mlflow`."""
+"""The listener for a script's own tracking calls: real processes, plain HTTP, no `mlflow`."""
 
 import json
 import os
@@ -78,7 +78,7 @@ print(json.dumps([
     assert it.words() == ""
 
 
-def test_only_rank_0_has_a_door_and_a_tracker_of_the_jobs_own_closes_it(tmp_path: Path) -> None:
+def test_only_rank_0_has_a_listener_and_none_if_the_job_names_its_own_tracker(tmp_path: Path) -> None:
     show = [sys.executable, "-c", "import os; print(sorted(name for name in os.environ if name.startswith('MLFLOW')))"]
     with agent(tmp_path / "two", show, run=RUN, ranks=2) as it:
         it.ended()
