@@ -11,7 +11,7 @@ from typing import Any
 
 import common
 
-from trainmaster import daemons, presence
+from trainmaster import daemons, live_processes
 from trainmaster.client.api import Client
 from trainmaster.home import Home
 from trainmaster.store.events import SqlEventStore
@@ -29,7 +29,7 @@ def fresh_home() -> Iterator[Home]:
         try:
             yield home
         finally:
-            if home.events_db.exists() and (presence.running(home) or lives(home)):
+            if home.events_db.exists() and (live_processes.running(home) or lives(home)):
                 end(home)
 
 

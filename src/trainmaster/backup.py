@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home, write_atomic
-from trainmaster.presence import running
+from trainmaster.live_processes import running
 from trainmaster.wire.names import AGENT, ENV_SDK
 from trainmaster.wire.processes import same_process
 

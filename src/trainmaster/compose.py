@@ -37,6 +37,7 @@ from trainmaster.errors import ConflictError, OperationError, TrainmasterError, 
 from trainmaster.home import Home, open_regular, write_atomic
 from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
+from trainmaster.live_processes import BESIDE
 from trainmaster.locks import guard, inode, is_another
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.events import ClockSet, ClusterConfigured, JobEvent, NodeSeen, NodeStateSet
@@ -49,7 +50,6 @@ from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import Recorded
-from trainmaster.presence import BESIDE
 from trainmaster.reserve import Reserve
 from trainmaster.scheduling.share import Account, Member
 from trainmaster.store.events import SqlEventStore

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from trainmaster import configuration, presence
+from trainmaster import configuration, live_processes
 from trainmaster.blobs.factory import open_blobs
 from trainmaster.compose import guard_home, hold_alone, server_id
 from trainmaster.errors import UsageError
@@ -48,7 +48,7 @@ def _mlflow_uri(home: Home, configured: configuration.Configuration) -> str | No
     """The URI of the MLflow server: the one in `server.toml`, else our own, which is started here. Raises: UsageError."""
     if configuration.runs_mlflow(home):
         port = (home.read_json(home.settings_json) or {}).get("mlflow_port")
-        server = MlflowServer(home, port, lambda own, url: presence.enter(home, "mlflow", own, {"mlflow_url": url}))
+        server = MlflowServer(home, port, lambda own, url: live_processes.enter(home, "mlflow", own, {"mlflow_url": url}))
         server.start()
         server.watch(lambda: (home.root / "stopping").exists())
         return configured.tracking.mlflow or server.url

@@ -1,7 +1,7 @@
 """Starts, revives and stops the server's processes on this machine.
 
 Standard library only: the command line imports this before anything heavy is loaded. A start, revive or stop holds the lock
-`up`. Which processes are alive is determined by `presence`.
+`up`. Which processes are alive is determined by `live_processes`.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from trainmaster import anew
-from trainmaster.ending import end, stop_spawner
+from trainmaster import new_log
 from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
+from trainmaster.live_processes import BESIDE, PROCESSES, ServerInfo, alive, copied_from, lives, ready, recorded, running
 from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
-from trainmaster.presence import BESIDE, PROCESSES, ServerInfo, alive, copied_from, lives, ready, recorded, running
+from trainmaster.termination import end, stop_spawner
 from trainmaster.wire.answers import Answer
 from trainmaster.wire.names import ENV_FAILPOINT
 from trainmaster.wire.processes import start_ticks
@@ -146,7 +146,7 @@ def _begin_anew(home: Home, all_dead: bool) -> None:
     if not all_dead:
         raise ConflictError(f"a server runs on {home.root}: its log is in use", "stop it first: tm down")
     try:
-        anew.begin(home)
+        new_log.begin(home)
     except OSError as error:
         raise OperationError(f"the old log could not be set aside: {error}", f"check {home.root}") from error
 

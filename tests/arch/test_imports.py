@@ -19,14 +19,14 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
     "sdk": ("trainmaster.wire",),
     "configuration.py": ("trainmaster.home", "trainmaster.errors"),
     "locks.py": ("trainmaster.home", "trainmaster.errors"),
-    "anew.py": ("trainmaster.home",),
+    "new_log.py": ("trainmaster.home",),
     "troubles.py": ("trainmaster.wire", "trainmaster.home"),
-    "ending.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
-    "presence.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
-    "backup.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.presence"),
+    "termination.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
+    "live_processes.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
+    "backup.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.live_processes"),
     "daemons.py": (
-        "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks", "trainmaster.ending",
-        "trainmaster.configuration", "trainmaster.presence", "trainmaster.anew",
+        "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks", "trainmaster.termination",
+        "trainmaster.configuration", "trainmaster.live_processes", "trainmaster.new_log",
     ),
 }
 LINEAR = ("agent/metrics/patterns.py", "re2")  # the one exception: only for a job with a pattern (docs/decisions/0012-hostile-text.md)

@@ -14,7 +14,7 @@ from typing import Any
 from running import ENDED, Tm
 from waiting import deadline
 
-from trainmaster import presence
+from trainmaster import live_processes
 from trainmaster.client.api import Client
 from trainmaster.errors import TrainmasterError
 from trainmaster.testing.survival import RankRecord, overlaps
@@ -81,7 +81,7 @@ class Trial:
     def _ask(self, question: Any) -> Any:
         """The answer, or None: an error with words is an answer too, and the same key may be used again."""
         try:
-            info = presence.running(self.tm.home)
+            info = live_processes.running(self.tm.home)
             if info is None:
                 return None
             with Client(info.url, self.tm.home.token_file.read_text().strip()) as client:

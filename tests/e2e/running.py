@@ -14,7 +14,7 @@ from typing import Any
 
 from waiting import deadline
 
-from trainmaster import daemons, presence
+from trainmaster import daemons, live_processes
 from trainmaster.client.api import Client
 from trainmaster.errors import UnreachableError
 from trainmaster.home import Home
@@ -73,7 +73,7 @@ class Tm:
 
     def show(self, job: str) -> dict[str, Any]:
         """Everything about one job: what `tm show --json` prints, asked without a process, which a poll would start by the dozen."""
-        info = presence.running(self.home)
+        info = live_processes.running(self.home)
         if info is not None:
             with suppress(UnreachableError), Client(info.url, self.home.token_file.read_text().strip()) as client:
                 return client.job(job)

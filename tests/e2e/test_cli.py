@@ -15,7 +15,7 @@ import pytest
 from waiting import deadline
 
 import trainmaster
-from trainmaster import daemons, presence
+from trainmaster import daemons, live_processes
 from trainmaster.home import Home
 
 TRAIN = """
@@ -206,7 +206,7 @@ def test_up_and_down(tm: Tm) -> None:
     assert (process.returncode, said.splitlines()[-2:]) == (
         7, ["error: the server was stopped; its jobs keep running", "  start it again: tm up"],
     )  # fmt: skip
-    assert presence.running(tm.home) is None
+    assert live_processes.running(tm.home) is None
     assert tm("ps")[0] == 7
     assert tm.json("up")["started"] == ["api", "control"]
     assert tm.json("show", "stays-1")["state"] == "running"

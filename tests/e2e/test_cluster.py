@@ -9,7 +9,7 @@ import pytest
 from running import Tm, cleared, server
 from waiting import deadline
 
-from trainmaster import presence
+from trainmaster import live_processes
 from trainmaster.client.api import Client
 from trainmaster.home import account_name
 from trainmaster.model.cluster import Cluster
@@ -55,7 +55,7 @@ def _hold(tm: Tm) -> list[str]:
 
 
 def _pid(tm: Tm, which: str) -> int:
-    info = presence.running(tm.home)
+    info = live_processes.running(tm.home)
     assert info is not None
     return info.pids[which]
 
@@ -86,7 +86,7 @@ def test_rules_are_foreseen_laid_down_and_kept_through_a_kill(tm: Tm) -> None:
     assert load_bytes(tm.ok("policy", "--yaml").encode(), "back.yaml") == want
     killed = _pid(tm, "control")
     os.kill(killed, signal.SIGKILL)
-    deadline(lambda: presence.alive(tm.home, "control") and _pid(tm, "control") != killed, "control does not come back", 60.0)
+    deadline(lambda: live_processes.alive(tm.home, "control") and _pid(tm, "control") != killed, "control does not come back", 60.0)
     assert from_mapping(tm.json("policy")["cluster"]) == want
     late = tm.submit("--name", "late", "--class", "nightly", "--", "true")
     _taken_up(tm, late)
@@ -173,7 +173,7 @@ def test_an_order_by_factors_says_what_each_counts(tm: Tm) -> None:
     for job in held:
         tm.ok("cancel", job, "--grace", "0")
     assert tm.ended(high)["state"] == "succeeded"
-    info = presence.running(tm.home)
+    info = live_processes.running(tm.home)
     assert info is not None
     with Client(info.url, tm.home.token_file.read_text().strip()) as client:
         placed = next(event for event in client.events(high) if event["type"] == "Placed")

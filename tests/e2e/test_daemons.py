@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from waiting import deadline
 
-from trainmaster import daemons, ending, presence
+from trainmaster import daemons, live_processes, termination
 from trainmaster.daemons import Options, StopReport
 from trainmaster.errors import ConflictError, OperationError, UsageError
 from trainmaster.home import Home
@@ -47,7 +47,7 @@ def processes_of(home: Home) -> list[str]:
     return found
 
 
-def health(info: presence.ServerInfo) -> dict[str, object]:
+def health(info: live_processes.ServerInfo) -> dict[str, object]:
     with urllib.request.urlopen(f"{info.url}/healthz", timeout=5) as answer:
         value: dict[str, object] = json.load(answer)
         return value
@@ -55,16 +55,16 @@ def health(info: presence.ServerInfo) -> dict[str, object]:
 
 def python(home: Home, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, whose streams are pipes: it returns once nobody holds them any more."""
-    script = f"from pathlib import Path\nfrom trainmaster import daemons, presence\nfrom trainmaster.home import Home\nhome = Home(Path({str(home.root)!r}))\n{code}"
+    script = f"from pathlib import Path\nfrom trainmaster import daemons, live_processes\nfrom trainmaster.home import Home\nhome = Home(Path({str(home.root)!r}))\n{code}"
     return subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
     )
 
 
 def test_up_answers_holds_no_stream_and_is_found_again(home: Home) -> None:
-    assert presence.running(home) is None
+    assert live_processes.running(home) is None
     done = python(home, "print(daemons.start(home).url)")
-    info = presence.running(home)
+    info = live_processes.running(home)
     assert info is not None
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{info.url}\n", "")
     assert health(info) == {"status": "ok", "version": info.version, "api": True, "control": True, "nodes": 1, "troubles": []}
@@ -80,18 +80,18 @@ def test_up_answers_holds_no_stream_and_is_found_again(home: Home) -> None:
     assert home.token_file.read_text().strip() not in "".join(path.read_text() for path in home.logs.iterdir())
 
 
-@pytest.mark.parametrize("which", presence.PROCESSES)
+@pytest.mark.parametrize("which", live_processes.PROCESSES)
 def test_one_that_is_killed_is_brought_back_by_the_other(home: Home, which: str) -> None:
     info = daemons.start(home)
     os.kill(info.pids[which], signal.SIGKILL)
 
-    def back() -> presence.ServerInfo | None:
-        now = presence.running(home)
-        whole = now is not None and all(presence.ready(home, one) for one in presence.PROCESSES)
+    def back() -> live_processes.ServerInfo | None:
+        now = live_processes.running(home)
+        whole = now is not None and all(live_processes.ready(home, one) for one in live_processes.PROCESSES)
         return now if whole and now is not None and now.pids[which] != info.pids[which] else None
 
     revived = deadline(back, f"{which} to be back", 20.0)
-    other = next(one for one in presence.PROCESSES if one != which)
+    other = next(one for one in live_processes.PROCESSES if one != which)
     assert (revived.url, revived.pids[other]) == (info.url, info.pids[other])
     assert health(revived)["control"] is True
 
@@ -103,9 +103,9 @@ def test_both_killed_come_back_with_the_next_start(home: Home) -> None:
     for pid in info.pids.values():
         os.kill(pid, signal.SIGKILL)
     deadline(lambda: all(start_ticks(pid) is None for pid in info.pids.values()), "both to be gone")
-    assert presence.running(home) is None
+    assert live_processes.running(home) is None
     again = daemons.start(home)
-    assert (again.url, again.started) == (info.url, presence.PROCESSES)
+    assert (again.url, again.started) == (info.url, live_processes.PROCESSES)
     assert health(again)["control"] is True
 
 
@@ -113,9 +113,9 @@ def test_down_ends_all_and_nobody_revives(home: Home) -> None:
     assert daemons.stop(home) == StopReport()
     info = daemons.start(home)
     report = daemons.stop(home)
-    assert (report.stopped[:2], report.killed) == (presence.PROCESSES, ())
+    assert (report.stopped[:2], report.killed) == (live_processes.PROCESSES, ())
     assert processes_of(home) == []
-    assert presence.running(home) is None
+    assert live_processes.running(home) is None
     assert not home.server_json.exists()
     assert daemons.revive(home, "control") is False
     began_s = time.monotonic()
@@ -124,18 +124,18 @@ def test_down_ends_all_and_nobody_revives(home: Home) -> None:
 
 
 def test_down_kills_what_does_not_go_and_finds_what_no_file_names(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(termination, "STOP_TIMEOUT_S", 0.5)
     info = daemons.start(home)
     for pid in info.pids.values():
         os.kill(pid, signal.SIGSTOP)
     home.server_json.unlink()  # only now: a watcher that saw it go would be stopped with the lock in its hands
     report = daemons.stop(home)
-    assert (report.stopped[:2], report.killed) == (presence.PROCESSES, presence.PROCESSES)
+    assert (report.stopped[:2], report.killed) == (live_processes.PROCESSES, live_processes.PROCESSES)
     assert [start_ticks(pid) for pid in info.pids.values()] == [None, None]
 
 
 def test_starts_at_the_same_time_make_one_server(home: Home) -> None:
-    infos: list[presence.ServerInfo] = []
+    infos: list[live_processes.ServerInfo] = []
     threads = [threading.Thread(target=lambda: infos.append(daemons.start(home))) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -160,7 +160,7 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(home: Home) -> None:
 
 def test_options_are_kept_and_others_are_refused_while_it_runs(home: Home) -> None:
     daemons.start(home, Options(nodes=2, gpus_per_node=1))
-    info = presence.running(home)
+    info = live_processes.running(home)
     assert info is not None
     assert health(info)["nodes"] == 2
     assert daemons.start(home, Options(nodes=2)).started == ()
@@ -231,7 +231,7 @@ def test_a_number_of_another_process_is_not_taken_for_ours(home: Home) -> None:
     home.root.mkdir(parents=True)
     ours = {"pids": {"api": os.getpid()}, "ticks": {"api": 1}, "boot_id": "x", "url": "http://127.0.0.1:1"}
     home.server_json.write_text(json.dumps(ours))
-    assert presence.running(home) is None
+    assert live_processes.running(home) is None
     assert daemons.stop(home) == StopReport()
 
 

@@ -12,7 +12,7 @@ import pytest
 from running import Tm, kill
 from waiting import deadline
 
-from trainmaster import daemons, presence
+from trainmaster import daemons, live_processes
 from trainmaster.wire.processes import start_ticks
 
 
@@ -36,10 +36,10 @@ def test_it_stays_with_the_server_until_term_and_jobs_go_on(tm: Tm, tmp_path: Pa
             assert notified.recv(64) == b"READY=1"
             job = tm.submit("--name", "goes-on", "--", "sleep 600")
             tm.state(job, "running", timeout_s=60)
-            pids = presence.running(tm.home).pids  # type: ignore[union-attr]
+            pids = live_processes.running(tm.home).pids  # type: ignore[union-attr]
             for pid in pids.values():
                 kill(pid)
-            deadline(lambda: all(presence.ready(tm.home, which) for which in presence.PROCESSES), "both to be back", 60)
+            deadline(lambda: all(live_processes.ready(tm.home, which) for which in live_processes.PROCESSES), "both to be back", 60)
             service.send_signal(signal.SIGTERM)
             assert service.wait(60) == 0, (tmp_path / "words").read_text()
             assert notified.recv(64) == b"STOPPING=1"
@@ -47,7 +47,7 @@ def test_it_stays_with_the_server_until_term_and_jobs_go_on(tm: Tm, tmp_path: Pa
             if service.poll() is None:
                 service.kill()
                 service.wait()
-        assert presence.running(tm.home) is None
+        assert live_processes.running(tm.home) is None
         assert "running jobs continue" in (tmp_path / "words").read_text()
         tm.ok("up")
         assert tm.show(job)["state"] == "running"

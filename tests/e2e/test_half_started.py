@@ -12,7 +12,7 @@ import psutil
 import pytest
 from waiting import deadline
 
-from trainmaster import compose, configuration, daemons, presence
+from trainmaster import compose, configuration, daemons, live_processes
 from trainmaster.engines.local.starting import start_spawner
 from trainmaster.errors import OperationError, UsageError
 from trainmaster.home import Home
@@ -40,7 +40,7 @@ def servers(home: Home) -> list[str]:
     return sorted(line[line.index("trainmaster.server") + 1] for line in lines if str(home.root) in line and "trainmaster.server" in line)
 
 
-@pytest.mark.parametrize("which", presence.PROCESSES)
+@pytest.mark.parametrize("which", live_processes.PROCESSES)
 def test_one_still_on_its_way_at_the_stop_ends_by_itself(home: Home, which: str) -> None:
     home.root.mkdir()
     leave_behind(home, which)
@@ -48,7 +48,7 @@ def test_one_still_on_its_way_at_the_stop_ends_by_itself(home: Home, which: str)
     deadline(lambda: servers(home) == [], "nothing to be left", timeout_s=30.0)
 
 
-@pytest.mark.parametrize("which", presence.PROCESSES)
+@pytest.mark.parametrize("which", live_processes.PROCESSES)
 def test_a_start_gets_along_with_one_on_its_way(home: Home, which: str) -> None:
     home.root.mkdir()
     leave_behind(home, which)
@@ -66,7 +66,7 @@ def test_one_that_dies_while_the_other_is_started_is_started_too(home: Home) -> 
     deadline(lambda: servers(home) == ["api", "control"], "the api to be on its way", every_s=0.005)
     os.kill(before["control"], signal.SIGKILL)
     assert starting.wait(daemons.START_TIMEOUT_S - 5.0) == 0
-    after = presence.running(home)
+    after = live_processes.running(home)
     assert after is not None
     assert set(after.pids.values()).isdisjoint(before.values())
     assert servers(home) == ["api", "control"]
@@ -97,7 +97,7 @@ def test_a_stopped_process_of_the_server_does_not_keep_others_from_the_lock(home
         assert holding.stdout is not None
         holding.stdout.readline()
         os.kill(holding.pid, signal.SIGSTOP)
-        assert set(daemons.start(home).started) == set(presence.PROCESSES)
+        assert set(daemons.start(home).started) == set(live_processes.PROCESSES)
         assert holding.wait(10.0) == -signal.SIGKILL
 
 
@@ -120,7 +120,7 @@ def test_a_file_of_the_home_that_cannot_be_read_is_named(home: Home, name: str, 
 def test_a_record_of_another_shape_says_nothing(tmp_path: Path, found: object) -> None:
     home = Home(tmp_path)
     home.server_json.write_text(json.dumps(found))
-    assert (presence.running(home), presence.alive(home, "api"), presence.ready(home, "api")) == (None, False, False)
+    assert (live_processes.running(home), live_processes.alive(home, "api"), live_processes.ready(home, "api")) == (None, False, False)
 
 
 @pytest.mark.parametrize("found", [b"", b"\xff\x00", b"99999", b"-1", b"9" * 5000, b"many"])

@@ -9,7 +9,7 @@ from effort import nightly
 from running import Tm, server
 from waiting import deadline
 
-from trainmaster import presence
+from trainmaster import live_processes
 from trainmaster.client.api import Client
 
 
@@ -22,7 +22,7 @@ def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
 
 def foreseen(tm: Tm, job: str) -> bool:
     """Whether a forecast of a job is on record."""
-    info = presence.running(tm.home)
+    info = live_processes.running(tm.home)
     assert info is not None
     with Client(info.url, tm.home.token_file.read_text().strip()) as client:
         return "Foreseen" in {event["type"] for event in client.events(job)}

@@ -15,7 +15,7 @@ from effort import nightly
 from running import Tm, server
 from waiting import deadline
 
-from trainmaster import presence
+from trainmaster import live_processes
 from trainmaster.client.api import Client
 from trainmaster.control.replan import replan
 from trainmaster.model.events import Placed, Promised, Submitted
@@ -72,7 +72,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
         (tm.work / "tally").mkdir()
         tm.file("cluster.yaml", RULES)
         tm.ok("apply", "cluster.yaml")
-        info = presence.running(tm.home)
+        info = live_processes.running(tm.home)
         assert info is not None
         with Client(info.url, tm.home.token_file.read_text().strip()) as client:
             yield _live(tm, client)

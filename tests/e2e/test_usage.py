@@ -10,7 +10,7 @@ from effort import nightly
 from running import Tm, kill, ranks_of, server
 from waiting import deadline
 
-from trainmaster import presence
+from trainmaster import live_processes
 from trainmaster.model.events import AttemptEnded, Placed, Submitted
 from trainmaster.store.events import SqlEventStore
 from trainmaster.testing.ledger_law import ledger_problems
@@ -66,7 +66,7 @@ def test_what_three_projects_used_whatever_died(tmp_path: Path) -> None:
             jobs.append(tm.submit(f"{project}.yaml"))
         deadline(lambda: len(tm.show(jobs[0])["checkpoints"]) > 0, "a checkpoint of the first job", 30.0)
         kill(ranks_of(tm, jobs[0])[0])
-        running = presence.running(tm.home)
+        running = live_processes.running(tm.home)
         assert running is not None
         kill(running.pids["control"])
         for job in jobs:

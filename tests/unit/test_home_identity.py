@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from control_server import Server
 
-from trainmaster import anew, troubles
+from trainmaster import new_log, troubles
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
 from trainmaster.model import events as ev
@@ -141,7 +141,7 @@ def test_a_new_log_is_begun_on_purpose_and_removes_nothing(tmp_path: Path) -> No
     former = home.identity()
     home.secret_file.write_bytes(b"s" * 32)
     home.events_db.unlink()
-    aside = anew.begin(home)
+    aside = new_log.begin(home)
     assert aside is not None
     assert sorted(path.name for path in aside.iterdir()) == ["home.json", "inbox.db", "metrics.db", "secret"]
     migrate(home)
@@ -150,7 +150,7 @@ def test_a_new_log_is_begun_on_purpose_and_removes_nothing(tmp_path: Path) -> No
         assert dict(raw.execute("SELECT name, last FROM counter")) == {"train": 3}
     raw.close()
     assert home.attempt("train-3", 1, 0).is_dir()
-    assert anew.begin(Home(tmp_path / "new")) is None
+    assert new_log.begin(Home(tmp_path / "new")) is None
 
 
 def test_a_new_log_gives_out_no_number_whose_directories_are_here(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def run(case: Case, tell: Tell | None = None, estimating: Callable[[int], None] 
 
 
 def alike(cases: Sequence[Case]) -> tuple[list[Case], list[dict[str, str]]]:
-    """The cases without jobs that could never start in one of them, so that all have the same jobs; and the reasons per case."""
+    """The cases without jobs that can never start in one of them, so that all have the same jobs; the reasons per case."""
     places = {(case.trace.sites, case.settings.rules): case for case in cases}
     found = {place: impossible(case.trace, case.settings.rules) for place, case in places.items()}
     left = [found[case.trace.sites, case.settings.rules] for case in cases]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainmaster import daemons, presence
+from trainmaster import daemons, live_processes
 from trainmaster.client.api import Client
 from trainmaster.errors import TrainmasterError, UnreachableError
 from trainmaster.home import Home
@@ -80,7 +80,7 @@ class Survival:
 
     def _client(self) -> Client:
         """Raises: UnreachableError while no server runs."""
-        info = presence.running(self.home)
+        info = live_processes.running(self.home)
         if info is None:
             raise UnreachableError("no server is running")
         return Client(info.url, self.home.token_file.read_text().strip())

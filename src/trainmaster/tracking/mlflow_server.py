@@ -16,9 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from trainmaster.ending import end_group
 from trainmaster.errors import OperationError, UsageError
 from trainmaster.home import Home, write_atomic
+from trainmaster.termination import end_group
 from trainmaster.wire.processes import boot_id, same_process, start_ticks
 
 _HOST = "127.0.0.1"

@@ -10,8 +10,8 @@ from trainmaster.cli.render import human
 from trainmaster.cli.session import Session, offline
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
+from trainmaster.live_processes import PROCESSES, alive
 from trainmaster.locks import hold
-from trainmaster.presence import PROCESSES, alive
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from trainmaster import __version__, configuration, presence, troubles
+from trainmaster import __version__, configuration, live_processes, troubles
 from trainmaster.cli.inspect import server_troubles
 from trainmaster.cli.render import human
 from trainmaster.cli.session import Session, remote
@@ -157,8 +157,8 @@ def _mirror(home: Home) -> Check:
         return Check("mirror", False, error.message, error.hint)
     if not wanted:
         return Check("mirror", None, "runs are not mirrored; to mirror them into a local MLflow server: tm up --mlflow")
-    if not presence.alive(home, "mirror"):
-        running = presence.running(home) is not None
+    if not live_processes.alive(home, "mirror"):
+        running = live_processes.running(home) is not None
         hint = f"tm up shows the reason; see {home.logs / 'mirror.log'}" if running else "start it: tm up"
         return Check("mirror", False if running else None, f"{', '.join(wanted)}: no mirror runs", hint)
     lines = [tracker_line(name, told.get("trackers", {}).get(name, {})) for name in wanted]

@@ -12,7 +12,7 @@ import sys
 import threading
 from types import FrameType
 
-from trainmaster import daemons, presence
+from trainmaster import daemons, live_processes
 from trainmaster.cli.render.output import Output
 from trainmaster.errors import OperationError, TrainmasterError
 from trainmaster.home import Home
@@ -53,9 +53,9 @@ def stay(home: Home, out: Output, stopping: threading.Event) -> None:
 
 def _revived(home: Home, out: Output) -> bool:
     """Restart dead processes; returns whether all are running."""
-    for which in presence.PROCESSES:
+    for which in live_processes.PROCESSES:
         try:
-            if not presence.alive(home, which) and daemons.revive(home, which):
+            if not live_processes.alive(home, which) and daemons.revive(home, which):
                 out.note(f"{which} had died and was restarted")
         except (TrainmasterError, OSError) as error:
             out.note(f"{which} cannot be restarted: {error}")

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from trainmaster import daemons, presence
+from trainmaster import daemons, live_processes
 from trainmaster.cli.admin.foreground import listen, stay
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import Client, Row
@@ -47,7 +47,7 @@ def up(session: Session, foreground: bool, host: str | None, port: int | None, *
         stay(home, out, stopping)
 
 
-def _say_up(session: Session, home: Home, info: presence.ServerInfo) -> None:
+def _say_up(session: Session, home: Home, info: live_processes.ServerInfo) -> None:
     out = session.out
     exposed = exposure(home)
     if exposed:
@@ -56,11 +56,12 @@ def _say_up(session: Session, home: Home, info: presence.ServerInfo) -> None:
         more = {"mlflow": info.mlflow, "trouble": info.trouble or None}
         out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started), **more})
         return
-    fresh = len(set(info.started) & set(presence.PROCESSES))
-    what = "started" if fresh == len(presence.PROCESSES) else "restarted" if fresh else "already running"
+    fresh = len(set(info.started) & set(live_processes.PROCESSES))
+    what = "started" if fresh == len(live_processes.PROCESSES) else "restarted" if fresh else "already running"
     out.data(f"{what}: {info.url}")
     if info.mlflow:
-        out.data(f"MLflow: {info.mlflow}" + (" (ready in about half a minute)" if presence.BESIDE[0] in info.started else ""))
+        mirror_started = live_processes.BESIDE[0] in info.started
+        out.data(f"MLflow: {info.mlflow}" + (" (ready in about half a minute)" if mirror_started else ""))
     if info.trouble:
         out.note(f"runs are not mirrored: {info.trouble}\njobs are not affected")
     virtual = declared_nodes(home)
@@ -101,7 +102,7 @@ def down(session: Session, cancelling: bool) -> None:
         message = f"{target.source} names the server {target.url}, which is not this machine's own"
         raise UsageError(message, "stop it where it runs")
     home, out = Home.default(), session.out
-    running = presence.running(home) is not None
+    running = live_processes.running(home) is not None
     left: list[Row] = []
     if running or (cancelling and home.events_db.exists()):
         left = _running_jobs(session, cancelling)

@@ -12,7 +12,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from trainmaster import __version__, compose, presence
+from trainmaster import __version__, compose, live_processes
 from trainmaster.errors import OperationError, TrainmasterError
 from trainmaster.home import Home
 from trainmaster.server.process.sockets import prepare_directory
@@ -54,7 +54,7 @@ def _control(home: Home, detached: bool) -> int:
     def started() -> None:
         settle()
         refuse_stopped(home, detached)
-        presence.announce(home, "control", __version__)
+        live_processes.announce(home, "control", __version__)
         if detached:
             watch(home, "api")
 
@@ -68,7 +68,7 @@ def _mirror(home: Home, detached: bool) -> int:
     def started() -> None:
         settle()
         refuse_stopped(home, detached)
-        presence.announce(home, "mirror", __version__)
+        live_processes.announce(home, "mirror", __version__)
 
     from trainmaster.compose_mirror import mirror_main  # noqa: PLC0415  only this process loads tracker libraries
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 import uvicorn
 
-from trainmaster import __version__, compose, configuration, presence
+from trainmaster import __version__, compose, configuration, live_processes
 from trainmaster.home import Home
 from trainmaster.server.process.app import create_app
 from trainmaster.server.process.connections import config_of
@@ -49,7 +49,7 @@ def api_main(home: Home, detached: bool) -> int:
 def _control_ready(home: Home) -> bool:
     """Whether control is ready; False if `server.json` cannot be read."""
     try:
-        return presence.ready(home, "control")
+        return live_processes.ready(home, "control")
     except OSError:
         return False
 
@@ -71,7 +71,7 @@ class ApiServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         settle()
         share_the_interpreter()
-        await asyncio.to_thread(presence.announce, self._home, "api", __version__, url_of(sockets[0]))
+        await asyncio.to_thread(live_processes.announce, self._home, "api", __version__, url_of(sockets[0]))
         if self._detached:
             watch(self._home, "control")
             watch(self._home, "mirror")

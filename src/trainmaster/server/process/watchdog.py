@@ -6,7 +6,7 @@ import select
 import threading
 import time
 
-from trainmaster import daemons, presence, troubles
+from trainmaster import daemons, live_processes, troubles
 from trainmaster.errors import TrainmasterError
 from trainmaster.home import Home
 
@@ -47,7 +47,7 @@ def _keep(home: Home, other: str) -> None:
             log.warning("%s had died and was restarted", other)
         else:
             # A stop is under way, or another process restarted it. Or there is no mirror, until `tm up --mlflow` adds one.
-            resting.wait(_UNWANTED_S if other in presence.BESIDE else _LOOK_S)
+            resting.wait(_UNWANTED_S if other in live_processes.BESIDE else _LOOK_S)
 
 
 def rest_s(deaths: int) -> float:
@@ -57,15 +57,15 @@ def rest_s(deaths: int) -> float:
 
 def _sleep_while_alive(home: Home, other: str) -> None:
     """Block until `other` is gone."""
-    while presence.alive(home, other):
-        pid = int(presence.recorded(home).get("pids", {}).get(other, 0))
+    while live_processes.alive(home, other):
+        pid = int(live_processes.recorded(home).get("pids", {}).get(other, 0))
         try:
             descriptor = os.pidfd_open(pid)
         except (OSError, AttributeError):  # gone meanwhile, or a system without pidfd
             threading.Event().wait(_LOOK_S)
             continue
         try:
-            if presence.alive(home, other):
+            if live_processes.alive(home, other):
                 poll = select.poll()  # `select.select` rejects descriptors above 1,023
                 poll.register(descriptor, select.POLLIN)
                 poll.poll()
