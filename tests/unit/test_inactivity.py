@@ -96,6 +96,18 @@ def test_while_a_checkpoint_is_written_the_pause_does_not_grow(ranks: Ranks) -> 
     assert ranks.told(until + 60.0).startswith("no step for 6 min")
 
 
+def test_where_steps_are_usual_nothing_but_a_step_is_waited_for(ranks: Ranks) -> None:
+    """There were two sentences for ranks that do nothing, and the other one knew nothing of the job's own pauses."""
+    ranks.train(400.0)
+    assert ranks.told(ranks.now_s + 500.0) != ""  # an evaluation, the first one
+    ranks.train(ranks.now_s + 100.0)
+    since = ranks.now_s
+    assert ranks.told(since + 2 * 500.0 - 2.0) == ""  # no output and no processor time for far over `TOLD_S`
+    assert ranks.told(since + 2 * 500.0 + 2.0).startswith("no step for 16 min (usually every 1 s)")
+    told = [report["text"] for report in ranks.outbox.batch()[0] if report["topic"] == "standstill"]
+    assert [text for text in told if text and not text.startswith("no step")] == []
+
+
 def test_output_that_cannot_be_read_says_nothing_of_the_steps(ranks: Ranks) -> None:
     ranks.train(400.0)
     ranks.outputs[1].trouble = "rank 1: its output cannot be read: [Errno 5] Input/output error"
