@@ -6,7 +6,7 @@ Values live as canonical JSON in `data`; the columns beside it are what is searc
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")  # in order; the last is the head
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")  # in order; the last one is the head
 HEAD = REVISIONS[-1]
 
 EVENTS = MetaData()
@@ -15,7 +15,7 @@ METRICS = MetaData()
 MIRROR = MetaData()
 STORES = {"events": EVENTS, "inbox": INBOX, "metrics": METRICS, "mirror": MIRROR}
 
-SHRINKING = frozenset(("metrics",))  # much is removed from them
+SHRINKING = frozenset(("metrics",))  # stores from which much is deleted
 
 VERSION_TABLE = "alembic_version"
 
@@ -51,12 +51,12 @@ job = Table(
     EVENTS,
     Column("seq", _Seq, primary_key=True, autoincrement=False),
     Column("id", Text, nullable=False),
-    Column("number", BigInteger, nullable=False),  # the id's last part
+    Column("number", BigInteger, nullable=False),  # last component of the id
     Column("project", Text, nullable=False),
     Column("experiment", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("live", Boolean, nullable=False),  # control still has something to do with it: not ended, or deleting
+    Column("live", Boolean, nullable=False),  # control has work left on it: not ended, or bytes to delete
     Column("data", Text, nullable=False),
     Index("job_id", "id", unique=True),
     Index("job_number", "experiment", "number"),
@@ -83,7 +83,7 @@ attempt = Table(
     sqlite_with_rowid=False,
 )
 
-artifact = Table(  # the newest file of each path, whichever attempt kept it
+artifact = Table(  # the newest file of each path, from any attempt
     "artifact",
     EVENTS,
     Column("job", Text, primary_key=True),
@@ -132,13 +132,13 @@ charge = Table(  # the ledger: what an attempt is charged for the nodes of one p
     Column("price", Float(53), nullable=False),
     Column("currency", Text, nullable=False),
     Column("from_ms", BigInteger, nullable=False),
-    Column("until_ms", BigInteger, nullable=False),  # the largest number there is for as long as it runs
+    Column("until_ms", BigInteger, nullable=False),  # the largest integer while it runs
     Column("lost_from_ms", BigInteger),
     Index("charge_until", "until_ms", "from_ms"),
     sqlite_with_rowid=False,
 )
 
-balance = Table(  # what is left of all service that a member of a project has had: fair share begins from it
+balance = Table(  # decayed service of each project's member, which fair share starts from
     "balance",
     EVENTS,
     Column("project", Text, primary_key=True),
@@ -155,7 +155,7 @@ node = Table(
     Column("data", Text, nullable=False),
 )
 
-rules = Table(  # one row, once somebody has laid any down
+rules = Table(  # one row, once a configuration was applied
     "rules",
     EVENTS,
     Column("id", Integer, primary_key=True, autoincrement=False),
@@ -175,7 +175,7 @@ head = Table(  # one row
 inbox = Table(
     "inbox",
     INBOX,
-    Column("seq", _Seq, primary_key=True, autoincrement=False),  # drawn from `counter`, so that it is never used twice
+    Column("seq", _Seq, primary_key=True, autoincrement=False),  # drawn from `counter`, so that it is never reused
     Column("key", Text, nullable=False),
     Column("job", Text, nullable=False),
     Column("type", Text, nullable=False),
@@ -187,11 +187,11 @@ inbox = Table(
     Index("inbox_age", "received_s"),
 )
 
-answer = Table(  # which job a key made; kept for ever, some 60 bytes each, since asking again never makes a second job
+answer = Table(  # the job of each key; kept for ever, about 60 bytes each, so that a repeated request creates no second job
     "answer",
     INBOX,
     Column("key", LargeBinary, primary_key=True, nullable=False),  # the first 16 bytes of its SHA-256
-    Column("asked", LargeBinary),  # of what was asked, likewise; null: by a version that did not keep it
+    Column("asked", LargeBinary),  # digest of the request, shortened likewise; null: from a version that did not store it
     Column("job", Text, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -203,7 +203,7 @@ counter = Table(
     Column("last", BigInteger, nullable=False),
 )
 
-token = Table(  # of a person; nobody can tell the token itself from its SHA-256
+token = Table(  # of a user; the token cannot be derived from its SHA-256
     "token",
     INBOX,
     Column("name", Text, primary_key=True),
@@ -232,7 +232,7 @@ point = Table(
     Column("attempt", Integer, nullable=False),
     Column("value", Float(53)),  # null is NaN, which SQLite cannot hold
     Column("time_s", Float(53), nullable=False),
-    Column("seq", BigInteger, nullable=False),  # in the order of arrival, over both tables; a superseded value keeps it
+    Column("seq", BigInteger, nullable=False),  # order of arrival over both tables; a replaced value keeps it
     Index("point_seq", "seq"),
     sqlite_with_rowid=False,
 )
@@ -241,11 +241,11 @@ unstepped = Table(
     "unstepped",
     METRICS,
     Column("series", _Seq, primary_key=True, autoincrement=False),
-    Column("n", BigInteger, primary_key=True, autoincrement=False),  # counts up from 0 within its series
+    Column("n", BigInteger, primary_key=True, autoincrement=False),  # position within its series, from 0
     Column("attempt", Integer, nullable=False),
     Column("value", Float(53)),
     Column("time_s", Float(53), nullable=False),
-    Column("seq", BigInteger, nullable=False),  # in the order of arrival, over both tables; a superseded value keeps it
+    Column("seq", BigInteger, nullable=False),  # order of arrival over both tables; a replaced value keeps it
     Index("unstepped_seq", "seq"),
     sqlite_with_rowid=False,
 )
@@ -285,7 +285,7 @@ heartbeat = Table(
     Index("heartbeat_of_job", "job", "attempt"),
 )
 
-arrival = Table(  # how far the points of each agent are stored; of the newest attempt of each job alone
+arrival = Table(  # last stored point of each agent, for the newest attempt of each job
     "arrival",
     METRICS,
     Column("job", Text, primary_key=True),
@@ -302,8 +302,8 @@ cursor = Table(  # how far one tracker has followed
     Column("sink", Text, primary_key=True),
     Column("events_seq", BigInteger, nullable=False),
     Column("points_seq", BigInteger, nullable=False),
-    Column("choice", Text, nullable=False),  # which projects it held for: another choice is looked at from the beginning
-    Column("outbox", Text),  # what is being sent now; sent again to the letter after a crash
+    Column("choice", Text, nullable=False),  # fingerprint of the mirrored projects: a change triggers a full check
+    Column("outbox", Text),  # the batch in transit; after a crash it is sent again unchanged
 )
 
 run = Table(  # one job in one tracker
@@ -311,12 +311,12 @@ run = Table(  # one job in one tracker
     MIRROR,
     Column("sink", Text, primary_key=True),
     Column("job", Text, primary_key=True),
-    Column("ref", Text, nullable=False),  # the tracker's own name of it
+    Column("ref", Text, nullable=False),  # the tracker's id of the run
     Column("url", Text, nullable=False),
-    Column("told", Text),  # the run as the tracker knows it
+    Column("told", Text),  # the state that the tracker was told
     Column("kept", Text, nullable=False),  # artifacts
     Column("mark", Text, nullable=False),
-    Column("fill", Text, nullable=False),  # how far it is filled from the store, apart from the feed; and whether settled
+    Column("fill", Text, nullable=False),  # position of the backfill, and whether the run is finished
     Column("fault", Text),
     Column("unfinished", Boolean, nullable=False),
     Index("run_of_job", "job"),

@@ -1,4 +1,4 @@
-"""Contract suites, builders and the simulated world: for our tests and for adapters that others write.
+"""Contract suites, builders and the simulated world: for our own tests and for third-party adapters.
 
-Nothing of the product imports it.
+No production code imports it.
 """

@@ -1,6 +1,6 @@
-"""The laws of `trainmaster.ports.blobs` as a suite to subclass, one per store.
+"""Contract suite for `trainmaster.ports.blobs`: subclass it once per store.
 
-A subclass gives the fixture `blobs`, a store that is empty.
+A subclass provides the fixture `blobs`, an empty store.
 """
 
 import base64
@@ -20,18 +20,18 @@ MIB = 1024 * 1024
 
 
 def read(blobs: Blobs, name: str) -> bytes:
-    """A whole blob."""
+    """Read a whole blob."""
     with blobs.open(name) as file:
         return file.read()
 
 
 def crc32(data: bytes) -> str:
-    """Its checksum as a signed address and the header that goes with it have it."""
+    """The CRC-32 in base64, as signed URLs and their headers contain it."""
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
 
 
 def send(method: str, address: str, data: bytes = b"", headers: Mapping[str, str] | None = None) -> tuple[int, str, bytes]:
-    """What whoever holds a signed address does with it: status, ETag, body."""
+    """Send a request to a signed URL. Returns status, ETag and body."""
     url = urlsplit(address)
     connection = http.client.HTTPConnection(url.netloc, timeout=30)
     try:
@@ -43,7 +43,7 @@ def send(method: str, address: str, data: bytes = b"", headers: Mapping[str, str
 
 
 class BlobsContract:
-    """What holds for every store."""
+    """Laws of every store."""
 
     def test_what_is_put_is_there(self, blobs: Blobs) -> None:
         blobs.put("a/b/c", b"one")
@@ -130,11 +130,11 @@ class BlobsContract:
 
 
 class DirectContract:
-    """What holds beyond for a store that agents reach themselves."""
+    """Further laws of a store that agents access directly."""
 
     @pytest.fixture
     def direct(self, blobs: Blobs) -> Direct:
-        """Its signed addresses."""
+        """The store's signed URLs."""
         assert blobs.direct is not None
         return blobs.direct
 
@@ -164,7 +164,7 @@ class DirectContract:
         direct.complete("big", upload.id, parts)
         assert read(blobs, "big") == data
         assert list(direct.uploads("")) == []
-        with suppress(NotFoundError):  # done before: some stores still know it, some do not
+        with suppress(NotFoundError):  # completed before: some stores still know the upload, some do not
             direct.complete("big", upload.id, parts)
         assert read(blobs, "big") == data
 

@@ -1,4 +1,4 @@
-"""The laws of an event store that concern the rules of the cluster, as a suite to subclass."""
+"""Contract suite for the cluster rules in an event store, to subclass."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The laws of an event store that concern jobs that are over, as a suite to subclass."""
+"""Contract suite for ended jobs in an event store, to subclass."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ class EndedJobsContract:
     """Fixture: `open_events(read_only=False)` -> EventStore."""
 
     def test_those_that_are_over_are_in_the_order_of_the_log(self, open_events: OpenEvents) -> None:
-        """However they came; what is forgotten is forgotten at fixed numbers of them."""
+        """In any order of arrival; old jobs are dropped in fixed steps."""
         jobs = {job.id: job for job in (some_job(seq, State.SUCCEEDED, ended_s=9.0) for seq in range(1, 5))}
         last, *others = jobs
         store = open_events()

@@ -1,6 +1,6 @@
-"""The laws of `trainmaster.ports.engine.Engine` as a suite: subclass `EngineContract` and give it a world.
+"""Contract suite for `trainmaster.ports.engine.Engine`: subclass `EngineContract` and give it a world.
 
-A world is an engine, programs with known behaviour for it, and the truth about what runs, asked of the system and not of
+A world is an engine, programs with known behavior for it, and the truth about what runs, read from the system and not from
 the engine.
 """
 
@@ -18,7 +18,7 @@ from trainmaster.ports.engine import Engine, Observation, Phase, Submission
 
 
 class Behaviour(StrEnum):
-    """What a program does once it has said (see `EngineWorld.starts`) that it was started."""
+    """What a program does after it has reported its start (see `EngineWorld.starts`)."""
 
     SUCCEEDS = "exit 0"
     FAILS = "exit 3"
@@ -29,24 +29,24 @@ class Behaviour(StrEnum):
 
 
 class EngineWorld(Protocol):
-    """What the suite needs of an implementation's surroundings."""
+    """What the suite needs from an implementation's environment."""
 
-    deadline_s: float  # of anything awaited, in real seconds
+    deadline_s: float  # for any wait, in real seconds
 
     def engine(self) -> Engine:
         """The engine."""
         ...
 
     def restart(self) -> Engine:
-        """A fresh engine over the same state, as after `kill -9` of the control process; `engine` gives it from then on."""
+        """A new engine on the same state, as after `kill -9` of the control process. `engine` returns it from then on."""
         ...
 
     def rival(self) -> Engine:
-        """Another engine over the same state, used at the same time."""
+        """Another engine on the same state, used at the same time."""
         ...
 
     def submission(self, behaviour: Behaviour, job: str = "train-1") -> Submission:
-        """A submission that behaves so."""
+        """A submission of a program with this behavior."""
         ...
 
     def pause(self) -> None:
@@ -54,15 +54,15 @@ class EngineWorld(Protocol):
         ...
 
     def kill_agent(self, key: AgentKey) -> None:
-        """End the agent itself with KILL; its ranks are not touched."""
+        """Kill the agent itself; its ranks are not touched."""
         ...
 
     def processes(self, key: AgentKey) -> int:
-        """How many processes of the program run."""
+        """Number of running processes of the program."""
         ...
 
     def starts(self, key: AgentKey) -> int:
-        """How often the program was started."""
+        """Number of starts of the program."""
         ...
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class EngineWorld(Protocol):
 
 
 def eventually(world: EngineWorld, check: Callable[[], bool], what: str) -> None:
-    """Wait until `check` holds; fail with `what` at the world's deadline."""
+    """Wait until `check` holds. Fails with `what` at the world's deadline."""
     deadline_s = time.monotonic() + world.deadline_s
     while not check():
         assert time.monotonic() < deadline_s, f"not within {world.deadline_s} s: {what}"
@@ -79,17 +79,17 @@ def eventually(world: EngineWorld, check: Callable[[], bool], what: str) -> None
 
 
 def phase(world: EngineWorld, key: AgentKey) -> Phase:
-    """The key's phase as the engine sees it now."""
+    """The key's current phase according to the engine."""
     return world.engine().observe([key])[key].phase
 
 
 def await_running(world: EngineWorld, key: AgentKey) -> None:
-    """Until the engine calls it running and the program has begun."""
+    """Wait until the engine reports it as running and the program has started."""
     eventually(world, lambda: phase(world, key) is Phase.RUNNING and world.starts(key) == 1, f"{key} runs")
 
 
 def await_over(world: EngineWorld, key: AgentKey) -> Observation:
-    """Until there is an exit record or proof that it is gone."""
+    """Wait for an exit record, or proof that it is gone."""
     last: list[Observation] = []
 
     def over() -> bool:
@@ -101,7 +101,7 @@ def await_over(world: EngineWorld, key: AgentKey) -> Observation:
 
 
 def stop_until_over(world: EngineWorld, key: AgentKey, grace_s: float) -> Observation:
-    """Stop as the control loop does: again at each beat, until the engine says that nothing runs."""
+    """Stop as the control loop does: repeat at each beat until the engine reports that nothing runs."""
     last: list[Observation] = []
 
     def over() -> bool:
@@ -120,7 +120,7 @@ def ends(outcome: Outcome | None) -> list[tuple[int | None, int | None, bool]]:
 
 
 class EngineContract:
-    """Subclass with a `make_world`; pytest runs every law against it."""
+    """Subclass it with a `make_world`; pytest runs every law against it."""
 
     def make_world(self, tmp_path_factory: pytest.TempPathFactory) -> EngineWorld:
         """The world of one test."""
@@ -128,7 +128,7 @@ class EngineContract:
 
     @pytest.fixture
     def world(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineWorld]:
-        """The world, ended whatever the test did."""
+        """The world, cleaned up whatever the test did."""
         made = self.make_world(tmp_path_factory)
         try:
             yield made
@@ -164,7 +164,7 @@ class EngineContract:
             world.engine().submit(submission)
         await_running(world, submission.key)
         world.engine().submit(submission)
-        world.restart().submit(submission)  # the crash between the call and its record
+        world.restart().submit(submission)  # a crash between the call and its record
         await_running(world, submission.key)
         stop_until_over(world, submission.key, 5.0)
         world.engine().submit(submission)

@@ -1,4 +1,4 @@
-"""The laws of the ledger as part of `trainmaster.ports.store.EventStore`, as a suite to subclass, one per store.
+"""Contract suite for the ledger in `trainmaster.ports.store.EventStore`: subclass it once per store.
 
 The fixtures are those of `store_contract.EventStoreContract`.
 """
@@ -17,22 +17,22 @@ ANN = Payer("vision", "ann", "training", "digits")
 
 
 def charge(attempt: int = 1, from_ms: int = 1000, job: str = "digits-1", pool: str = "a100") -> Charge:
-    """Of two GPUs, running."""
+    """A running charge of two GPUs."""
     return Charge(job, attempt, ANN, Rate(pool, 2000, 0, 2.5, "EUR"), from_ms)
 
 
 def enter(store: EventStore, *entries: Entry) -> None:
-    """One transaction with one event that brings them."""
+    """Append one event with these entries."""
     store.append(1.0, [NewEvent("digits-1", 1, Waited(""), None, entries)], {}, [], 0)
 
 
 def rows(store: EventStore, query: ChargeQuery | None = None) -> list[Charge]:
-    """In the order of their attempts."""
+    """Charges in the order of their attempts."""
     return sorted(store.charges(query or ChargeQuery()), key=lambda row: (row.job, row.attempt, row.rate.pool))
 
 
 class LedgerContract:
-    """Fixtures: `open_events(read_only=False)` -> EventStore; `full_disk(store)`, a context in which it has no space."""
+    """Fixtures: `open_events(read_only=False)` -> EventStore; `full_disk(store)`, a context with a full disk."""
 
     @pytest.fixture
     def ledger(self, open_events: Callable[..., EventStore]) -> EventStore:
@@ -54,7 +54,7 @@ class LedgerContract:
         enter(ledger, Closed("digits-1", 1, 5000))
         ended = [charge()._replace(until_ms=5000), charge(pool="cpu")._replace(until_ms=5000)]
         assert rows(ledger) == [*ended, *others]
-        enter(ledger, Closed("digits-1", 9, 6000))  # of an attempt from before there was a ledger
+        enter(ledger, Closed("digits-1", 9, 6000))  # of an attempt from before the ledger existed
         assert rows(ledger) == [*ended, *others]
 
     def test_what_was_done_in_vain_only_grows(self, ledger: EventStore) -> None:

@@ -1,4 +1,4 @@
-"""The law of the ledger, checked against the events alone: nothing is charged twice, nothing is missed, to the millisecond."""
+"""Checks the ledger against the events alone: nothing is charged twice and nothing is missed, to the millisecond."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,15 +22,15 @@ Attempt = tuple[str, int]
 
 @dataclass(slots=True)
 class _Told:
-    """One attempt, as its events tell it. Times are those of the events, to the millisecond, moved where the clock was set."""
+    """One attempt according to its events. Times are those of the events, to the millisecond, moved with the clock."""
 
     gpus: float
     cpus: float
     from_s: float
-    served_s: tuple[float, float] | None = None  # from when until when, by a clock that nobody sets; None: it runs
+    served_s: tuple[float, float] | None = None  # begin and end by a steady clock; None: it runs
     until_s: float | None = None
-    starts: list[str | None] = field(default_factory=list)  # checkpoints that it was to begin from, and began from
-    committed: dict[str, float] = field(default_factory=dict)  # checkpoints, each with the time of its last part
+    starts: list[str | None] = field(default_factory=list)  # checkpoints that it was to start from, and started from
+    committed: dict[str, float] = field(default_factory=dict)  # checkpoints with the time of their last part
 
     def move(self, by_s: float) -> None:
         """The clock was set."""
@@ -40,7 +40,7 @@ class _Told:
 
 
 def ledger_problems(store: EventStore) -> list[str]:
-    """How the ledger differs from the log. Empty when it is right. Memory: all attempts."""
+    """Differences between the ledger and the log. Empty if they agree. Memory: all attempts."""
     told, projects = _told(list(_log(store)))
     rows: dict[Attempt, list[Charge]] = {}
     for charge in store.charges(ChargeQuery()):
@@ -61,7 +61,7 @@ def _log(store: EventStore) -> Iterator[Recorded]:
 
 
 def _steadied(log: list[Recorded]) -> Iterator[tuple[Recorded, float]]:
-    """Each event, and by how much the clock had been set until then."""
+    """Each event, with the total offset of the clock until then."""
     ahead_s = 0.0
     for recorded in log:
         if recorded.job is None and isinstance(recorded.event, ClockSet):
@@ -96,7 +96,7 @@ def _told(log: list[Recorded]) -> tuple[dict[Attempt, _Told], dict[str, str]]:
 
 
 def _differences(attempt: Attempt, told: dict[Attempt, _Told], rows: list[Charge]) -> list[str]:
-    """Of one attempt: what it held for how long, and what of it was done again."""
+    """Check one attempt: what it held for how long, and which part was repeated."""
     one = told[attempt]
     until_ms = None if one.until_s is None else round(one.until_s * 1000)
     spans = {(row.from_ms, row.until_ms) for row in rows}
@@ -112,7 +112,7 @@ def _differences(attempt: Attempt, told: dict[Attempt, _Told], rows: list[Charge
 
 
 def _lost_from_ms(attempt: Attempt, told: dict[Attempt, _Told]) -> int | None:
-    """The earliest point that a later attempt went on from."""
+    """The earliest point that a later attempt resumed from."""
     job, number = attempt
     mine, points = told[attempt], []
     for later in range(number + 1, 1 + max(other for name, other in told if name == job)):
@@ -126,7 +126,7 @@ def _lost_from_ms(attempt: Attempt, told: dict[Attempt, _Told]) -> int | None:
 
 
 def _balance_problems(store: EventStore, told: dict[Attempt, _Told], projects: dict[str, str]) -> list[str]:
-    """What is left of each project's service, by an integral of its own; each half-life fades what there is while it holds."""
+    """Check each project's decayed service by a separate integral; each half-life applies while it is configured."""
     lives, set_s = [(-inf, Cluster().half_life_s)], 0.0
     for recorded, set_s in _steadied(list(_log(store))):
         if isinstance(recorded.event, ClusterConfigured):
@@ -146,7 +146,7 @@ def _balance_problems(store: EventStore, told: dict[Attempt, _Told], projects: d
 
 
 def _kept(lives: list[tuple[float, float]], from_s: float, until_s: float) -> float:
-    """The share that is left, half-lives changing between."""
+    """The remaining share after decay with changing half-lives."""
     kept = 1.0
     for (begin_s, life_s), (end_s, _) in zip(lives, [*lives[1:], (inf, 0.0)], strict=True):
         kept *= 2 ** (-max(0.0, min(end_s, until_s) - max(begin_s, from_s)) / life_s)

@@ -1,4 +1,4 @@
-"""The laws of `trainmaster.ports.store.MetricStore` as a suite to subclass; `store_contract` has the other two."""
+"""Contract suite for `trainmaster.ports.store.MetricStore`, to subclass; `store_contract` has the other two."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ OpenMetrics = Callable[..., MetricStore]
 
 
 def point(step: int | None, value: float, attempt: int = 1, rank: int = 0, time_s: float = 1.0) -> MetricPoint:
-    """A point of the loss of digits-1."""
+    """A point of the metric `loss` of digits-1."""
     return MetricPoint("digits-1", attempt, rank, step, "loss", value, time_s)
 
 
@@ -25,12 +25,12 @@ def beat(key: str, at_s: float = 1.0, time_s: float = 1.0) -> HeartbeatRow:
 
 
 def told(n: int, step: int | None = None, at_s: float | None = None, attempt: int = 1) -> MetricPoint:
-    """Point `n` of an agent: its value is its number, and it came 100 s late."""
+    """Point `n` of an agent: its value is its number, and it arrived 100 s late."""
     return MetricPoint("digits-1", attempt, 0, step, "loss", float(n), 1000.0, Arrival(0, n, at_s))
 
 
 class MetricStoreContract:
-    """Fixtures: `open_metrics(read_only=False)` -> MetricStore; `full_disk(store)`, a context in which it has no space."""
+    """Fixtures: `open_metrics(read_only=False)` -> MetricStore; `full_disk(store)`, a context with a full disk."""
 
     @pytest.fixture
     def metrics(self, open_metrics: OpenMetrics) -> MetricStore:
@@ -67,7 +67,7 @@ class MetricStoreContract:
     def test_heartbeats_are_the_last_of_the_current_attempt(self, metrics: MetricStore) -> None:
         metrics.write([], [beat("digits-1.1/n0"), beat("digits-1.1/n1")])
         metrics.write([], [beat(f"digits-1.2/n{n}") for n in (10, 2, 0)])
-        metrics.write([], [beat("digits-1.2/n2", 5.0), beat("digits-1.2/n0", 0.5)])  # the second one comes late
+        metrics.write([], [beat("digits-1.2/n2", 5.0), beat("digits-1.2/n0", 0.5)])  # the second one arrives late
         assert metrics.heartbeats("digits-1") == [beat("digits-1.2/n0"), beat("digits-1.2/n2", 5.0), beat("digits-1.2/n10")]
         metrics.write([], [beat("other-1.1/n0")])
         both = [beat("digits-1.2/n0"), beat("digits-1.2/n2", 5.0), beat("digits-1.2/n10"), beat("other-1.1/n0")]
@@ -76,25 +76,25 @@ class MetricStoreContract:
         assert metrics.heartbeats("digits-1") == metrics.heartbeats("none-1") == metrics.heartbeats() == []
 
     def test_the_latest_is_what_came_last_whatever_the_dates_say(self, metrics: MetricStore) -> None:
-        """R19: the clock was set back; neither the last value nor the heartbeat stands still."""
+        """R19: the clock was set back; both the last value and the heartbeat still advance."""
         metrics.write([point(100, 2.0, time_s=10_000.0)], [beat("digits-1.1/n0", 100.0, time_s=10_000.0)])
         metrics.write([point(200, 1.0, time_s=6_500.0)], [beat("digits-1.1/n0", 200.0, time_s=6_500.0)])
         assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (200, 1.0, 6_500.0)}}
         assert [(row.at_s, row.time_s) for row in metrics.heartbeats("digits-1")] == [(200.0, 6_500.0)]
 
     def test_each_number_of_an_agent_is_stored_once(self, metrics: MetricStore, open_metrics: OpenMetrics) -> None:
-        """R13: whatever comes twice, late or in one group with its copy."""
+        """R13: points that arrive twice, late, or duplicated within one group."""
         metrics.write([told(1), told(2), told(1), told(2)], [])
         assert metrics.write([told(1), told(2), told(3)], []) == 0
         again = open_metrics()
         again.write([told(2), told(3)], [])
-        again.write([MetricPoint("digits-1", 1, 1, None, "loss", 7.0, 1.0, Arrival(1, 1))], [])  # another agent's first
+        again.write([MetricPoint("digits-1", 1, 1, None, "loss", 7.0, 1.0, Arrival(1, 1))], [])  # the first of another agent
         assert again.series("digits-1", "loss") == [(0, 1.0), (1, 2.0), (2, 3.0)]
         again.write([told(1, attempt=2)], [])
         assert again.series("digits-1", "loss")[3:] == [(3, 1.0)]
 
     def test_an_agents_clock_is_mapped_once(self, metrics: MetricStore) -> None:
-        """R13: the first point or heartbeat says where its clock stands; a request that comes late moves no point."""
+        """R13: the first point or heartbeat maps the agent's clock; a late request moves no point."""
         metrics.write([told(1, 1, at_s=50.0)], [])
         assert metrics.last(["digits-1"])["digits-1"]["loss"] == (1, 1.0, 1000.0)
         metrics.write([told(2, 2, at_s=55.5)], [])
@@ -168,7 +168,7 @@ class MetricStoreContract:
             with pytest.raises(DiskFullError):
                 metrics.write(new, [beat("digits-1.2/n0")])
             assert metrics.heartbeats("digits-1") == [beat("digits-1.1/n0")]
-        assert metrics.write([point(2, 2.0), *new[:2]], []) == 0  # neither fence nor series is left of what was refused
+        assert metrics.write([point(2, 2.0), *new[:2]], []) == 0  # neither fence nor series remains of refused points
         assert metrics.series("digits-1", "loss") == [(1, 1.0), (2, 2.0)]
         assert metrics.series("digits-1", "new") == [(0, 1.0), (1, 1.0)]
 

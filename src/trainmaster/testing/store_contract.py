@@ -1,7 +1,7 @@
-"""The laws of `trainmaster.ports.store` as suites to subclass, one per store.
+"""Contract suites for `trainmaster.ports.store`: subclass them once per store.
 
-A subclass gives the fixtures named at the top of each suite. An opener, called again, opens the same store again, as
-another process would; it must work in a forked child. The suites kill real processes and fill real disks.
+A subclass provides the fixtures named in each suite. An opener that is called again opens the same store, as another process
+would; it must work in a forked child. The suites kill real processes and fill real disks.
 """
 
 import os
@@ -34,7 +34,7 @@ OpenInbox = Callable[..., Inbox]
 
 
 def some_job(seq: int, state: State = State.QUEUED, **changes: Any) -> Job:
-    """Job `<experiment>-<seq>`; `project`, `experiment` and `name` go into its spec."""
+    """Job `<experiment>-<seq>`; `project`, `experiment` and `name` are fields of its spec."""
     named = {name: changes.pop(name) for name in ("project", "experiment", "name") if name in changes}
     spec = replace(JobSpec(command="python train.py"), **named)
     job = Job(f"{spec.experiment}-{seq}", seq, spec, Origin(user="ada"), CodeCopy(), 10.0 + seq, state, "because", 10.0 + seq)
@@ -52,24 +52,24 @@ def some_node(name: str) -> Node:
 
 
 def submission(key: str, experiment: str = "digits") -> NewRow:
-    """A job about to be accepted."""
+    """A submission to accept."""
     spec = JobSpec(command="python train.py", experiment=experiment)
     return NewRow(key, SubmitJob("", spec, Origin(), CodeCopy()), 1.0, experiment)
 
 
 def report(key: str, agent: str, received_s: float = 1.0) -> NewRow:
-    """An agent's report about to be accepted."""
+    """An agent's report to accept."""
     return NewRow(key, AgentReport(agent, {"kind": "started", "n": 1}), received_s)
 
 
 def submit_all(store: EventStore, jobs: Sequence[Job]) -> None:
-    """One transaction that brings all of `jobs`."""
+    """Append submissions of all `jobs` in one transaction."""
     news = [NewEvent(job.id, None, Submitted(job.seq, job.spec, job.origin, job.code, job.created_s)) for job in jobs]
     store.append(1.0, news, {job.id: job for job in jobs}, [], 0)
 
 
 def forked(body: Callable[[], None]) -> int:
-    """Run `body` in a child process; returns its pid. It exits 0 when `body` returns, 1 when that raises."""
+    """Run `body` in a child process. Returns its pid. It exits 0 if `body` returns, 1 if it raises."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -77,12 +77,12 @@ def forked(body: Callable[[], None]) -> int:
             body()
             code = 0
         finally:
-            os._exit(code)  # whatever happened, the test runner must not go on twice
+            os._exit(code)  # in any case, the test runner must not continue twice
     return child
 
 
 def killed_while_writing(write: Callable[[int], None], rng: random.Random) -> int:
-    """Run `write(0)`, `write(1)`, … in a child, kill it at some instant, and return how many of them had returned."""
+    """Run `write(0)`, `write(1)`, … in a child, kill it at a random instant, and return how many calls had returned."""
     read_end, write_end = os.pipe()
 
     def body() -> None:
@@ -97,7 +97,7 @@ def killed_while_writing(write: Callable[[int], None], rng: random.Random) -> in
         enough = rng.randrange(1, 60)
         while acknowledged < enough and (more := os.read(read_end, 1)):
             acknowledged += len(more)
-        for _ in range(rng.randrange(20_000)):  # into the middle of whatever comes next
+        for _ in range(rng.randrange(20_000)):  # to a random point of the following call
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -110,7 +110,7 @@ def killed_while_writing(write: Callable[[int], None], rng: random.Random) -> in
 
 
 class EventStoreContract:
-    """Fixtures: `open_events(read_only=False)` -> EventStore; `full_disk(store)`, a context in which it has no space."""
+    """Fixtures: `open_events(read_only=False)` -> EventStore; `full_disk(store)`, a context with a full disk."""
 
     @pytest.fixture
     def store(self, open_events: OpenEvents) -> EventStore:
@@ -230,7 +230,7 @@ class EventStoreContract:
             store = open_events()
             live = store.load_live()
             done = live.last_seq
-            assert acknowledged <= done <= acknowledged + 1  # the one in flight may be in, but only as a whole
+            assert acknowledged <= done <= acknowledged + 1  # the one in progress may be stored, but only completely
             assert live == Live(tuple(some_job(n + 1) for n in range(done)), (), done, float(done), done)
             assert [r.event for r in store.events(0, 10_000)] == [Waited(str(n + 1)) for n in range(done)]
 
@@ -254,11 +254,11 @@ class EventStoreContract:
         events = data.draw(st.lists(st.one_of(*(st.from_type(cls) for cls in EVENTS.values())), max_size=4))
         last_seq = store.load_live().last_seq
         job = replace(data.draw(st.from_type(Job)), id=f"job-{last_seq}", seq=last_seq)
-        if job.attempt is not None:  # a number of ours, which a database's integer holds
+        if job.attempt is not None:  # a number that we assign, which fits a database integer
             job = replace(job, attempt=replace(job.attempt, number=job.attempt.number % 2**31))
         new = [NewEvent(job.id, data.draw(st.none() | st.integers(0, 99)), event) for event in events]
         assert store.append(1.5, new, {job.id: job}, [], 0) == last_seq + len(new)
-        found = [(r.job, r.attempt, repr(r.event)) for r in store.events(last_seq, 10)]  # repr: NaN is as good as NaN
+        found = [(r.job, r.attempt, repr(r.event)) for r in store.events(last_seq, 10)]  # repr: NaN equals NaN
         assert found == [(n.job, n.attempt, repr(n.event)) for n in new]
         assert repr(store.job(job.id)) == repr(job)
 
@@ -275,7 +275,7 @@ _commands: st.SearchStrategy[Command] = st.one_of(
 
 
 class InboxContract:
-    """Fixtures: `open_inbox(read_only=False)` -> Inbox; `full_disk(store)`, a context in which it has no space."""
+    """Fixtures: `open_inbox(read_only=False)` -> Inbox; `full_disk(store)`, a context with a full disk."""
 
     @pytest.fixture
     def inbox(self, open_inbox: OpenInbox) -> Inbox:
@@ -335,7 +335,7 @@ class InboxContract:
         inbox.trim(rows[4].seq, 100 * day_s)
         assert inbox.drain(0, 10) == []
         again = open_inbox()
-        assert again.accept([submission("old")]) == ["digits-4"]  # its key is forgotten, its number is not
+        assert again.accept([submission("old")]) == ["digits-4"]  # its key was forgotten, its number was not
         assert [row.seq for row in again.drain(rows[4].seq, 10)] == [rows[4].seq + 1]
 
     def test_keeps_ahead_of_what_was_given_out_elsewhere(self, inbox: Inbox) -> None:

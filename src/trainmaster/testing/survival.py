@@ -1,7 +1,7 @@
-"""Nothing lost, nothing doubled: a workload whose ranks are the witnesses, while the server's processes are killed.
+"""Crash test: kills the server's processes at random while jobs run, and checks that no job is lost or run twice.
 
-Each rank writes job, attempt, pid, start and end into a file of its own. At the end every acknowledged job must have
-ended exactly once, no two attempts of a job may overlap, and none may be lost.
+Each rank records job, attempt, pid, start and end in its own file. At the end every acknowledged job must have ended exactly
+once, and no two attempts of a job may overlap.
 """
 
 import os
@@ -32,7 +32,7 @@ _WITNESS = (
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
-    """What one rank wrote. Times are seconds since boot; `end_s` is None of a rank that was killed."""
+    """The record of one rank. Times are seconds since boot; `end_s` is None for a rank that was killed."""
 
     job: str
     attempt: int
@@ -50,20 +50,20 @@ class Survival:
     body: str = "sleep 0.05"
     options: daemons.Options = field(default_factory=daemons.Options)
     spec: dict[str, Any] = field(default_factory=dict)
-    pause_s: float = 0.0  # between two submits: as long as they go on, kills fall among them
-    cancelled: int = 0  # further jobs, which are cancelled as soon as they are acknowledged
+    pause_s: float = 0.0  # between submits, so that kills hit them too
+    cancelled: int = 0  # further jobs that are cancelled as soon as they are acknowledged
     acknowledged: dict[str, str] = field(default_factory=dict)  # idempotency key -> job id
     kills: list[str] = field(default_factory=list)
 
     @property
     def witnesses(self) -> Path:
-        """Where the ranks write."""
+        """Directory of the ranks' records."""
         return self.home.root / "witnesses"
 
     def run(self, instants: int, rng: random.Random, timeout_s: float = 240.0) -> list[str]:
-        """Submit, kill at `instants` random instants, wait for the end; returns every law that was broken.
+        """Submit, kill at `instants` random instants, and wait for the end. Returns every violated law.
 
-        At each instant one process at least is killed: what is dead by then is brought back first, as a person would.
+        At each instant at least one process is killed: dead ones are restarted first, as a person would do.
         """
         self.witnesses.mkdir(parents=True, exist_ok=True)
         daemons.start(self.home, self.options)
@@ -79,7 +79,7 @@ class Survival:
         return self.problems(ended)
 
     def _client(self) -> Client:
-        """Raises: UnreachableError while no server runs."""
+        """A client. Raises: UnreachableError while no server runs."""
         info = live_processes.running(self.home)
         if info is None:
             raise UnreachableError("no server is running")
@@ -98,13 +98,13 @@ class Survival:
                 self._cancel(self.acknowledged[key])
 
     def _cancel(self, job: str) -> None:
-        """Cancel it once it runs."""
+        """Cancel a job once it runs."""
         while self._persist(lambda client: client.job(job))["state"] != "running":
             time.sleep(0.05)
         self._persist(lambda client: client.cancel(job))
 
     def _persist(self, ask: Callable[[Client], T]) -> T:
-        """Ask until it is acknowledged, as a client that keeps its idempotency key does."""
+        """Retry until the request is acknowledged, as a client with an idempotency key does."""
         while True:
             try:
                 with self._client() as client:
@@ -113,7 +113,7 @@ class Survival:
                 self._revive()
 
     def _revive(self) -> None:
-        """Both may be dead: then somebody has to bring them back, as any command of a person would."""
+        """Start the server if both processes are dead, as any command of a person would."""
         time.sleep(0.05)
         os.environ.pop(ENV_FAILPOINT, None)
         try:
@@ -122,7 +122,7 @@ class Survival:
             time.sleep(0.2)
 
     def _kill(self, which: Sequence[str]) -> bool:
-        """Kill those of `which` that serve; whether there was one."""
+        """Kill those of `which` that run. Returns whether there was one."""
         before = len(self.kills)
         record = self.home.read_json(self.home.server_json) or {}
         for name in which:
@@ -133,7 +133,7 @@ class Survival:
         return len(self.kills) > before
 
     def _await_end(self, deadline_s: float) -> dict[str, dict[str, Any]]:
-        """All jobs on record once the acknowledged ones have ended, or at the deadline as they are."""
+        """All jobs once the acknowledged ones have ended, or their state at the deadline."""
         jobs: dict[str, dict[str, Any]] = {}
         while time.monotonic() < deadline_s:
             jobs = {job["id"]: job for job in self._persist(lambda client: client.jobs(all=1))}
@@ -144,7 +144,7 @@ class Survival:
         return jobs
 
     def testimonies(self) -> list[RankRecord]:
-        """What the ranks wrote."""
+        """The ranks' records."""
         found = []
         for path in sorted(self.witnesses.iterdir()):
             lines = [line.split() for line in path.read_text().splitlines()]
@@ -155,7 +155,7 @@ class Survival:
         return found
 
     def problems(self, jobs: dict[str, dict[str, Any]]) -> list[str]:
-        """Every law that this trial broke."""
+        """Every law that this trial violated."""
         found, wanted = [], self.jobs + self.cancelled
         if len(self.acknowledged) < wanted:
             found.append(f"only {len(self.acknowledged)} of {wanted} submits were ever acknowledged")

@@ -1,7 +1,7 @@
-"""The laws of `trainmaster.ports.tracker.Tracker` as a suite to subclass, and a tracker in memory that obeys them.
+"""Contract suite for `trainmaster.ports.tracker.Tracker`, to subclass, and a tracker in memory that satisfies it.
 
-A tracker may keep every row it is given, as MLflow does: it is then the mirror that sends no step twice. What each must
-do is take a repetition at the same mark as once, find a run again by its id, and say when a run is gone.
+A tracker may keep every row, as MLflow does: then the mirror must not send a step twice. Every tracker must deduplicate a
+repetition at the same mark, find a run again by its id, and report when a run is gone.
 """
 
 import math
@@ -26,12 +26,12 @@ def some_run(job: str = "digits-1", **changes: object) -> Run:
 
 
 def points(name: str, *steps: int, value: float = 0.5) -> list[RunPoint]:
-    """One point a step."""
+    """One point per step."""
     return [RunPoint(name, step, value + step, 1_002.0 + step) for step in steps]
 
 
 class TrackerContract:
-    """Fixtures: `tracker`; `read(ref)` -> rows by metric; `described(ref)` -> (params, status); `wipe()`: all is gone."""
+    """Fixtures: `tracker`; `read(ref)` -> rows by metric; `described(ref)` -> (params, status); `wipe()` deletes everything."""
 
     def test_a_run_is_begun_once(self, tracker: Tracker) -> None:
         first, again, other = tracker.begin(some_run()), tracker.begin(some_run()), tracker.begin(some_run("digits-2"))
@@ -111,16 +111,16 @@ class TrackerContract:
 
 @dataclass
 class MemoryTracker:
-    """Keeps every row it is given but exact repetitions, as MLflow does. `trouble` is called at each verb's start and end."""
+    """Keeps every row except exact repetitions, as MLflow does. `trouble` is called at the start and end of each verb."""
 
     trouble: Callable[[str], None] = lambda verb: None
     runs: dict[str, Run] = field(default_factory=dict)
     rows: dict[str, list[RunPoint]] = field(default_factory=dict)
     made: int = 0
-    bad: set[str] = field(default_factory=set)  # jobs at whose runs it fails
+    bad: set[str] = field(default_factory=set)  # jobs on whose runs it fails
 
     def begin(self, run: Run) -> Begun:
-        """By the run's id."""
+        """Find or create the run by its id."""
         self.trouble("begin")
         self._must_be_well(run.job)
         ref = next((ref for ref, known in self.runs.items() if known.id == run.id), None)
@@ -135,7 +135,7 @@ class MemoryTracker:
         return Begun(ref, f"memory:{ref}", {name: frozenset(steps) for name, steps in logged.items()})
 
     def tell(self, ref: str, run: Run, before: Run | None) -> None:
-        """All of it."""
+        """Store the whole state."""
         self.trouble("tell")
         self._must_be(ref)
         self._must_be_well(run.job)
@@ -143,7 +143,7 @@ class MemoryTracker:
         self.trouble("told")
 
     def log(self, ref: str, sent: Sequence[RunPoint], mark: str) -> str:
-        """Half of the rows may arrive only."""
+        """Append rows; on a failure only half of them may arrive."""
         self.trouble("log")
         self._must_be(ref)
         for half in (sent[: len(sent) // 2], sent[len(sent) // 2 :]):
@@ -153,26 +153,26 @@ class MemoryTracker:
         return mark
 
     def keep(self, ref: str, path: str, source: Path) -> None:
-        """Only that the run is there."""
+        """Only check that the run exists."""
         self._must_be(ref)
 
     def settle(self, ref: str, run: Run, mark: str) -> None:
-        """Nothing is left to do."""
+        """Nothing to finish."""
         self._must_be(ref)
         self._must_be_well(run.job)
 
     def holds(self, ref: str) -> bool:
-        """Whether it was not wiped."""
+        """Whether the run was not wiped."""
         self.trouble("holds")
         if ref in self.runs:
             self._must_be_well(self.runs[ref].job)
         return ref in self.runs
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     def wipe(self) -> None:
-        """All runs are gone."""
+        """Delete all runs."""
         self.runs.clear()
         self.rows.clear()
 

@@ -1,1 +1,1 @@
-"""The simulated world: seeded histories of the production loop and stores under a virtual clock and every kind of fault."""
+"""The simulated world: seeded histories of the production loop and stores under a virtual clock and injected faults."""

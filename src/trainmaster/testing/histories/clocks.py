@@ -1,4 +1,4 @@
-"""The clocks of a simulated machine: the time since boot, which only moves when told to, and a wall clock that people set."""
+"""The clocks of a simulated machine: time since boot, which moves only on command, and a wall clock that can be set."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,17 @@ _BOOT_S = 1000.0
 
 @dataclass(slots=True)
 class Clocks:
-    """`now_s` is the time since boot, by which machines and programs run: nobody can set it."""
+    """`now_s` is the time since boot, which machines and programs use. It cannot be set."""
 
     time_s: float = _BOOT_S
-    ahead_s: float = 1_700_000_000.0  # the wall clock: dates before 1970 are nobody's
+    ahead_s: float = 1_700_000_000.0  # offset of the wall clock: realistic dates
 
     def now_s(self) -> float:
-        """Since boot."""
+        """Time since boot."""
         return self.time_s
 
     def wall_s(self) -> float:
-        """What the wall clock shows: the dates of what the api accepts."""
+        """The wall clock, which dates what the api accepts."""
         return self.time_s + self.ahead_s
 
     def readings(self) -> tuple[float, float]:

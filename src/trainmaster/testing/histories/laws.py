@@ -1,4 +1,4 @@
-"""The laws of one history, held against its log, its projections and the truth of its machines, once it is over."""
+"""Laws of a finished history, checked against its log, its projections and the truth of its machines."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +24,13 @@ from trainmaster.testing.ledger_law import ledger_problems
 
 _ALL = 1_000_000
 _TOLD = ("CheckpointStaged", "ArtifactKept", "NotKept", "Warned")
-Told = tuple[str, str, int]  # job, what it was about, node index
+Told = tuple[str, str, int]  # job, subject, node index
 
 
 def log_problems(
     events: SqlEventStore, engine: SimulatedEngine, world: World, choose: Callable[[Cluster], Policy]
 ) -> list[str]:
-    """What is wrong with the log, with what is derived from it, and with what was done with agents."""
+    """Violations in the log, its projections, and the orders to agents."""
     fresh = World.of(events.load_live())
     found = [*engine.violations, *verify_chain(events), *replay(events, _fold, enter=ledger_fold()), *ledger_problems(events)]
     planned = replan(events.events(0, _ALL), choose)
@@ -44,7 +44,7 @@ def log_problems(
 
 
 def job_problems(events: SqlEventStore, engine: SimulatedEngine, submitted: list[str], removed: set[str]) -> list[str]:
-    """What is wrong with the jobs: lost or invented, their news lost or doubled, their bytes. `removed` are names of blobs."""
+    """Violations in jobs: lost or invented jobs, lost or duplicated reports, missing bytes. `removed` are names of blobs."""
     jobs = events.jobs(JobQuery(limit=10_000))
     found = [f"{id} never ended" for id in unfinished(events, submitted)]
     if sorted(job.id for job in jobs) != sorted(submitted):
@@ -59,17 +59,17 @@ def job_problems(events: SqlEventStore, engine: SimulatedEngine, submitted: list
 
 
 def fork_problems(events: SqlEventStore, forks: Mapping[str, Lineage]) -> list[str]:
-    """Forks whose lineage is not on record as it was asked for, with both the job and its parent."""
+    """Forks whose recorded lineage differs from the request, with the job and its parent."""
     return [f"{id} lost its lineage" for id, asked in forks.items() if _lineage_of(events, id) != asked]
 
 
 def part_name(job: str, checkpoint: str, node_index: int) -> str:
-    """Where the bytes of one part of a checkpoint lie in the store."""
+    """The blobs of one part of a checkpoint."""
     return f"checkpoints/{job}/{checkpoint}/n{node_index}/x"
 
 
 def unstored(events: SqlEventStore, blobs: Blobs) -> list[str]:
-    """Checkpoints on record whose bytes are not in the store."""
+    """Recorded checkpoints whose bytes are not in the store."""
     kept = [(job.id, one) for job in events.jobs(JobQuery(limit=10_000)) for one in job.checkpoints]
     names = [part_name(job, one.id, part.node_index) for job, one in kept for part in one.parts]
     found = zip(names, blobs.exists(names), strict=True)
@@ -77,14 +77,14 @@ def unstored(events: SqlEventStore, blobs: Blobs) -> list[str]:
 
 
 def unheeded(events: SqlEventStore, declared: list[str]) -> list[str]:
-    """Nodes that a person declared lost, and the log does not say so."""
+    """Nodes that a person declared lost, without a record in the log."""
     said = [row.event for row in events.events(0, _ALL) if isinstance(row.event, NodeStateSet)]
     lost = Counter(event.name for event in said if event.state is NodeState.LOST)
     return [f"{node} was declared lost, and the log does not say so" for node in Counter(declared) - lost]
 
 
 def unfinished(events: SqlEventStore, accepted: list[str]) -> list[str]:
-    """Those of these accepted jobs that are not over."""
+    """Accepted jobs that are not over."""
     return [id for id in accepted if (job := events.job(id)) is None or not job.state.ended]
 
 
@@ -95,13 +95,13 @@ def _lineage_of(events: SqlEventStore, job_id: str) -> Lineage | None:
 
 
 def _told(engine: SimulatedEngine, surely: bool = False) -> Iterator[Told]:
-    """Every checkpoint's part, artifact and warning that an agent told of."""
+    """Every checkpoint part, artifact and warning that an agent reported."""
     for key, report in engine.told(surely):
         yield key.job, str(report.get("id") or report.get("path") or report.get("name") or report.get("topic")), key.node_index
 
 
 def _recorded(events: SqlEventStore) -> Iterator[Told]:
-    """The same, of those that became events."""
+    """The same for those that became events."""
     for row in events.chain(0, _ALL):
         match load_event(row.type, row.data) if row.type in _TOLD else None:
             case CheckpointStaged(id=id, part=part):
@@ -115,7 +115,7 @@ def _recorded(events: SqlEventStore) -> Iterator[Told]:
 
 
 def _bytes_problems(job: Job, told: set[str], removed: set[str]) -> list[str]:
-    """Laws of retention: what a job keeps is there, what it gave up is not, and nothing is forgotten."""
+    """Laws of retention: kept bytes exist, given up bytes do not, and nothing is forgotten."""
     gone = {name.rpartition("/")[2] for name in removed if name.startswith(f"checkpoints/{job.id}/")}
     kept = {checkpoint.id for checkpoint in job.checkpoints}
     staged = {what for what in told if not what.startswith("trouble")}

@@ -1,13 +1,13 @@
-"""The laws of one job's life, read off the log and held against what was true on the machines.
+"""Laws of one job's life, read from the log and checked against the truth of the machines.
 
-- A checkpoint is called bad only where some node found another digest, and what was found bad is not handed out again.
-- Every good checkpoint of earlier attempts is handed out at a start: a job never begins from nothing while it has one.
-- A checkpoint goes only once a good one of a later step is there, or a person asked for its room.
-- A job fails for good only by its program's fault, its time limit, or once its restarts are spent. Its program is blamed
-  only where nothing from outside came first.
-- What is told to stop has ended soon; what ran on a node that a person declares lost, sooner.
-- Nothing runs beyond its time limit, a gang runs from one checkpoint, and one on record has all its parts.
-- Nothing is stopped for a start that took too long and was never asked for.
+- A checkpoint is marked bad only if some node found a different digest, and a bad one is not used again.
+- Every good checkpoint of earlier attempts is offered at a start: a job never starts over while it has one.
+- A checkpoint is deleted only if there is a good one of a later step, or on a person's request.
+- A job fails for good only by its program's fault, its time limit, or after its last restart. Its program is blamed only if
+  nothing from outside came first.
+- A stopped agent ends soon; an agent on a node that a person declares lost ends even sooner.
+- Nothing runs beyond its time limit, a gang runs from one checkpoint, and a recorded checkpoint has all its parts.
+- A start that takes too long is stopped only if the launch was requested.
 """
 
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.job import Attempt, Cause, Job, State, StopFor
 from trainmaster.ports.store import Recorded
 
-_STOPPED_S = 200.0  # grace, a partition, a late record, a dead control
-_DECLARED_S = 60.0 + 30.0  # what the engine still sees is given the first part of it
-_LATE_S = 35.0  # control may be dead, or its disk full, for a while, and in the calm it ticks once in 30 s
-_OWN_SIGNALS = (None, 4, 6, 7, 8, 11)  # what a program does to itself; any other signal came from outside
+_STOPPED_S = 200.0  # grace, partition, late record, dead control
+_DECLARED_S = 60.0 + 30.0  # the engine has the first part to end what it still sees
+_LATE_S = 35.0  # control may be dead or its disk full for a while, and in the calm it ticks once in 30 s
+_OWN_SIGNALS = (None, 4, 6, 7, 8, 11)  # raised by the program itself; any other signal comes from outside
 
 
 def life_problems(log: Iterable[Recorded], truth: Truth) -> list[str]:
-    """Every law of a life that this history broke."""
+    """Every law of a job's life that this history violated."""
     jobs: dict[str, Job] = {}
     found: list[str] = []
     for recorded in log:
@@ -53,7 +53,7 @@ def life_problems(log: Iterable[Recorded], truth: Truth) -> list[str]:
 
 
 def _retention(before: Job, job: Job, event: object, truth: Truth) -> Iterable[str]:
-    """What went, and what is called bad."""
+    """Deleted checkpoints, and those marked bad."""
     for one in job.checkpoints:
         if not one.good and not truth.proven_bad(full_name(job.id, one.id)):
             yield f"{job.id} calls {one.id} bad, and no node found another digest"
@@ -66,21 +66,21 @@ def _retention(before: Job, job: Job, event: object, truth: Truth) -> Iterable[s
 
 
 def _believed(job: Job, bad: tuple[str, ...]) -> Iterable[str]:
-    """A digest that differs is proof: the checkpoint is not called good any more."""
+    """A digest that differs is proof: the checkpoint must not be good any more."""
     for one in job.checkpoints:
         if one.good and one.id in bad:
             yield f"{job.id} calls {one.id} good, which a node has just found damaged"
 
 
 def _begun(job: Job, truth: Truth) -> Iterable[str]:
-    """What took too long to start had been told to start."""
+    """A start that was stopped for its limit must have been ordered."""
     keys = [job.attempt.key(job.id, index) for index in range(len(job.attempt.nodes))] if job.attempt is not None else []
     for key in set(keys) - truth.asked:
         yield f"{key} was stopped as it did not start, and the engine was never asked to start it"
 
 
 def _soon(before: Job, index: int, now_s: float) -> Iterable[str]:
-    """How long after the order, or after a person's word, an agent's part is over."""
+    """An agent ends within a bounded time after the order, or after a person's declaration."""
     attempt = before.attempt
     if attempt is None or attempt.stopping_s is None:
         return
@@ -90,7 +90,7 @@ def _soon(before: Job, index: int, now_s: float) -> Iterable[str]:
 
 
 def _blame(before: Job, job: Job, truth: Truth) -> Iterable[str]:
-    """The program is not blamed for what came from outside."""
+    """The program is not blamed for failures from outside."""
     if job.attempt is None or job.attempt.failure is None or before.attempt is None:
         return
     first = truth.firsts.get((job.id, before.attempt.number))
@@ -117,7 +117,7 @@ def _later(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def _resume(job: Job, resume: tuple[str, ...]) -> Iterable[str]:
-    """What an attempt is to begin from: all good ones, none that was found bad."""
+    """An attempt is offered all good checkpoints, and none that was found bad."""
     good = {one.id for one in job.good_checkpoints}
     if job.checkpoints and not resume:
         yield f"{job.id} starts from the beginning, with {[one.id for one in job.checkpoints]} on record"
@@ -128,7 +128,7 @@ def _resume(job: Job, resume: tuple[str, ...]) -> Iterable[str]:
 
 
 def _verdict(before: Job, job: Job, truth: Truth) -> Iterable[str]:
-    """Whether a job that is over for good has a reason for it."""
+    """Whether an ended job has a reason for it."""
     if job.state is not State.FAILED or job.failure is None or before.attempt is None:
         return
     match job.failure.cause:
@@ -151,5 +151,5 @@ def _limit(job: Job) -> Iterable[str]:
 
 
 def _ran_s(attempt: Attempt) -> float | None:
-    """How long it ran before it was told to stop; None of one that was not, and ended by itself."""
+    """How long it ran before it was stopped; None if it ended by itself."""
     return None if attempt.stopping_s is None or attempt.started_s is None else attempt.stopping_s - attempt.started_s

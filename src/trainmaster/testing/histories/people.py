@@ -1,4 +1,4 @@
-"""What people do in a simulated world: submit, fork, cancel, hold, ask for room, change the rules, declare nodes lost."""
+"""Actions of people in a simulated world: submit, fork, cancel, hold, free space, configure, declare nodes lost."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -38,13 +38,13 @@ from trainmaster.testing.cluster_rules_contract import SOME_RULES
 from trainmaster.testing.histories.unruly import garbage
 
 _MOMENTS = 4
-_REPAIRED_AFTER_S = 600.0  # likewise, until it is back
-_LOST_AFTER_S = 60.0  # at most so long after a node fell silent somebody says that it is lost
+_REPAIRED_AFTER_S = 600.0  # at most, until it is back
+_LOST_AFTER_S = 60.0  # at most, from a node's failure to a person's declaration that it is lost
 
 
 @dataclass(slots=True)
 class People:
-    """They act through the inbox, as the api does for them, and see what is on record."""
+    """They act through the inbox, as the api does for them, and see the recorded state."""
 
     rng: random.Random
     clock: Clock
@@ -52,14 +52,14 @@ class People:
     inbox: Inbox
     events: SqlEventStore
     submitted: list[str] = field(default_factory=list)
-    forks: dict[str, Lineage] = field(default_factory=dict)  # as they were asked for
-    _seen: list[Lineage] = field(default_factory=list)  # what could be forked from, at one moment or another
-    _silent: dict[str, float] = field(default_factory=dict)  # nodes that are gone, and when somebody will say so
-    declared: list[str] = field(default_factory=list)  # nodes that were said to be lost, once for each time
-    _away: dict[str, float] = field(default_factory=dict)  # nodes that were said to be lost, and when they are repaired
+    forks: dict[str, Lineage] = field(default_factory=dict)  # as requested
+    _seen: list[Lineage] = field(default_factory=list)  # possible origins of forks, at some moment
+    _silent: dict[str, float] = field(default_factory=dict)  # failed nodes, and when they will be declared lost
+    declared: list[str] = field(default_factory=list)  # nodes that were declared lost, once per declaration
+    _away: dict[str, float] = field(default_factory=dict)  # nodes that were declared lost, and when they are repaired
 
     def disturb(self, jobs: int) -> None:
-        """What people and machines do meanwhile; at most `jobs` are submitted."""
+        """Actions of people and failures of machines. At most `jobs` are submitted."""
         if len(self.submitted) < jobs and self.rng.random() < 0.3:
             self._submit()
         if self.rng.random() < 0.2:
@@ -79,7 +79,7 @@ class People:
         self._machines()
 
     def _machines(self) -> None:
-        """Nodes fall silent for a while, start anew, or are gone for good: then a person says so, and has them repaired."""
+        """Nodes hang for a while, restart, or fail for good: then a person declares them lost and has them repaired."""
         node = self.rng.choice(self.engine.nodes).name
         if self.rng.random() < 0.03:
             self.engine.partition(node, self.rng.uniform(1.0, 60.0))
@@ -91,11 +91,11 @@ class People:
         self.declare()
 
     def declare(self, at_once: bool = False) -> None:
-        """Say of the nodes that are gone for good that they are lost, when it is time or `at_once`; then bring them back."""
+        """Declare failed nodes lost, when it is time or `at_once`, then bring them back."""
         now_s = self.clock.now_s()
         for node, at_s in list(self._silent.items()):
             if at_once or at_s <= now_s:
-                if node in {known.name for known in self.events.nodes()}:  # the api refuses others
+                if node in {known.name for known in self.events.nodes()}:  # the api rejects unknown nodes
                     self.ask(SetNodeState(node, NodeState.LOST, "ann", "its power supply burned"))
                     if self.rng.random() < 0.3:
                         self.ask(SetNodeState(node, NodeState.UP, "ann", "sooner than it answers"))
@@ -109,16 +109,16 @@ class People:
                 del self._away[node]
 
     def ask(self, command: Command) -> None:
-        """One command, accepted."""
+        """Accept one command."""
         self.inbox.accept([NewRow(f"ask-{self.rng.random()}", command, self.clock.now_s())])
 
     def ask_for_room(self) -> None:
-        """Jobs that are over are asked for their older checkpoints, whatever starts from them."""
+        """Ask ended jobs for their older checkpoints, even if forks start from them."""
         for job in [job for job in self._on_record() if spare(job)]:
             self.ask(GiveUpCheckpoints(job.id, "ann", tuple(one.id for one in spare(job))))
 
     def ask_for_bytes(self, rng: random.Random) -> None:
-        """Somebody asks for everything of some kinds that one job has left, be it over or not."""
+        """Ask for all bytes of some kinds of one job, ended or not."""
         if found := self._on_record():
             kinds = rng.sample(list(StorageKind), rng.randint(1, len(StorageKind)))
             self.ask(GiveUpBytes(rng.choice(found).id, "ann", tuple(kind.value for kind in kinds)))
@@ -145,7 +145,7 @@ class People:
         self.forks.update({id: lineage for id in ids if lineage is not None})
 
     def _lineage(self) -> Lineage | None:
-        """Mostly a fork, where there is something to fork from: of what the api sees on record, or saw a moment ago."""
+        """Mostly a fork, if there is a possible origin: as the api sees it now, or saw it a moment ago."""
         if self.rng.random() < 0.2:
             return None
         if self._seen and self.rng.random() < 0.4:
@@ -161,5 +161,5 @@ class People:
         return Lineage(Relation.FORK, parent.id, self.rng.choice(parent.good_checkpoints), parent.id)
 
     def _on_record(self) -> list[Job]:
-        """All jobs, in the order in which they were submitted."""
+        """All jobs, in order of submission."""
         return sorted(self.events.jobs(JobQuery(limit=10_000)), key=lambda job: self.submitted.index(job.id))

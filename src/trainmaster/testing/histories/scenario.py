@@ -1,7 +1,7 @@
-"""The simulated world: the production loop and the production store under a virtual clock and seeded faults.
+"""The simulated world: the production loop and store under a virtual clock and seeded faults.
 
-One seed is one history; any seed replays alone. Two phases: first everything goes wrong that the faults allow, control
-dying included; then the faults stop, and every job must end.
+One seed is one history, and any seed can be replayed alone. Two phases: first all allowed faults occur, including crashes of
+control; then the faults stop, and every job must end.
 """
 
 import random
@@ -54,14 +54,14 @@ WILD = Faults(
     unknown=0.1, late=0.3, duplicate=0.2, submit_crash=0.1, agent_crash=0.1,
     refused=0.02, skewed=0.1, doubts=0.03, hangs=0.02, damaged=0.1,
 )  # fmt: skip
-_AWAY = 0.01  # how often the api dies
-_COLLECTS = 0.05  # how often it collects garbage, however young
+_AWAY = 0.01  # probability of a crash of the api
+_COLLECTS = 0.05  # probability of garbage collection, without a grace period
 _AWAY_MAX_S = 60.0
-_TIDIES = 0.02  # how often somebody wants a job's bytes gone
-_SET = 0.02  # how often somebody sets the wall clock
-_STEPS_S = (7.0, 600.0, 86_400.0, 40 * 86_400.0)  # by how much
-_CALM_MAX_S = 40_000.0  # virtual: by then every job must have ended
-_AGE_S = 1e6  # so old garbage collection takes every blob to be
+_TIDIES = 0.02  # probability that a person removes a job's bytes
+_SET = 0.02  # probability that the wall clock is set
+_STEPS_S = (7.0, 600.0, 86_400.0, 40 * 86_400.0)  # by these amounts
+_CALM_MAX_S = 40_000.0  # virtual time by which every job must have ended
+_AGE_S = 1e6  # garbage collection takes every blob to be this old
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 30.0  # between ticks in the calm
 
 
@@ -76,22 +76,22 @@ class Scenario:
     home: Home
     seed: int
     faults: Faults = WILD
-    crash_after_commit: float = 0.05  # control dies between its commit and its effects
-    full: float = 0.05  # a commit finds the disk full
-    refuses: float = 0.3  # the blob store does not remove what it should
+    crash_after_commit: float = 0.05  # probability that control dies between its commit and its effects
+    full: float = 0.05  # probability that a commit finds the disk full
+    refuses: float = 0.3  # probability that the blob store fails to remove something
     crashes: int = 0
-    closed: bool = False  # the gate: nobody makes references to blobs
-    away_until_s: float = 0.0  # the api is dead: what agents say waits with them
+    closed: bool = False  # the gate: nothing can create references to blobs
+    away_until_s: float = 0.0  # the api is dead: agents keep their reports
     rng: random.Random = field(init=False)
     clock: Clocks = field(default_factory=Clocks)
-    fate: random.Random = field(init=False)  # of the wall clock, and of what is tidied up
+    fate: random.Random = field(init=False)  # for the wall clock, and for removals
     engine: SimulatedEngine = field(init=False)
     inbox: BusyInbox = field(init=False)
     events: UnrulyEvents = field(init=False)
     blobs: UnrulyBlobs = field(init=False)
     loop: ControlLoop = field(init=False)
     people: People = field(init=False)
-    broken: list[str] = field(default_factory=list)  # laws of forks, each as it was broken
+    broken: list[str] = field(default_factory=list)  # violated laws of forks
 
     def __post_init__(self) -> None:
         self.rng, self.fate = random.Random(self.seed), random.Random(f"clock {self.seed}")
@@ -107,7 +107,7 @@ class Scenario:
         self._start_control()
 
     def _start_control(self) -> None:
-        """A fresh control process over the same world, as after `kill -9`."""
+        """Start a new control process on the same world, as after `kill -9`."""
         runner, last_s = EffectRunner(self.engine, self.blobs, str, Inline()), self.events.head().last_now_s
         recorded = partial(is_recorded, self.events)
         clock = SteadyClock(last_s, self.home.root / "clock.json", recorded, self.clock.readings)
@@ -124,9 +124,9 @@ class Scenario:
             raise SimulatedCrash("after the commit")
 
     def play(self, jobs: int) -> None:
-        """Both phases: `jobs` submitted and disturbed over time, then calm until all have ended."""
+        """Run both phases: `jobs` are submitted and disturbed over time, then calm until all have ended."""
         if self.seed % 4 < 2:
-            self.people.ask(ConfigureCluster(SOME_RULES[0], "ann"))  # nobody is left undisturbed for long
+            self.people.ask(ConfigureCluster(SOME_RULES[0], "ann"))  # preemption without a long minimum run time
         while len(self.people.submitted) < jobs or self.rng.random() < 0.95:
             if self.rng.random() < _AWAY:
                 self.away_until_s = self.clock.time_s + self.rng.uniform(0.0, _AWAY_MAX_S)
@@ -146,11 +146,11 @@ class Scenario:
             self.people.ask(ReleaseJob(job_id, "calm"))
         self._calm_down()
         self.people.ask_for_room()
-        for _ in range(2):  # beats more: what is still to be removed is
+        for _ in range(2):  # more beats, to repeat pending removals
             self._step(1.0)
 
     def _calm_down(self) -> None:
-        """Until all jobs have ended. Where nothing happens, time passes faster."""
+        """Run until all jobs have ended. Idle time passes faster."""
         deadline_s, pause_s = self.clock.time_s + _CALM_MAX_S, _PAUSE_MIN_S
         waited_for = list(self.people.submitted)
         while waited_for and self.clock.time_s < deadline_s:
@@ -160,17 +160,17 @@ class Scenario:
                 self._step(min(pause_s, next_s))
                 pause_s = _PAUSE_MIN_S if self.events.head().last_seq != seq else min(pause_s * 1.5, _PAUSE_MAX_S)
             else:
-                waited_for.pop()  # it stays so
+                waited_for.pop()  # it stays held
 
     def problems(self) -> list[str]:
-        """Every law this history broke."""
+        """Every law this history violated."""
         found = log_problems(self.events, self.engine, self.loop.world, self._policy)
         found += job_problems(self.events, self.engine, self.people.submitted, self.blobs.removed)
         found += [*unstored(self.events, self.blobs), *unheeded(self.events, self.people.declared)]
         return found + self.broken + fork_problems(self.events, self.people.forks)
 
     def _script(self, submission: Submission, rng: random.Random) -> Script:
-        """An agent starts. The law of forks: until it has a checkpoint of its own, one starts from what was asked for."""
+        """An agent starts. Law of forks: until a fork has a checkpoint of its own, it starts from the requested one."""
         asked, job = self.people.forks.get(submission.key.job), submission.job
         if asked is not None and asked.checkpoint is not None:
             name = f"checkpoints/{asked.owner}/{asked.checkpoint.id}"
@@ -182,7 +182,7 @@ class Scenario:
         return any_script(submission, rng)
 
     def _removing(self, prefix: str) -> None:
-        """The law of forks: what one may still start from stays, unless it came too late and is held for that."""
+        """Law of forks: the origin's bytes stay while a fork may start from them, unless the fork was held as too late."""
         for job in self.loop.world.jobs.values():
             one = None if job.state.ended else self.people.forks.get(job.id)
             needs = one is not None and one.checkpoint is not None and prefix == f"checkpoints/{one.owner}/{one.checkpoint.id}"
@@ -190,17 +190,17 @@ class Scenario:
                 self.broken.append(f"{prefix} was removed while {job.id}, forked from it, was {job.state.value}")
 
     def _too_late(self, job: Job) -> bool:
-        """Whether its checkpoint was given up before the fork was taken up: then it was held, and a person let it start."""
+        """Whether its checkpoint was removed before the fork was processed: it was held, and then released by a person."""
         (first,) = self.events.events(0, 1, job.id)
         return isinstance(first.event, Submitted) and "was removed just before" in (first.event.held or "")
 
     def _store(self, key: AgentKey, report: Mapping[str, object]) -> None:
-        """An agent stores its part of a checkpoint, and only then tells of it."""
+        """An agent stores its part of a checkpoint, and only then reports it."""
         self.blobs.put(part_name(key.job, str(report["id"]), key.node_index), b"x")
 
     def _collect(self) -> None:
-        """Garbage collection with what the server knows; blobs are old enough, however new they are."""
-        records = ServerRecords(cast(Services, self))  # of which it needs the two stores alone
+        """Garbage collection with the server's knowledge. All blobs count as old."""
+        records = ServerRecords(cast(Services, self))  # it uses the two stores only
         collect(self.blobs, records, Collecting(0.0, closed=self._shut, now_s=lambda: time.time() + _AGE_S))
 
     @contextmanager
@@ -212,7 +212,7 @@ class Scenario:
             self.closed = False
 
     def _step(self, seconds: float) -> None:
-        """Let time pass, tick; what agents said comes before it or in its midst. A fresh control follows one that died."""
+        """Let time pass, then tick; reports arrive before or during the tick. A new control process replaces a dead one."""
         self.clock.time_s += max(seconds, 0.001)
         if self.rng.random() < 0.3:
             self._deliver()
@@ -226,7 +226,7 @@ class Scenario:
             self._start_control()
 
     def _deliver(self) -> None:
-        """The api takes what agents said, unless it is dead."""
+        """The api accepts the agents' reports, unless it is dead."""
         if self.clock.time_s < self.away_until_s or self.closed:
             return
         rows = [

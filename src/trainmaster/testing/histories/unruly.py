@@ -1,5 +1,5 @@
-"""The stores of a simulated world as they are on a bad day: a full disk, a store that refuses, an api that goes on
-writing while control works, rows nobody can read.
+"""Faulty stores of a simulated world: full disks, a blob store that fails to delete, an api that writes while control works,
+unreadable rows.
 """
 
 import random
@@ -22,7 +22,7 @@ _DIGEST = "0" * 64
 
 
 class UnrulyEvents(SqlEventStore):
-    """The event log on a disk that is full at times; `full` is how often, between 0 and 1."""
+    """An event log on a disk that is sometimes full, with probability `full`."""
 
     def __init__(self, path: Path, rng: random.Random, full: float) -> None:
         super().__init__(path)
@@ -46,20 +46,20 @@ class BusyInbox(SqlInbox):
         self._meanwhile = meanwhile
 
     def drain(self, after_seq: int, limit: int) -> list[InboxRow]:
-        """What is there now; more comes before the caller is done with it."""
+        """The current rows. More arrive before the caller has processed them."""
         rows = super().drain(after_seq, limit)
         self._meanwhile()
         return rows
 
 
 class UnrulyBlobs(FsBlobs):
-    """A blob store that refuses to remove something at times, and remembers what it removed."""
+    """A blob store that sometimes fails to remove something, and remembers what it removed."""
 
     def __init__(self, root: Path, rng: random.Random, refuses: float) -> None:
         super().__init__(root)
         self.refuses = refuses
         self.removed: set[str] = set()
-        self.removing: Callable[[str], None] = lambda prefix: None  # told before anything is removed
+        self.removing: Callable[[str], None] = lambda prefix: None  # called before anything is removed
         self._rng = rng
 
     def delete_tree(self, prefix: str) -> None:
@@ -72,7 +72,7 @@ class UnrulyBlobs(FsBlobs):
 
 
 def any_script(submission: Submission, rng: random.Random) -> Script:
-    """A program of random length and end, with checkpoints and artifacts; some ignore TERM."""
+    """A program of random length and end, with checkpoints and artifacts. Some ignore TERM."""
     exits = rng.choices([(0, None), (1, None), (0, 9), (0, 11)], [6, 1, 2, 1])[0]
     runs_s = rng.uniform(0.1, 40.0) if rng.random() < 0.95 else 3000.0
     times = sorted(rng.uniform(0.0, runs_s) for _ in range(rng.choice([0, 2, 5, 8])))
@@ -81,7 +81,7 @@ def any_script(submission: Submission, rng: random.Random) -> Script:
 
 
 def _report(submission: Submission, step: int, rng: random.Random) -> dict[str, object]:
-    """A checkpoint of this node alone, this node's part of one of the whole gang, an artifact, or a warning."""
+    """A checkpoint of this node, this node's part of a gang's checkpoint, an artifact, or a warning."""
     key, attempt = submission.key, submission.job.attempt
     gang = 1 if attempt is None else len(attempt.allocation.shares)
     if rng.random() < 0.1:
@@ -96,7 +96,7 @@ def _report(submission: Submission, step: int, rng: random.Random) -> dict[str, 
 
 
 def garbage(key: AgentKey, rng: random.Random) -> AgentReport:
-    """What no agent says: half-made, of other types, of a newer version."""
+    """Reports that no agent of this version sends: incomplete, with wrong types, or of a newer version."""
     reports: list[dict[str, object]] = [
         {"kind": "started", "n": 2, "restored": [], "step": "x", "bad": None},
         {"kind": "staged", "n": "7", "id": "../x"},
