@@ -19,7 +19,7 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.store.codec import load_event
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.replay import replay, verify_chain
-from trainmaster.testing.histories.lives import life_problems
+from trainmaster.testing.histories.job_laws import life_problems
 from trainmaster.testing.ledger_law import ledger_problems
 
 _ALL = 1_000_000

@@ -35,7 +35,7 @@ from trainmaster.ports.clock import Clock
 from trainmaster.ports.store import Inbox, JobQuery, NewRow
 from trainmaster.store.events import SqlEventStore
 from trainmaster.testing.cluster_rules_contract import SOME_RULES
-from trainmaster.testing.histories.unruly import garbage
+from trainmaster.testing.histories.faulty_stores import garbage
 
 _MOMENTS = 4
 _REPAIRED_AFTER_S = 600.0  # at most, until it is back

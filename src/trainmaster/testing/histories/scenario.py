@@ -37,6 +37,7 @@ from trainmaster.server.storage.storage import ServerRecords
 from trainmaster.store.migrate import migrate
 from trainmaster.testing.cluster_rules_contract import SOME_RULES
 from trainmaster.testing.histories.clocks import Clocks, Wall
+from trainmaster.testing.histories.faulty_stores import BusyInbox, FaultyBlobs, FaultyEvents, any_script
 from trainmaster.testing.histories.laws import (
     fork_problems,
     job_problems,
@@ -47,7 +48,6 @@ from trainmaster.testing.histories.laws import (
     unstored,
 )
 from trainmaster.testing.histories.people import People
-from trainmaster.testing.histories.unruly import BusyInbox, UnrulyBlobs, UnrulyEvents, any_script
 
 CALM = Faults()
 WILD = Faults(
@@ -87,8 +87,8 @@ class Scenario:
     fate: random.Random = field(init=False)  # for the wall clock, and for removals
     engine: SimulatedEngine = field(init=False)
     inbox: BusyInbox = field(init=False)
-    events: UnrulyEvents = field(init=False)
-    blobs: UnrulyBlobs = field(init=False)
+    events: FaultyEvents = field(init=False)
+    blobs: FaultyBlobs = field(init=False)
     loop: ControlLoop = field(init=False)
     people: People = field(init=False)
     broken: list[str] = field(default_factory=list)  # violated laws of forks
@@ -99,9 +99,9 @@ class Scenario:
         migrate(self.home)
         self.engine = SimulatedEngine(self.rng, self.clock, self._script, self.faults)
         self.inbox = BusyInbox(self.home.inbox_db, self._deliver)
-        self.events = UnrulyEvents(self.home.events_db, self.rng, self.full)
+        self.events = FaultyEvents(self.home.events_db, self.rng, self.full)
         self.people = People(self.rng, Wall(self.clock), self.engine, self.inbox, self.events)
-        self.blobs = UnrulyBlobs(self.home.blobs, self.rng, self.refuses)
+        self.blobs = FaultyBlobs(self.home.blobs, self.rng, self.refuses)
         self.blobs.removing = self._removing
         self.engine.stored = self._store
         self._start_control()

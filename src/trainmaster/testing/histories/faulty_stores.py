@@ -21,7 +21,7 @@ from trainmaster.store.inbox import SqlInbox
 _DIGEST = "0" * 64
 
 
-class UnrulyEvents(SqlEventStore):
+class FaultyEvents(SqlEventStore):
     """An event log on a disk that is sometimes full, with probability `full`."""
 
     def __init__(self, path: Path, rng: random.Random, full: float) -> None:
@@ -52,7 +52,7 @@ class BusyInbox(SqlInbox):
         return rows
 
 
-class UnrulyBlobs(FsBlobs):
+class FaultyBlobs(FsBlobs):
     """A blob store that sometimes fails to remove something, and remembers what it removed."""
 
     def __init__(self, root: Path, rng: random.Random, refuses: float) -> None:
