@@ -46,9 +46,9 @@ def refused(path: Path, text: str | bytes) -> str:
         (MURI + "a,1,5,1,1\na,1,6,1,1\n", "3: job a occurs twice"),
         (PHILLY + "yesterday,66.0,1,66.0,vc\n", "2: not a job: timestamp is 'yesterday', not a date and time"),
         (PHILLY + "2017-10-09 07:01:55,long,1,66.0,vc\n", "2: not a job: duration is 'long', not a number"),
-        ("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n", "1: no known form of a trace"),
+        ("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n", "1: unknown trace format"),
         (b"\xff\xfe\x00", " cannot be read: it is not UTF-8 text"),
-        ("x" * (1 << 20) + SWF, "1: no known form of a trace"),
+        ("x" * (1 << 20) + SWF, "1: unknown trace format"),
         (SWF + "7 " * (1 << 20), "2: a line of more than 1,048,576 characters"),
     ],
 )
