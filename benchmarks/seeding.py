@@ -53,10 +53,11 @@ class _Transaction:
 
     def record(self, id: str, event: ev.JobEvent) -> None:
         """Apply and remember one event."""
-        job = apply(self.jobs.get(id), id, event, self.now_s)[0]
+        before, job = self.jobs.get(id), apply(self.jobs.get(id), id, event, self.now_s)[0]
         self.jobs[id] = job
+        over = before is not None and not before.state.ended and job.state.ended and job.ran_s > 0
         ended: Attempt | None = job.attempt if isinstance(event, ev.AttemptEnded) else None
-        self.events.append(NewEvent(id, job.attempt.number if job.attempt else None, event, ended))
+        self.events.append(NewEvent(id, job.attempt.number if job.attempt else None, event, ended, over=over))
 
 
 def seed(home: Home, count: int, seed: int = 0) -> None:

@@ -58,9 +58,11 @@ class Control:
         job = self.jobs.get(job_id)
         rows = []
         for event in happened:
+            went_on = job is not None and not job.state.ended
             job, _ = apply(job, job_id, event, self.now_s)
             ended = job.attempt if isinstance(event, ev.AttemptEnded) else None
-            rows.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended))
+            over = went_on and job.state.ended and job.ran_s > 0
+            rows.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended, over=over))
         assert job is not None
         self.jobs[job_id] = job
         self.commit(rows, {job_id: job})

@@ -151,7 +151,7 @@ def test_ends_are_numbered_as_they_are_in_the_log(tmp_path: Path) -> None:
     upgrade("events", engine)
     engine.dispose()
     store = SqlEventStore(path, read_only=True)
-    assert [job.id for job in store.over()] == ["job-2", "job-1"]
+    assert [job.id for job in store.over_since(0)[1]] == ["job-2", "job-1"]
     store.close()
 
 

@@ -152,8 +152,8 @@ class EventStore(Protocol):
         """The state for a start of control."""
         ...
 
-    def over(self) -> list[Job]:
-        """`Live.over`."""
+    def over_since(self, count: int) -> tuple[int, list[Job]]:
+        """`Live.ended`, and `Live.over` without the first `count` jobs that ran and are over."""
         ...
 
     def job(self, job_id: str) -> Job | None:

@@ -125,10 +125,10 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             ended=ended,
         )
 
-    def over(self) -> list[Job]:
+    def over_since(self, count: int) -> tuple[int, list[Job]]:
         """See the port. At most `2 * OVER_MAX` jobs are read."""
         with self._database.reading() as connection:
-            return _read_over(connection)[1]
+            return _read_over(connection, count)
 
     def job(self, job_id: str) -> Job | None:
         """See the port."""
@@ -242,11 +242,14 @@ def _last_over(connection: Connection) -> int:
     return connection.scalar(select(func.max(_over.c.number))) or 0
 
 
-def _read_over(connection: Connection) -> tuple[int, list[Job]]:
-    """The number of jobs that ran and are over, and those of them that are still used."""
+def _read_over(connection: Connection, count: int = 0) -> tuple[int, list[Job]]:
+    """The number of jobs that ran and are over, and those of them that are still used, without the first `count`."""
     ended = _last_over(connection)
+    if ended <= count:
+        return ended, []
     remembered = _over.join(_job, _job.c.id == _over.c.job)
-    query = select(_job.c.data).select_from(remembered).where(_over.c.number > forgotten(ended)).order_by(_over.c.number)
+    used = _over.c.number > max(count, forgotten(ended))
+    query = select(_job.c.data).select_from(remembered).where(used).order_by(_over.c.number)
     return ended, [load(Job, data) for data in connection.scalars(query)]
 
 

@@ -26,7 +26,9 @@ class EndedJobsContract:
             store.append(9.0, [NewEvent(id, None, Waited("so"), over=True) for id in ids], {id: jobs[id] for id in ids}, [], 0)
         live, again = store.load_live(), open_events()
         assert [job.id for job in live.over] == [*others[::-1], last]
-        assert (live.ended, again.over(), again.load_live()) == (4, list(live.over), live)
+        assert (again.over_since(0), again.load_live()) == ((live.ended, list(live.over)), live)
+        assert live.ended == 4
+        assert [again.over_since(count)[1] for count in (3, 4)] == [[jobs[last]], []]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(port, "OVER_MAX", 2)
-            assert [job.id for job in again.over()] == [others[0], last]
+            assert [[job.id for job in again.over_since(count)[1]] for count in (0, 1, 3)] == [[others[0], last]] * 2 + [[last]]

@@ -41,7 +41,7 @@ def show(request: Request) -> bodies.Json:
     """Pools, projects, quotas and classes, as in cluster.yaml and as text."""
     desk = runtime.of(request)
     rules = present(desk)
-    paragraphs = [*told(rules, time.time()), *_measured(queue.over(desk))]
+    paragraphs = [*told(rules, time.time()), *_measured(desk.ended.now().pasts)]
     words = [{"about": one.about, "sentences": list(one.sentences)} for one in paragraphs]
     return bodies.Json({"cluster": to_mapping(rules), "told": words})
 

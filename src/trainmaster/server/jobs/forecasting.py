@@ -13,19 +13,18 @@ from trainmaster.scheduling.choices import Market, gpu_of
 from trainmaster.scheduling.explain import grouped
 from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
-from trainmaster.scheduling.nouns import pasts
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.remedies import Change
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.speeds import Speed, Speeds, work_of
 from trainmaster.scheduling.task import Kind, Task
+from trainmaster.server.runtime.ended_jobs import Start
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.resources import View
 
-HISTORY = 1000  # jobs that are over, the newest, from which run times are drawn
+_LIVE_MAX = 1000
 _SEED = "the queue"  # the same snapshot, the same answer, whoever is asked about
-_ENDED = tuple(state for state in State if state.ended)
 _LIVE = tuple(state for state in State if state.live)
 _NAMED_MAX = 5
 _DELAY_MIN_S = 60.0  # less is nothing
@@ -41,15 +40,13 @@ class History:
 
 
 def history(desk: Runtime) -> History:
-    """Of the newest jobs. Linear in `HISTORY`."""
-    events = desk.services.events
-    ended = events.jobs(JobQuery(states=_ENDED, limit=HISTORY))
-    live = events.jobs(JobQuery(states=_LIVE, limit=HISTORY))
-    over = sorted(ended, key=lambda job: (job.ended_s or 0.0, job.seq))
-    return History(Lifetimes(pasts(over)), calibrated((*ended, *live)))
+    """Of the newest jobs: linear in those that started and have not ended, and in those that ended since it was last asked."""
+    ended = desk.ended.now()
+    live = desk.services.events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
+    return History(ended.lifetimes, calibrated((*ended.starts, *live)))
 
 
-def calibrated(jobs: Iterable[Job]) -> Calibration:
+def calibrated(jobs: Iterable[Job | Start]) -> Calibration:
     """The correction that forecasts of these jobs and their starts come to, in the order of the starts."""
     calibration = Calibration()
     for job in sorted(jobs, key=lambda job: job.started_s or 0.0):

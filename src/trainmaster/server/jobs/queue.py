@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,14 +16,14 @@ from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.nouns import accounts, allocation, pasts
+from trainmaster.scheduling.nouns import accounts, allocation
 from trainmaster.scheduling.nouns import snapshot as world
 from trainmaster.scheduling.places import beside
 from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
 from trainmaster.scheduling.speeds import told
 from trainmaster.scheduling.standing import ordered, terms
-from trainmaster.scheduling.task import Past, Task
+from trainmaster.scheduling.task import Task
 from trainmaster.scheduling.words import describe, given_up, summed
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
@@ -44,18 +45,22 @@ _LISTED_MAX = 1000
 _LIVE = tuple(state for state in State if state.live)
 
 
+def waiting_jobs(desk: runtime.Runtime) -> list[Job]:
+    """The queue, newest first."""
+    return [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
+
+
 def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
     """What the scheduler would see now, were `extra` queued too, and under `rules` where some are given."""
+    return snapshot_of(desk, (*waiting_jobs(desk), *extra), rules)
+
+
+def snapshot_of(desk: runtime.Runtime, waiting: Sequence[Job], rules: Cluster | None = None) -> Snapshot:
+    """What the scheduler would see now, with `waiting` as its queue."""
     events = desk.services.events
-    waiting = [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
-    seen = world(time.time(), events.nodes(), (*waiting, *extra), live, present(desk) if rules is None else rules)
-    return seen._replace(usage=accounts(events.balances()), ended=over(desk))
-
-
-def over(desk: runtime.Runtime) -> list[Past]:
-    """The jobs that are over, as the scheduler remembers them."""
-    return pasts(desk.services.events.over())
+    seen = world(time.time(), events.nodes(), waiting, live, present(desk) if rules is None else rules)
+    return seen._replace(usage=accounts(events.balances()), ended=desk.ended.now().pasts)
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
@@ -124,7 +129,15 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
     Those that are held have no turn: they are `held`, as many of them as there are in a page, the newest first.
     """
     desk = runtime.of(request)
-    seen = snapshot(desk)
+    waiting = waiting_jobs(desk)
+    now_s, total, rows = _listed(desk, snapshot_of(desk, waiting), query) if waiting else (time.time(), 0, [])
+    kept = page(desk, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
+    held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
+    return bodies.Json({"jobs": rows, "total": total, "held": held, "now_s": now_s})
+
+
+def _listed(desk: runtime.Runtime, seen: Snapshot, query: Page) -> tuple[float, int, list[View]]:
+    """The time of the snapshot, how many jobs of the project wait, and one page of them."""
     policy = chosen(seen.rules)
     queue = enumerate(ordered(seen, policy), 1)
     mine = [(place, task) for place, task in queue if query.project in (None, task.kind.project)]
@@ -148,9 +161,7 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
         }
         for place, task, one in listed
     ]
-    kept = page(desk, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
-    held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
-    return bodies.Json({"jobs": rows, "total": len(mine), "held": held, "now_s": seen.now_s})
+    return seen.now_s, len(mine), rows
 
 
 @router.post(

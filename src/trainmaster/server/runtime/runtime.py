@@ -21,6 +21,7 @@ from trainmaster.server.runtime.agent_reports import Words
 from trainmaster.server.runtime.blob_gate import Gate
 from trainmaster.server.runtime.body_memory import Room
 from trainmaster.server.runtime.credentials import Caller, Tokens, bearer, proven_agent
+from trainmaster.server.runtime.ended_jobs import EndedJobs
 from trainmaster.server.runtime.event_followers import Bells, ControlWaker, Follower
 from trainmaster.server.runtime.exec_sessions import Sessions
 from trainmaster.server.runtime.group_commit import GroupWriter
@@ -62,6 +63,7 @@ class Runtime:
         self.rows: GroupWriter[NewRow, str] = GroupWriter(services.inbox.accept, self.waker.wake)
         self.samples: GroupWriter[Sample, int] = GroupWriter(self._write_samples, lambda: None)
         self.waiting = Waiting(services.inbox, services.events)
+        self.ended = EndedJobs(services.events)
         self.gate = Gate()
         self.bodies = Room(limits.ALL_BODIES_BYTES, limits.BUSY_S)
         self.collecting = False
