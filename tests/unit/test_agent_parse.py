@@ -32,6 +32,7 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step size 0.1", None),
         ("step 0.1", None),
         ("epochs = 20", None),
+        ("Epoch 3: 100%|###| 8/8 [00:00<00:00, 9.1it/s, v_num=1, train_loss=0.3]", (3, {"train_loss": 0.3})),  # Lightning's bar
         ("hello world", None),
         ("saved 12 files", None),
         ('{"step": 3, "train/loss": 0.5, "note": "x", "ok": true}', (3, {"train/loss": 0.5})),

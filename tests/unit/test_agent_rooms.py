@@ -55,6 +55,7 @@ def test_a_plain_program_is_not_told_that_it_is_distributed(tmp_path: Path) -> N
     shared = {
         "PATH": "/bin", "RANK": "7", "CUDA_VISIBLE_DEVICES": "3", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "1",
         "TRAINMASTER_KEY": "digits-1.1/n0", "TRAINMASTER_CHECKPOINT_DIR": "/a/checkpoints", "TRAINMASTER_PARAMS": "{}",
+        "TRAINMASTER_NODES": "1", "TRAINMASTER_NODE_RANK": "0",
     }  # fmt: skip
     own = {"TORCHELASTIC_ERROR_FILE": "/a/rank0.error.json", "TRAINMASTER_SDK": "/a/rank0.sdk"}
     assert environment(orders, 0) == {**shared, **own}
@@ -76,7 +77,8 @@ def test_the_environment_of_a_gang_is_as_torchrun_sets_it(tmp_path: Path) -> Non
     assert environment(orders, 3) == {
         "PATH": "/bin", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "12345", "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "6",
         "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "TORCHELASTIC_ERROR_FILE": "/a/rank3.error.json", "CUDA_VISIBLE_DEVICES": "4,6",
-        "OMP_NUM_THREADS": "1", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "4", "TRAINMASTER_KEY": "digits-1.4/n1",
+        "OMP_NUM_THREADS": "1", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "4",
+        "TRAINMASTER_NODES": "3", "TRAINMASTER_NODE_RANK": "1", "TRAINMASTER_KEY": "digits-1.4/n1",
         "TRAINMASTER_CHECKPOINT_DIR": "/a/checkpoints", "TRAINMASTER_SDK": "/a/rank3.sdk", "TRAINMASTER_PARAMS": '{"lr": 0.1}',
     }  # fmt: skip
 

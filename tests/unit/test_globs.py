@@ -61,6 +61,15 @@ def test_a_path_is_owned_as_it_was(components: list[str], names: list[str]) -> N
         ("*.pt", "ckpt-20101112.pt", 20_101_112),
         ("*.pt", "2026-11-23-500.pt", 500),
         ("{step}.pt", "20261123140500.pt", 20261123140500),
+        ("outputs/*/*/last.pt", "outputs/2026-11-23/23-33-29/last.pt", None),  # Hydra's directories: was 29, the seconds
+        ("outputs/*/*/step_*.pt", "outputs/2026-11-23/23-33-29/step_70.pt", 70),
+        ("outputs/*/*/*.pt", "outputs/2026-11-23/23-33-29/model.pt", None),
+        ("*/*.ckpt", "2026-11-23_23.33.29/epoch=3-step=80.ckpt", 80),
+        ("lightning_logs/*/checkpoints/last.ckpt", "lightning_logs/version_3/checkpoints/last.ckpt", None),  # was 3, the start's number
+        ("out/*.ckpt", "out/epoch=3-step=80-v1.ckpt", 80),  # was 1: Lightning's second file of that name
+        ("out/*.ckpt", "out/last-v1.ckpt", None),
+        ("runs/*/m.pt", "runs/run-7/m.pt", None),
+        ("out/*.pt", "out/model_v2_500.pt", 500),
     ],
 )
 def test_steps(pattern: str, path: str, step: int | None) -> None:

@@ -120,6 +120,47 @@ def test_the_exception_that_ended_a_program(lines: tuple[str, ...], expected: st
     assert raised(lines) == expected
 
 
+TORCHRUN = (
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "train.py FAILED",
+    "Failures:",
+    "[1]:",
+    "  rank      : 0 (local_rank: 0)",
+    "  exitcode  : -15 (pid: 30871)  (SIGTERM)",
+    "  traceback : Signal 15 (SIGTERM) received by PID 30871",
+    "Root Cause (first observed failure):",
+    "[0]:",
+    "  time      : 2026-11-23_23:52:29",
+    "  rank      : 1 (local_rank: 1)",
+    "  exitcode  : {}",
+    "  error_file: <N/A>",
+    "=======",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([line.format("-9 (pid: 30872)  (SIGKILL)") for line in TORCHRUN], "rank 1 under torchrun was killed by SIGKILL"),
+        ([line.format("3 (pid: 30882) ") for line in TORCHRUN], "rank 1 under torchrun exited with code 3"),
+        (
+            ["=   EXIT CODE: 9", "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)", "This typically refers to a problem"],
+            "a rank under mpiexec was killed by SIGKILL",
+        ),
+        (
+            ["mpirun noticed that process rank 1 with PID 77 on node a exited on signal 11 (Segmentation fault).", "-----"],
+            "rank 1 under mpirun was killed by SIGSEGV",
+        ),
+        (["  exitcode  : unknown", "ValueError: boom"], None),
+    ],
+)
+def test_what_a_launcher_says_of_its_ranks(lines: list[str], expected: str | None) -> None:
+    failure = judge(ended(of(RankEnd(0, exit_code=1, last_lines=tuple(lines)))), Random(0)).failure
+    assert failure is not None
+    told = failure.message.partition("; not restarted")[0]
+    assert (failure.cause, told) == (Cause.PROGRAM, f"rank 0 exited with code 1: {expected or 'ValueError: boom'}")
+
+
 def test_the_ledger_of_program_restarts_is_bounded() -> None:
     job = ended(of(FAILED, last_step=9), restarts_program=2, progress_step=3)
     assert verdict_of(replace(job, spec=replace(job.spec, restarts=Restarts(program=2))), Random(0)).state is State.FAILED

@@ -20,7 +20,7 @@ from trainmaster.testing.builders import job, placed
 
 DOES_NOT_LOAD = (
     "attempt 2 got its checkpoint of step 50 back and began again at step {}: "
-    "the program does not load it; see checkpoint.resume_arguments"
+    "the program does not load it (see checkpoint.resume_arguments), unless it counts each of its stages anew"
 )
 
 

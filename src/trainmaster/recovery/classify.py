@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from trainmaster.model.job import Attempt, Cause, Failure, Outcome, RankEnd
+from trainmaster.recovery.launchers import reported
 
 SIGNAL_NAMES = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
@@ -104,7 +105,7 @@ def _gib(count: int) -> str:
 def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
     number = _signal(rank)
     if number is None:
-        said = rank.error or raised(rank.last_lines)
+        said = rank.error or reported(rank.last_lines, SIGNAL_NAMES) or raised(rank.last_lines)
         told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
         return _of_rank(Cause.PROGRAM, told, rank)
     name = SIGNAL_NAMES.get(number, f"signal {number}")

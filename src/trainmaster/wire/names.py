@@ -56,6 +56,8 @@ def torch_error(rank: int) -> str:
 # Environment of the ranks (design: agent and SDK environment).
 ENV_JOB = "TRAINMASTER_JOB"
 ENV_ATTEMPT = "TRAINMASTER_ATTEMPT"  # the number
+ENV_NODES = "TRAINMASTER_NODES"  # how many nodes the attempt has
+ENV_NODE_RANK = "TRAINMASTER_NODE_RANK"  # which of them this one is, from 0
 ENV_KEY = "TRAINMASTER_KEY"  # the agent's key; also identifies processes left by a dead agent
 ENV_CHECKPOINT_DIR = "TRAINMASTER_CHECKPOINT_DIR"  # where sdk.checkpoint writes
 ENV_RESUME_DIR = "TRAINMASTER_RESUME_DIR"  # directory of the restored checkpoint; unset if there is none

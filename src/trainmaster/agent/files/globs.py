@@ -22,6 +22,9 @@ _DATE = re.compile(
     r"(?<!\d)(?:19|20)\d\d(?:([-_.])(?:0\d|1[0-2])\1(?:[0-2]\d|3[01])|(?:0\d|1[0-2])(?:[0-2]\d|3[01])(?=[-_T]?\d{4}))"
     r"(?:[-_T]?(?:[01]\d|2[0-3])[-_.h]?[0-5]\d(?:[-_.m]?[0-5]\d)?)?(?!\d)"
 )
+# Hydra names a run's directory by the time alone. Lightning counts starts (version_3) and files of one name (last-v1.ckpt).
+_CLOCK = re.compile(r"(?:[01]\d|2[0-3])([-_.])[0-5]\d\1[0-5]\d\Z")
+_VERSION = re.compile(r"(?<![A-Za-z\d])(?:version|run|v)[-_]?\d+(?:\.\d+)*", re.IGNORECASE)
 _STEP_MAX = 10**15  # a larger number is no step count
 
 Signature = Tuple[int, int, int, int]  # device, inode, size in bytes, modification time in ns
@@ -124,12 +127,17 @@ class Glob:
         return not self._leaf_is_temporary and path.endswith(TEMPORARY)
 
     def step(self, path: str) -> Optional[int]:
-        """The step in a match: `{step}`, else the last whole number in the part that a wildcard matches, dates excluded."""
+        """The step in a match: `{step}`, else the last whole number in the part that a wildcard matches.
+
+        Dates, times and versions are excluded.
+        """
         if self.has_step:
             return _bounded(self._step(path))
         for part, name in zip(reversed(path.split("/")), reversed(self._names)):  # noqa: B905  # `strict` needs 3.10
             if name.wild:
-                stem = _DATE.sub("-", os.path.splitext(part)[0])
+                if _CLOCK.match(part):
+                    return None
+                stem = _VERSION.sub("-", _DATE.sub("-", os.path.splitext(part)[0]))
                 whole = [number for number in re.findall(_NUMBER, stem) if "." not in number]
                 return _bounded(whole[-1]) if whole else None
         return None

@@ -107,6 +107,8 @@ def _environment(launch: Launch, directory: str, rendezvous: tuple[str, int]) ->
         **(gang if _distributed(launch) else {}),
         names.ENV_JOB: launch["job"],
         names.ENV_ATTEMPT: str(launch["attempt"]),
+        names.ENV_NODES: str(launch["nodes"]),
+        names.ENV_NODE_RANK: str(launch["node_index"]),
         names.ENV_KEY: launch["key"],
         names.ENV_CHECKPOINT_DIR: checkpoint_directory(directory),
         names.ENV_PARAMS: _params(launch["params"]),

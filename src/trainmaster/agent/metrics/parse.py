@@ -58,7 +58,7 @@ _NOT_METRICS = frozenset(
             "gpu",
             "cuda",
         ),
-        *("node", "world", "worker", "batch_size"),
+        *("node", "world", "worker", "batch_size", "v_num"),
     ]
 )
 

@@ -265,7 +265,7 @@ def notes(attempts: Sequence[Attempt]) -> list[str]:
         if resumed is not None and began is not None and began <= beginning < resumed:
             told.append(
                 f"attempt {attempt.number} got its checkpoint of step {resumed} back and began again at step {began}: "
-                "the program does not load it; see checkpoint.resume_arguments"
+                "the program does not load it (see checkpoint.resume_arguments), unless it counts each of its stages anew"
             )
     return told
 
