@@ -1,8 +1,8 @@
 """Check that constraints.txt holds on every Python that is supported: `make pins`, a few seconds for each.
 
-uv resolves the project with all of its extras for Linux on x86_64 and each Python below, from the metadata of wheels. Nothing
-is installed, and none of these Pythons need be there. Where a pin does not fit, uv says so at once; pip tries other versions
-for many minutes before it does. A package that would be installed and has no pin is a fault too.
+uv resolves the project with all of its extras for Linux on x86_64 and each Python below, from the metadata of wheels (and of the
+few packages that have none). Nothing is installed, and none of these Pythons need be there. Where a pin does not fit, uv says so
+at once; pip tries other versions for many minutes before it does. A package that would be installed and has no pin is a fault too.
 
 The wheel of PyTorch on PyPI is the CUDA build. The CPU build comes from PyTorch's own index. If that index cannot be
 reached, this is printed and is no fault: the CPU build needs nothing that the CUDA build does not need. What is not known
@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11.2", "3.12", "3.13", "3.14")  # the first is Debian 12's own
+SOURCES = ("antlr4-python3-runtime",)  # no wheel of the one that Hydra needs; plain Python, built when it is installed
 BUILDS = ("cuda", "cpu")  # of PyTorch
 UNREACHABLE = 2  # uv: something but the requirements is wrong
 
@@ -25,7 +26,8 @@ def resolve(python: str, build: str, constraints: Path) -> subprocess.CompletedP
     """What pip would install, a line `name==version` for each package, or uv's words why nothing fits."""
     command = [
         sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--all-extras",
-        "--only-binary", ":all:", "--python-version", python, "--python-platform", "x86_64-manylinux_2_28",
+        "--only-binary", ":all:", *(f"--no-binary={name}" for name in SOURCES),
+        "--python-version", python, "--python-platform", "x86_64-manylinux_2_28",
         *(["--torch-backend", "cpu"] if build == "cpu" else []), "-c", str(constraints), str(ROOT / "pyproject.toml"),
     ]  # fmt: skip
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}

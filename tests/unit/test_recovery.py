@@ -155,7 +155,7 @@ TORCHRUN = (
     ],
 )
 def test_what_a_launcher_says_of_its_ranks(lines: list[str], expected: str | None) -> None:
-    failure = judge(ended(of(RankEnd(0, exit_code=1, last_lines=tuple(lines)))), Random(0)).failure
+    failure = verdict_of(ended(of(RankEnd(0, exit_code=1, last_lines=tuple(lines)))), Random(0)).failure
     assert failure is not None
     told = failure.message.partition("; not restarted")[0]
     assert (failure.cause, told) == (Cause.PROGRAM, f"rank 0 exited with code 1: {expected or 'ValueError: boom'}")
