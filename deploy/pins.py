@@ -1,8 +1,9 @@
 """Check that constraints.txt holds on every Python that is supported: `make pins`, a few seconds for each.
 
-uv resolves the project with all of its extras for Linux on x86_64 and each Python below, from the metadata of wheels (and of the
-few packages that have none). Nothing is installed, and none of these Pythons need be there. Where a pin does not fit, uv says so
-at once; pip tries other versions for many minutes before it does. A package that would be installed and has no pin is a fault too.
+uv resolves the project with all of its extras for Linux on x86_64 and each Python below, from the metadata of wheels, or of
+the sources of the few packages that have no wheel. Nothing is installed, and none of these Pythons need be there. Where a pin
+does not fit, uv says so at once; pip tries other versions for many minutes before it does. A package that would be installed
+and has no pin is a fault too.
 
 The wheel of PyTorch on PyPI is the CUDA build. The CPU build comes from PyTorch's own index. If that index cannot be
 reached, this is printed and is no fault: the CPU build needs nothing that the CUDA build does not need. What is not known
