@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,15 @@ def test_the_lock_has_every_dependency_at_its_version_with_digests() -> None:
     assert {name: version for name, version in locked.items() if constraints.get(name) != version} == {}, "run `make lock`"
     entries = re.split(r"^(?=\w)", (DEPLOY / "requirements.lock").read_text(), flags=re.MULTILINE)[1:]
     assert [entry for entry in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry)] == []
+
+
+def test_every_dependency_of_the_core_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {re.sub(r"[-_.]+", "-", re.split(r"[<>=\[;! ]", one)[0]).lower() for one in project["dependencies"]}
+    text = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", text, re.MULTILINE))
+    brought = {name: {dist.lower().replace("_", "-") for dist in dists} for name, dists in packages_distributions().items()}
+    assert wanted - {dist for name in imported for dist in brought.get(name, ())} == set(), "nothing in src imports it"
 
 
 @nightly
