@@ -218,7 +218,7 @@ MORE: dict[str, Plant] = {
     "R1: what cannot be read counts as corrupt": on_event(ev.NodeEnded, bad_in_doubt),
     "R1: retention counts commits": patched(checkpoints, "_kept", by_commits),
     "R1: what could not be read is never tried again": patched(Job, "resumable", never_doubted),
-    "R1: a job whose checkpoints are bad begins anew": patched(
+    "R1: a job whose checkpoints are bad starts over": patched(
         Job, "resumable", lambda of: lambda job: of(job) if job.good_checkpoints else ()
     ),
     "R2: a checkpoint is committed with its first part": on_event(ev.CheckpointStaged, commits_early),

@@ -48,7 +48,7 @@ class Clock:
 
 
 class Engine(SimulatedEngine):
-    """The simulated engine, whose observations a test may put in place of the truth, and whose verbs may fail."""
+    """The simulated engine. A test may replace its observations, and make its verbs fail."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(Random(1), clock)

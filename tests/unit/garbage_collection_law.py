@@ -76,7 +76,7 @@ class Interleavings(RuleBasedStateMachine):
         self.code(contents, False, after_s=150.0)
         self.world.collect()
         tree = digest(tree_of(contents))
-        if self.world.blobs.exists([tree_name(tree)])[0]:  # else it was an old one, and whoever submits has to send it again
+        if self.world.blobs.exists([tree_name(tree)])[0]:  # else it was an old one, and the client has to send it again
             self._job(tree)
 
     @rule(each=st.sampled_from(CONTENTS), what=st.sampled_from(["object", "patch", "environment"]))
@@ -143,7 +143,7 @@ class Interleavings(RuleBasedStateMachine):
     def collect(self, data: Any, lives: int | None, after_s: float, acts: tuple[list[str], list[str]], quick: bool) -> None:
         """At night. Whoever makes references acts as long as the door is open, control even when it is closed.
 
-        `quick`: control acts before anybody has looked at what was just accepted.
+        `quick`: control processes the submission at once.
         """
         world = self.world
         world.blobs.now_s += after_s

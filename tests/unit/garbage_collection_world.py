@@ -27,7 +27,7 @@ class Died(Exception):
 
 
 class AgedBlobs(FsBlobs):
-    """A store in memory whose blobs are as old as a test's clock says. Only the last one made is good for anything."""
+    """A store in memory, whose blobs are as old as a test's clock says. Only the latest instance works."""
 
     def __init__(self) -> None:
         MemoryFileSystem.store.clear()  # it is one for the whole process, and each listing looks at all of it
@@ -128,7 +128,7 @@ class World:
         return [*self.earlier.get(job, []), *([last] if last is not None else [])]
 
     def needed(self) -> set[str]:
-        """Every blob that somebody needs, worked out in another way than the collection does."""
+        """Every blob that is needed, computed in another way than the collection does."""
         names = {STRANGE} if STRANGE in self.blobs.written else set[str]()
         jobs = [*self.recorded.values(), *(one for one in self.inbox.values() if isinstance(one, SubmitJob))]
         for tree in {one.code.digest for one in jobs} - {None}:

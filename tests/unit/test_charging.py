@@ -42,7 +42,7 @@ def share(node: str, gpus: int = 0, cpus: float = 1.0) -> NodeShare:
         ((share("g0", 8), share("g1", 8)), (Rate("a100", 16_000, 0, 2.5, "EUR"),)),
         ((share("c0", cpus=1.5),), (Rate("cpu", 0, 1500, 0.04, "EUR"),)),
         ((share("g0", cpus=4),), (Rate("a100", 0, 4000, 0.0, "EUR"),)),  # the price is of its GPUs
-        ((share("x0", cpus=2),), (Rate("old", 0, 2000, 0.0, "EUR"),)),  # a pool that nobody named
+        ((share("x0", cpus=2),), (Rate("old", 0, 2000, 0.0, "EUR"),)),  # a pool that is not configured
         ((share("g1", 1), share("c0", cpus=3)), (Rate("a100", 1000, 0, 2.5, "EUR"), Rate("cpu", 0, 3000, 0.04, "EUR"))),
     ],
 )

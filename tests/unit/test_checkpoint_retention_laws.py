@@ -126,7 +126,7 @@ def test_what_a_node_may_still_be_put_back_from_stays_until_it_has_begun() -> No
 
 
 def test_all_good_checkpoints_are_handed_out_newest_first() -> None:
-    """R7: however many; one that several attempts could not read comes behind those that nobody doubts."""
+    """R7: in any number; a checkpoint that several attempts could not read comes after those without doubts."""
     job = running(1, 2, 3, 4, 5, keep=5)
     newest_first = tuple(f"0001-0000{n}" for n in (5, 4, 3, 2, 1))
     assert job.resumable() == newest_first

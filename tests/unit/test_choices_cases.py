@@ -270,7 +270,7 @@ def wide(nodes: int, least: int, ran_s: float = 1000.0, **more: object) -> Run:
 
 
 def taken(waiting: list[Task], running: Run, policy: str = "fifo") -> list[tuple[str, tuple[int, ...], tuple[str, ...]]]:
-    """Who starts on what is given back: on which nodes, and who goes on with less."""
+    """Which job starts on the freed nodes, on which of them, and which jobs continue on fewer."""
     seen = Snapshot(NOW_S, ROW, {one.id: one for one in waiting}, {running.task.id: running}, rules=RULES)
     plan, _ = cycle(seen, POLICIES[policy])
     assert {one.victims for one in plan.handovers} == {one.shrunk for one in plan.handovers}

@@ -113,9 +113,9 @@ def lives(name: str, seed: int) -> None:
             assert ask.nodes <= len(set(one.grant.nodes)) == len(one.grant.nodes) <= max(most, ask.nodes), "a gang starts whole"
             if len(one.grant.nodes) > ask.nodes:
                 claims = {(plan.refused.get(one.kind) or plan.lost.get(one.kind.ask) or plan.reason(one, snapshot.now_s)).kind for one in told}
-                assert claims <= {"quota", "impossible"}, "somebody who could have had it waits"
+                assert claims <= {"quota", "impossible"}, "a job that could have had it waits"
         if rng.random() < 0.1:
-            continue  # nobody carried it out: the disk was full
+            continue  # it was not executed: the disk was full
         history.act(plan)
         space, live = occupied(history.sites, history.running), list(history.running.values())
         assert all(space.cells.values[number].cpus >= 0 for number in space.of)
@@ -159,7 +159,7 @@ def test_of_those_that_fit_now_the_better_choice_is_taken_and_who_can_start_does
                 mine = worth(history, task, before(task, one.grant.ask))
                 for other in task.kind.asks:
                     assert not fits(space, other) or worth(history, task, other) >= mine, "a better one fits now"
-            space.hold(base(task, one.grant))  # who grows does so when all have been tried
+            space.hold(base(task, one.grant))  # jobs grow after all others have been tried
         history.act(plan)
         space = occupied(history.sites, history.running)
         for task in history.waiting.values():
@@ -233,7 +233,7 @@ def test_who_waits_for_a_better_choice_has_room_kept_there_and_would_end_sooner(
             space = occupied(history.sites, history.running)
             now = [way for way in ways if fits(space, way.kind.ask)]
             assert kept[id] > history.now_s
-            if now:  # else somebody behind it has taken what it left; of those that fit some may be kept for others
+            if now:  # else a job behind it has taken what it left; of the fitting nodes some may be reserved
                 ends_s = max(history.now_s + one.share * holds_s for one in now)
                 assert any(kept[id] + way.share * holds_s < ends_s for way in ways)
 

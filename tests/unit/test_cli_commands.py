@@ -21,7 +21,7 @@ Tm = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def tm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> Tm:
-    """Run one command line in this process, against no server of anybody's: exit code, output, other words."""
+    """Run one command line in this process, without a server. Returns exit code, output, and other messages."""
     monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("TRAINMASTER_SERVER", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A client whose answer does not come: it asks again under the same key, and says what it does not know."""
+"""A client whose response does not arrive: it retries with the same key, and says what it does not know."""
 
 import io
 import socket
@@ -116,7 +116,7 @@ def test_the_word_of_a_proxy_is_no_refusal_of_the_server(status: int) -> None:
         with Client(server.url) as client, pytest.raises(NotKnownError, match=f"answered {status}.*whether it was accepted"):
             client.submit(SUBMISSION)
         with pytest.raises(UnreachableError, match=f"answered {status}") as read:
-            Connection(server.url, "").json(Call("GET", "/jobs"))  # whoever follows a job goes on asking
+            Connection(server.url, "").json(Call("GET", "/jobs"))  # a client that follows a job keeps asking
         assert not isinstance(read.value, NotKnownError)
         asked = len(server.asked)
         with pytest.raises(UnreachableError, match=f"answered {status}"):
@@ -134,7 +134,7 @@ ENDLESS = {  # what is said first, and then again and again
 
 @contextmanager
 def trickling(first: bytes, then: bytes) -> Iterator[str]:
-    """The URL of a server whose answer never comes to an end."""
+    """The URL of a server whose response never ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -221,7 +221,7 @@ def test_what_may_be_code_and_is_left_out_is_said(tmp_path: Path) -> None:
 
 
 def test_credentials_are_left_out_with_a_word(tmp_path: Path) -> None:
-    """S9: untracked .ssh, .aws and .env do not go along with the code, unless somebody says so."""
+    """S9: untracked .ssh, .aws and .env are not copied with the code, unless a person asks for it."""
     files = dict.fromkeys((".env", ".env.local", ".aws/credentials", "deploy/.ssh/id_rsa", "id_ed25519", ".netrc"), "secret")
     plain = {"train.py": "code", ".env.example": "TOKEN=", "environment.py": "code", "ssh/x": "code"}
     everywhere = write(tmp_path / "plain", files | plain)

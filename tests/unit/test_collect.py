@@ -127,7 +127,7 @@ def test_after_the_end_nothing_is_seen_for_the_first_time(tmp_path: Path) -> Non
 
 
 def test_after_a_good_end_what_lies_there_is_whole(tmp_path: Path) -> None:
-    """Written within the last half second: nobody writes any more, so nothing can be half of it."""
+    """Written within the last half second: all writers have ended, so nothing can be incomplete."""
     made = collector(launch(tmp_path, checkpoint_path="model_*"))
     told: list[str] = []
     made.unstored.tell = told.append
@@ -362,7 +362,7 @@ def test_an_sdk_checkpoint_without_a_byte_is_none(tmp_path: Path, ranks: str) ->
 
 
 def test_an_sdk_checkpoint_that_not_every_rank_writes_is_told(tmp_path: Path) -> None:
-    """Rank 1 calls it with another step, or ranks="one": nothing would ever count, and nobody would hear of it."""
+    """Rank 1 calls it with another step, or ranks="one": the checkpoint would never be complete, without any message."""
     lost, told = list[str](), list[str]()
     made = collector(launch(tmp_path, ranks=2))
     made.unstored.lost = lambda name, why: lost.append(f"{name}: {why}")

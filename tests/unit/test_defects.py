@@ -94,7 +94,7 @@ def test_a_head_that_cannot_start_does_not_block_those_behind_it(policy: str, he
     assert plan.reason(first, 100.0).text
 
 
-# 2. Thrash, when those who make way leave at different times.
+# 2. Thrashing, when preemption victims exit at different times.
 
 
 def test_what_some_give_back_waits_for_whom_it_was_freed_however_late_the_last_of_them_leaves(story: Story) -> None:
@@ -114,7 +114,7 @@ def test_what_some_give_back_waits_for_whom_it_was_freed_however_late_the_last_o
     assert story.recorded(large, ev.PromiseBroken) == []
     story.pass_time(4000.0)
     assert all(story.job(id).state is State.SUCCEEDED for id in story.people.submitted)
-    assert [len(story.recorded(id, ev.StopOrdered)) for id in (slow, fast)] == [1, 1], "nobody is stopped twice for one job"
+    assert [len(story.recorded(id, ev.StopOrdered)) for id in (slow, fast)] == [1, 1], "none is stopped twice for one job"
     assert [len(story.recorded(id, ev.Placed)) for id in (slow, fast)] == [2, 2]
     assert story.problems() == []
 
@@ -139,7 +139,7 @@ def test_no_part_of_a_gang_is_stranded(story: Story) -> None:
     assert rebooted
     assert all(story.job(id).state is State.SUCCEEDED for id in [busy, *gangs])
     placed = [event for id in gangs for event in story.recorded(id, ev.Placed)]
-    assert len(placed) == 3, "the one whose node went was placed again, whole"
+    assert len(placed) == 3, "the job of the lost node was placed again, as a whole"
     assert all(len(event.allocation.shares) == 2 for event in placed)
     assert story.problems() == []
 
@@ -147,7 +147,7 @@ def test_no_part_of_a_gang_is_stranded(story: Story) -> None:
 # 4. Large jobs starved by small ones.
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["run times known", "nobody says how long"])
+@pytest.mark.parametrize("known", [True, False], ids=["run times known", "run times unknown"])
 @pytest.mark.parametrize("whose", ["the same", "another"])
 def test_small_jobs_do_not_starve_a_large_one(known: bool, whose: str) -> None:
     """Small ones come faster than they end, for two days; the large one needs every node, and all that it waits for ends in half

@@ -118,7 +118,7 @@ def test_the_same_snapshot_and_seed_give_the_same_forecast() -> None:
     told = [forecasts(snapshot, POLICIES["easy"], Lifetimes(), snapshot.waiting, Random("j1")) for _ in range(2)]
     assert told[0] == told[1]
     larger = {id for id, task in snapshot.waiting.items() if task.kind.ask.nodes > len(snapshot.sites)}
-    assert set(snapshot.waiting) - set(told[0]) == larger, "who never starts has none"
+    assert set(snapshot.waiting) - set(told[0]) == larger, "a job that never starts has no forecast"
 
 
 def test_a_queue_in_line_for_one_node_is_told_in_its_order() -> None:

@@ -1,4 +1,4 @@
-"""Start estimates in a simulation: who gets one, and how they are held against what became of them."""
+"""Start estimates in a simulation: which jobs get one, and how they compare with the actual starts."""
 
 import json
 import re

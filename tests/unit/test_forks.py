@@ -1,4 +1,4 @@
-"""Forks: what one starts from stays while it may start from it, and goes when nothing needs it; whoever comes too late hears so."""
+"""Forks: a checkpoint stays while a fork may start from it, and is deleted when nothing needs it; a late fork is told."""
 
 import tempfile
 from pathlib import Path

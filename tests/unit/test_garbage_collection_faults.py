@@ -152,7 +152,7 @@ def trees_in_their_turn(*parts: Iterator[Any]) -> list[Any]:
 
 
 def spare_of_forks(patch: pytest.MonkeyPatch) -> None:
-    """Older checkpoints are given up whoever starts from them."""
+    """Older checkpoints are given up although other jobs start from them."""
     real = garbage_collection.older
 
     class Childless:
@@ -190,7 +190,7 @@ FAULTS: dict[str, Plant] = {
     "the grace is not kept": rules(grace_s=-1.0),
     "a young tree's old objects are not spared": young_trees,
     "the door stays open": rules(closed=nullcontext),
-    "nobody looks a second time": one_look,
+    "the second check is skipped": one_look,
     "the second look comes before the door is closed": look_before_closing,
     "what was recorded since the first look is not read": lambda patch: patch.setattr(
         World, "changed", lambda world, after: []

@@ -30,7 +30,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_control_sequences_are_shown_and_not_done(text: str) -> None:
-    """S9: `tm logs` passed on whatever a job printed, to the terminal of whoever read it."""
+    """S9: `tm logs` passed everything that a job printed to the reader's terminal."""
     assert tame(text) == HOSTILE[text]
 
 

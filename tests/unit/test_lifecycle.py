@@ -97,7 +97,7 @@ def test_a_lost_agent_is_ended_at_once_its_gang_soon() -> None:
 
 
 def test_who_gives_nodes_back_keeps_the_first_of_them_for_its_next_attempt() -> None:
-    """It is neither an eviction nor a restart that anybody pays for."""
+    """It is neither an eviction nor a restart that a budget pays for."""
     job, effects = history(ELASTIC, *running(GIVES_BACK)[1:])
     assert (job.state, job.stopping_for, job.promised) == (State.STOPPING, StopFor.SHRINK, None)
     assert effects == [Stop(key(0), GRACE_S), Stop(key(1), GRACE_S)]

@@ -144,7 +144,7 @@ def test_which_devices_a_program_sees(
 
 
 def test_ranks_and_roles_each_see_their_own_devices() -> None:
-    """Whole ones first, in the spec's order; the one of which somebody has a part is the last that the attempt was given."""
+    """Whole ones first, in the spec's order; a shared one is the last of the attempt's devices."""
     for ranks, role, seen in [
         (Resources(gpus=2), Resources(gpus=1), ([4, 5], [6])),
         (Resources(gpus=2), Resources(gpu_share=0.25), ([4, 5], [6])),

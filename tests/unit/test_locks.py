@@ -55,7 +55,7 @@ def test_an_older_home_is_made_its_owners_alone(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_another_users_lock_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S9: one who opened the lock of an older home while it could be read holds it in vain."""
+    """S9: a process that opened the lock of an older home while it was readable holds it without effect."""
     monkeypatch.setattr(locks, "_STOPPED_LOOK_S", 0.05)
     home = Home(tmp_path)
     home.lock("up").touch()
@@ -134,7 +134,7 @@ def test_a_server_is_stopped_though_nothing_can_be_written(tmp_path: Path, kind:
                     (home.root / f"ballast{n}").touch()
             with pytest.raises(OSError, match="No space"):
                 (home.root / "more").touch()
-        threading.Thread(target=api.wait, daemon=True).start()  # it is our child here: nobody else reaps it
+        threading.Thread(target=api.wait, daemon=True).start()  # it is our child here: nothing else reaps it
         assert daemons.stop(home) == daemons.StopReport(("api",))
         assert api.wait(5.0) < 0
     finally:

@@ -68,5 +68,5 @@ def test_names_of_jobs_in_a_text() -> None:
 
 
 def test_a_note_links_to_so_many_jobs_and_no_more() -> None:
-    """A note of 64 KiB may name ten thousand, and everybody who reads the logbook would look for each of them."""
+    """A note of 64 KiB may name ten thousand jobs, and every reader of the logbook would look up each of them."""
     assert len(mentioned(" ".join(f"a-{n}" for n in range(10_000)))) == LINKS_MAX

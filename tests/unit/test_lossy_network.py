@@ -69,7 +69,7 @@ class Server:
         self.inbox.trim(self.cursor, 1.0)
 
     def begin(self) -> AgentKey:
-        """A job whose agent is about to talk."""
+        """A job whose agent is about to report."""
         job = builders.placed(builders.job(id=next(self.names), state=State.RUNNING))
         self.world.put(job)
         self.events: list[Any] = []

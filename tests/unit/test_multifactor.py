@@ -53,7 +53,7 @@ def test_each_factor_orders_by_what_it_is_named_after() -> None:
     assert line(small, large, size=1) == ["j1", "j0"]
     assert line(large, small, size=-1) == ["j0", "j1"]
     aged = [task(0, waited_s=8 * DAY_S), task(1, waited_s=9 * DAY_S)]
-    assert line(*aged, age=1, age_max_s=7 * DAY_S) == ["j1", "j0"], "both count fully: who came first"
+    assert line(*aged, age=1, age_max_s=7 * DAY_S) == ["j1", "j0"], "both count fully: the earlier one is first"
 
 
 def test_what_was_used_counts_against_a_member_and_half_at_one_share() -> None:

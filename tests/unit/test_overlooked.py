@@ -1,4 +1,4 @@
-"""Checkpoints that a program saves where nobody collects them: what is told, when, and what it costs to know."""
+"""Checkpoints that a program saves outside the collected pattern: what is reported, when, and what the check costs."""
 
 import io
 import json

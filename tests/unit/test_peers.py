@@ -134,7 +134,7 @@ def test_node_0_stays_for_what_the_others_still_write(tmp_path: Path) -> None:
 
 
 def test_node_0_that_stays_obeys_a_stop(tmp_path: Path) -> None:
-    """The others may wait for ever, or be stopped by whom it does not see."""
+    """The other ranks may wait for ever, or be stopped by a process that it does not see."""
     write(tmp_path / "1" / "n1" / "launch.json", "{}")  # about to begin
     with begun(tmp_path / "1" / "n0", "echo over", nodes=2, in_place=True, checkpoint_path="ck_{step}.bin") as it:
         it.printed("over")

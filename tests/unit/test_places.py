@@ -117,7 +117,7 @@ def test_a_better_place_is_waited_for_and_no_longer_than_was_said() -> None:
         (Wish(group="j-0"), Wish(), 1),  # by id
         (Wish(group="other"), Wish(group="r"), 2),
         (Wish(near="imagenet"), Wish(), 3),  # by the label
-        (Wish(near="coco"), Wish(near="coco"), 1),  # by who reads it
+        (Wish(near="coco"), Wish(near="coco"), 1),  # by the jobs that read it
         (Wish(near="checkpoint"), Wish(), 3),  # where it ran before
     ],
 )

@@ -1,4 +1,4 @@
-"""Laws of placement: a gang is in one rack where it must be, waits for one where it likes to, and delays nobody. Random wishes."""
+"""Laws of placement: a gang is in one rack if required, waits for one if preferred, and delays no other job. Random wishes."""
 
 from itertools import combinations
 from random import Random
@@ -42,7 +42,7 @@ class Placed(Shared):
 
 
 class Wishing(History):
-    """The same without quotas and classes: whoever fits may start."""
+    """The same without quotas and classes: every job that fits may start."""
 
     somewhere = Placed.somewhere
 
@@ -110,7 +110,7 @@ def test_a_gang_is_in_one_domain_whatever_is_remembered(name: str, seed: int) ->
 @settings(max_examples=examples(16, 300), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_can_start_where_its_spec_permits_does(name: str, seed: int) -> None:
-    """Every choice of nodes is tried for everybody who was left waiting."""
+    """Every choice of nodes is tried for every job that was left waiting."""
     history = Wishing(Random(seed), POLICIES[name])
     for _ in range(15):
         snapshot = history.step()
@@ -133,7 +133,7 @@ def test_who_can_start_where_its_spec_permits_does(name: str, seed: int) -> None
 @settings(max_examples=examples(16, 300), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_has_a_reservation_starts_then(seed: int) -> None:
-    """When those that run end as is thought and nobody comes, the first in order starts no later than it was told."""
+    """If running jobs end as predicted and no job arrives, the first in order starts no later than it was told."""
     history = Wishing(Random(seed), POLICIES["easy"])
     for _ in range(15):
         snapshot = history.step()

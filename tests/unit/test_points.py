@@ -1,4 +1,4 @@
-"""Metric points that wait for the server: none is lost and none comes twice, whoever is away, full or killed."""
+"""Metric points that wait for the server: none is lost or duplicated, if a process is away or killed, or a disk is full."""
 
 import errno
 import fcntl

@@ -148,5 +148,5 @@ def test_nobody_waits_for_ever_while_jobs_end_that_are_like_it(name: str, work: 
     replay = Replay(flood(work), POLICIES[name], Settings(exact=POLICIES[name].exact))
     lives = replay.run()
     still = max(lives.values(), key=lambda life: life.stood_s)
-    assert still.stood_s <= 24 * DAY_S, "after 23 days it is its turn, and in a day somebody ends"
+    assert still.stood_s <= 24 * DAY_S, "after 23 days it is first, and within a day a job ends"
     assert all(life.ended_s >= 0 for life in lives.values())

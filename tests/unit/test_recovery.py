@@ -186,7 +186,7 @@ def test_a_machine_error_is_restarted_with_its_cause_whatever_the_rest_of_the_ga
 
 
 def gang(*parts: tuple[float, Outcome]) -> Job:
-    """A gang whose nodes' ends came on record at these times."""
+    """A gang whose nodes' ends were recorded at these times."""
     job = ended(*(outcome for _, outcome in parts))
     assert job.attempt is not None
     nodes = tuple(replace(node, ended_s=at_s) for node, (at_s, _) in zip(job.attempt.nodes, parts, strict=True))
@@ -234,7 +234,7 @@ def test_a_kill_is_known_through_a_shell_and_by_the_kernel_s_own_count(end: Rank
 
 
 def lived(outcome: Outcome, restarts: int = 20, started_s: float = 2.0) -> tuple[int, str]:
-    """Attempts until the end of a job whose every attempt ends so, and what it ends with."""
+    """Attempts until the end of a job whose every attempt ends like this, and its final state."""
     spec, share = JobSpec("true", restarts=Restarts(0, restarts)), Allocation((NodeShare("a", "127.0.0.1", 1.0),))
     job, _ = apply(None, "x-1", Submitted(1, spec, Origin(), CodeCopy(), 1.0), 1.0)
     for number in range(1, 100):
@@ -256,5 +256,5 @@ def test_a_program_that_kills_itself_is_given_up() -> None:
 
 def test_what_is_no_sign_of_the_program_is_restarted_as_often_as_the_spec_says() -> None:
     assert lived(Outcome(machine_error="the store is away"))[0] == 21
-    assert lived(of(RankEnd(0, signal=9), ran_s=3600.0))[0] == 21  # it tells no steps, so nobody knows how far it came
+    assert lived(of(RankEnd(0, signal=9), ran_s=3600.0))[0] == 21  # it reports no steps, so its progress is unknown
     assert lived(Outcome(lost=True, declared_lost="a was declared lost by ann"))[0] == 21

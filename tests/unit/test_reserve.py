@@ -1,4 +1,4 @@
-"""The reserve of the disk: who gets it, who is told, and that a cancel is not refused for the submits beside it."""
+"""The disk reserve: who may use it, who is told, and that a cancel is not refused because of concurrent submits."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ class Disk(Reserve):
         (Room(9 << 20, 16 << 20, 16 << 20), "is nearly full: 9 MiB free"),
         (Room(0, 16 << 20, 16 << 20), "is full: 0 bytes free"),
         (Room(9 << 20, 15 << 20, 16 << 20), "is full: 9 MiB free"),
-        (Room(9, 0, 0), None),  # nobody wants any
+        (Room(9, 0, 0), None),  # no reserve is requested
         (Room(10**9, 16 << 20, 16 << 20, 10**6), None),
         (Room(10**9, 16 << 20, 16 << 20, 900), "is nearly full: only 900 more files can be created there"),
         (Room(10**9, 16 << 20, 16 << 20, 0), "is full: only 0 more files can be created there"),

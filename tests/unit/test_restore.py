@@ -150,7 +150,7 @@ def test_a_pipe_where_the_checkpoint_was_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_links_in_a_checkpoint_come_back(tmp_path: Path) -> None:
-    """`latest` within a directory, and one that leads nowhere: as they were, and followed by nobody."""
+    """A `latest` link within a directory, and a broken link: restored as they were, and not followed."""
     orders, work = launch(tmp_path, checkpoint_path="run-*"), tmp_path / "work"
     work.mkdir()
     made = Collector(orders)
@@ -321,7 +321,7 @@ def test_a_sparse_file_stays_sparse(tmp_path: Path) -> None:
 @pytest.mark.parametrize("linked", [False, True])
 @pytest.mark.parametrize("path", ["out/step_*.pkl", "out/deep/step_*.pkl"])
 def test_what_is_in_the_way_of_a_checkpoint_is_a_persons_to_move(tmp_path: Path, path: str, linked: bool) -> None:
-    """It stays where it is, and those who look are told what it is and what to do; then the next try goes on."""
+    """It stays where it is, and people are told what it is and what to do; the next try then succeeds."""
     points = committed(tmp_path, path, {path.replace("*", "7"): pickle.dumps(7)})
     place, told = tmp_path / "work" / "out", list[str]()
     shutil.rmtree(place)

@@ -1,4 +1,4 @@
-"""Laws of the cycle over random clusters and histories of arrivals, ends, cancellations and plans that nobody carried out."""
+"""Laws of the cycle over random clusters and histories of arrivals, ends, cancellations and plans that were not executed."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -128,7 +128,7 @@ def test_a_carry_is_only_a_cache_and_capacity_is_never_exceeded(name: str, seed:
         told = [task for task in snapshot.waiting.values() if task.id not in started(plan)]
         assert all(plan.reason(task, snapshot.now_s).text for task in told)
         if rng.random() < 0.1:
-            continue  # nobody carried it out: the disk was full
+            continue  # it was not executed: the disk was full
         history.act(plan)
         space = occupied(history.sites, history.running)
         for node, number in enumerate(space.of):
@@ -164,12 +164,12 @@ def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed:
             task = history.waiting[id]
             found = earliest(Walk(occupied(history.sites, history.running), ends), task.kind.ask, history.now_s)
             assert found is not None
-            assert found.at_s <= at_s, "those who were let in delay the one ahead"
+            assert found.at_s <= at_s, "backfilled jobs delay the one ahead"
         ((head, at_s),) = ahead.items() or ((None, 0.0),)
         for task in list(history.waiting.values()):
             if head is not None and task.id != head and task.kind.ask.lead is None and task.not_before_s <= history.now_s:
                 may = could_start(snapshot, history, (task, history.waiting[head]), at_s)
-                assert not may, "it could start, and would delay nobody"
+                assert not may, "it could start, and would delay no job"
 
 
 def thought(snapshot: Snapshot, running: dict[str, Run]) -> list[End]:
@@ -193,18 +193,18 @@ def assert_nobody_is_delayed(history: History, depth: int) -> None:
         plan, _ = cycle(history.here(), history.policy)
         history.act(plan)
         again, _ = cycle(history.here(), history.policy)
-        assert all(mixed(history, one.grant) for one in again.placements), "who could start has"
+        assert all(mixed(history, one.grant) for one in again.placements), "every job that can start has started"
         times = {one.job: one.at_s for one in again.reservations} | dict.fromkeys(started(again), history.now_s)
         for one in plan.reservations:
             kind = history.waiting[one.job].kind
             headed = one.job not in times and (kind in again.refused or kind.ask in again.lost)  # by another of its kind
-            assert headed or times[one.job] <= one.at_s, "somebody behind it delays it"
+            assert headed or times[one.job] <= one.at_s, "a job behind it delays it"
 
 
 def mixed(history: History, grant: Grant) -> bool:
     """Whether a node had GPUs of two kinds for it: which it is given there is fixed, and may be those that are kept for one ahead.
 
-    Once somebody behind it has begun on one of them it is given the others.
+    Once a job behind it has started on one of them, it gets the others.
     """
     return any(len(set(history.sites[node].devices)) > 1 for node in grant.nodes) and len(grant.ask.each.kinds) != 1
 

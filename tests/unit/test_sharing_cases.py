@@ -103,7 +103,7 @@ def test_a_node_that_leaves_takes_only_what_ends_before() -> None:
     assert [one.job for one in plan.placements] == ["vision-2"]
     later = tuple(site._replace(cell=site.cell._replace(closes_s=NOW_S + 90_000)) for site in leaves)
     plan = decide([task(3, "vision", 1), task(4, "vision", 1, "production")], [], Cluster(), later)
-    assert [one.job for one in plan.placements] == ["vision-3"], "who says no time and may be stopped goes on elsewhere then"
+    assert [one.job for one in plan.placements] == ["vision-3"], "a preemptible job without a limit continues elsewhere"
 
 
 def test_what_is_urgent_goes_before_all_classes() -> None:

@@ -1,4 +1,4 @@
-"""Laws of sharing a cluster: quotas, classes, who makes way, and what is promised meanwhile. Random rules and histories."""
+"""Laws of sharing a cluster: quotas, classes, preemption victims and reservations. Random rules and histories."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from trainmaster.scheduling.task import Owner, Run, Task, kind_of
 
 
 class Shared(History):
-    """The same with projects, classes, quotas; who makes way takes its time, and what it gives back is promised meanwhile."""
+    """The same with projects, classes and quotas; victims take time to exit, and their nodes are reserved meanwhile."""
 
     def __init__(self, rng: Random, policy: Policy) -> None:
         super().__init__(rng, policy)
@@ -123,7 +123,7 @@ def test_quotas_hold_and_what_is_promised_comes(name: str, seed: int) -> None:
         told = [task for task in snapshot.waiting.values() if task.id not in started(plan)]
         assert all(plan.reason(task, snapshot.now_s).text for task in told)
         for handover in plan.handovers:
-            assert handover.victims, "somebody makes way for it"
+            assert handover.victims, "a handover has victims"
         history.act(plan)
         live = list(history.running.values())
         space = occupied(history.sites, history.running)
@@ -171,7 +171,7 @@ def test_nobody_is_stopped_without_right_and_no_two_stop_each_other_in_turn(seed
 @settings(max_examples=examples(10, 200), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_pools_of_different_policies_are_planned_beside_each_other(seed: int) -> None:
-    """The laws of capacity and quota hold over all of them; every job that waits is told why; who could never start, too."""
+    """The laws of capacity and quota hold for all jobs; every waiting job has a reason, also one that can never start."""
     rng = Random(seed)
     pools = (Pool("x", policy="easy"), Pool("y", policy="fair-share"), Pool("z", policy="least-attained"))
     history = Shared(rng, chosen(Cluster(pools)))
@@ -197,7 +197,7 @@ def test_pools_of_different_policies_are_planned_beside_each_other(seed: int) ->
 
 
 class Alike(Shared):
-    """Many who ask for few different things; some of them rest, or say nothing of how long they will run."""
+    """Many jobs with few different requests; some are backing off, or have no time limit."""
 
     def queue(self, task: Task) -> None:
         if task.kind.project == "default":

@@ -1,4 +1,4 @@
-"""Laws of giving nodes back: who is shrunk was needed, and goes on at once with its least. Random histories of elastic jobs."""
+"""Laws of shrinking: only needed nodes are given back, and a shrunk job continues at once. Random elastic jobs."""
 
 from dataclasses import replace
 from random import Random
@@ -36,7 +36,7 @@ def elastic(rng: Random, kind: Kind) -> Kind:
 
 
 class Wide(Leaving):
-    """A quiet cluster of elastic jobs: hardly anybody waits, so they grow; a hand-over takes effect at once."""
+    """A quiet cluster of elastic jobs: few jobs wait, so they grow; a handover takes effect at once."""
 
     def __init__(self, rng: Random, policy: Policy) -> None:
         super().__init__(rng, policy)
@@ -49,12 +49,12 @@ class Wide(Leaving):
 
 
 class SharedWide(Shared):
-    """The same with projects and classes; who gives back takes its time."""
+    """The same with projects and classes; giving back takes time."""
 
     def __init__(self, rng: Random, policy: Policy) -> None:
         super().__init__(rng, policy)
         self.sites = row(rng)
-        self.turns: set[tuple[str, str]] = set()  # who gave back, for whom, and has not been disturbed since
+        self.turns: set[tuple[str, str]] = set()  # (victim, preemptor) of handovers since which the victim was not disturbed
 
     def queue(self, task: Task) -> None:
         fresh = task.kind.project == "default"
@@ -98,7 +98,7 @@ def test_nobody_gives_back_in_vain_and_nobody_is_preempted_where_that_was_enough
         assert plan == cycle(snapshot, policy)[0], "the plan of an empty carry"
         for one in plan.handovers[:1]:  # alone: later ones also count on what the first frees
             ask = snapshot.waiting[one.job].kind.ask
-            assert len(one.grant.nodes) == ask.nodes, "nobody gives back for another's more"
+            assert len(one.grant.nodes) == ask.nodes, "no job gives back nodes for another's growth"
             gone = {id: history.running[id]._replace(shrinking=id in one.shrunk) for id in one.victims}
             assert fits(room(history, plan, gone), ask)
             for id in one.shrunk:
@@ -107,7 +107,7 @@ def test_nobody_gives_back_in_vain_and_nobody_is_preempted_where_that_was_enough
                 assert not fits(room(history, plan, others), ask), "it could have done without"
             if set(one.victims) != set(one.shrunk):
                 wide = {id: run._replace(shrinking=True) for id, run in history.running.items() if may_shrink(history, run)}
-                assert not fits(room(history, plan, wide), ask), "nobody need have been preempted"
+                assert not fits(room(history, plan, wide), ask), "no preemption was needed"
         history.act(plan)
         space = occupied(history.sites, history.running)
         assert all(space.cells.values[number].cpus >= 0 for number in space.of)
@@ -123,7 +123,7 @@ def may_shrink(history: Wide, run: Run) -> bool:
 @settings(max_examples=examples(8, 150), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
 def test_who_could_start_were_more_than_the_least_given_back_does(name: str, seed: int) -> None:
-    """Under a policy that preempts nobody too; of those that wait the first, with nobody's room kept."""
+    """Also under a policy without preemption; for the first waiting job, without any reservation."""
     rng = Random(seed)
     policy = replace(POLICIES[name], depth=lambda snapshot: 0)
     history = Wide(rng, policy)

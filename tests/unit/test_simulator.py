@@ -42,7 +42,7 @@ def test_swf_is_read_as_it_is_published(tmp_path: Path) -> None:
     assert [(one.id, one.submit_s, one.run_s, one.ask.nodes, one.limit_s, one.member) for one in trace.arrivals] == [
         ("1", 0.0, 100.0, 4, 120.0, "u7"),
         ("2", 10.0, 50.0, 2, 50.0, "u8"),  # its limit is raised to what it ran
-        ("4", 30.0, 10.0, 1, 60.0, "u7"),  # nobody recorded what it got: what it asked for
+        ("4", 30.0, 10.0, 1, 60.0, "u7"),  # its allocation was not recorded: its request is used
     ]
 
 

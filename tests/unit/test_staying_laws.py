@@ -77,7 +77,7 @@ def at(sites: tuple[Site, ...], rules: Cluster, now_s: float) -> tuple[Site, ...
 
 
 def starts_alone(seen: Snapshot, policy: Policy, task: Task, now_s: float, up: bool = False) -> bool:
-    """Whether it would start then, if nobody else were there; `up`: on nodes that are all up."""
+    """Whether it would start then on an otherwise empty cluster; `up`: on nodes that are all up."""
     sites = tuple(site._replace(open=site.open or up) for site in at(seen.sites, seen.rules, now_s))
     mine = task._replace(not_before_s=0.0)
     world = seen._replace(now_s=now_s, sites=sites, waiting={task.id: mine}, running={}, promised={}, changes=None)

@@ -111,7 +111,7 @@ def test_what_the_disk_refuses_is_asked_for_again(tmp_path: Path) -> None:
 
 
 def test_everything_in_the_home_is_counted_once(tmp_path: Path) -> None:
-    """L4: work directories, what was set aside, logs and databases were counted by nobody."""
+    """L4: work directories, files set aside, logs and databases were not counted."""
     home = Home(tmp_path)
     fill(home, "train-1", attempts=2)
     fill(home, "train-2")

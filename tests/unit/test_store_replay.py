@@ -136,7 +136,7 @@ def test_differences_are_named(store: SqlEventStore) -> None:
 
 
 def test_the_order_of_ends_is_compared_too(store: SqlEventStore) -> None:
-    """None of these jobs ran: nobody is to remember one."""
+    """None of these jobs ran: the projection of ended jobs must be empty."""
     _live(store)
     store.append(10.0, [NewEvent("job-9", None, Noted("ada", "words", 1.0, "p"), over=True)], {}, [], 0)
     assert replay(store, _apply) == []  # no such job: nothing is remembered

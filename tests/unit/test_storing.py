@@ -64,7 +64,7 @@ def test_no_look_counts_once_a_rank_is_dead(tmp_path: Path) -> None:
     write(tmp_path / "work" / "model_40.txt", "only half of i")
     looks(it, 1)
     writer.kill()
-    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)  # dead, and not taken back by anybody yet
+    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped yet
     looks(it, 3)
     assert list(it.results) == []
     it.finish(well=False)
@@ -74,7 +74,7 @@ def test_no_look_counts_once_a_rank_is_dead(tmp_path: Path) -> None:
 
 
 def test_what_another_node_writes_into_its_own_directory_is_told(tmp_path: Path) -> None:
-    """Shards of node 1 were missing in each checkpoint of a gang without a shared directory, and nobody knew."""
+    """Shards of node 1 were missing in each checkpoint of a gang without a shared directory, without any message."""
     write(tmp_path / "work" / "model_1.txt", "put back")
     start = Startup(str(tmp_path), launch(tmp_path, nodes=2, node_index=1, checkpoint_path="model_*.txt"), Wake())
     start.collector = Collector(start.launch)
@@ -95,7 +95,7 @@ def test_what_another_node_writes_into_its_own_directory_is_told(tmp_path: Path)
 AGENT = """
 import os, subprocess, sys
 if os.fork():
-    os._exit(0)  # nobody's child, as agents are
+    os._exit(0)  # an orphan, as agents are
 script = "exec 3>>$0; echo open; read go; exec 3>&-; echo closed; read go"
 rank = subprocess.Popen(["sh", "-c", script, sys.argv[1]], stdout=subprocess.PIPE, text=True)
 rank.stdout.readline()

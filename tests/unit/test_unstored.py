@@ -114,7 +114,7 @@ def test_nothing_in_the_store_and_a_whole_one_in_the_work_directory(tmp_path: Pa
 
 
 def test_one_that_never_holds_still_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R6: written in place again and again; after a while somebody should know that nothing was ever stored."""
+    """R6: written in place repeatedly; after a while people should know that nothing was ever stored."""
     monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
     made, told = collector(launch(tmp_path, checkpoint_path="ckpt.bin"))
     for step in range(3):
