@@ -136,9 +136,9 @@ def _whole(source: Path) -> dict[str, Any]:
         if not {"id", "path", "taken_s", "blobs"} <= taken.keys() or "events.db" not in taken["files"]:
             raise KeyError(MANIFEST)
     except FileNotFoundError as error:
-        raise NotFoundError(f"{source} is no whole backup: {error.filename} is not there", hint) from error
+        raise NotFoundError(f"{source} is not a complete backup: {error.filename} is not there", hint) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NotFoundError(f"{source} is no backup: {MANIFEST} cannot be understood", hint) from error
+        raise NotFoundError(f"{source} is not a backup: {MANIFEST} is invalid", hint) from error
     except OSError as error:
         raise OperationError(f"{source} cannot be read: {error}", hint) from error
     if wrong:

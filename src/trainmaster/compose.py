@@ -167,7 +167,7 @@ def hold_server(home: Home) -> socket.socket | None:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 held.close()
-                raise OperationError(f"no name of this machine can be had: {error}") from error
+                raise OperationError(f"could not claim the server's name on this machine: {error}") from error
             if time.monotonic() > deadline_s:
                 held.close()
                 what = f"another server runs on this machine; that, or {home.root}, is a copy or a restored backup of the other"
@@ -281,7 +281,7 @@ def runs_of(home: Home, job: str) -> dict[str, str]:
 def _settings(home: Home) -> LocalSettings:
     """The settings given to `tm up`. Raises: UsageError for an invalid file, which is never ignored."""
     settings = home.read_json(home.settings_json)
-    hint = "correct it, or remove it and say it again: tm up --nodes N --gpus-per-node N"
+    hint = "correct it, or remove it and repeat the options: tm up --nodes N --gpus-per-node N"
     if settings is None and home.settings_json.exists():
         raise UsageError(f"{home.settings_json} is not a JSON object", hint)
     try:

@@ -135,7 +135,7 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "check the file and its rights, or remove it") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no UTF-8: see byte {error.start}", "save it as UTF-8") from error
+        raise UsageError(f"{path} is not UTF-8: see byte {error.start}", "save it as UTF-8") from error
 
 
 def runs_mlflow(home: Home) -> bool:

@@ -342,7 +342,7 @@ def _prepare(home: Home) -> None:
             if path.stat().st_mode & 0o077:
                 path.chmod(mode)
     except (FileExistsError, NotADirectoryError) as error:
-        raise UsageError(f"{home.root} is no directory: {error.filename} is a file", hint) from error
+        raise UsageError(f"{home.root} is not a directory: {error.filename} is a file", hint) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFullError(f"no space left for {home.root}", "free some space, or " + hint) from error

@@ -208,7 +208,7 @@ def test_settings_that_cannot_be_understood_are_said_and_not_ignored(tmp_path: P
     tm.home.root.mkdir(mode=0o700)
     tm.home.settings_json.write_text(text)
     said = tm("up")
-    hint = "  correct it, or remove it and say it again: tm up --nodes N --gpus-per-node N\n"
+    hint = "  correct it, or remove it and repeat the options: tm up --nodes N --gpus-per-node N\n"
     assert said.refusal == (2, f"error: {tm.home.settings_json}{words}\n{hint}")
     assert tm("ps").code == 7
 

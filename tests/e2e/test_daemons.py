@@ -198,7 +198,7 @@ def test_a_home_that_is_none_is_said(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
     for path in (file, file / "below"):
-        with pytest.raises(UsageError, match="is no directory"):
+        with pytest.raises(UsageError, match="is not a directory"):
             daemons.start(Home(path))
 
 

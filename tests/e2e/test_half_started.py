@@ -141,7 +141,7 @@ def test_a_secret_that_was_cut_short_is_refused(tmp_path: Path) -> None:
 def test_a_configuration_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
     home = Home(tmp_path)
     (tmp_path / "server.toml").write_bytes("# f\u00fcr alle\n".encode("latin-1"))
-    with pytest.raises(UsageError, match=r"server\.toml is no UTF-8: see byte 3"):
+    with pytest.raises(UsageError, match=r"server\.toml is not UTF-8: see byte 3"):
         configuration.load(home)
 
 

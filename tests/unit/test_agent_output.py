@@ -261,4 +261,4 @@ def test_what_of_the_sdk_is_passed_over_is_told(tmp_path: Path) -> None:
     assert outbox.warned["sdk"]["text"].startswith("rank 0: metrics told at step 10000")
     append(tmp_path, b'{"t":"m","step":2,"values":{"' + b"x" * (5 << 20) + b'":1.0}}\n', "rank0.sdk")
     reader.finish()
-    assert outbox.warned["sdk"]["text"] == "rank 0: a message of over 4194304 bytes was passed over: tell less at once"
+    assert outbox.warned["sdk"]["text"] == "rank 0: a message of over 4194304 bytes was skipped: report less per message"

@@ -158,7 +158,7 @@ def test_a_copy_holds_together_whatever_is_written_meanwhile(server: Server, tmp
 
 def test_what_is_not_whole_or_not_empty_is_refused(server: Server, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    with pytest.raises(NotFoundError, match="is no whole backup"):
+    with pytest.raises(NotFoundError, match="is not a complete backup"):
         copies.restore(Home(tmp_path / "other"), copy)
     copies.backup(server.home, copy, blobs=False)
     with pytest.raises(ConflictError, match="is not empty"):
@@ -170,7 +170,7 @@ def test_what_is_not_whole_or_not_empty_is_refused(server: Server, tmp_path: Pat
         copies.restore(Home(tmp_path / "other"), copy)
     assert not (tmp_path / "other" / "events.db").exists()
     (copy / "backup.json").write_text("{}")
-    with pytest.raises(NotFoundError, match="cannot be understood"):
+    with pytest.raises(NotFoundError, match="is invalid"):
         copies.restore(Home(tmp_path / "other"), copy)
 
 

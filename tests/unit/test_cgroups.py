@@ -16,7 +16,7 @@ from trainmaster.wire import cgroups as kernel
 KEY = AgentKey("train-1", 2, 0)
 V2 = ("cgroup.kill", "cgroup.procs", "cgroup.controllers", "cgroup.subtree_control")
 WITHOUT = (
-    "No cgroup can be had for attempts: a process that leaves its session and clears its environment may outlive an agent that is "
+    "No cgroup is available for attempts: a process that leaves its session and clears its environment may outlive an agent that is "
     "killed ({}).",
     "Memory limits are watched by the agent, not enforced by the kernel: {}.",
 )

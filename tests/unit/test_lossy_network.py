@@ -238,8 +238,8 @@ def test_one_piece_that_is_refused_takes_none_with_it(server: Server) -> None:
     assert recorded == agent.durable
     assert len(server.metrics.series(key.job, "loss")) == 48
     words = {trouble.topic: trouble.text for trouble in server.world.jobs[key.job].troubles}
-    assert words["reports not taken"] == "a report of kind 'bad' was given up: the server answered 422: no such thing"
-    assert words["metrics not taken"].startswith("a metric point was given up (")
+    assert words["reports not taken"] == "a report of kind 'bad' was dropped: the server answered 422: no such thing"
+    assert words["metrics not taken"].startswith("a metric point was dropped (")
 
 
 def test_a_server_that_refuses_everything_makes_nobody_give_up(server: Server) -> None:

@@ -74,7 +74,7 @@ def test_a_store_that_is_away_is_the_machines(tmp_path: Path, monkeypatch: pytes
     start = made(tmp_path, resume=[point], attempt=2)
     assert (start.error, start.machine_error) == (
         None,
-        "could not put the last good checkpoint back: checkpoint 0001-1 of step 1 could not be read: [Errno 2] No such file or "
+        "could not restore the last good checkpoint: checkpoint 0001-1 of step 1 could not be read: [Errno 2] No such file or "
         f"directory: '{tmp_path}/away/0001-1/n0/MANIFEST.json'; check that the path is there and its file system is mounted",
     )
     assert start.restored is not None

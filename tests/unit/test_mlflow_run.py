@@ -198,7 +198,7 @@ def test_files_are_named_by_the_run_or_the_model_they_belong_to() -> None:
     names = [script.runs.artifact_name(model["artifact_uri"].removeprefix("mlflow-artifacts:/") + "/MLmodel") for model in models]
     assert names == ["model/MLmodel", "model-2/MLmodel"]
     for path in ("x", f"7/{'0' * 32}/artifacts/f", "7/models/m-1/artifacts/f"):
-        with pytest.raises(Fault, match="lies in no run"):
+        with pytest.raises(Fault, match="is in no run"):
             script.runs.artifact_name(path)
 
 

@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_not_corrupt(tmp_path: Path, fault: Any) -> None:
     with pytest.raises(restore_files.Unreadable, match=r"checkpoint 0001-00003 of step 75 could not be read: .*No such file") as failed:
         restore(second(tmp_path, "out/step_*.pkl", points), found, told.append)
     assert (failed.value.errno, found.bad, found.doubted, found.id) == (errno.ENOENT, [], ["0001-00003"], None)
-    assert [text[:38] for text in told] == ["tries again to put its checkpoint back"]
+    assert [text[:33] for text in told] == ["retries to restore its checkpoint"]
     assert tree(tmp_path) == before
 
 
@@ -327,13 +327,13 @@ def test_what_is_in_the_way_of_a_checkpoint_is_a_persons_to_move(tmp_path: Path,
     shutil.rmtree(place)
     if linked:
         place.symlink_to(tmp_path / "away")
-        what = "is a link that leads to no directory: mount what it leads to, or move the link away, and the next try goes on"
+        what = "is a link that leads to no directory: mount what it leads to, or move the link away, and the next try continues"
     else:
         write(place, "a file")
-        what = "is no directory, and one must be there: move it away, and the next try goes on"
+        what = "is not a directory, but must be one: move it away, and the next try continues"
     with pytest.raises(restore_files.PathBlocked) as raised:
         restore(second(tmp_path, path, points), tell=told.append)
-    assert (str(raised.value), told) == (f"{place} {what}", [f"tries again to put its checkpoint back: {place} {what}"])
+    assert (str(raised.value), told) == (f"{place} {what}", [f"retries to restore its checkpoint: {place} {what}"])
     assert tree(tmp_path / "work")["out"] == (f"-> {tmp_path}/away" if linked else "a file")
     place.rename(tmp_path / "work" / "out.old")
     assert restore(second(tmp_path, path, points)).id == points[0]["id"]

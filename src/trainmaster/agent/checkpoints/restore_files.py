@@ -52,9 +52,9 @@ class PathBlocked(OSError):
     def __init__(self, path: str, error: OSError) -> None:
         super().__init__(error.errno, str(error))
         linked = os.path.islink(path)
-        what = "is a link that leads to no directory" if linked else "is no directory, and one must be there"
+        what = "is a link that leads to no directory" if linked else "is not a directory, but must be one"
         todo = "mount what it leads to, or move the link away" if linked else "move it away"
-        self._text = f"{path} {what}: {todo}, and the next try goes on"
+        self._text = f"{path} {what}: {todo}, and the next try continues"
 
     def __str__(self) -> str:
         return self._text
@@ -107,7 +107,7 @@ def _with_retries(launch: Launch, index: int, tell: Callable[[str], None]) -> Ch
                 raise
             if told != str(error):
                 told = str(error)
-                tell(f"tries again to put its checkpoint back: {told}")
+                tell(f"retries to restore its checkpoint: {told}")
             time.sleep(pauses.pop(0))
 
 

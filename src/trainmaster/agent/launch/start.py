@@ -76,7 +76,7 @@ class Startup:
             self._make_environment()
             with self.wake.interruptible():
                 self._check_stopped()
-                doing = "put the last good checkpoint back"
+                doing = "restore the last good checkpoint"
                 self.restored = restore.Restored()
                 restore.restore(self.launch, self.restored, self._tell_preparing)
                 doing = "look for checkpoints"

@@ -156,7 +156,7 @@ def _identity(python: str, launch: Launch) -> list[str]:
         killed = isinstance(error, subprocess.CalledProcessError) and error.returncode < 0
         if refused or killed or isinstance(error, subprocess.TimeoutExpired):
             raise MachineError(f"{python} could not be asked for its version: {error}", said) from error
-        raise LaunchError(f"{python} is no Python that works here: {error}", said) from error
+        raise LaunchError(f"{python} is not a working Python: {error}", said) from error
 
 
 def _digest(file: str, identity: list[str], environment: dict[str, str]) -> str:
@@ -269,5 +269,5 @@ def _fail(path: str, command: list[str], file: str, code: int) -> None:
     venv_use.discard(path)
     with open(f"{path}.failed", "w") as record:
         json.dump({"text": text, "lines": lines, "machine": machine}, record)
-    sys.stderr.write(f"{text}; all that was said is in {path}.log\n")
+    sys.stderr.write(f"{text}; the full output is in {path}.log\n")
     raise (MachineError if machine else LaunchError)(text, lines)

@@ -354,7 +354,7 @@ class RankOutput:
             self._sdk_rest = lines.pop()
             if len(self._sdk_rest) > _SDK_LINE_MAX:
                 self._sdk_rest = b"\0"  # the rest of this line is not a valid message either
-                self._say("sdk", f"a message of over {_SDK_LINE_MAX} bytes was passed over: tell less at once")
+                self._say("sdk", f"a message of over {_SDK_LINE_MAX} bytes was skipped: report less per message")
             for line in lines:
                 self._sdk_line(line)
             self._progress.read(dict((self.sdk_read(),)))

@@ -68,7 +68,7 @@ def of_launch(launch: Launch, outbox: Outbox) -> Optional[Search]:
     except ImportError as error:
         why = f"this node's Python has no RE2 ({error}); install google-re2 there"
     except PatternError as error:
-        why = f"it is not taken any more: {error}"
+        why = f"it is no longer accepted: {error}"
     outbox.warn("pattern", f"metrics.pattern is off, and no metric is read from the output: {why}")
     return _Off()
 

@@ -26,7 +26,7 @@ class Progress:
         self._seen: list[tuple[float, float]] = []  # (time, step), ascending; also read by another thread
         self.first_step: Optional[int] = None
         self.last_step: Optional[int] = None
-        self.named = 0  # number of reported steps, from all ranks
+        self.named = 0  # number of steps so far; a step that several ranks report counts once
         self.first_s = 0.0  # seconds since the epoch: when the first step was reported
         self.written_s = 0.0  # seconds since the epoch: write time of the lines being read, set by the reader
 

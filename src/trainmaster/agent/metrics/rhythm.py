@@ -1,4 +1,4 @@
-"""How often a program names a step, learned from when it did: what is usual, and which pauses it makes itself. Pure."""
+"""Learns the usual time between the steps of a program, and the longest pause that the program made itself. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
-KNOWN = 10  # gaps, before anything is said of what is usual
-SHORTEST_S = 60.0  # a pause below this is never unusual
-USUAL_TIMES, LONGEST_TIMES = 10.0, 2.0  # how much longer than the usual gap, and than the longest one, a pause may be
-REMEMBERED = 1024  # gaps; then each of them counts half
+KNOWN = 10  # gaps before the usual time is known
+SHORTEST_S = 60.0  # a shorter pause is never unusual
+USUAL_TIMES, LONGEST_TIMES = 10.0, 2.0  # a pause may be so many times the usual gap, and the longest one
+REMEMBERED = 1024  # gaps; after that, old ones count half
 _FINEST_S = 0.001
-_BUCKETS = 64  # two for each doubling: to 49 days
+_BUCKETS = 64  # two per doubling, up to 49 days
 
 
 class Rhythm:
-    """The gaps between looks that found new steps. Constant memory, and constant time for each look.
+    """The gaps between checks that found new steps. Constant memory, and constant time per check.
 
-    A short gap is that of the looks, and many steps may come in one: `usual_s` is the time of one step, `limit_s` goes by gaps.
+    Several steps may come in one gap: `usual_s` is the time of one step, `limit_s` is based on gaps.
 
     Laws: the median gap is exact to a factor of √2 while at most `REMEMBERED` gaps were seen. `limit_s` is at least
     `SHORTEST_S`, and `LONGEST_TIMES` the longest gap ever seen: a pause that the program made once is not unusual again.
@@ -34,7 +34,7 @@ class Rhythm:
         self.last_s: Optional[float] = None  # when the last step was seen
 
     def stepped(self, now_s: float, steps: int = 1) -> None:
-        """`steps` new ones were found at `now_s`, on a clock that never goes back."""
+        """Record that `steps` new steps were found at `now_s`, on a monotonic clock."""
         if self.last_s is not None:
             gap_s = max(0.0, now_s - self.last_s)
             at = _bucket(gap_s)
@@ -49,13 +49,13 @@ class Rhythm:
 
     @property
     def usual_s(self) -> Optional[float]:
-        """The usual time of one step in seconds; None while too little was seen."""
+        """The usual time of one step in seconds; None while too few gaps were seen."""
         at = self._median()
         return None if at is None else self._steps_s[at] / self._counts[at]
 
     @property
     def limit_s(self) -> Optional[float]:
-        """The length in seconds beyond which a pause is unusual; None while too little was seen."""
+        """The length in seconds beyond which a pause is unusual; None while too few gaps were seen."""
         at = self._median()
         if at is None:
             return None
@@ -73,7 +73,7 @@ class Rhythm:
         return None
 
     def _halve(self) -> None:
-        """What is usual may change. The longest gap stays: an evaluation may be rarer than all that is remembered."""
+        """Give old gaps less weight, because the usual time may change. The longest gap stays: an evaluation may be rare."""
         for at, count in enumerate(self._counts):
             if count:
                 self._counts[at] = count // 2

@@ -151,9 +151,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             body = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise invalid(f"the request is no JSON: {error}") from error
+            raise invalid(f"the request is not JSON: {error}") from error
         if not isinstance(body, dict):
-            raise invalid("the request is no JSON object")
+            raise invalid("the request is not a JSON object")
         return body
 
     def _pieces(self, most: int) -> Iterator[bytes]:
@@ -164,7 +164,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             left = int(self.headers.get("Content-Length") or 0)
         except ValueError as error:
-            raise invalid("Content-Length is no number") from error
+            raise invalid("Content-Length is not a number") from error
         if left < 0:
             raise invalid("Content-Length is below 0")
         if left > most:
@@ -203,7 +203,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """The path of a file of that name, always below the directory for uploads. Raises: Fault."""
         parts = name.split("/") if name else []
         if any(part in ("", ".", "..") or "\0" in part for part in parts) or len(name) > 1000:
-            raise invalid(f"{name!r} is no path below the run")
+            raise invalid(f"{name!r} is not a path below the run")
         return os.path.join(self.server.files, *parts)
 
     def _run_files(self, query: dict[str, str]) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def _chunks(file: BufferedIOBase, most: int) -> Iterator[bytes]:
         try:
             left = int(file.readline(64).split(b";")[0], 16)
         except ValueError as error:
-            raise invalid("the length of a piece is no number") from error
+            raise invalid("the length of a chunk is not a number") from error
         if left == 0:
             while file.readline(8192).strip():
                 pass

@@ -122,7 +122,7 @@ class Runs:
             return "/".join([self._models.place(parts[2]), *parts[4:]])
         if len(parts) >= 3 and parts[2] == "artifacts" and parts[1] in self._runs:
             return "/".join([*filter(None, [self._runs[parts[1]].prefix.rstrip("/")]), *parts[3:]])
-        raise invalid(f"{path} lies in no run of this job")
+        raise invalid(f"{path} is in no run of this job")
 
     def uploaded(self, place: str, name: str) -> None:
         """A file is complete at `place` and is to be kept as `name`."""
@@ -303,11 +303,11 @@ def _metric(body: Body) -> tuple[str, float, int]:
     if isinstance(value, str):
         value = _WORDS.get(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise invalid(f"metric {name!r}: its value is no number")
+        raise invalid(f"metric {name!r}: its value is not a number")
     try:
         number = int(step or 0)
     except (TypeError, ValueError, OverflowError) as error:
-        raise invalid(f"metric {name!r}: step {step!r} is no whole number") from error
+        raise invalid(f"metric {name!r}: step {step!r} is not an integer") from error
     if abs(number) > _STEP_MAX:
         raise invalid(f"metric {name!r}: step {step!r} is beyond 64 bits")
     try:

@@ -138,12 +138,13 @@ class Attempt:
         if anew and self._launch["checkpoint_path"] and (restored is None or restored.id is None):
             self._outbox.warn("restart", "no checkpoint of it is in the store: it starts from the beginning")
         if restored and restored.bad:
-            corrupt = f"corrupt in the store, so passed over: {', '.join(restored.bad)} (a digest differs)"
-            self._outbox.warn("restore", f"{corrupt}; checkpoint {restored.id} was put back")
+            corrupt = f"corrupt in the store, so skipped: {', '.join(restored.bad)} (a digest differs)"
+            self._outbox.warn("restore", f"{corrupt}; restored checkpoint {restored.id} instead")
         if self._environment is not None:
             self._environment.record_in_background(self._outbox)
         if spawn.escaped(self._ranks, self._launch):
-            self._outbox.warn("containment", "its ranks could not enter their cgroup: what they leave behind may outlive them")
+            text = "its ranks could not enter their cgroup: processes that they leave behind may outlive them"
+            self._outbox.warn("containment", text)
 
     def _watch(self) -> None:
         """Run until no process of the ranks' trees is left."""
@@ -378,7 +379,7 @@ class Attempt:
             if self._orders.stopped and self._stopping.deadline_s is not None:
                 until_s = max(self._stopping.deadline_s, began_s + _COMMIT_MIN_S)
             if now_s >= until_s:
-                words = "what was not in the store by then of checkpoints and artifacts was given up"
+                words = "checkpoints and artifacts that were not in the store by then are dropped"
                 self._outbox.warn("last commits", f"the time to store them after the ranks' end is over: {words}")
                 break
             self._tell(now_s)

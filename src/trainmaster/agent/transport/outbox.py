@@ -73,7 +73,7 @@ class Outbox:
         if odd:
             values = {name: value for name, value in values.items() if is_metric_name(name)}
             self.warn("metric names", "metrics are recorded only under printable names of at most "
-                      f"{METRIC_NAME_MAX} characters; passed over, the first of them: {odd[0][:60]!a}")  # fmt: skip
+                      f"{METRIC_NAME_MAX} characters; skipped, the first of them: {odd[0][:60]!a}")  # fmt: skip
         self.points.put(rank, step, values)
 
     def persist_points(self, read: dict[str, int]) -> None:
@@ -119,9 +119,9 @@ class Outbox:
             taken = self.points.take(1)
             self.points.sent()
             about = "; ".join(f"{', '.join(values)[:_ABOUT_MAX]} at step {step}" for _, _, _, step, values in taken)
-            self.warn("metrics not taken", f"a metric point was given up ({about}): {why}")
+            self.warn("metrics not taken", f"a metric point was dropped ({about}): {why}")
         elif report["kind"] != "warned":
-            self.warn("reports not taken", f"a report of kind {report['kind']!r} was given up: {why}")
+            self.warn("reports not taken", f"a report of kind {report['kind']!r} was dropped: {why}")
 
     def acknowledged(self, number: int) -> None:
         """The server has stored every report up to `number`."""

@@ -246,7 +246,7 @@ class Client:
             response = self._connection.getresponse()
             data = response.read(_ANSWER_MAX + 1)
             if len(data) > _ANSWER_MAX:
-                raise ValueError("an answer without end")
+                raise ValueError("the answer exceeds its limit")
             done = True
         finally:
             if not done and self._connection is not None:
@@ -275,7 +275,7 @@ def _heard(answer: dict[str, Any]) -> dict[str, Any]:
     """Validate an answer to a sync. Raises: ValueError if it is not from a Trainmaster server: then nothing was stored."""
     ack, orders = answer.get("ack"), answer.get("orders")
     if not isinstance(ack, int) or not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
-        raise ValueError("no answer of a Trainmaster server")
+        raise ValueError("not an answer of a Trainmaster server")
     return answer
 
 
@@ -286,7 +286,7 @@ def decoded(data: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError("an answer nested too deeply") from error
     if not isinstance(answer, dict):
-        raise ValueError("the server's answer is no object")
+        raise ValueError("the server's answer is not an object")
     return answer
 
 

@@ -74,7 +74,7 @@ class Uploader:
                 for old in [each for each in self._waiting if isinstance(each, _Waiting) and each.droppable]:
                     self._waiting.remove(old)
                     self.dropped += 1
-                    sys.stderr.write(f"checkpoint {old.fields['id']} is given up for a newer one: the store is slow\n")
+                    sys.stderr.write(f"checkpoint {old.fields['id']} is dropped for a newer one: the store is slow\n")
                     self._discard(old)
             self._enqueue(one)
 

@@ -56,7 +56,7 @@ class Cgroups:
         stray = "Everything an attempt starts is held in a cgroup of its own and can be ended at once."
         if self._killing is None:
             stray = (
-                "No cgroup can be had for attempts: a process that leaves its session and clears its environment may outlive "
+                "No cgroup is available for attempts: a process that leaves its session and clears its environment may outlive "
                 f"an agent that is killed ({self._no_killing})."
             )
         limit = "Memory limits are enforced by the kernel (cgroup v2)."

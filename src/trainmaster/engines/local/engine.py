@@ -71,7 +71,7 @@ class LocalEngine:
                 return
             tries = self._tries.get(key, 0)
             if tries >= _TRIES_MAX:
-                said = self._attempts.log(key)[-500:].strip() or "it said nothing"
+                said = self._attempts.log(key)[-500:].strip() or "no output"
                 where = f"look at {self._attempts.directory(key)}"
                 raise OperationError(f"the agent of {key} did not come up in {tries} tries: {said}", where)
             self._tries[key] = tries + 1
@@ -79,7 +79,7 @@ class LocalEngine:
             doing, hint = "written", f"check the disk that holds {self._home.root}"
             try:
                 directory = self._attempts.create(key, render.launch(submission, self._site(), made))
-                doing, hint = "started", "check that the server has descriptors left, and that its code is whole"
+                doing, hint = "started", "check that the server has descriptors left, and that its code is complete"
                 started = self._starter.start(directory)
             except OSError as error:
                 raise OperationError(f"the launch of {key} could not be {doing}: {error}", hint) from error
@@ -95,7 +95,7 @@ class LocalEngine:
             return used or self._attempts.lock_holder(key) is not None
         except OSError as error:
             hint = f"check the disk that holds {self._home.root}, and that the server has descriptors left"
-            raise OperationError(f"it cannot be told whether {key} was started before: {error}", hint) from error
+            raise OperationError(f"it is unknown whether {key} was started before: {error}", hint) from error
 
     def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
         """The phases of these keys, or of all that were started and are not known to have ended.
@@ -166,7 +166,7 @@ class LocalEngine:
         self._foreign = self._attempts.foreign()
         if self._foreign:
             named = ", ".join(f"{key} (process {agent.pid})" for key, agent in list(self._foreign.items())[:_NAMED_MAX])
-            told = f"agents of another log run on this machine, and what they hold is not accounted for: {named}"
+            told = f"agents of another log run on this machine, and their resources are not accounted for: {named}"
             troubles.say("foreign agents", told)
         else:
             troubles.clear("foreign agents")

@@ -114,7 +114,7 @@ class Observer:
 
     def _not_begun(self, key: AgentKey) -> Observation | None:
         if self._attempts.is_foreign(key):
-            return Observation(Phase.ABSENT, evidence="what lies there is of another home")
+            return Observation(Phase.ABSENT, evidence="the directory belongs to another home")
         launched_s_ago = self._attempts.launched_s_ago(key)
         if self._watcher.watching(key) or self._attempts.lock_holder(key) is not None:
             return Observation(Phase.UNKNOWN, evidence="its agent is starting")
@@ -159,4 +159,4 @@ class Observer:
 
 def _unreadable(error: Exception) -> Observation:
     """No evidence either way; a person may have to repair it."""
-    return Observation(Phase.UNKNOWN, evidence=f"what it left cannot be read: {error}", unreadable=True)
+    return Observation(Phase.UNKNOWN, evidence=f"its files cannot be read: {error}", unreadable=True)
