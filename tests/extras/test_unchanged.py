@@ -17,7 +17,7 @@ import pytest
 from running import ENDED, Tm, agent_of, attempts, kill, server
 from waiting import deadline
 
-from trainmaster import presence
+from trainmaster import live_processes
 
 PROGRAMS = Path(__file__).parent / "programs"
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "unchanged-programs.md"
@@ -129,7 +129,7 @@ def break_it(tm: Tm, program: Program, job: str) -> None:
 
     deadline(ready, f"{job} to have a checkpoint", TIMEOUT_S, 0.1)
     if program.victim == "server":
-        info = presence.running(tm.home)
+        info = live_processes.running(tm.home)
         assert info is not None
         for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: neither sees the other go
             for pid in info.pids.values():
