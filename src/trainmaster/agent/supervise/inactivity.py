@@ -3,13 +3,13 @@
 One rule selects the check, so that one agent gives one warning. If the program has reported enough steps to know their
 rhythm (`Rhythm`), only a step counts: a pause longer than `Rhythm.limit_s` gives a warning. Time in which the ranks write
 files, such as a checkpoint, is excluded, and so is time in which their output cannot be read. Otherwise these are signs of
-life: any output, any message, more CPU time than a waiting loop uses, and a busy accelerator. There is no warning in the
-first minutes of an attempt. The next sign clears the warning.
+life: any output, any message, more CPU time than a waiting loop uses, and a busy accelerator. Both checks learn the pauses that
+the ranks make. There is no warning in the first minutes of an attempt. The next sign clears the warning.
 """
 
 from __future__ import annotations
 
-from trainmaster.agent.metrics.rhythm import SHORTEST_S, Rhythm
+from trainmaster.agent.metrics.rhythm import LONGEST_TIMES, SHORTEST_S, Rhythm
 from trainmaster.agent.metrics.usage import written_by_processes
 from trainmaster.wire.names import STALLED
 
@@ -36,6 +36,7 @@ class _Sign:
         self.cpu_s = [output.rank.cpu_s for output in outputs]
         self.heard = [output.heard for output in outputs]
         self.written = written  # bytes at the last check; None: not checked since the last step
+        self.told_s = 0.0  # length of the pause after it at the last warning; 0: no warning is active
 
 
 class Inactivity:
@@ -49,7 +50,7 @@ class Inactivity:
         self._named = 0  # steps at the last check
         self._began_s: Optional[float] = None
         self._sign: Optional[_Sign] = None
-        self._told_s = 0.0  # length of the pause at the last warning; 0: no warning is active
+        self._longest_s = 0.0  # the longest pause between two signs of life
 
     def look(self, now_s: float, pids: Sequence[int]) -> None:
         """Check once. `now_s`: monotonic clock; `pids`: of the ranks' process trees."""
@@ -61,31 +62,29 @@ class Inactivity:
         limit_s = self._rhythm.limit_s
         last = self._sign
         if last is None or (steps if limit_s is not None else self._lives(now_s, last)):
+            self._longest_s = max(self._longest_s, now_s - last.at_s if last is not None else 0.0)
             self._goes_on(now_s)
             return
         if limit_s is not None and self._excused(now_s, last, pids):
             self._goes_on(now_s, last.written)
             return
         pause_s = now_s - last.at_s
-        if now_s - self._began_s < FIRST_S or pause_s < max(TOLD_S if limit_s is None else limit_s, 2 * self._told_s):
+        least_s = max(TOLD_S, LONGEST_TIMES * self._longest_s) if limit_s is None else limit_s
+        if now_s - self._began_s < FIRST_S or pause_s < max(least_s, 2 * last.told_s):
             return
         if limit_s is None and self._busy():
             self._goes_on(now_s)
             return
-        self._told_s = pause_s
+        last.told_s = pause_s
         self._outbox.warn(STALLED, self._text(now_s, last))
 
     def end(self) -> None:
         """The ranks have succeeded: clear the warning."""
-        self._take_back()
+        self._goes_on(0.0)
 
     def _goes_on(self, now_s: float, written: Optional[int] = None) -> None:
-        self._sign = _Sign(now_s, self._outputs, written)
-        self._take_back()
-
-    def _take_back(self) -> None:
-        if self._told_s:
-            self._told_s = 0.0
+        last, self._sign = self._sign, _Sign(now_s, self._outputs, written)
+        if last is not None and last.told_s:
             self._outbox.warn(STALLED, "")
 
     def _lives(self, now_s: float, last: _Sign) -> bool:
