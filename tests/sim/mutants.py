@@ -1,4 +1,4 @@
-"""Planted bugs that the simulated histories must notice: what is broken, and how. Each is one that a reader might let pass."""
+"""Planted bugs that the simulated histories must detect. Each is one that a reviewer might miss."""
 
 from collections.abc import Callable
 from dataclasses import replace

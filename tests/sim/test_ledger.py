@@ -1,4 +1,4 @@
-"""The law of the ledger holds in the histories of `test_world`; here is shown that they notice when it does not."""
+"""The law of the ledger holds in the histories of `test_world`, and detects planted errors."""
 
 from collections.abc import Callable
 from typing import Any

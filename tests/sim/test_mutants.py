@@ -1,4 +1,4 @@
-"""The histories notice planted bugs: a few of them in every run, each of them in `make nightly`."""
+"""The histories detect planted bugs: some of them in every run, all of them in `make nightly`."""
 
 import pytest
 from effort import NIGHTLY, examples

@@ -1,4 +1,4 @@
-"""What the contract's server answers about one job and one node, by request line."""
+"""Responses of the contract's server about one job and one node, by request line."""
 
 from typing import Any
 

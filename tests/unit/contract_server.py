@@ -1,4 +1,4 @@
-"""A server that answers the REST contract from a table, for what the client and the command line do on their own."""
+"""A server that answers the REST contract from a table, for tests of the client and the command line alone."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Control over real stores with an engine in memory, driven by hand: for tests of what it does with what it is told."""
+"""Control on real stores with an engine in memory, driven step by step by a test."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

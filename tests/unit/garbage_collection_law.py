@@ -1,4 +1,4 @@
-"""A store and what refers to it, at any moment before and within a collection: the law that garbage collection is held to.
+"""The law of garbage collection, checked on a store and its references at any moment before and during a collection.
 
 Nothing that is needed is ever gone, nothing that is young is taken, and a code tree that is there has all its objects.
 """

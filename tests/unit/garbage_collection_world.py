@@ -1,4 +1,4 @@
-"""A store and what refers to it: what a server has on record, as far as garbage collection sees it."""
+"""A store and its references: what a server has recorded, as far as garbage collection reads it."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Charges added up: to the microsecond, whichever way they are cut."""
+"""Sums of charges are exact to the microsecond, for any division into periods."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What is left of service: the same however it is counted, live and in the simulator."""
+"""Decayed service has the same value however it is computed, live and in the simulator."""
 
 from math import exp, log
 

@@ -1,4 +1,4 @@
-"""Tailing: lines whatever their ends and lengths, bounded work, logs held at their limit."""
+"""Tailing of output: lines with any ending and length, bounded work, and size limits of logs."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What counts as a step and a metric in what programs print."""
+"""Which printed text counts as a step or a metric."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Small rooms of the agent: the command line, the spool, the exit record, ports, reading JSON, packing."""
+"""Small modules of the agent: its command line, the outbox, the exit record, ports, JSON, packing."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Somebody between an agent and its server answers in its place: what was sent is not stored by that, nor is anything ended."""
+"""A third party answers an agent instead of its server: nothing counts as stored, and nothing is stopped."""
 
 import threading
 from pathlib import Path

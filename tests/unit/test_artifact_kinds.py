@@ -1,4 +1,4 @@
-"""What an artifact is, by what its program said, its name and its content; and that a pickle is never taken for a model."""
+"""The kind of an artifact by declaration, name and content. A pickle is never treated as a model."""
 
 import bz2
 import gzip

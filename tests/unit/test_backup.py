@@ -1,4 +1,4 @@
-"""A home is checked, copied while it is written to, and brought back; damaged metrics keep nothing from running."""
+"""Check, online backup and restore of a home; damaged metrics stop nothing else."""
 
 import json
 import os

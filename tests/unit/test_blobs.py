@@ -1,4 +1,4 @@
-"""The blob store: whole or not at all, names that stay inside, and code copies believed only once checked."""
+"""The blob store: atomic writes, safe names, and verified code copies."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""What events enter into the ledger: pools and prices, ends, what was done in vain, and what is left of service."""
+"""Ledger entries of events: pools and prices, ends, repeated work, and decayed service."""
 
 from dataclasses import replace
 from math import log

@@ -1,4 +1,4 @@
-"""What a false word about a checkpoint may cost: room, never the checkpoint."""
+"""A false report about a checkpoint may cost disk space, never the checkpoint."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A choice of GPUs, case by case: which is taken, what is waited for and how long, what is said meanwhile."""
+"""Choices of GPUs, case by case: which is taken, what the job waits for and how long, and its waiting reason."""
 
 from dataclasses import asdict, replace
 

@@ -1,4 +1,4 @@
-"""Laws of choices: whichever is taken fits and is allowed, the better one first; what is waited for is worth it. Random choices."""
+"""Laws of choices: the taken one fits and is allowed, better ones first; waiting for one must pay off. Random choices."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""The client on its own: what it sends again and what it does not, which errors it raises, which server it finds."""
+"""The client alone: which requests it retries, which errors it raises, and which server it finds."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The command line on its own: what it says, where it says it, its exit codes, and what it does not load."""
+"""The command line alone: its output, streams and exit codes, and what it does not import."""
 
 import json
 import subprocess

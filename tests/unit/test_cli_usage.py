@@ -1,4 +1,4 @@
-"""`tm usage`: what it asks, what it draws, and which times it understands."""
+"""`tm usage`: its requests, its output, and the times that it accepts."""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,4 +1,4 @@
-"""The clock of decisions moves on by the time since boot; a step of the machine's clock is told, and dates move along."""
+"""The clock for decisions advances by the time since boot. A step of the machine's clock is reported, and dates move along."""
 
 import sqlite3
 import time

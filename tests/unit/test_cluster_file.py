@@ -1,4 +1,4 @@
-"""cluster.yaml: what it means, what comes back as a file, and every malformed one with its place and what was meant."""
+"""cluster.yaml: its meaning, the file written from it, and errors with position and suggestion."""
 
 import random
 from typing import Any

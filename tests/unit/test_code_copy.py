@@ -1,4 +1,4 @@
-"""The code copy: what is copied, what is linked, what is refused, in git and outside; and where a job comes from."""
+"""The code copy: what is copied, linked or refused, inside git and outside; and the recorded origin."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""What counts as whole, by which evidence, and what is staged of it; `look` is one scan of the agent."""
+"""When a checkpoint counts as complete, by which evidence, and what is staged of it; `look` is one scan of the agent."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A comparison as it is read: in a terminal of some width, and as a page."""
+"""Rendering of a comparison: in a terminal of a given width, and as a page."""
 
 import math
 import re

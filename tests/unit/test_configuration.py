@@ -1,4 +1,4 @@
-"""`server.toml`: read whole, or refused with the place and the nearest right name."""
+"""`server.toml` is read completely, or rejected with the position and the nearest valid name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What ends an attempt that gives no sign of itself: a person's word, or a limit."""
+"""Ends of an attempt that does not report: a person's declaration, or a limit."""
 
 from pathlib import Path
 

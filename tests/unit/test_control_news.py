@@ -1,4 +1,4 @@
-"""What control is told, good and bad: nothing that was accepted is lost, and no piece of news ends the loop."""
+"""Inputs of control, valid and invalid: no accepted input is lost, and none ends the loop."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A tick waits for no disk and no other process: what takes long is done by workers, and the laws hold meanwhile."""
+"""A tick waits for no disk and no other process: workers do what takes long, and the laws hold meanwhile."""
 
 import threading
 from collections.abc import Callable, Sequence

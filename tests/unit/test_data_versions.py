@@ -1,4 +1,4 @@
-"""What lies behind a job's data: paths looked up and fingerprinted by the client, believed by the server within bounds."""
+"""Versions of a job's data: fingerprinted by the client, and accepted by the server within bounds."""
 
 import os
 from pathlib import Path

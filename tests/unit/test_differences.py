@@ -1,4 +1,4 @@
-"""Comparing runs: only what differs, nothing unknown taken for equal; how they stand by their metrics."""
+"""Comparison of runs: only differences, unknown values are not equal, and the ranking by metrics."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""How `tm doctor` tells of a tracker."""
+"""What `tm doctor` reports about a tracker."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Effects on a world that refuses them: nothing ends the loop, and nothing is called failed that may still start."""
+"""Effects on a failing engine or store: the loop goes on, and nothing that may still start counts as failed."""
 
 import errno
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the local engine cannot read proves nothing: it is unknown, told to people, and looked at again."""
+"""What the local engine cannot read proves nothing: the phase is unknown, people are told, and it is read again."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Laws of playing the queue forward, of what run times are drawn, and of the correction by what came true."""
+"""Laws of forecasts: playing the queue forward, drawing run times, and calibrating by the actual waits."""
 
 from dataclasses import replace
 from math import inf

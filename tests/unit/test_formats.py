@@ -1,4 +1,4 @@
-"""A file is proven whole by its format, and never when it is cut short, at whatever byte."""
+"""A file is proven complete by its format, and a file cut at any byte is not."""
 
 import io
 import json

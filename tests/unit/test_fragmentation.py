@@ -1,4 +1,4 @@
-"""Fragmentation: what is expected of a node by hand, where a share goes, and what that is worth on a workload of many shares."""
+"""Fragmentation: the expected value by hand, where a shared GPU is placed, and the effect on a workload of many shares."""
 
 import gzip
 import json

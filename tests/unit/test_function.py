@@ -1,4 +1,4 @@
-"""Running a function by name: with its parameters, or with one clear last line."""
+"""Runs a function by name with its parameters, or fails with one clear last line."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Garbage collection: whatever is referenced, or young, or may still be written, is never taken; see `garbage_collection_law`."""
+"""Garbage collection never removes referenced, young or unfinished blobs; see `garbage_collection_law`."""
 
 import asyncio
 import threading

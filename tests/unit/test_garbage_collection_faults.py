@@ -1,4 +1,4 @@
-"""The law of garbage collection notices faults: each is planted here, and must turn the law red within a few histories."""
+"""The law of garbage collection detects planted faults within a few histories."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

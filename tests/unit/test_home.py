@@ -1,4 +1,4 @@
-"""Where a server's files lie: sockets whose path the kernel would not take."""
+"""The files of a server: sockets whose path is too long for the kernel."""
 
 import hashlib
 import os

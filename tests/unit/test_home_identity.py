@@ -1,4 +1,4 @@
-"""One id joins a home, its databases and its launches; what does not belong together is refused or left alone."""
+"""One id links a home, its databases and its launches. Files that do not belong together are refused or left alone."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""What a program printed, or how it called its metrics and files, does nothing to a terminal, a spreadsheet or a screen's width."""
+"""Text from programs has no effect on a terminal, a spreadsheet or the width of a screen."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever a program prints is handled in time linear in its length, and so is every pattern that is taken from a person."""
+"""Output of programs, and patterns of people, are processed in time linear in the length of the text."""
 
 import contextlib
 import json

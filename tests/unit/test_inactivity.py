@@ -1,4 +1,4 @@
-"""Ranks that may hang: told after a while, with one sentence, and taken back when they go on."""
+"""Ranks that may hang: reported after a while in one sentence, and withdrawn when they continue."""
 
 import time
 from pathlib import Path

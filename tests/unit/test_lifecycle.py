@@ -1,4 +1,4 @@
-"""The life cycle: the whole matrix, the laws under random histories, and single histories worth reading."""
+"""The life cycle: the whole matrix, the laws under random histories, and single histories."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the local engine reads of a machine: nodes, GPU names, attempts on disk."""
+"""What the local engine reads from a machine: nodes, GPU names, attempts on disk."""
 
 import os
 import shutil

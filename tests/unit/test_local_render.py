@@ -1,4 +1,4 @@
-"""From a submission to a launch, and from an exit record to an outcome: whole values."""
+"""From a submission to a launch, and from an exit record to an outcome, compared as whole values."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Who holds a lock is found, however busy the kernel's list is; a home is its owner's alone; a replaced one is noticed."""
+"""The holder of a lock is found even in a busy kernel list; a home belongs to one user; a replaced home is noticed."""
 
 import contextlib
 import os

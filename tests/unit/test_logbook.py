@@ -1,4 +1,4 @@
-"""The logbook: what happened by itself, told from attempts; notes as they are kept, and what they link to."""
+"""The logbook: entries derived from attempts, notes as written, and their links."""
 
 from dataclasses import replace
 

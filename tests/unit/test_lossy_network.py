@@ -1,4 +1,4 @@
-"""The way from an agent to the record, over a network that loses, doubles and delays: each report told once, each point once."""
+"""Reports and points over a network that loses, duplicates and delays messages: each is recorded exactly once."""
 
 import http.client
 import itertools

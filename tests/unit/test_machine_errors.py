@@ -1,4 +1,4 @@
-"""Whether the program or the machine could not: what the agent says of a start that failed, and what becomes of the job."""
+"""Whether the program or the machine caused a failed start: the agent's report, and the consequence for the job."""
 
 import errno
 import os

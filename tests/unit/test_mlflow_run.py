@@ -1,4 +1,4 @@
-"""The run as a script's own `mlflow` sees it: what is answered, and what reaches the job's record."""
+"""The run as seen by a script's own `mlflow`: the responses, and what reaches the job's record."""
 
 import math
 from collections import deque

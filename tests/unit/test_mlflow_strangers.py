@@ -1,4 +1,4 @@
-"""Requests of strangers to a job's own MLflow listener, which any user of the machine can reach."""
+"""Requests of other users of the machine to a job's MLflow listener."""
 
 import contextlib
 import http.client

@@ -1,4 +1,4 @@
-"""The order by several factors: what each counts, what is kept of it, and that a start counts at once."""
+"""The multifactor order: each factor's value, what is recorded of it, and the immediate effect of a start."""
 
 from dataclasses import replace
 from random import Random

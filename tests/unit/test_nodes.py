@@ -1,4 +1,4 @@
-"""Nodes between their engine's inventory and what people say of them."""
+"""Nodes: the engine's inventory, and states set by people."""
 
 from dataclasses import replace
 

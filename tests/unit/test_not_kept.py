@@ -1,4 +1,4 @@
-"""What could not be kept is seen: by an event, and by a note of the job."""
+"""A file that could not be stored is reported by an event and shown with the job."""
 
 from pathlib import Path
 from typing import Any

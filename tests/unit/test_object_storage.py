@@ -1,4 +1,4 @@
-"""The pure parts of object storage, and this machine's cache of a store elsewhere."""
+"""The pure parts of object storage, and this machine's cache of a remote store."""
 
 import calendar
 import fcntl

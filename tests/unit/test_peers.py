@@ -1,4 +1,4 @@
-"""What a gang has open on this machine: asked of every rank, of other agents too, and of what is mapped into memory."""
+"""Open files of a gang on this machine: of every rank, of other agents, and memory-mapped ones."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Placement case by case: strategies, racks, waiting for a good place, closeness; and in which words a job waits."""
+"""Placement, case by case: strategies, racks, waiting for a preferred domain, closeness; and the waiting reasons."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Run times predicted from those that are over and those that run, and what the orders make of them."""
+"""Run times predicted from ended and running jobs, and their use in the orders."""
 
 from math import inf
 from random import Random

@@ -1,4 +1,4 @@
-"""What is recorded of a run: interpreter and packages read from directories, git without credentials, patches within bounds."""
+"""The record of a run: interpreter and packages, git without credentials, patches within bounds."""
 
 import json
 import os

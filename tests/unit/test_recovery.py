@@ -1,4 +1,4 @@
-"""Verdicts: each cause and what becomes of it, and the bounds."""
+"""Verdicts: the cause, the consequence, and the bounds."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""A secret's value is never shown: credentials in commands, variables, parameters, data, notes, events, comparisons."""
+"""Secrets are never shown: credentials in commands, variables, parameters, data, notes, events, comparisons."""
 
 import time
 from dataclasses import asdict, replace

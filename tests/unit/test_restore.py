@@ -1,4 +1,4 @@
-"""What a start finds: the best checkpoint that verifies, what is known good, and the rest set aside."""
+"""A start restores the best checkpoint that verifies, keeps known good files, and sets the rest aside."""
 
 import builtins
 import errno

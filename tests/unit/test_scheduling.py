@@ -1,4 +1,4 @@
-"""The cycle: laws over random worlds, and the words it gives."""
+"""The cycle: laws over random worlds, and its messages."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The SDK in programs of its own: what the agent reads of it, and that it never harms the training."""
+"""The SDK in separate programs: what the agent receives, and that the training is never harmed."""
 
 import json
 import os

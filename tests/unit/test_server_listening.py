@@ -1,4 +1,4 @@
-"""Where a server may put its sockets on a machine that others use too."""
+"""Where a server creates its sockets on a shared machine."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the two processes of a server load, and how they come by the lock that makes each the only one."""
+"""What the two server processes import, and how they get the lock that makes each the only one."""
 
 import fcntl
 import json

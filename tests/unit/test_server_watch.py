@@ -1,4 +1,4 @@
-"""api and control bring each other back, however many connections the one of them holds."""
+"""api and control restart each other, with any number of open connections."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Sharing a cluster, case by case: quotas lent and taken back, classes, the express lane, time slices, windows, urgency."""
+"""Sharing a cluster, case by case: lent and reclaimed quotas, classes, express lane, time slices, windows, urgency."""
 
 from trainmaster.model.cluster import CLASSES, URGENT, Cluster, Project, Quota, Work
 from trainmaster.model.events import Promised

@@ -1,4 +1,4 @@
-"""Traces: how they are read, what a replay comes to, and how it stands beside published results."""
+"""Traces: how they are read, the measures of a replay, and a comparison with published results."""
 
 import contextlib
 import gzip

@@ -1,4 +1,4 @@
-"""Our own history: its form, there and back; and that jobs which failed live again by the production table and verdicts."""
+"""Our own history as a trace: export and import, and failed jobs under the production life cycle and restart policy."""
 
 import json
 from dataclasses import replace

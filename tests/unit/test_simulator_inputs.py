@@ -1,4 +1,4 @@
-"""Traces that are wrong, cut off or out of order, clusters in words and files: each answer says what, where, and what to do."""
+"""Invalid, truncated and unordered traces, and cluster expressions and files: each error says what, where, and what to do."""
 
 import gzip
 import random

@@ -1,4 +1,4 @@
-"""What a simulation tells: samples over time, charts, the page, the pictures, what a change would have made of it."""
+"""The output of a simulation: samples over time, charts, the page, and the effect of a change."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A spec that is right: what it means, the ways to say it, and that nothing but SpecError ever comes of a wrong one."""
+"""Valid specs: their meaning and notations. An invalid one raises only SpecError."""
 
 import json
 import subprocess

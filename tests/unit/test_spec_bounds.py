@@ -1,4 +1,4 @@
-"""Every text, number and collection of a spec has a bound, in the JSON Schema and where it is read."""
+"""Every string, number and collection of a spec has a bound, in the JSON Schema and in the reader."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every malformed spec: which fields are told, at which line and column, and what was probably meant."""
+"""Every invalid spec: the reported fields, with line and column, and the suggestions."""
 
 import pytest
 

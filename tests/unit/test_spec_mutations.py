@@ -1,4 +1,4 @@
-"""Specs that were right and then broken, as people break them: always an answer with file, line and column, never anything else."""
+"""Mutated specs: always an error with file, line and column, never anything else."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Variables that a spec only names: their values come from the shell that submits, never from the server's."""
+"""Variables that a spec only names get their values from the submitting shell, never from the server's environment."""
 
 import pytest
 

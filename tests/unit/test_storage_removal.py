@@ -1,4 +1,4 @@
-"""Making room: everything on the disk is counted, what is given up is recorded before it is removed, nothing needed goes."""
+"""Removal of stored bytes: everything on disk is counted, removals are recorded first, and needed bytes stay."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The model's values as JSON: exact, and readable across versions."""
+"""Model values as JSON: exact, and readable across versions."""
 
 import math
 

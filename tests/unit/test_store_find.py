@@ -1,4 +1,4 @@
-"""What a person may type for a job."""
+"""References to jobs that people type."""
 
 from collections.abc import Iterator
 from pathlib import Path

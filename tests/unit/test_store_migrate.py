@@ -1,4 +1,4 @@
-"""A home's files: made at once, left alone when they are up to date, brought forward when they are older."""
+"""A home's files are created, left unchanged when current, and migrated when older."""
 
 import json
 import shutil

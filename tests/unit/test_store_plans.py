@@ -1,4 +1,4 @@
-"""No question that is asked often reads more of a file than it answers with, whatever has gathered there."""
+"""Frequent queries read no more of a file than they return, however large it is."""
 
 from collections.abc import Callable
 from pathlib import Path

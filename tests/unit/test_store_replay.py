@@ -1,4 +1,4 @@
-"""The chain and the replay: damage and difference are named, and nothing else is."""
+"""Hash chain and replay: damage and differences are named, and nothing else is."""
 
 import hashlib
 import sqlite3

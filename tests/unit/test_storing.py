@@ -1,4 +1,4 @@
-"""What the store worker hands to the collector: looks only while every writer lived, steps by the time of the file."""
+"""What the store worker passes to the collector: only scans during which every writer lived, steps by file time."""
 
 import json
 import os

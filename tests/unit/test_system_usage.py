@@ -1,4 +1,4 @@
-"""What a job uses, as `tm show` has it in one line."""
+"""The resource usage of a job, in one line of `tm show`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is drawn in a terminal: whole pictures, compared character by character."""
+"""Terminal output, compared character by character."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What is told while a job is followed: progress, restarts, the end, and several ranks' output on one screen."""
+"""Output while a job is followed: progress, restarts, the end, and several ranks on one screen."""
 
 from typing import Any
 

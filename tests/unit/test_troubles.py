@@ -1,4 +1,4 @@
-"""What is wrong with the server is said once, kept in one page, and read by the other process."""
+"""Troubles of the server are reported once, stored on one page, and read by the other process."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""An answer of another shape than expected: the server is named, with its version; no traceback but for a developer."""
+"""A response of an unexpected shape: the message names the server and its version; a traceback is for developers only."""
 
 import os
 import socket

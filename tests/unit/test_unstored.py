@@ -1,4 +1,4 @@
-"""Checkpoints that are not in the store: what is told, and what a restart on the same node makes of them."""
+"""Checkpoints that are not in the store: what is reported, and how a restart on the same node uses them."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What an agent brings into a store that is no directory: on its way while it is staged, and nothing of it counts before."""
+"""Uploads of an agent to a remote store: they begin during staging, and nothing counts before all is stored."""
 
 import base64
 import hashlib

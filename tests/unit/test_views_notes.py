@@ -1,4 +1,4 @@
-"""The sentences of `tm show`: when a program is said not to load what it got back."""
+"""The sentences of `tm show`: when a program is said to ignore its restored checkpoint."""
 
 from dataclasses import replace
 

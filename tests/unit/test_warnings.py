@@ -1,4 +1,4 @@
-"""What an agent or control warns of is seen in `tm show`, in `tm why` and in the events, and can be taken back."""
+"""Warnings of an agent or of control appear in `tm show`, in `tm why` and in the events, and can be withdrawn."""
 
 from pathlib import Path
 

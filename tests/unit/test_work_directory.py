@@ -1,4 +1,4 @@
-"""The work directory: laid out once from the code copy, what the job will write left to it, a half one never trusted."""
+"""The work directory: laid out once from the code copy; the job's own files stay, and an incomplete one is not used."""
 
 import hashlib
 import json
