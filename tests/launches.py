@@ -1,4 +1,4 @@
-"""A whole `Launch` for tests of the agent's rooms, and small files to go with it."""
+"""A complete `Launch` for tests of the agent's modules, and small files for it."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A server for agents, as small as it can be: `POST /agent/sync` on a Unix socket, answers and orders as the test sets them."""
+"""A minimal server for agents: `POST /agent/sync` on a Unix socket, with answers and orders set by the test."""
 
 import http.server
 import json

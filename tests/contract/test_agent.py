@@ -105,8 +105,8 @@ def test_a_missing_cgroup_is_said(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_hangs_before_its_command_is_told_and_can_be_stopped(tmp_path: Path) -> None:
-    """A file system that does not answer, a cgroup that is frozen: nobody said what the start waited for, nor could end it."""
-    os.mkfifo(tmp_path / "cgroup.procs")  # whoever would enter waits for ever
+    """If a file system hangs or a cgroup is frozen, the report says what the start waits for, and the start can be stopped."""
+    os.mkfifo(tmp_path / "cgroup.procs")  # opening it blocks forever
     with agent(tmp_path, "echo never", contained=[str(tmp_path)]) as it:
         deadline(lambda: (tmp_path / "rank0.log").exists(), "the rank's start")
         it.stop(1.0)

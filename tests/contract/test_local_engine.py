@@ -91,7 +91,7 @@ def test_two_processes_start_it_once_and_the_agent_outlives_both(world: LocalWor
         process.communicate()
     starting.stop_spawner(world.home)
     await_running(world, submission.key)
-    deadline(lambda: parent(world.agent(submission.key)) == 1, "it to be nobody's child, its spawner's neither")
+    deadline(lambda: parent(world.agent(submission.key)) == 1, "it to have init as its parent, and not its spawner")
     stop_until_over(world, submission.key, 5.0)
     assert world.starts(submission.key) == 1
 
@@ -128,7 +128,7 @@ def test_a_daemon_without_our_environment_is_known_from_the_agents_record(world:
 
 
 def test_what_is_born_in_an_agents_last_moment_is_found_and_ended(world: LocalWorld) -> None:
-    """R21: a daemon with an empty environment and a session of its own, recorded by nobody, ran beside the next attempt."""
+    """R21: a daemon with an empty environment and its own session, which no agent had recorded, ran beside the next attempt."""
     if not Cgroups(world.home.root).contains:
         pytest.skip(Cgroups(world.home.root).words()[0])
     forking = "import os, time\nwhile True:\n    time.sleep(0.001)\n    if os.fork(): os._exit(0)\n    os.setsid()"

@@ -40,7 +40,7 @@ def test_a_killed_spawner_is_replaced_and_nothing_is_lost(world: LocalWorld) -> 
     world.engine().submit(one)
     await_running(world, one.key)
     os.kill(first, signal.SIGKILL)
-    world.engine().submit(two)  # by exec, past a socket file that nobody listens on
+    world.engine().submit(two)  # by exec, because no process listens on the socket file
     await_running(world, two.key)
     eventually(world, lambda: starting.spawner_answers(world.home), "a new spawner answers")
     assert spawner_pid(world) != first

@@ -1,4 +1,4 @@
-"""Cgroups of attempts: on trees of files like the kernel's, and the kernel's own where this machine allows it."""
+"""Cgroups of attempts: on directory trees like the kernel's, and on real cgroups if this machine permits it."""
 
 import os
 import subprocess

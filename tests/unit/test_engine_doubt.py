@@ -56,8 +56,8 @@ def dead_agent(root: Path) -> Path:
     gone.wait()
     directory = Attempts(Home(root)).directory(KEY)
     directory.mkdir(parents=True)
-    who = {"pid": gone.pid, "start_ticks": 1, "boot_id": processes.boot_id()}
-    (directory / names.AGENT).write_text(json.dumps(who))
+    identity = {"pid": gone.pid, "start_ticks": 1, "boot_id": processes.boot_id()}
+    (directory / names.AGENT).write_text(json.dumps(identity))
     return directory
 
 

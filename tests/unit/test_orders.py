@@ -1,4 +1,4 @@
-"""What an agent tells its program at the intervals of the spec."""
+"""Checkpoint requests of an agent to its program at the interval of the spec."""
 
 import os
 import time

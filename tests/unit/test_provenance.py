@@ -43,9 +43,9 @@ def repository(root: Path) -> Path:
     for command in (["init", "-q"], ["remote", "add", "origin", "https://ada:s3cret@host.org/a.git"]):
         subprocess.run(["git", *command], cwd=root, check=True)
     write(root / "train.py", "print(1)\n")
-    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run(["git", "add", "."], cwd=root, check=True)
-    subprocess.run(["git", *who, "commit", "-qm", "one"], cwd=root, check=True)
+    subprocess.run(["git", *author, "commit", "-qm", "one"], cwd=root, check=True)
     return root
 
 
