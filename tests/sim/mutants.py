@@ -238,7 +238,7 @@ MORE: dict[str, Plant] = {
     "R17: the same key makes a second job": patched(inbox.SqlInbox, "accept", keyless),
     "R18: what was read on a full disk is passed over": patched(loop.ControlLoop, "_commit", skipping),
     "R19: a step of the clock is followed before it is on record": followed_at_once,
-    "R19: a step of the clock moves no date": patched(clock_steps, "moved", of_nothing),
+    "R19: a step of the clock moves no date": patched(clock_steps, "step_events", of_nothing),
     "R19: a back-off of years": patched(restart_policy, "backoff_s", lambda _: lambda restarts, rng: 1e8 if restarts else 0.0),
     "R21: an agent that is gone proves that its ranks are": patched(observe, "take_observation", lost_is_gone),
     "a launch that a crash left undone is forgotten": patched(loop, "pending", without(effect_runner.Launch)),
@@ -247,7 +247,7 @@ MORE: dict[str, Plant] = {
     "bytes that a crash left there are forgotten": patched(loop, "pending", without(effect_runner.Clear)),
     "what a live job works in may be removed": patched(storage_removal, "OF_ANY", lambda few: (*OF_ENDED, *few)),
     "garbage collection takes what a live attempt has sent": patched(
-        garbage_collection, "_of", lambda of: lambda job: replace(of(job), live=None)
+        garbage_collection, "_job_references", lambda of: lambda job: replace(of(job), live=None)
     ),
     "the second node of a gang is not counted": patched(world.nouns, "run", empty_handed),
 }

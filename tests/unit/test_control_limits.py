@@ -94,7 +94,7 @@ def test_what_the_engine_still_sees_of_a_lost_node_is_ended_there_first(server: 
     node = server.held(KEY)
     server.engine.says[KEY] = Observation(Phase.RUNNING)
     declare_lost(server, node)
-    for _ in range(int(observe.WORD_S) - 5):
+    for _ in range(int(observe.LOST_GRACE_S) - 5):
         server.tick()
     assert (server.job().state, len(server.events.attempts("train-1"))) == (State.STOPPING, 1)
     for _ in range(10):

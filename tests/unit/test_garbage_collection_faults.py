@@ -80,8 +80,8 @@ def forgetting(field: str) -> Plant:
 
 def of_a_job(**changes: Any) -> Plant:
     """What one job refers to is less than it is."""
-    real = garbage_collection._of
-    return lambda patch: patch.setattr(garbage_collection, "_of", lambda job: replace(real(job), **changes))
+    real = garbage_collection._job_references
+    return lambda patch: patch.setattr(garbage_collection, "_job_references", lambda job: replace(real(job), **changes))
 
 
 def judging(name: str, judged: Callable[..., Any]) -> Plant:

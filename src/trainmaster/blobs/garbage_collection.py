@@ -68,7 +68,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Of:
+class _JobReferences:
     """The references of one job."""
 
     project: str
@@ -82,7 +82,7 @@ class _Of:
 class References:
     """All references at one or several moments. References of earlier moments are kept."""
 
-    of: dict[str, _Of] = field(default_factory=dict)
+    of: dict[str, _JobReferences] = field(default_factory=dict)
     trees: set[str] = field(default_factory=set)
     inherited: set[tuple[str, str]] = field(default_factory=set)  # (job, checkpoint) that other jobs start from
     objects: set[bytes] = field(default_factory=set)  # of `trees`
@@ -107,12 +107,12 @@ class References:
             if isinstance(command, AgentReport):
                 self.environments.add(str(command.report.get("environment")))
                 continue
-            self.of[job_id] = _Of(command.spec.project, False, "", frozenset(), frozenset())
+            self.of[job_id] = _JobReferences(command.spec.project, False, "", frozenset(), frozenset())
             self._refer(command.code.digest, command.origin.git_diff, command.lineage)
         newer = set()
         for job in records.jobs() if before is None else records.changed(before):
             newer.add(job.id)
-            self.of[job.id] = _of(job)
+            self.of[job.id] = _job_references(job)
             self._refer(job.code.digest, job.origin.git_diff, job.lineage)
             if job.attempt is not None:
                 self.environments.update(_environments(job.attempt))
@@ -133,13 +133,14 @@ def _environments(attempt: Attempt) -> list[str]:
     return [node.environment for node in attempt.nodes if node.environment is not None]
 
 
-def _of(job: Job) -> _Of:
+def _job_references(job: Job) -> _JobReferences:
     kept = [checkpoint.id for checkpoint in job.checkpoints]
     attempt = job.attempt
     over = attempt is not None and attempt.ended_s is not None
     live = None if job.state.ended or over else f"{attempt.number if attempt is not None else 1:04d}-"
     all_of_it = frozenset([*kept, *(checkpoint.id for checkpoint in job.staged), *job.deleting])
-    return _Of(job.spec.project, job.state.ended, live, all_of_it, frozenset(checkpoint.id for checkpoint in spare(job)))
+    spared = frozenset(checkpoint.id for checkpoint in spare(job))
+    return _JobReferences(job.spec.project, job.state.ended, live, all_of_it, spared)
 
 
 @dataclass(frozen=True, slots=True)

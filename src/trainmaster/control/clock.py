@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainmaster.control.clock_steps import tell_unknown
+from trainmaster.control.clock_steps import notify_unknown
 from trainmaster.home import open_regular, write_atomic
 from trainmaster.wire.processes import boot_id
 
@@ -84,7 +84,7 @@ class SteadyClock:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, RecursionError):
-            tell_unknown(self._place)
+            notify_unknown(self._place)
             return None
 
     def _keep(self, step: dict[str, float] | None = None) -> None:

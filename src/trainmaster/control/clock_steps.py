@@ -10,7 +10,7 @@ from trainmaster.control.world import Batch, World
 from trainmaster.model.events import ClockSet
 from trainmaster.ports.store import EventStore, Unread
 
-TOLD_S = 3600.0  # how long a step is shown as a notice
+SHOWN_S = 3600.0  # how long a step is shown as a notice
 _TOPIC = "clock"
 _log = logging.getLogger("trainmaster.control")
 
@@ -25,7 +25,7 @@ class Steps(Protocol):
     def follow(self, by_s: float) -> None: ...
 
 
-def moved(world: World, events: EventStore, by_s: float, now_s: float) -> Batch:
+def step_events(world: World, events: EventStore, by_s: float, now_s: float) -> Batch:
     """The events for a step by `by_s` seconds. `now_s` is the time after it.
 
     The dates of jobs that are not over move, so no wait, limit or back-off changes. Of ended jobs only those move whose end
@@ -54,13 +54,13 @@ def is_recorded(events: EventStore, after: int, by_s: float) -> bool:
     return False
 
 
-def tell(by_s: float) -> None:
-    """Show the step among the server's notices. `settle` removes it."""
+def notify(by_s: float) -> None:
+    """Show the step among the server's notices. `expire_notice` removes it."""
     way = "forward" if by_s > 0 else "back"
     _say(f"the machine's clock was set {way} by {_span(abs(by_s))}: dates were moved with it, no wait or limit changed")
 
 
-def tell_unknown(place: Path) -> None:
+def notify_unknown(place: Path) -> None:
     """Show that it is unknown whether the clock was set before this start."""
     _say(f"{place} is damaged: it is unknown whether the machine's clock was set while the server was down")
 
@@ -68,17 +68,17 @@ def tell_unknown(place: Path) -> None:
 def _say(text: str) -> None:
     _log.warning("%s", text)
     troubles.say(_TOPIC, text)
-    _told_s[:] = [time.monotonic()]
+    _shown_since_s[:] = [time.monotonic()]
 
 
-def settle() -> None:
+def expire_notice() -> None:
     """Remove the notice of a step after an hour."""
-    if _told_s and time.monotonic() - _told_s[0] > TOLD_S:
-        _told_s.clear()
+    if _shown_since_s and time.monotonic() - _shown_since_s[0] > SHOWN_S:
+        _shown_since_s.clear()
         troubles.clear(_TOPIC)
 
 
-_told_s: list[float] = []
+_shown_since_s: list[float] = []
 
 
 def _span(seconds: float) -> str:

@@ -17,7 +17,7 @@ from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Handover
 from trainmaster.scheduling.words import given_up, length
 
-TELL_S = 60.0  # a running agent that can reach the server reports within this time
+HEARD_WITHIN_S = 60.0  # a running agent that can reach the server reports within this time
 Heard = Callable[[AgentKey], float | None]  # time of an agent's last heartbeat, in seconds since the epoch
 MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # followed by the id of the preempting job
 
@@ -41,7 +41,7 @@ def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float |
         return max(told, default=None)
     words = [heard(attempt.key(job_id, index)) for index in range(len(attempt.nodes))]
     last_s = max((word_s for word_s in words if word_s is not None), default=now_s)
-    return max(0.0, last_s - attempt.started_s) if now_s - last_s > TELL_S else None
+    return max(0.0, last_s - attempt.started_s) if now_s - last_s > HEARD_WITHIN_S else None
 
 
 def enforce_limits(batch: Batch, looked: bool, since_s: float = -inf) -> float | None:
@@ -59,7 +59,7 @@ def enforce_limits(batch: Batch, looked: bool, since_s: float = -inf) -> float |
         if left_s is None:
             continue
         if starting:
-            left_s = max(left_s, since_s + TELL_S - batch.now_s)
+            left_s = max(left_s, since_s + HEARD_WITHIN_S - batch.now_s)
         if left_s <= 0 and looked:
             batch.record(job_id, _too_slow(job) if starting else _too_long(job))
         else:
@@ -104,7 +104,7 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
         rates = charging.rates(given, batch.world.nodes, snapshot.rules)
         terms = dict(decided.terms.get(job.id, {}))
         batch.record(job.id, Placed(number, given, job.resumable(), rates, terms))
-        _tell_start(batch, job, number)
+        _warn_older_start(batch, job, number)
         placed.append(f"{job.id}.{number}")
     handed = _hand_over(batch, decided.handovers, nodes)
     for task in list(batch.world.waiting.values()):
@@ -118,7 +118,7 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
     return carry
 
 
-def _tell_start(batch: Batch, job: Job, number: int) -> None:
+def _warn_older_start(batch: Batch, job: Job, number: int) -> None:
     """Warn that attempt `number` does not start from the newest checkpoint. `job` is its value before the attempt."""
     newest, resume = job.good_checkpoints[-1:], job.resumable()
     if not newest or resume[0] == newest[0].id:
@@ -134,7 +134,7 @@ def _tell_start(batch: Batch, job: Job, number: int) -> None:
 def clear_windows(batch: Batch) -> None:
     """Evict jobs on nodes whose maintenance has begun. They resume elsewhere from their last checkpoint."""
     now_s = batch.now_s
-    batch.world.look_at_windows(now_s)
+    batch.world.apply_windows(now_s)
     sites = batch.world.sites
     for id, run in list(batch.world.running.items()):
         left = [sites[node].name for node in run.grant.nodes if node >= 0 and sites[node].cell.closes_s <= now_s]

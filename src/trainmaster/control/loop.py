@@ -107,7 +107,7 @@ class ControlLoop:
 
         Three steps: note, record, follow. If the process dies at any point, the step is recorded exactly once.
         """
-        clock_steps.settle()
+        clock_steps.expire_notice()
         by_s = self.steps.stepped_s() if self.steps is not None else 0.0
         if self.steps is None or not by_s:
             return
@@ -116,10 +116,10 @@ class ControlLoop:
         except OSError as error:
             _log.error("a step of the machine's clock by %g s could not be noted: %s", by_s, error)
             return
-        batch = clock_steps.moved(self.world, self.events, by_s, self.clock.now_s() + by_s)
+        batch = clock_steps.step_events(self.world, self.events, by_s, self.clock.now_s() + by_s)
         if self._commit(batch, self.world.inbox_cursor):
             self.steps.follow(by_s)
-            clock_steps.tell(by_s)
+            clock_steps.notify(by_s)
             self._next_beat_s = self._next_inventory_s = 0.0
             self._loaded_s += by_s
         self.world, self.carry, self._queue_changed = World.of(self.events.load_live()), Carry(), True

@@ -15,7 +15,7 @@ from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import InboxRow
 
 CONTROL = -1  # stands for a node index in a warning that control itself gives
-WORD_S = 60.0  # time for an engine to end an agent that it still sees on a node declared lost
+LOST_GRACE_S = 60.0  # time for an engine to end an agent that it still sees on a node declared lost
 _PASSED_OVER = "reports passed over"
 _WORD_MAX = 500  # characters
 
@@ -144,7 +144,7 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
         return None
     word = None
     host = job.attempt.allocation.shares[key.node_index].node
-    _tell_unreadable(batch, job, key, seen)
+    _warn_unreadable(batch, job, key, seen)
     if _ended_by_declaration(batch, job.attempt, key.node_index, seen.phase):
         outcome = Outcome(lost=True, declared_lost=node.declared_lost)
         batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, outcome))
@@ -170,7 +170,7 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
     return word
 
 
-def _tell_unreadable(batch: Batch, job: Job, key: AgentKey, seen: Observation) -> None:
+def _warn_unreadable(batch: Batch, job: Job, key: AgentKey, seen: Observation) -> None:
     """Warn that an agent's state cannot be read, and withdraw the warning when it can be."""
     host = "" if job.attempt is None else f" on {job.attempt.allocation.shares[key.node_index].node}"
     topic = f"engine n{key.node_index}"
@@ -183,14 +183,14 @@ def _tell_unreadable(batch: Batch, job: Job, key: AgentKey, seen: Observation) -
 def _ended_by_declaration(batch: Batch, attempt: Attempt, index: int, phase: Phase) -> bool:
     """Whether a person's declaration that the node is lost ends this agent's part. Proof by the engine takes precedence.
 
-    The engine stops an agent that it still sees, and has `WORD_S` for that: a process that the kernel cannot end must not
+    The engine stops an agent that it still sees, and has `LOST_GRACE_S` for that: a process that the kernel cannot end must not
     keep the job for ever.
     """
     if attempt.nodes[index].declared_lost is None:
         return False
     if phase in (Phase.UNKNOWN, Phase.ABSENT):
         return True
-    over_s = (attempt.stopping_s if attempt.stopping_s is not None else batch.now_s) + WORD_S
+    over_s = (attempt.stopping_s if attempt.stopping_s is not None else batch.now_s) + LOST_GRACE_S
     return phase in (Phase.RUNNING, Phase.LOST) and batch.now_s >= over_s
 
 

@@ -64,7 +64,7 @@ class World:
         world.ended, world.ended_ever = nouns.pasts(live.over), live.ended
         for node in live.nodes:
             world.nodes[node.name] = node
-        world.survey(live.last_now_s)
+        world.rebuild_sites(live.last_now_s)
         for job in live.jobs:
             world.put(job)
         return world
@@ -117,7 +117,7 @@ class World:
         if kept < len(self.ended):
             self.ended, self.changes = self.ended[-kept:], Changes()
 
-    def survey(self, now_s: float) -> None:
+    def rebuild_sites(self, now_s: float) -> None:
         """Rebuild the sites after a change of nodes or rules, and index running jobs again."""
         nodes = list(self.nodes.values())
         self.sites, self.places = nouns.sites_of(nodes, self.rules, now_s), nouns.places_of(nodes)
@@ -130,12 +130,12 @@ class World:
             assert allocation is not None
             self.promised[id] = nouns.grant(self.jobs[id], allocation, self.nodes, self.places)
 
-    def obey(self, rules: Cluster, now_s: float) -> None:
+    def configure(self, rules: Cluster, now_s: float) -> None:
         """Apply new cluster rules: convert every waiting job again."""
         self.rules = rules
         for id in self.waiting:
             self.waiting[id] = nouns.task(self.jobs[id], rules)
-        self.survey(now_s)
+        self.rebuild_sites(now_s)
 
     def forget_ended(self, ids: set[str]) -> None:
         """Drop jobs among `ids` that are over and have nothing left to delete."""
@@ -153,14 +153,14 @@ class World:
         lineages = (job.lineage for job in jobs)
         return {(one.owner or one.job, one.checkpoint.id) for one in lineages if one is not None and one.checkpoint is not None}
 
-    def look_at_windows(self, now_s: float) -> None:
+    def apply_windows(self, now_s: float) -> None:
         """Rebuild the sites if a maintenance window has begun or ended."""
         if now_s >= self.sites_hold_s:
-            self.survey(now_s)
+            self.rebuild_sites(now_s)
 
     def snapshot(self, now_s: float, depth: int = 1) -> Snapshot:
         """The scheduler's view."""
-        self.look_at_windows(now_s)
+        self.apply_windows(now_s)
         return Snapshot(
             now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
             self.ended, self.rules, usage=self.usage, promised=self.promised, depth=depth,
@@ -216,11 +216,11 @@ class Batch:
         if isinstance(event, NodeSeen | NodeStateSet):
             name = event.node.name if isinstance(event, NodeSeen) else event.name
             self.world.nodes[name] = apply_node(self.world.nodes.get(name), event)
-            self.world.survey(self.now_s)
+            self.world.rebuild_sites(self.now_s)
             self.nodes.add(name)
         elif isinstance(event, ClusterConfigured):
             entries = charging.reconfigured(self.world.usage, self.world.rules, event.cluster, self.now_s)
-            self.world.obey(event.cluster, self.now_s)
+            self.world.configure(event.cluster, self.now_s)
         elif isinstance(event, ClockSet):
             entries = charging.clock_set(self.world.usage, event.by_s)
         self.events.append(NewEvent(None, None, event, None, entries))

@@ -62,7 +62,7 @@ class Follower:
         self._heard_seq = 0  # last event read; the cursor follows once all changed jobs were told
         self._begun = False
         self._ending: set[str] = set()  # ended runs whose end is told once their last points have arrived
-        self._resting = RunBackoff(clock)
+        self._backoff = RunBackoff(clock)
 
     def step(self) -> bool:
         """Do part of the work. Returns whether there is more to do at once."""
@@ -71,7 +71,7 @@ class Follower:
         if self._cursor.parcel is not None:
             self._deliver(self._cursor.parcel)
             return True
-        self._pending |= dict.fromkeys(self._resting.due())
+        self._pending |= dict.fromkeys(self._backoff.due())
         more = self._look_at_jobs()
         more |= self._fill()
         more |= self._follow()
@@ -89,7 +89,7 @@ class Follower:
 
     def troubled(self) -> dict[str, str]:
         """The jobs on whose runs the tracker fails, with the error; they are retried with growing intervals."""
-        return self._resting.told()
+        return self._backoff.failures()
 
     def _begin_following(self) -> None:
         """Continue from the stored cursor. If the selection of projects changed, every job is checked once."""
@@ -127,7 +127,7 @@ class Follower:
             self._pending.pop(job, None)
         if self._pending:
             return True
-        if any(job not in self._open for job in self._resting.told()):
+        if any(job not in self._open for job in self._backoff.failures()):
             return len(jobs) >= _JOBS  # a run that could not be created is only remembered by its events
         if (self._heard_seq, self._from.choice) != (self._cursor.events_seq, self._cursor.choice):
             self._keep_cursor(replace(self._cursor, events_seq=self._heard_seq, choice=self._from.choice))
@@ -135,14 +135,14 @@ class Follower:
 
     def _look_at(self, job_id: str) -> Mirrored | None:
         """Update one job's run, and create it if needed. None if it is not mirrored, or cannot be created."""
-        if self._resting.holds(job_id):
+        if self._backoff.is_paused(job_id):
             return self._known(job_id)
         try:
             known = self._brought_up(job_id)
         except RunTroubledError as error:
-            return self._rest(job_id, error)
+            return self._pause_and_keep(job_id, error)
         if known is not None and known.fill_upto is None and not self._is_over(known):
-            self._resting.well(job_id)
+            self._backoff.recover(job_id)
         return known
 
     def _brought_up(self, job_id: str) -> Mirrored | None:
@@ -187,7 +187,7 @@ class Follower:
     def _fill(self) -> bool:
         """Send a page of the first run that needs a backfill."""
         wanting = (run for run in self._open.values() if run.fill_upto is not None)
-        known = next((run for run in wanting if not self._resting.holds(run.job)), None)
+        known = next((run for run in wanting if not self._backoff.is_paused(run.job)), None)
         if known is None:
             return False
         assert known.fill_upto is not None
@@ -196,7 +196,7 @@ class Follower:
             try:
                 self._logged[known.job] = self._tracker.begin(run_of(job, self._from.server)).logged if job is not None else {}
             except RunTroubledError as error:
-                self._rest(known.job, error)
+                self._pause_and_keep(known.job, error)
                 return True
         page = self._from.feed.of_job(known.job, known.fill_upto, known.fill_after, self._from.page)
         points = self._missing(known.job, page.points)
@@ -220,11 +220,11 @@ class Follower:
         for point in page.points:
             batches.setdefault(point.job, []).append(point_of(point))
         known = {job: self._known(job) or self._look_at(job) for job in batches}
-        resting = {job for job in batches if self._resting.holds(job)}
+        paused = {job for job in batches if self._backoff.is_paused(job)}
         for run in known.values():
-            if run is not None and run.job in resting:
+            if run is not None and run.job in paused:
                 self._keep(self._later(run, page.after[0]))
-        wanted = [(job, tuple(points)) for job, points in batches.items() if _takes(known[job]) and job not in resting]
+        wanted = [(job, tuple(points)) for job, points in batches.items() if _takes(known[job]) and job not in paused]
         if wanted:
             self._send(Parcel(tuple(wanted), page.after[0]))
         else:
@@ -243,7 +243,7 @@ class Follower:
             known = self._known(job)
             if known is None or not _takes(known):
                 continue
-            if self._resting.holds(job):
+            if self._backoff.is_paused(job):
                 late.append(known)
                 continue
             try:
@@ -257,7 +257,7 @@ class Follower:
             except RunRefusedError as error:
                 self._give_up(known, error)
             except RunTroubledError as error:
-                self._put_to_rest(job, error)
+                self._pause(job, error)
                 late.append(known)
         if parcel.fill is not None:
             done = [run.filled(parcel.fill_after) for run in done]
@@ -273,7 +273,7 @@ class Follower:
         """Finish ended runs without recent changes: all their points have arrived, so tell their end."""
         now_s = self._clock()
         for known in list(self._open.values()):
-            if not self._is_over(known) or known.fill_upto is not None or self._resting.holds(known.job):
+            if not self._is_over(known) or known.fill_upto is not None or self._backoff.is_paused(known.job):
                 continue
             if now_s - self._changed_s.setdefault(known.job, now_s) < _QUIET_S:
                 continue
@@ -284,7 +284,7 @@ class Follower:
             except RunRefusedError as error:
                 self._give_up(known, error)
             except RunTroubledError as error:
-                self._rest(known.job, error)
+                self._pause_and_keep(known.job, error)
 
     def _end(self, known: Mirrored) -> None:
         job = self._from.log.job(known.job) if known.job in self._ending else None
@@ -321,7 +321,7 @@ class Follower:
 
     def _remember(self, run: Mirrored) -> None:
         if run.fill_upto is None:
-            self._resting.well(run.job)
+            self._backoff.recover(run.job)
         if not self._probed[1]:  # keep the first: a later run may have been created after a wipe
             self._probed = (self._probed[0], run.job)
         if run.unfinished:
@@ -338,7 +338,7 @@ class Follower:
     def _forget(self, job: str) -> None:
         _log.warning("the run of %s is gone: it is created again", job)
         self._changed_s.pop(job, None)
-        self._resting.forget(job)
+        self._backoff.forget(job)
         if self._probed[1] == job:
             self._probed = (self._probed[0], "")
         self._state.forget(job)
@@ -356,14 +356,14 @@ class Follower:
         _log.error("%s is no longer mirrored: %s", known.job, error)
         return self._keep(replace(known, fault=error.message))
 
-    def _rest(self, job: str, error: RunTroubledError) -> Mirrored | None:
+    def _pause_and_keep(self, job: str, error: RunTroubledError) -> Mirrored | None:
         """Pause a run. What arrives meanwhile is sent afterwards."""
-        self._put_to_rest(job, error)
+        self._pause(job, error)
         known = self._known(job)
         return self._keep(replace(known, settled=False)) if known is not None else None
 
-    def _put_to_rest(self, job: str, error: RunTroubledError) -> None:
-        if self._resting.put(job, error.message):
+    def _pause(self, job: str, error: RunTroubledError) -> None:
+        if self._backoff.pause(job, error.message):
             _log.warning("%s is mirrored later: %s", job, error)
 
     def _later(self, known: Mirrored, upto_seq: int) -> Mirrored:

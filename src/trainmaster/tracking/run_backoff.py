@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-_REST_S, _REST_MAX_S = 2.0, 300.0
+_PAUSE_S, _PAUSE_MAX_S = 2.0, 300.0
 
 
-class _Rest(NamedTuple):
+class _Pause(NamedTuple):
     """End of the pause, its full length, and its reason."""
 
     until_s: float
@@ -19,34 +19,34 @@ class RunBackoff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._rests: dict[str, _Rest] = {}
+        self._pauses: dict[str, _Pause] = {}
 
-    def put(self, job: str, why: str) -> bool:
+    def pause(self, job: str, why: str) -> bool:
         """Pause a run after a failure. Returns whether it is the first failure since the last success."""
-        before = self._rests.get(job)
-        pause_s = _REST_S if before is None else min(2 * before.pause_s, _REST_MAX_S)
-        self._rests[job] = _Rest(self._clock() + pause_s, pause_s, why)
+        before = self._pauses.get(job)
+        pause_s = _PAUSE_S if before is None else min(2 * before.pause_s, _PAUSE_MAX_S)
+        self._pauses[job] = _Pause(self._clock() + pause_s, pause_s, why)
         return before is None
 
-    def holds(self, job: str) -> bool:
+    def is_paused(self, job: str) -> bool:
         """Whether the run is paused now."""
-        rest = self._rests.get(job)
-        return rest is not None and self._clock() < rest.until_s
+        pause = self._pauses.get(job)
+        return pause is not None and self._clock() < pause.until_s
 
     def due(self) -> list[str]:
         """Runs to retry."""
-        return [job for job in self._rests if not self.holds(job)]
+        return [job for job in self._pauses if not self.is_paused(job)]
 
-    def well(self, job: str) -> None:
+    def recover(self, job: str) -> None:
         """End the pause of a run without any work left. The cause may be gone for all: other runs are retried at once."""
-        if self._rests and job in self._rests and not self.holds(job):
-            del self._rests[job]
-            self._rests = {other: rest._replace(until_s=self._clock()) for other, rest in self._rests.items()}
+        if self._pauses and job in self._pauses and not self.is_paused(job):
+            del self._pauses[job]
+            self._pauses = {other: pause._replace(until_s=self._clock()) for other, pause in self._pauses.items()}
 
     def forget(self, job: str) -> None:
         """Drop a run that no longer exists."""
-        self._rests.pop(job, None)
+        self._pauses.pop(job, None)
 
-    def told(self) -> dict[str, str]:
+    def failures(self) -> dict[str, str]:
         """Every failing run, and why."""
-        return {job: rest.why for job, rest in list(self._rests.items())}
+        return {job: pause.why for job, pause in list(self._pauses.items())}
