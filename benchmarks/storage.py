@@ -128,7 +128,7 @@ def _bytes_stored_twice(root: Path, repository: Path) -> tuple[int, int]:
         sizes = [0]
         for _ in range(2):
             send(client, draft_command(["true"], {"workdir": str(repository)}))
-            rows = client.room.storage()["use"]
+            rows = client.disk.storage()["use"]
             sizes.append(sum(row["bytes"] for row in rows if row["kind"] == "code"))
     return sizes[1], sizes[2] - sizes[1]
 

@@ -7,7 +7,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddic
 
 from hostile import ARCHIVES, BROKEN, NUMBERS, TEXTS, Asked, anything
 
-from trainmaster.server.http.entrance import KEY_HEADER
+from trainmaster.server.http.authentication import KEY_HEADER
 from trainmaster.server.runtime.credentials import credential
 from trainmaster.wire import messages
 

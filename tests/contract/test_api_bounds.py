@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from api_server import Api, serving
 
-from trainmaster.server.views.lookup import Found, find_each
+from trainmaster.server.views.lookup import FoundJob, find_each
 
 NUMBERS = ("10" * 12, "9223372036854775807", "9223372036854775808", "-9223372036854775809", "1e400", "nan", "")
 TEXTS = ("\0", "é" * 300, "x" * 5000, "../..", "9" * 30, "=cmd()")
@@ -136,5 +136,5 @@ def test_of_many_unknown_references_only_the_first_are_looked_at_closely(tmp_pat
         told = [getattr(one, "hint", "") for one in found]
         assert all("did you mean" in hint for hint in told[:20])
         assert set(told[20:500]) == {"`tm ps --all` lists all jobs"}
-        assert [one.job.id for one in (*found[500:503], found[504]) if isinstance(one, Found)] == [ids[0], *[ids[-1]] * 3]
+        assert [one.job.id for one in (*found[500:503], found[504]) if isinstance(one, FoundJob)] == [ids[0], *[ids[-1]] * 3]
         assert "could be" in str(found[503])

@@ -52,11 +52,11 @@ def test_every_loop_of_a_server_survives_an_error(tmp_path: Path, monkeypatch: p
 
         return once
 
-    monkeypatch.setattr(app, "_TAKE_UP_S", 0.02)
+    monkeypatch.setattr(app, "_IMPORT_S", 0.02)
     monkeypatch.setattr(app, "_TRIM_S", 0.02)
     monkeypatch.setattr(forecast_records, "BEAT_S", 0.02)
     monkeypatch.setattr(background, "FIRST_S", 0.02)
-    monkeypatch.setattr(runtime, "take_up", failing("take_up", runtime.take_up))
+    monkeypatch.setattr(runtime, "import_points", failing("take_up", runtime.import_points))
     monkeypatch.setattr(forecast_records, "foreseen", failing("forecast", forecast_records.foreseen))
     with serving(tmp_path / "home") as api:
         trim = failing("trim", api.services.inbox.trim)
@@ -71,11 +71,11 @@ def test_a_job_that_was_accepted_on_the_way_out_brings_the_server_back(tmp_path:
     monkeypatch.setattr(daemons, "stop", lambda home: done.append("stop"))
     monkeypatch.setattr(daemons, "start", lambda home: done.append("start"))
     with serving(tmp_path / "home") as api:
-        idle_stop.leave(api.home)
+        idle_stop.stop_unless_asked(api.home)
         assert done == ["stop"]
         api.submit()
-        idle_stop.leave(api.home)
+        idle_stop.stop_unless_asked(api.home)
         assert done == ["stop", "stop", "start"]
         api.take_up()
-        idle_stop.leave(api.home)
+        idle_stop.stop_unless_asked(api.home)
         assert done[3:] == ["stop"]

@@ -8,10 +8,10 @@ import pytest
 from api_server import Api, agent_headers, serving
 
 from trainmaster import __version__
-from trainmaster.server.http.permissions import LEAST, Need
+from trainmaster.server.http.permissions import REQUIRED, Need
 
 KEY = "train-1.1/n0"
-MOVED = sorted(route for route, need in LEAST.items() if need is not Need.AGENT and not route.endswith(("/healthz", "/metrics")))
+MOVED = sorted(route for route, need in REQUIRED.items() if need is not Need.AGENT and not route.endswith(("/healthz", "/metrics")))
 AGENTS = (  # of the agents that run; an older version's, too
     ("POST", "/agent/sync"), ("POST", "/agent/store"), ("PUT", "/agent/blob"), ("GET", "/agent/blob"),
     ("POST", "/agent/exec/output"), ("POST", "/agent/exec/input"),
@@ -61,4 +61,4 @@ def test_an_agent_of_an_earlier_version_finds_its_paths(plain: httpx.Client, met
     answer = plain.request(method, path, content=json.dumps({"key": KEY, "wait_s": 0}), headers=agent_headers(KEY))
     assert answer.status_code != 410
     assert answer.status_code != 404 or f"there is no {path}" not in answer.text
-    assert {f"{method} {path}" for method, path in AGENTS} == {route for route, need in LEAST.items() if need is Need.AGENT}
+    assert {f"{method} {path}" for method, path in AGENTS} == {route for route, need in REQUIRED.items() if need is Need.AGENT}

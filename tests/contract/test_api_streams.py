@@ -20,7 +20,7 @@ from trainmaster.home import Home
 from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare, NodeState
 from trainmaster.ports.store import NewEvent
-from trainmaster.server.process.idle_stop import looking
+from trainmaster.server.process.idle_stop import idle_check
 from trainmaster.server.runtime.background import supervised
 from trainmaster.store.events import ChainRow, chain_hash
 
@@ -192,7 +192,7 @@ def test_a_server_that_nobody_needs_ends_itself_and_one_with_a_job_does_not(api:
     told: list[Home] = []
 
     async def idle(limit_s: float) -> None:
-        await asyncio.wait_for(supervised("looking", looking(api.runtime, 0.2, told.append)), limit_s)
+        await asyncio.wait_for(supervised("looking", idle_check(api.runtime, 0.2, told.append)), limit_s)
 
     with pytest.raises(TimeoutError):
         asyncio.run(idle(1.5))  # a job waits

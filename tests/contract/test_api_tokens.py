@@ -19,7 +19,7 @@ from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.scheduling.nouns import kind
 from trainmaster.server.http import permissions
-from trainmaster.server.http.permissions import LEAST, Need
+from trainmaster.server.http.permissions import REQUIRED, Need
 from trainmaster.server.process.app import create_app
 from trainmaster.wire import rest
 
@@ -59,11 +59,11 @@ def test_every_route_says_what_it_needs(api: Api) -> None:
         f"{method} {rest.within(route.path)}" for route in flat(app.router.routes) for method in route.methods or () if method != "HEAD"
     }
     described = {f"{method.upper()} {rest.within(path)}" for path, operations in app.openapi()["paths"].items() for method in operations}
-    assert served == set(LEAST)
-    assert described <= {route.replace("{path:anyname}", "{path}") for route in LEAST}
+    assert served == set(REQUIRED)
+    assert described <= {route.replace("{path:anyname}", "{path}") for route in REQUIRED}
 
 
-@pytest.mark.parametrize("route", sorted(route for route, need in LEAST.items() if need is Need.ADMIN))
+@pytest.mark.parametrize("route", sorted(route for route, need in REQUIRED.items() if need is Need.ADMIN))
 def test_a_member_administers_nothing(api: Api, route: str, member: httpx.Client) -> None:
     """S6: rules, nodes, storage and tokens are an administrator's; who lacks the role is told so before any body is read."""
     method, path = route.split()
@@ -93,7 +93,7 @@ NAMED = ("/jobs/cancel", "/jobs/remove")  # which answer for each job of a list
 OWN = "POST /storage/prune"  # takes the caller's own jobs alone: tests/contract/test_api_removing.py
 
 
-@pytest.mark.parametrize("route", sorted(route for route, need in LEAST.items() if need is Need.OWNER and route != OWN))
+@pytest.mark.parametrize("route", sorted(route for route, need in REQUIRED.items() if need is Need.OWNER and route != OWN))
 def test_a_member_changes_its_own_jobs_alone(api: Api, route: str, member: httpx.Client, running: str) -> None:
     """S6: another's job can be seen, and neither cancelled, held, released, requeued, run in nor written about."""
     method, path = route.split()
@@ -203,5 +203,5 @@ def test_tokens_outlive_the_server_and_the_homes_own_is_an_administrators(tmp_pa
 
 def test_a_route_that_the_table_forgot_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """S6: refused by default, to an administrator too."""
-    monkeypatch.setattr(permissions, "LEAST", {route: need for route, need in LEAST.items() if route != "GET /usage"})
+    monkeypatch.setattr(permissions, "REQUIRED", {route: need for route, need in REQUIRED.items() if route != "GET /usage"})
     assert refused(api.http.get("/usage")) == (403, "permission")

@@ -14,7 +14,7 @@ from trainmaster.model.cluster import CLASSES, UNBOUNDED, Cluster, Pool, Project
 from trainmaster.spec.cluster.cluster_mapping import differences, to_mapping, to_yaml
 from trainmaster.spec.cluster.document import from_mapping, is_cluster, load_bytes
 from trainmaster.spec.cluster.fields import ClusterFields
-from trainmaster.spec.cluster.summary import told
+from trainmaster.spec.cluster.summary import explain
 from trainmaster.spec.document import RULES
 from trainmaster.spec.document import load_bytes as load_spec
 from trainmaster.spec.fields.job_fields import JobFields
@@ -260,7 +260,7 @@ def test_rules_that_differ_are_told_apart(weight: int, limit: int, preemptible: 
 
 
 def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
-    said = {paragraph.about: paragraph.sentences for paragraph in told(WHOLE, 1.79e9)}
+    said = {paragraph.about: paragraph.sentences for paragraph in explain(WHOLE, 1.79e9)}
     assert said["order"][0] == "easy: higher priority first, then who came first"
     assert said["pool a100"] == (
         "the nodes a-*",
@@ -269,7 +269,7 @@ def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
         "maintenance Sun 22:00 UTC for 4 h: only jobs that end before it start there",
         "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): only jobs that end before it start there",
     )
-    later = {paragraph.about: paragraph.sentences for paragraph in told(WHOLE, 1.80e9)}
+    later = {paragraph.about: paragraph.sentences for paragraph in explain(WHOLE, 1.80e9)}
     assert later["pool a100"][3:] == (
         "maintenance Sun 22:00 UTC for 4 h: only jobs that end before it start there",
         "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): it is past",
@@ -299,7 +299,7 @@ def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
     ],
 )
 def test_for_how_many_room_is_kept_is_told(policy: str, said: str) -> None:
-    assert said in told(from_mapping({"pools": {"a": {"policy": policy}}}), 0.0)[0].sentences
+    assert said in explain(from_mapping({"pools": {"a": {"policy": policy}}}), 0.0)[0].sentences
 
 
 @given(st.floats(0, 3e9), st.integers(0, 2))

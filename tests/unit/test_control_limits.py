@@ -166,11 +166,11 @@ def test_a_start_that_is_too_slow_is_ended_by_a_server_that_comes_back_too(serve
 def test_an_agent_that_went_with_its_machine_ran_until_it_was_last_heard_of(server: Server) -> None:
     """Power was lost at night: in the morning the job had "reached its time limit", having run for minutes."""
     server.running(time_limit_s=3600.0)
-    heard_s = server.clock.time_s + 300.0
+    last_read_s = server.clock.time_s + 300.0
     server.engine.says[KEY] = Observation(Phase.GONE)
     server.clock.time_s += 8 * 3600.0
     server.start()
-    server.loop.heard = {KEY: heard_s}.get
+    server.loop.heard = {KEY: last_read_s}.get
     server.tick()
     (first, second) = server.events.attempts("train-1")
     assert first.failure is not None

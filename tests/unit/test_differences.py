@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trainmaster.model.nodes import Device, Node
 from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode, Role
 from trainmaster.server.record.differences import Difference, Run, compare, flattened
-from trainmaster.server.record.ranking import Standing, mode_of, primary_of
+from trainmaster.server.record.ranking import MetricRanking, mode_of, primary_of
 from trainmaster.testing.builders import job, placed
 from trainmaster.wire.code import Tree
 from trainmaster.wire.environment import EnvironmentRecord
@@ -138,7 +138,7 @@ def test_the_direction_by_name(name: str, mode: Mode | None) -> None:
 
 
 def test_the_winner_is_one_alone() -> None:
-    one = Standing("loss", Mode.MIN, True, [(9, 0.5, 1.0), (9, 0.4, 1.0), None], [(8, 0.3, 1.0), (7, 0.2, 1.0), None])
+    one = MetricRanking("loss", Mode.MIN, True, [(9, 0.5, 1.0), (9, 0.4, 1.0), None], [(8, 0.3, 1.0), (7, 0.2, 1.0), None])
     assert (one.winner, one.equal) == (1, False)
     tie = replace(one, best=[(8, 0.3, 1.0), (8, 0.3, 2.0), None])
     assert (tie.winner, replace(tie, last=[(9, 0.5, 1.0), (9, 0.5, 2.0)], best=tie.best[:2]).equal) == (None, True)

@@ -23,7 +23,7 @@ from trainmaster.model.job import Job, NodeRun, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.server.record.provenance import diff_blob, environment_blob
-from trainmaster.server.runtime.blob_gate import Gate
+from trainmaster.server.runtime.blob_lock import BlobLock
 from trainmaster.testing.store_contract import some_attempt, some_job
 
 TestInterleavings = Interleavings.TestCase
@@ -200,15 +200,15 @@ def test_the_gate_is_opened_again_before_a_batch_is_done_where_the_store_is_slow
 
 def test_a_collection_waits_for_a_long_upload_and_lets_others_pass_meanwhile() -> None:
     """L1: the gate was closed for as long as the longest upload inside took."""
-    gate, done = Gate(), threading.Event()
+    lock, done = BlobLock(), threading.Event()
 
     async def others() -> None:
-        async with gate.inside():  # the upload
+        async with lock.shared():  # the upload
             thread = threading.Thread(target=collection)
             thread.start()
             for _ in range(20):
                 before_s = time.monotonic()
-                async with gate.inside():
+                async with lock.shared():
                     pass
                 longest_s.append(time.monotonic() - before_s)
                 await asyncio.sleep(0.01)
@@ -216,7 +216,7 @@ def test_a_collection_waits_for_a_long_upload_and_lets_others_pass_meanwhile() -
         await asyncio.to_thread(thread.join)
 
     def collection() -> None:
-        with gate.closed():
+        with lock.exclusive():
             done.set()
 
     longest_s = list[float]()

@@ -11,7 +11,7 @@ from contract_server import serving
 from trainmaster.cli.app import run
 from trainmaster.cli.inspect import compare, show
 from trainmaster.cli.inspect.usage import _cell
-from trainmaster.cli.render.log_stream import LogPrinter, tame
+from trainmaster.cli.render.log_stream import LogPrinter, escape_controls
 from trainmaster.cli.render.output import Output
 
 HOSTILE = {
@@ -31,7 +31,7 @@ HOSTILE = {
 @pytest.mark.parametrize("text", HOSTILE)
 def test_control_sequences_are_shown_and_not_done(text: str) -> None:
     """S9: `tm logs` passed everything that a job printed to the reader's terminal."""
-    assert tame(text) == HOSTILE[text]
+    assert escape_controls(text) == HOSTILE[text]
 
 
 @pytest.mark.parametrize("terminal", [True, False])

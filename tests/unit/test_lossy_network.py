@@ -41,7 +41,7 @@ class Server:
         self.open()
         self.names = (f"x-{number}" for number in itertools.count(1))
         self.world = World()
-        self.words = agent_reports.Words()
+        self.fault_warnings = agent_reports.FaultWarnings()
         self.cursor = 0
 
     def open(self) -> None:
@@ -54,7 +54,7 @@ class Server:
         key = AgentKey.parse(request["key"])
         news = agent_reports.read(request, key, 1000.0)
         rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), 1.0) for report in news.reports]
-        self.inbox.accept([*rows, *self.words.of(news, 1.0)])
+        self.inbox.accept([*rows, *self.fault_warnings.due(news, 1.0)])
         self.metrics.write(news.points, news.heartbeats)
         return {"ack": news.ack, "orders": [], "version": 0, "stale": False}
 
@@ -185,7 +185,7 @@ def test_whatever_the_network_does_all_is_told_once_and_in_order(server: Server,
     for late in agent.wire.late * 2:
         server.take(late)
     server.control()
-    unsent_points.take_up(server.home, server.metrics, key.job)
+    unsent_points.import_points(server.home, server.metrics, key.job)
     recorded = [event.report for event in server.events if isinstance(event, ev.CheckpointStaged)]
     assert recorded == agent.durable
     losses = [value for _, value in server.metrics.series(key.job, "loss", 10_000)]
@@ -257,11 +257,11 @@ def test_a_server_that_refuses_everything_makes_nobody_give_up(server: Server) -
 
 
 def test_an_agent_whose_faults_go_on_is_warned_of_now_and_then() -> None:
-    words, key = agent_reports.Words(), AgentKey("x-1", 1, 0)
+    warnings, key = agent_reports.FaultWarnings(), AgentKey("x-1", 1, 0)
 
     def faulty(second: int) -> int:
         point = {"n": second, "step": second, "values": {"loss": "low"}, "age_s": 0}
-        return len(words.of(agent_reports.read({"points": [point]}, key, 1000.0), float(second)))
+        return len(warnings.due(agent_reports.read({"points": [point]}, key, 1000.0), float(second)))
 
     assert [second for second in range(1, 1800, 10) if faulty(second)] == [1, 601, 1201]
 

@@ -21,7 +21,7 @@ from trainmaster.scheduling.standing import ordered, terms
 from trainmaster.scheduling.task import Owner, Task, kind_of
 from trainmaster.scheduling.words import summed
 from trainmaster.simulator.trace import gpu_nodes
-from trainmaster.spec.cluster.summary import told
+from trainmaster.spec.cluster.summary import explain
 
 NOW_S = 30 * DAY_S
 POLICY = POLICIES["multifactor"]
@@ -118,7 +118,7 @@ def test_the_terms_are_kept_with_the_plan_and_said() -> None:
 
 def test_the_policy_says_what_each_factor_counts() -> None:
     pools = tuple(replace(pool, policy="multifactor") for pool in RULES.pools)
-    order = next(one for one in told(replace(RULES, pools=pools, weights=Weights(size=-200)), 0.0) if one.about == "order")
+    order = next(one for one in explain(replace(RULES, pools=pools, weights=Weights(size=-200)), 0.0) if one.about == "order")
     assert order.sentences[0].startswith("multifactor: the sum of weighted factors")
     assert order.sentences[1] == (
         "a job's place is the sum of its class up to 1,000, its own priority up to 100, its wait up to 1,000 after 7 d, "

@@ -17,7 +17,7 @@ from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.agent.transport.points import Points
 from trainmaster.home import Home
 from trainmaster.ports.store import MetricPoint
-from trainmaster.server.runtime.unsent_points import take_up
+from trainmaster.server.runtime.unsent_points import import_points
 from trainmaster.store.metrics.points import SqlMetricStore
 
 
@@ -200,10 +200,10 @@ def test_the_server_takes_up_what_agents_left(tmp_path: Path) -> None:
     first, second, other = world.agent("a-1.1/n0", 1, 2), world.agent("a-1.2/n0", 2, 3), world.agent("b-1.1/n0", 9)
     with other.open("ab") as file:
         file.write(b'[1, 2\n["x"]\n')  # the disk was full
-    assert take_up(world.home, world.metrics, "a-1") == 4
+    assert import_points(world.home, world.metrics, "a-1") == 4
     assert (first.exists(), second.exists(), other.exists()) == (False, False, True)
     assert world.metrics.series("a-1", "loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
-    assert (take_up(world.home, world.metrics), take_up(world.home, world.metrics)) == (1, 0)
+    assert (import_points(world.home, world.metrics), import_points(world.home, world.metrics)) == (1, 0)
     assert world.metrics.series("b-1", "loss") == [(9, 9.0)]
 
 
@@ -211,7 +211,7 @@ def test_what_no_agent_writes_is_put_aside(tmp_path: Path) -> None:
     world = Left(tmp_path)
     path = world.agent("a-1.1/n0", 1)
     path.write_text('{"points": [[1.0, 2.0, 0, 5, ["loss"]]], "read": {}}\n')
-    assert (take_up(world.home, world.metrics), os.listdir(path.parent)) == (0, ["a-1.1~n0.unreadable"])
+    assert (import_points(world.home, world.metrics), os.listdir(path.parent)) == (0, ["a-1.1~n0.unreadable"])
 
 
 def test_what_cannot_be_read_now_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,13 +225,13 @@ def test_what_cannot_be_read_now_is_told_and_tried_again(tmp_path: Path, monkeyp
         return left(name, directory)
 
     monkeypatch.setattr(point_file, "recover", broken)
-    assert (take_up(world.home, world.metrics), path.exists(), other.exists()) == (1, True, False)
+    assert (import_points(world.home, world.metrics), path.exists(), other.exists()) == (1, True, False)
     assert [(one.topic, "a-1.1/n0" in one.text) for one in troubles.own.said()] == [("metrics", True)]
     monkeypatch.undo()
-    assert (take_up(world.home, world.metrics), list(troubles.own.said())) == (1, [])
+    assert (import_points(world.home, world.metrics), list(troubles.own.said())) == (1, [])
     world.agent("c-1.1/n0", 3)
     monkeypatch.setattr(os, "open", lambda *given: (_ for _ in ()).throw(OSError(errno.EMFILE, "Too many open files")))
-    assert take_up(world.home, world.metrics) == 0  # whether its agent is gone is not known
+    assert import_points(world.home, world.metrics) == 0  # whether its agent is gone is not known
     assert ["c-1.1/n0" in one.text for one in troubles.own.said()] == [True]
 
 
@@ -242,10 +242,10 @@ def test_a_lock_that_cannot_be_opened_is_told_and_keeps_nobody_else_waiting(tmp_
     lock = world.home.attempt("a-1", 1, 0) / "lock"
     lock.unlink(missing_ok=True)
     lock.mkdir(parents=True)
-    assert (take_up(world.home, world.metrics), path.exists(), other.exists()) == (1, True, False)
+    assert (import_points(world.home, world.metrics), path.exists(), other.exists()) == (1, True, False)
     assert [(one.topic, "a-1.1/n0" in one.text, str(lock) in one.text) for one in troubles.own.said()] == [("metrics", True, True)]
     lock.rmdir()
-    assert (take_up(world.home, world.metrics), list(troubles.own.said())) == (1, [])
+    assert (import_points(world.home, world.metrics), list(troubles.own.said())) == (1, [])
 
 
 def test_a_living_agents_points_are_its_own(tmp_path: Path) -> None:
@@ -253,14 +253,14 @@ def test_a_living_agents_points_are_its_own(tmp_path: Path) -> None:
     path = world.agent("a-1.1/n0", 1)
     with (world.home.attempt("a-1", 1, 0) / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert (take_up(world.home, world.metrics), path.exists()) == (0, True)
-    assert (take_up(world.home, world.metrics), path.exists()) == (1, False)
+        assert (import_points(world.home, world.metrics), path.exists()) == (0, True)
+    assert (import_points(world.home, world.metrics), path.exists()) == (1, False)
 
 
 def test_what_comes_below_the_fence_is_refused(tmp_path: Path) -> None:
     world = Left(tmp_path)
     world.agent("a-1.1/n0", 1)
     world.metrics.write([MetricPoint("a-1", 2, 0, 5, "loss", 5.0, 1.0)], [])
-    assert take_up(world.home, world.metrics) == 0
+    assert import_points(world.home, world.metrics) == 0
     assert world.metrics.series("a-1", "loss") == [(5, 5.0)]
     assert os.listdir(tmp_path / "points") == []

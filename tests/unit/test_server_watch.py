@@ -12,7 +12,7 @@ import pytest
 
 from trainmaster import daemons
 from trainmaster.home import Home
-from trainmaster.server.process.watchdog import _sleep_while_alive, rest_s
+from trainmaster.server.process.watchdog import _sleep_while_alive, restart_delay_s
 from trainmaster.wire.processes import boot_id, start_ticks
 
 
@@ -54,4 +54,4 @@ def test_a_process_that_cannot_come_up_is_heard_beside_a_thousand_connections(tm
 
 
 def test_one_that_dies_young_again_and_again_is_given_time() -> None:
-    assert [rest_s(deaths) for deaths in (0, 1, 3, 4, 5, 6, 9, 5000)] == [0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 30.0, 30.0]
+    assert [restart_delay_s(deaths) for deaths in (0, 1, 3, 4, 5, 6, 9, 5000)] == [0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 30.0, 30.0]

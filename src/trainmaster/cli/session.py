@@ -40,7 +40,7 @@ class Session:
         return self._client
 
 
-class _Named(click.types.StringParamType):
+class _CompletedName(click.types.StringParamType):
     """A name with shell completion: `completion.jobs` or `completion.nodes`, called only by a shell."""
 
     def __init__(self, what: str) -> None:
@@ -58,7 +58,7 @@ class _Named(click.types.StringParamType):
         return found
 
 
-JOB, NODE = _Named("jobs"), _Named("nodes")
+JOB, NODE = _CompletedName("jobs"), _CompletedName("nodes")
 
 
 def _json(context: click.Context, _: click.Parameter, given: bool) -> None:

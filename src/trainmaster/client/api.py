@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from trainmaster.client import embedded
 from trainmaster.client.connection import RESTART_S, Call, Connection, Patience, Sink
-from trainmaster.client.disk_room import Room
+from trainmaster.client.disk_space import DiskCalls
 from trainmaster.client.filters import JobFilter, LogFilter, QueueFilter
 from trainmaster.client.settings import Target, configured
 from trainmaster.errors import NotKnownError, UnreachableError, UsageError, WaitTimeoutError
@@ -45,7 +45,7 @@ class Client:
     """Talks to the server that is named by `server`, else by environment or files, else to this machine's own.
 
     `start`: bring up this machine's own server where none is configured and none runs. `say` hears of that and of waits.
-    `warning`: what the person must know of this connection, if anything. `room`: what takes room on the disk, and removing it.
+    `warning`: a warning about this connection, if any. `disk`: calls about disk space.
     Raises: UnreachableError when there is no server. Use it as a context manager, or `close` it; one thread at a time.
     """
 
@@ -60,7 +60,7 @@ class Client:
             warnings.warn(self.warning, stacklevel=2)
         self.home = Home.default() if self._named is None else None  # of an embedded server
         self._connection = self._connect(self._find())
-        self.room = Room(self._get, self._post)
+        self.disk = DiskCalls(self._get, self._post)
 
     def __enter__(self) -> "Client":
         return self

@@ -10,7 +10,7 @@ from typing import Any
 from trainmaster.client.api import Client, Row, new_key
 from trainmaster.client.data import versions
 from trainmaster.client.settings import default_tags
-from trainmaster.client.submission import Draft, Options, Parcel, deliver, existing, pack
+from trainmaster.client.submission import Draft, Options, Prepared, existing, pack, submit_prepared
 from trainmaster.errors import UsageError
 from trainmaster.home import account_name
 from trainmaster.spec.shorthand import from_options
@@ -60,13 +60,13 @@ def fork(client: Client, source: str, changes: Changes, say: Callable[[str], Non
     parent, key = client.job(ref), changes.key or new_key()
     body = {**_body(parent, changes), **start}
 
-    def made() -> Parcel:
+    def made() -> Prepared:
         if not changes.own_code:
-            return Parcel(body)
-        parcel = pack(_draft(parent, changes), say)
-        return parcel._replace(body=body | {name: parcel.body.get(name) for name in ("origin", "code", "data")})
+            return Prepared(body)
+        prepared = pack(_draft(parent, changes), say)
+        return prepared._replace(body=body | {name: prepared.body.get(name) for name in ("origin", "code", "data")})
 
-    return deliver(client, made, lambda parcel: client.fork(parent["id"], parcel.body, key), say)
+    return submit_prepared(client, made, lambda prepared: client.fork(parent["id"], prepared.body, key), say)
 
 
 def _start(source: str) -> tuple[str, dict[str, Any]]:

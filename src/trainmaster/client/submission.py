@@ -89,7 +89,7 @@ class Draft(NamedTuple):
     key: str | None = None  # Idempotency-Key; None: a fresh one
 
 
-class Parcel(NamedTuple):
+class Prepared(NamedTuple):
     """A complete submission: the request body, the gathered code (None: in place), the patch to the commit."""
 
     body: dict[str, Any]
@@ -166,48 +166,50 @@ def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text:
     long copies. Raises: SpecError and other errors of the server.
     """
     key = draft.key or new_key()
-    return deliver(client, lambda: pack(draft, say), lambda parcel: client.submit(parcel.body, key), say)
+    return submit_prepared(client, lambda: pack(draft, say), lambda prepared: client.submit(prepared.body, key), say)
 
 
-def deliver(
-    client: Client, make: Callable[[], Parcel], hand_in: Callable[[Parcel], Answer], say: Callable[[str], None]
+def submit_prepared(
+    client: Client, make: Callable[[], Prepared], send_body: Callable[[Prepared], Answer], say: Callable[[str], None]
 ) -> Answer:
-    """Call `hand_in`, which sends the parcel's body, and return its result. Upload code and patch if the server lacks them.
+    """Call `send_body`, which sends the request, and return its result. Upload code and patch if the server lacks them.
 
-    If a file changes meanwhile, the parcel is made again: for example, a log in the work directory grows all the time.
+    If a file changes meanwhile, the request is made again: for example, a log in the work directory grows all the time.
     Raises: ChangedError if files change at every try.
     """
     for _ in range(_TRIES - 1):
         with suppress(ChangedError):
-            return _delivered(client, make(), hand_in, say)
-    return _delivered(client, make(), hand_in, say)
+            return _upload_and_send(client, make(), send_body, say)
+    return _upload_and_send(client, make(), send_body, say)
 
 
-def _delivered(client: Client, parcel: Parcel, hand_in: Callable[[Parcel], Answer], say: Callable[[str], None]) -> Answer:
+def _upload_and_send(
+    client: Client, prepared: Prepared, send_body: Callable[[Prepared], Answer], say: Callable[[str], None]
+) -> Answer:
     try:
-        return hand_in(parcel)
+        return send_body(prepared)
     except ConflictError:
-        if parcel.gathered is None and parcel.patch is None:
+        if prepared.gathered is None and prepared.patch is None:
             raise
-    if parcel.gathered is not None:
-        copy_code(client, parcel.gathered, say)  # this code was never submitted before
-    if parcel.patch is not None:
-        client.patch_store(parcel.patch.digest, parcel.patch.data)
-    return hand_in(parcel)
+    if prepared.gathered is not None:
+        copy_code(client, prepared.gathered, say)  # this code was never submitted before
+    if prepared.patch is not None:
+        client.patch_store(prepared.patch.digest, prepared.patch.data)
+    return send_body(prepared)
 
 
 def foresee(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None) -> Row:
     """Plan a draft: what would happen if it were submitted. Nothing is submitted. Raises: errors of `send`."""
-    parcel = pack(draft, say)
-    code, place = ({**parcel.body[name]} for name in ("code", "origin"))
+    prepared = pack(draft, say)
+    code, place = ({**prepared.body[name]} for name in ("code", "origin"))
     code.pop("digest", None)  # a plan copies nothing
     place.pop("git_diff", None)
-    links = list(parcel.gathered.links) if parcel.gathered is not None else []
-    body = {**parcel.body, "code": code, "origin": place}
+    links = list(prepared.gathered.links) if prepared.gathered is not None else []
+    body = {**prepared.body, "code": code, "origin": place}
     return {**client.plan(body), "linked": links, "directory": str(draft.directory)}
 
 
-def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Parcel:
+def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Prepared:
     """Make the request for a draft, gathering code, patch and data versions.
 
     Raises: SpecError (the requirements file does not exist), UsageError, TooLargeError, OperationError.
@@ -237,7 +239,7 @@ def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Parcel
         from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs declare data
 
         body["data"] = versions(draft.spec, draft.directory)
-    return Parcel(body, gathered, patch)
+    return Prepared(body, gathered, patch)
 
 
 def _settled(draft: Draft) -> Mapping[str, Any]:

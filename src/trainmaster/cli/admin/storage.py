@@ -20,7 +20,7 @@ def storage(context: click.Context, session: Session, project: str | None) -> No
     """Show the size of checkpoints, artifacts, code and provenance by project, and of everything in the server's home."""
     if context.invoked_subcommand is not None:
         return
-    found, out = session.client().room.storage(project), session.out
+    found, out = session.client().disk.storage(project), session.out
     if out.json:
         out.value(found)
         return
@@ -72,7 +72,7 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
     A job's last good checkpoint stays, and so does one that another job started from.
     """
     client, out = session.client(), session.out
-    done = client.room.collect(
+    done = client.disk.collect(
         times.seconds(grace, "--grace", "write 90m, 24h or 7d"),
         dry_run,
         older_checkpoints=older_checkpoints,

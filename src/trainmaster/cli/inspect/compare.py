@@ -1,4 +1,4 @@
-"""`tm compare`: what differs between runs, how they stand, and their curves; in the terminal, as JSON, or as one HTML page."""
+"""`tm compare`: shows differences, metrics and curves of jobs; in the terminal, as JSON, or as one HTML page."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -14,26 +14,26 @@ from trainmaster.cli.render.output import Output
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.errors import OperationError
 
-MARKS = "ox+*#@%&=~^$"  # of the curves, by run; from the thirteenth run on a curve is not drawn in the terminal
+MARKS = "ox+*#@%&=~^$"  # the marks of curves, by run; further runs are not drawn in the terminal
 _HTML_POINTS, _TERMINAL_POINTS = 400, 200
-_ROWS = 40  # of one section in the terminal
+_ROWS = 40  # per section in the terminal
 _NAMES = 100  # in one paragraph
-_CELL = 200  # characters of a cell, where the output is piped too
-_LEAST = 12  # columns a shortened value keeps
-_NAMED = {"packages", "files"}  # sections of which what only some runs have is named, not laid out in columns
+_CELL = 200  # characters per cell, also if the output is piped
+_LEAST = 12  # smallest width of a shortened value
+_NAMED = {"packages", "files"}  # sections whose values that only some runs have are listed instead of put into columns
 
 
 @click.command()
 @click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB JOB...")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, with its curve; several times.")
-@click.option("--all", "everything", is_flag=True, help="What is equal too, not only what differs.")
-@click.option("--diff", "patch", is_flag=True, help="The code's differences line by line, against the first job.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, with its curve; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="Show equal fields too.")
+@click.option("--diff", "patch", is_flag=True, help="Show code differences line by line, against the first job.")
 @click.option("--html", "page", metavar="FILE", help="Write one self-contained page; - is standard output.")
 @remote
 def compare(  # noqa: PLR0913  a command's options
     session: Session, jobs: tuple[str, ...], metrics: tuple[str, ...], everything: bool, patch: bool, page: str | None
 ) -> None:
-    """What differs between jobs: spec, code, packages, hardware; their metrics, and curves over each other."""
+    """Compare jobs: spec, code, packages, hardware; their metrics, and their curves in one figure."""
     out = session.out
     points = _HTML_POINTS if page else _TERMINAL_POINTS
     asked: dict[str, Any] = {"points": points, "all": int(everything), "patch": int(patch)}
@@ -52,7 +52,7 @@ def compare(  # noqa: PLR0913  a command's options
 
 
 def _write_page(out: Output, found: Mapping[str, Any], page: str) -> None:
-    from trainmaster.cli.inspect.comparison_page import html  # noqa: PLC0415  only for who asks for a page
+    from trainmaster.cli.inspect.comparison_page import html  # noqa: PLC0415  needed for --html only
 
     text = html(found)
     if page == "-":
@@ -61,7 +61,7 @@ def _write_page(out: Output, found: Mapping[str, Any], page: str) -> None:
     try:
         Path(page).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OperationError(f"{page} cannot be written: {error.strerror}", "choose another place: --html FILE") from error
+        raise OperationError(f"{page} cannot be written: {error.strerror}", "name another place: --html FILE") from error
     if out.json:
         out.value({"path": page, "bytes": len(text.encode())})
     else:
@@ -69,7 +69,7 @@ def _write_page(out: Output, found: Mapping[str, Any], page: str) -> None:
 
 
 def head(found: Mapping[str, Any]) -> list[str]:
-    """Each run in a line, with the mark of its curve."""
+    """One line per run, with the mark of its curve."""
     lines = []
     for at, job in enumerate(found["jobs"]):
         mark = MARKS[at] if at < len(MARKS) else " "
@@ -80,7 +80,7 @@ def head(found: Mapping[str, Any]) -> list[str]:
 
 
 def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]:
-    """Section by section a table with a column for each run, fitted to `width`; None cuts only very long values."""
+    """A table per section with one column per run, fitted to `width`. None: only very long values are cut."""
     ids = [job["id"] for job in found["jobs"]]
     most = LONG if width is None else min(LONG, max(_LEAST, width // (len(ids) + 1)))
     lines: list[str] = []
@@ -112,13 +112,13 @@ def _cells(row: Mapping[str, Any], most: int) -> list[str]:
 
 
 def _is_lone(values: Sequence[Any]) -> bool:
-    """Whether some runs have it, all the same, and the others have it not."""
+    """Whether some runs have the same value, and the other runs have none."""
     had = [value for value in values if value is not None]
     return len(had) < len(values) and all(value == had[0] for value in had)
 
 
 def _named(rows: Sequence[Mapping[str, Any]], ids: Sequence[str], valued: bool, width: int | None) -> list[str]:
-    """What only some runs have, in a paragraph for each such set of runs; with its value where that is for people to read."""
+    """Values that only some runs have: one paragraph per such set of runs, with the values if they are readable."""
     whose: dict[str, list[str]] = {}
     for one in rows:
         having = ", ".join(id for id, value in zip(ids, one["values"], strict=True) if value is not None)
@@ -133,7 +133,7 @@ def _named(rows: Sequence[Mapping[str, Any]], ids: Sequence[str], valued: bool, 
 
 
 def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Fields down, runs across. Values are cut in their middle until a line fits, names of fields to half of it."""
+    """Fields as rows, runs as columns. Values are cut in their middle until a line fits, names of fields to half of it."""
     table = [[human.middle(" ".join(cell.split()), _CELL) for cell in row] for row in [headers, *rows]]
     widths = [max(len(row[at]) for row in table) for at in range(len(headers))]
     widths[0] = widths[0] if width is None else min(widths[0], max(_LEAST, width // 2))
@@ -144,7 +144,7 @@ def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int |
 
 
 def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
-    """Metrics: last and best of each run with its step, the best of all marked."""
+    """Last and best value of each metric and run with its step; the best of all is marked."""
     lines: list[str] = []
     ids = [job["id"] for job in found["jobs"]]
     rows = []
@@ -176,7 +176,7 @@ def _at(point: Mapping[str, Any] | None) -> str:
 
 
 def curves(found: Mapping[str, Any], width: int) -> list[str]:
-    """The curves of each metric over each other."""
+    """The curves of each metric, drawn over each other."""
     lines: list[str] = []
     for name, series in found["series"].items():
         marked = [(MARKS[at], points) for at, points in enumerate(series) if at < len(MARKS)]

@@ -13,7 +13,7 @@ from trainmaster.cli.session import Session, remote
 from trainmaster.errors import OperationError, UsageError
 
 
-class _Counted:
+class _CountingSink:
     """A sink that knows how many lines it took."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -50,7 +50,7 @@ def export(session: Session, file: str | None, force: bool) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with gzip.open(part, "wb") if path.suffix == ".gz" else part.open("wb") as target:
-            counted = _Counted(cast(BinaryIO, target))
+            counted = _CountingSink(cast(BinaryIO, target))
             client.history(counted)
         part.replace(path)
     except OSError as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.render.log_stream import LogPrinter, rank_count, voices
+from trainmaster.cli.render.log_stream import LogPrinter, program_count, rank_count
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED, Client, Row, follow
 from trainmaster.client.filters import LogFilter
@@ -35,7 +35,7 @@ def logs(session: Session, job: str, following: bool, raw: bool, **which: Any) -
     alone = which["rank"] is not None or which["role"] is not None
     if not found["attempts"]:
         out.note(_nothing(found))
-    printer = LogPrinter(out, 1 if alone else voices(found), raw=raw)
+    printer = LogPrinter(out, 1 if alone else program_count(found), raw=raw)
     query = LogFilter(rank=which["rank"], role=which["role"], attempt=which["attempt"], tail=which["tail"])
     if following:
         query["wait_s"] = _HOLD_S
@@ -46,13 +46,13 @@ def logs(session: Session, job: str, following: bool, raw: bool, **which: Any) -
             printer.page(page["chunks"])
     else:
         for attempt in [which["attempt"]] if which["attempt"] else [one["number"] for one in found["attempts"]]:
-            for voice in [query] if alone else _voices(found):
+            for voice in [query] if alone else _sources(found):
                 for page in stored(client, found["id"], LogFilter(rank=voice["rank"], role=voice["role"], attempt=attempt)):
                     printer.page(page["chunks"])
     printer.finish()
 
 
-def _voices(job: Row) -> list[LogFilter]:
+def _sources(job: Row) -> list[LogFilter]:
     """The ranks and roles that print, in the order in which they are shown."""
     ranks = [LogFilter(rank=rank, role=None) for rank in range(rank_count(job))]
     return ranks + [LogFilter(rank=None, role=role) for role in job["spec"].get("roles") or ()]

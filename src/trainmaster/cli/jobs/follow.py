@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from trainmaster.cli.render import human, progress
-from trainmaster.cli.render.log_stream import LogPrinter, voices
+from trainmaster.cli.render.log_stream import LogPrinter, program_count
 from trainmaster.cli.render.timeline import resumed_line, saved_place
 from trainmaster.cli.session import Session
 from trainmaster.client.api import ENDED, Row
@@ -62,7 +62,7 @@ class Follower:
     def follow(self) -> int:
         """Follow until the end; returns the exit code."""
         self._look()
-        ranks = 1 if self._rank is not None else voices(self._job)
+        ranks = 1 if self._rank is not None else program_count(self._job)
         self._meter.total = progress.total_steps(self._job["spec"]["params"])
         printer = LogPrinter(self._out, ranks, marking=False)
         query = LogFilter(rank=self._rank, wait_s=_HOLD_S)

@@ -16,7 +16,7 @@ _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 _AFTER_DASHES = "trainmaster.command"  # key in the context: the words after `--`
 
 
-class Describing(click.Command):
+class JobCommand(click.Command):
     """A click command that takes the words after `--` out of the arguments before options are parsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -78,7 +78,7 @@ _URGENT_OPTIONS = (
 )
 
 
-def described(command: _Command) -> _Command:
+def with_job_options(command: _Command) -> _Command:
     """Add all options that describe the job and how it is submitted."""
     own = (
         click.argument("words", nargs=-1, type=click.Path(), metavar="[FILE | -- COMMAND...]"),
@@ -97,7 +97,7 @@ def described(command: _Command) -> _Command:
 keyed = click.option("--key", metavar="TEXT", help="Idempotency key: a retry with the same key makes no second job.")
 
 
-def forking(command: _Command) -> _Command:
+def with_source_option(command: _Command) -> _Command:
     """Add the options of a command that may start from another job's checkpoint."""
     source = click.option("--from", "source", metavar="JOB[@STEP]", help="Start from a job's checkpoint; default: its newest.")
     return source(command)

@@ -8,7 +8,7 @@ import click
 
 from trainmaster.cli.admin.cluster import foreseen, lays_down
 from trainmaster.cli.inspect.why import expected
-from trainmaster.cli.jobs.job_options import Describing, described, draft_of
+from trainmaster.cli.jobs.job_options import JobCommand, draft_of, with_job_options
 from trainmaster.cli.render import human
 from trainmaster.cli.session import Session, offline, remote
 from trainmaster.client.api import Row, server_known
@@ -23,8 +23,8 @@ _DELAYS_MAX = 5
 _TO_COME = ("ray", "slurm", "kubernetes")
 
 
-@click.command(cls=Describing)
-@described
+@click.command(cls=JobCommand)
+@with_job_options
 @remote
 @click.pass_context
 def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
@@ -126,8 +126,8 @@ def _share(share: Row) -> str:
     return f"{share['node']}: {share['cpus']:g} CPU{'s' * (share['cpus'] != 1)}{memory}{devices}"
 
 
-@click.command(cls=Describing)
-@described
+@click.command(cls=JobCommand)
+@with_job_options
 @click.option("--engine", default="local", show_default=True, help="The engine.")
 @offline
 @click.pass_context

@@ -31,10 +31,10 @@ def rm(session: Session, jobs: tuple[str, ...], kinds: tuple[str, ...], dry_run:
     checkpoint that a fork needs is removed after that fork has ended.
     """
     client = session.client()
-    found = client.room.remove(jobs, kinds, dry_run=True)
+    found = client.disk.remove(jobs, kinds, dry_run=True)
     going = [row["id"] for row in found if row.get("kinds")]
     if _agreed(session, found, dry_run, yes):
-        client.room.remove(going, kinds)
+        client.disk.remove(going, kinds)
     _tell(session, found, dry_run)
     _refused([row for row in found if "error" in row])
 
@@ -55,9 +55,9 @@ def prune(session: Session, older_than: str, kinds: tuple[str, ...], dry_run: bo
     KIND is work, logs, checkpoints, artifacts or metrics. It affects only jobs that you may change; their record stays.
     """
     client, age_s = session.client(), times.seconds(older_than, "--older-than", "write 90m, 24h or 30d")
-    found = client.room.prune(age_s, kinds, dry_run=True, **which)
+    found = client.disk.prune(age_s, kinds, dry_run=True, **which)
     if _agreed(session, found["jobs"], dry_run, yes):
-        client.room.remove([row["id"] for row in found["jobs"]], kinds or ("work", "logs"))
+        client.disk.remove([row["id"] for row in found["jobs"]], kinds or ("work", "logs"))
     _tell(session, found["jobs"], dry_run)
     if found["more"]:
         session.out.note("there are more: run it again")

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.jobs.job_options import Describing, added_option, command_of, keyed, urgent_of
+from trainmaster.cli.jobs.job_options import JobCommand, added_option, command_of, keyed, urgent_of
 from trainmaster.cli.render import human
 from trainmaster.cli.render.progress import values_of
 from trainmaster.cli.session import JOB, Session, quiet_option, remote
@@ -36,7 +36,7 @@ def forked(context: click.Context, session: Session, words: tuple[str, ...], opt
     return answer
 
 
-@click.command(cls=Describing)
+@click.command(cls=JobCommand)
 @_job
 @_param
 @added_option

@@ -4,15 +4,15 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.jobs.job_options import Describing, described, draft_of, forking, keyed
+from trainmaster.cli.jobs.job_options import JobCommand, draft_of, keyed, with_job_options, with_source_option
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import server_known
 from trainmaster.client.submission import Draft, send
 
 
-@click.command(cls=Describing)
-@described
-@forking
+@click.command(cls=JobCommand)
+@with_job_options
+@with_source_option
 @keyed
 @remote
 @click.pass_context

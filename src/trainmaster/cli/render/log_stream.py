@@ -21,12 +21,12 @@ def rank_count(job: Mapping[str, Any]) -> int:
     return int(nodes) * max(int(one["ranks"]) for one in need.get("choices") or (need,))
 
 
-def voices(job: Mapping[str, Any]) -> int:
+def program_count(job: Mapping[str, Any]) -> int:
     """How many programs print: the ranks and the roles."""
     return rank_count(job) + len(job["spec"].get("roles") or ())
 
 
-def tame(text: str) -> str:
+def escape_controls(text: str) -> str:
     """`text` with control sequences shown as text, except line breaks, tabs, backspaces and colors."""
     if _CONTROL.search(text) is None:
         return text
@@ -87,7 +87,7 @@ class LogPrinter:
     def _write(self, text: str) -> None:
         if text:
             if self._tame:
-                text = tame(text)
+                text = escape_controls(text)
                 self._coloured = self._coloured or "\x1b" in text
             self._out.raw(text)
             self._line_done = text.endswith("\n")

@@ -1,16 +1,16 @@
-"""What a change would have made of it, in words. Pure."""
+"""Describes how two simulations differ, as sentences. Pure."""
 
 from collections.abc import Set
 
 from trainmaster.cli.render.human import plural, span
 from trainmaster.simulator.measures import Measures
 
-_NOTICED, _NOTICED_S = 0.05, 1.0  # smaller differences are none
-_PROJECTS = 8  # told of, those with the greatest difference
+_NOTICED, _NOTICED_S = 0.05, 1.0  # smaller differences are ignored
+_PROJECTS = 8  # projects listed, with the largest differences
 
 
 def differences(now: Measures, then: Measures) -> list[str]:
-    """Sentences, first of whom the rest is not told alike, then the whole: `waits of vision fall from 3.1 h to 0.9 h`."""
+    """Sentences about the differences, the most important first: `waits of vision fall from 3.1 h to 0.9 h`."""
     told = [
         _left_out(now, then),
         _moved("waits", now.wait_mean_s, then.wait_mean_s) or f"waits stay at {span(now.wait_mean_s)}",
@@ -24,9 +24,9 @@ def differences(now: Measures, then: Measures) -> list[str]:
 
 
 def apart(now: Set[str], then: Set[str]) -> list[str]:
-    """Of the jobs that could never start in one of two cases, those that could in the other: neither was replayed with them."""
+    """Notes about jobs that could start in only one of the two cases. They are left out of both replays."""
     counts = ((len(now - then), "could start then, and not now"), (len(then - now), "could start now, and not then"))
-    out = "left out of both, so that the figures are of the same jobs"
+    out = "left out of both, so that the figures describe the same jobs"
     return [f"{plural(count, 'job')} {where}: {out}" for count, where in counts if count]
 
 

@@ -1,4 +1,4 @@
-"""`tm simulate`: a trace is replayed; `openb` fills a cluster up."""
+"""`tm simulate`: `trace` replays a trace; `openb` fills a cluster."""
 
 import click
 
@@ -6,8 +6,8 @@ from trainmaster.cli.simulate.openb import openb
 from trainmaster.cli.simulate.replay import simulate
 
 
-class _Forms(click.Group):
-    """What is no form's name is a trace."""
+class _SimulateGroup(click.Group):
+    """A group in which an unknown subcommand is the name of a trace."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`tm simulate FILE` is `tm simulate trace FILE`."""
@@ -15,9 +15,9 @@ class _Forms(click.Group):
         return super().parse_args(ctx, args if known else ["trace", *args])
 
 
-@click.group(cls=_Forms)
+@click.group(cls=_SimulateGroup)
 def simulations() -> None:
-    """A cluster trace through the production decisions.
+    """Replay a cluster trace through the real scheduler.
 
     \b
     tm simulate trace3.csv.gz --compare fifo,easy      the same as: tm simulate trace trace3.csv.gz …

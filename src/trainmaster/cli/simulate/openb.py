@@ -1,4 +1,4 @@
-"""`tm simulate openb`: how much of a cluster's GPUs a placement gets to give away."""
+"""`tm simulate openb`: measures how many of a cluster's GPUs a placement policy can allocate."""
 
 import re
 import sys
@@ -14,27 +14,27 @@ _SEEDS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z")
 _SEEDS_MAX = 1000
 
 
-@click.command(short_help="Fill a cluster up with pods that share GPUs.")
-@click.option("--nodes", required=True, type=click.Path(path_type=Path), metavar="FILE", help="CSV, a node in each line.")
-@click.option("--pods", required=True, type=click.Path(path_type=Path), metavar="FILE", help="CSV, a pod in each line.")
+@click.command(short_help="Fill a cluster with pods that share GPUs.")
+@click.option("--nodes", required=True, type=click.Path(path_type=Path), metavar="FILE", help="CSV, one node per line.")
+@click.option("--pods", required=True, type=click.Path(path_type=Path), metavar="FILE", help="CSV, one pod per line.")
 @click.option("--policy", metavar="NAME", help="One placement; default: fragmentation.")
 @click.option("--compare", metavar="NAMES", help="Several, side by side: fragmentation,pack,spread,random.")
 @click.option(
     "--demand", type=click.FloatRange(0.0, 100.0, min_open=True), default=1.3, show_default=True, metavar="SHARE",
     help="Stop when the pods have asked for this share of all GPUs.",
 )  # fmt: skip
-@click.option("--seeds", default="42", show_default=True, metavar="N[-N]", help="Orders of arrival, one run for each.")
+@click.option("--seeds", default="42", show_default=True, metavar="N[-N]", help="Orders of arrival, one run each.")
 @offline
 def openb(session: Session, /, nodes: Path, pods: Path, demand: float, **options: str | None) -> None:
-    """Fill a cluster up with pods that never end, many of which ask for a part of a GPU.
+    """Fill a cluster with pods that never end, many of which request a fraction of a GPU.
 
-    NODES has the columns sn, cpu_milli, memory_mib, gpu, model; PODS name, cpu_milli, memory_mib, num_gpu, gpu_milli and, where
-    kinds are named, gpu_spec. `.gz` too.
+    NODES has the columns sn, cpu_milli, memory_mib, gpu, model; PODS name, cpu_milli, memory_mib, num_gpu, gpu_milli and,
+    for kinds of GPU, gpu_spec. `.gz` files are read too.
 
     \b
     tm simulate openb --nodes openb_node_list_gpu_node.csv --pods openb_pod_list_default.csv --seeds 42-51
     """
-    from trainmaster.simulator import openb as simulator  # noqa: PLC0415  # only here
+    from trainmaster.simulator import openb as simulator  # noqa: PLC0415  # needed here only
 
     said, known = options["policy"] if options["compare"] is None else options["compare"], simulator.names()
     words = "fragmentation" if said is None else said

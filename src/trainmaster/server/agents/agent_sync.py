@@ -24,70 +24,70 @@ _MANY = 5000  # points; larger lists are freed on the worker thread
 
 async def sync(request: Request) -> bodies.Json:
     """Handle one sync (`wire.messages.SyncRequest`). Reports are durable before the response is sent."""
-    desk = runtime.of(request)
-    key, news, body = await bodies.decoded(request, "the sync", lambda parts: _told(request, parts))
-    job = await desk.job(key.job)
+    api = runtime.of(request)
+    key, content, body = await bodies.decoded(request, "the sync", lambda parts: _parsed(request, parts))
+    job = await api.job(key.job)
     if job is not None and job.attempt is not None and key.attempt > job.attempt.number:
-        desk.forget(key.job)
-        job = await desk.job(key.job)
+        api.forget(key.job)
+        job = await api.job(key.job)
     is_over = job is not None and over(job, key)
-    taken = [report for report in news.reports if not is_over or report["kind"] == "ended"]
-    rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), news.now_s) for report in taken]
-    rows += desk.words.of(news, time.monotonic()) if not is_over else []
+    taken = [report for report in content.reports if not is_over or report["kind"] == "ended"]
+    rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), content.now_s) for report in taken]
+    rows += api.fault_warnings.due(content, time.monotonic()) if not is_over else []
     if any(report.get("environment") is not None for report in taken):
-        async with desk.gate.inside():  # garbage collection must not remove a stored record before the row refers to it
-            await _keep_environments(desk, taken)
-            await desk.accept(rows)
+        async with api.blob_lock.shared():  # garbage collection must not remove a stored record before the row refers to it
+            await _store_environments(api, taken)
+            await api.accept(rows)
     elif rows:
-        await desk.accept(rows)
-    if (news.points or news.heartbeats) and not (is_over and await _has_spoken(desk, job, key)):
-        await desk.samples.put([runtime.Sample(tuple(news.points), tuple(news.heartbeats))])
-    wanted, is_stale = await _await_orders(desk, key, body)
-    return bodies.Json(SyncResponse(ack=news.ack, orders=wanted, version=version(wanted), stale=is_stale))
+        await api.accept(rows)
+    if (content.points or content.heartbeats) and not (is_over and await _is_silent(api, job, key)):
+        await api.samples.put([runtime.Sample(tuple(content.points), tuple(content.heartbeats))])
+    wanted, is_stale = await _await_orders(api, key, body)
+    return bodies.Json(SyncResponse(ack=content.ack, orders=wanted, version=version(wanted), stale=is_stale))
 
 
-async def _has_spoken(desk: runtime.Runtime, job: Job | None, key: AgentKey) -> bool:
+async def _is_silent(api: runtime.Runtime, job: Job | None, key: AgentKey) -> bool:
     """Whether nothing more can come from the agent of an ended attempt.
 
     The last points of an attempt may arrive after its end, as long as the agent holds its lock. Points that a dead agent had
     not sent are in its file (see `unsent_points`). A later attempt may exist by then; its first sample raises the fence.
     Nothing is accepted from an agent that is superseded and has not recorded its end.
     """
-    if job is None or (superseded(job, key) and not await run_in_threadpool(has_ended, desk.services.home, key)):
+    if job is None or (superseded(job, key) and not await run_in_threadpool(has_ended, api.services.home, key)):
         return True
-    return await run_in_threadpool(is_gone, desk.services.home, key)
+    return await run_in_threadpool(is_gone, api.services.home, key)
 
 
-async def _keep_environments(desk: runtime.Runtime, reports: list[dict[str, Any]]) -> None:
+async def _store_environments(api: runtime.Runtime, reports: list[dict[str, Any]]) -> None:
     """Copy the environment records that agents report into the blob store, once each."""
     for report in reports:
         name = report.get("environment")
-        new = isinstance(name, str) and name not in desk.environments
-        if new and await run_in_threadpool(keep_environment, desk.services, str(name)):
-            desk.environments.add(str(name))
+        new = isinstance(name, str) and name not in api.known_environments
+        if new and await run_in_threadpool(keep_environment, api.services, str(name)):
+            api.known_environments.add(str(name))
 
 
-async def _await_orders(desk: runtime.Runtime, key: AgentKey, body: Mapping[str, Any]) -> tuple[list[Order], bool]:
+async def _await_orders(api: runtime.Runtime, key: AgentKey, body: Mapping[str, Any]) -> tuple[list[Order], bool]:
     """Return the orders as soon as they differ from those the agent has seen, or when its waiting time is over."""
     deadline_s = time.monotonic() + min(agent_reports.number_of(body.get("wait_s")), _WAIT_MAX_S)
     seen = body.get("orders_seen", 0)
-    with desk.bells.listen(key.job) as bell:
+    with api.notifier.subscribe(key.job) as signal:
         while True:
-            bell.clear()
-            job = await desk.job(key.job)
-            wanted = [*orders(job, key), *desk.execs.orders(key)] if job is not None else []
+            signal.clear()
+            job = await api.job(key.job)
+            wanted = [*orders(job, key), *api.execs.orders(key)] if job is not None else []
             left_s = deadline_s - time.monotonic()
-            if version(wanted) != seen or left_s <= 0 or desk.bells.closing:
+            if version(wanted) != seen or left_s <= 0 or api.notifier.closing:
                 return wanted, job is not None and superseded(job, key)
-            await desk.bells.wait(bell, min(left_s, 5.0))
+            await api.notifier.wait(signal, min(left_s, 5.0))
 
 
-def _told(request: Request, parts: list[bytes]) -> tuple[AgentKey, agent_reports.Told, dict[str, Any]]:
+def _parsed(request: Request, parts: list[bytes]) -> tuple[AgentKey, agent_reports.SyncContent, dict[str, Any]]:
     """Decode and check a sync message; large ones on another thread. Raises: UsageError, AuthenticationError."""
     body = bodies.parse_lenient(parts, "the sync")
     key = runtime.agent(request, body.get("key"))
-    news = agent_reports.read(body, key, time.time())
+    content = agent_reports.read(body, key, time.time())
     points = body.pop("points", ())
-    if len(news.points) > _MANY:
+    if len(content.points) > _MANY:
         json_pieces.dismantle(points)
-    return key, news, body
+    return key, content, body

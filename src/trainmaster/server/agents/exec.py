@@ -44,16 +44,16 @@ _BEAT_S = 1.0
 async def begin(request: Request, ref: Ref) -> bodies.Json:
     """It runs in the environment and work directory of a rank, and ends with the attempt at the latest."""
     body = await bodies.read_json(request, "the request", _ASKED)
-    desk, user = runtime.of(request), runtime.user(request)
-    job = (await run_in_threadpool(find, desk, ref)).job
+    api, user = runtime.of(request), runtime.user(request)
+    job = (await run_in_threadpool(find, api, ref)).job
     check_own(request, job)
     attempt = _running(job)
     node, order = _order(job, attempt, body)
     what = "(stacks)" if order.get("stacks") else " ".join(redaction.command(order["command"]))[:_RECORDED_MAX]
     record = RecordCommand(job.id, attempt.number, user, what, node, order.get("rank"), order.get("role"))
-    await desk.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
-    session = desk.execs.begin(attempt.key(job.id, node), user, order)
-    desk.bells.ring(job.id)
+    await api.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
+    session = api.execs.begin(attempt.key(job.id, node), user, order)
+    api.notifier.notify(job.id)
     host = attempt.allocation.shares[node].node
     return bodies.Json({"id": session.id, "job": job.id, "attempt": attempt.number, "node": node, "host": host}, 201)
 
@@ -64,25 +64,25 @@ async def begin(request: Request, ref: Ref) -> bodies.Json:
 )  # fmt: skip
 async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """Repeat with `cursor` as `after` until `over` is set. If nobody reads the output, the command blocks."""
-    desk = runtime.of(request)
-    job = (await run_in_threadpool(find, desk, ref)).job
+    api = runtime.of(request)
+    job = (await run_in_threadpool(find, api, ref)).job
     check_own(request, job)
-    session = desk.execs.of_user(id, job.id, runtime.user(request))
+    session = api.execs.of_user(id, job.id, runtime.user(request))
     deadline_s = time.monotonic() + wait_s
-    with desk.execs.bells.listen(id) as bell:
+    with api.execs.notifier.subscribe(id) as signal:
         while True:
-            bell.clear()
-            chunks = session.read(after)
-            desk.execs.bells.ring(id)  # the buffer has room again
-            bell.clear()
-            if not chunks and session.over is None:
-                _notice_loss(await desk.job(session.key.job), session)
+            signal.clear()
+            chunks = session.output_after(after)
+            api.execs.notifier.notify(id)  # the buffer has room again
+            signal.clear()
+            if not chunks and session.result is None:
+                _notice_loss(await api.job(session.key.job), session)
             left_s = deadline_s - time.monotonic()
-            if chunks or session.over is not None or left_s <= 0 or desk.bells.closing:
+            if chunks or session.result is not None or left_s <= 0 or api.notifier.closing:
                 told = [{"stream": chunk.stream, "data": chunk.data} for chunk in chunks]
                 cursor = chunks[-1].number if chunks else after
-                return bodies.Json({"chunks": told, "cursor": cursor, "over": None if chunks else session.over})
-            await desk.execs.bells.wait(bell, min(left_s, _BEAT_S))
+                return bodies.Json({"chunks": told, "cursor": cursor, "over": None if chunks else session.result})
+            await api.execs.notifier.wait(signal, min(left_s, _BEAT_S))
 
 
 @router.post(
@@ -92,20 +92,20 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
 async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
     """Base64; `end` closes the input. If `taken` is false, the input buffer is full: try again."""
     body = await bodies.read_json(request, "the input", frozenset(("data", "end")))
-    desk = runtime.of(request)
-    job = (await run_in_threadpool(find, desk, ref)).job
+    api = runtime.of(request)
+    job = (await run_in_threadpool(find, api, ref)).job
     check_own(request, job)
-    session = desk.execs.of_user(id, job.id, runtime.user(request))
-    if session.over is not None or not session.order.get("stdin"):
-        raise ConflictError("this command takes no input" if session.over is None else "the command has ended")
+    session = api.execs.of_user(id, job.id, runtime.user(request))
+    if session.result is not None or not session.order.get("stdin"):
+        raise ConflictError("this command takes no input" if session.result is None else "the command has ended")
     try:
         data = base64.b64decode(bodies.text(body, "data", "", INPUT_MAX) or "", validate=True)
     except binascii.Error as error:
         raise UsageError(f"data is not base64: {error}") from error
-    if not await _room(desk, session, lambda: len(session.given) <= BUFFER_MAX_BYTES):
+    if not await _wait_until(api, session, lambda: len(session.input) <= BUFFER_MAX_BYTES):
         return bodies.Json({"taken": False}, 202)
-    session.type(data, body.get("end") is True)
-    desk.execs.bells.ring(id)
+    session.add_input(data, body.get("end") is True)
+    api.execs.notifier.notify(id)
     return bodies.Json({"taken": True}, 202)
 
 
@@ -115,31 +115,31 @@ async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
 )  # fmt: skip
 async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
     """Sends SIGTERM to all its processes, and SIGKILL two seconds later."""
-    desk = runtime.of(request)
-    job = (await run_in_threadpool(find, desk, ref)).job
+    api = runtime.of(request)
+    job = (await run_in_threadpool(find, api, ref)).job
     check_own(request, job)
-    session = desk.execs.of_user(id, job.id, runtime.user(request))
+    session = api.execs.of_user(id, job.id, runtime.user(request))
     session.order = Order(**{**session.order, "stop": True})
-    desk.bells.ring(job.id)
+    api.notifier.notify(job.id)
     return bodies.Json({"taken": True}, 202)
 
 
 async def agent_output(request: Request) -> bodies.Json:
     """For the agent: store output and the result of a command. `taken` is false while the output buffer is full."""
-    body, desk, session = await _of_agent(request)
+    body, api, session = await _of_agent(request)
     number, chunks = body.get("n"), body.get("chunks")
     if not isinstance(number, int) or not isinstance(chunks, list) or not all(map(_is_chunk, chunks)):
         raise UsageError("n must be a number and chunks a list of [stream, text]")
-    if number <= session.taken:
+    if number <= session.messages:
         return bodies.Json({"taken": True})
-    if chunks and not await _room(desk, session, lambda: session.size <= BUFFER_MAX_BYTES or number <= session.taken):
+    if chunks and not await _wait_until(api, session, lambda: session.size <= BUFFER_MAX_BYTES or number <= session.messages):
         return bodies.Json({"taken": False})
-    if number > session.taken:
-        session.taken = number
-        session.print([(1 if stream == 1 else 2, data) for stream, data in chunks])
+    if number > session.messages:
+        session.messages = number
+        session.add_output([(1 if stream == 1 else 2, data) for stream, data in chunks])
         if isinstance(body.get("over"), dict):
-            session.over = {name: body["over"].get(name) for name in ("exit_code", "signal", "error", "with_attempt")}
-    desk.execs.bells.ring(session.id)
+            session.result = {name: body["over"].get(name) for name in ("exit_code", "signal", "error", "with_attempt")}
+    api.execs.notifier.notify(session.id)
     return bodies.Json({"taken": True})
 
 
@@ -149,34 +149,37 @@ def _is_chunk(told: Any) -> bool:
 
 async def agent_input(request: Request) -> bodies.Json:
     """For the agent: return the input from `offset` on; the response waits until there is some."""
-    body, desk, session = await _of_agent(request)
+    body, api, session = await _of_agent(request)
     offset = body.get("offset")
     if not isinstance(offset, int) or offset < 0:
         raise UsageError("offset must be a number")
-    await _room(desk, session, lambda: bool(session.typed(offset)) or session.given_all or session.over is not None)
-    data = session.typed(offset)[:_INPUT_MAX_BYTES]
-    ended = session.over is not None or (session.given_all and offset + len(data) >= session.given_at + len(session.given))
-    desk.execs.bells.ring(session.id)
+    await _wait_until(
+        api, session, lambda: bool(session.input_from(offset)) or session.input_ended or session.result is not None
+    )
+    data = session.input_from(offset)[:_INPUT_MAX_BYTES]
+    all_read = offset + len(data) >= session.input_offset + len(session.input)
+    ended = session.result is not None or (session.input_ended and all_read)
+    api.execs.notifier.notify(session.id)
     return bodies.Json({"data": base64.b64encode(data).decode(), "ended": ended})
 
 
 async def _of_agent(request: Request) -> tuple[dict[str, Any], runtime.Runtime, Session]:
     """Raises: UsageError, AuthenticationError, NotFoundError."""
     body = await bodies.decoded(request, "the output", lambda parts: bodies.parse_lenient(parts, "the output"))
-    desk = runtime.of(request)
-    return body, desk, desk.execs.of_agent(str(body.get("id")), runtime.agent(request, body.get("key")))
+    api = runtime.of(request)
+    return body, api, api.execs.of_agent(str(body.get("id")), runtime.agent(request, body.get("key")))
 
 
-async def _room(desk: runtime.Runtime, session: Session, free: Any) -> bool:
+async def _wait_until(api: runtime.Runtime, session: Session, free: Any) -> bool:
     """Wait until `free()` is true; False if that takes too long."""
     deadline_s = time.monotonic() + _HOLD_MAX_S
-    with desk.execs.bells.listen(session.id) as bell:
+    with api.execs.notifier.subscribe(session.id) as signal:
         while not free():
             left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or desk.bells.closing:
+            if left_s <= 0 or api.notifier.closing:
                 return False
-            bell.clear()
-            await desk.execs.bells.wait(bell, min(left_s, _BEAT_S))
+            signal.clear()
+            await api.execs.notifier.wait(signal, min(left_s, _BEAT_S))
     return True
 
 
@@ -239,4 +242,4 @@ def _notice_loss(job: Job | None, session: Session) -> None:
     elif session.lost_s is None:
         session.lost_s = now_s
     elif now_s - session.lost_s >= _LOST_S:
-        session.over = {"exit_code": None, "signal": None, "error": None, "with_attempt": True}
+        session.result = {"exit_code": None, "signal": None, "error": None, "with_attempt": True}

@@ -31,22 +31,22 @@ T = TypeVar("T")
 async def store(request: Request) -> bodies.Json:
     """Handle one request of an agent to the store (`agent.transport.remote_store`)."""
     body = await bodies.decoded(request, "the question", lambda parts: bodies.parse(parts, "the question"))
-    desk = runtime.of(request)
-    job, key = await _who(request, desk, body.get("key"))
-    answer = await STORES.run(lambda: _answer(desk, job, key, body))
+    api = runtime.of(request)
+    job, key = await _authenticated(request, api, body.get("key"))
+    answer = await STORES.run(lambda: _answer(api, job, key, body))
     return bodies.Json(answer, headers={"Cache-Control": "no-store"})
 
 
-def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(api: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, Any]) -> dict[str, Any]:
     """Raises: UsageError, AuthenticationError, StaleAttemptError, NotFoundError and what the store raises."""
-    blobs, what = desk.services.blobs, body.get("do")
+    blobs, what = api.services.blobs, body.get("do")
     if what == "get":
         names = [transfers.check_reads(job, key, name) for name in _list(body, "names", str)]
         return {"urls": transfers.addresses(blobs, names)}
     if what == "code":
         transfers.bring_code(blobs, [job.code.digest] if job.code.digest is not None else [])
         return {}
-    _fence(desk, job.id, key)
+    _fence(api, job.id, key)
     if what == "begin":
         files = [_file(job, key, one) for one in _list(body, "files", dict)]
         return {"uploads": transfers.begin(blobs, files, body.get("crc32") is True)}
@@ -58,7 +58,7 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
             transfers.check_writes(job, key, name)
         manifest = bodies.text(body, "manifest", "", limits.body_max_bytes("POST", "/agent/store")) or ""
         transfers.commit(blobs, part, manifest, uploads)
-        _fence(desk, job.id, key)
+        _fence(api, job.id, key)
         return {}
     name = transfers.check_writes(job, key, bodies.text(body, "name", "") or "")
     if what == "sign":
@@ -80,9 +80,9 @@ def _answer(desk: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, A
 
 async def put(request: Request) -> Response:
     """Pass an upload through the server, for a store without signed URLs. Only a few chunks are in memory at a time."""
-    desk = runtime.of(request)
-    job, key = await _who(request, desk)
-    await STORES.run(_fence, desk, job.id, key)
+    api = runtime.of(request)
+    job, key = await _authenticated(request, api)
+    await STORES.run(_fence, api, job.id, key)
     name = transfers.check_writes(job, key, request.query_params.get("name", ""))
     wanted = int(request.headers.get("content-length", "-1"))
     pieces: queue.Queue[bytes | None] = queue.Queue(_STREAM_CHUNKS)
@@ -96,7 +96,7 @@ async def put(request: Request) -> Response:
         if broken or (wanted >= 0 and size != wanted):
             raise UsageError(f"{name} broke off after {size} bytes")
 
-    storing = asyncio.create_task(STORES.run(lambda: desk.services.blobs.put_stream(name, coming())))
+    storing = asyncio.create_task(STORES.run(lambda: api.services.blobs.put_stream(name, coming())))
     try:
         async for piece in _blocks(request.stream()):
             while not storing.done():
@@ -124,10 +124,10 @@ async def put(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     """Pass a download through the server."""
-    desk = runtime.of(request)
-    job, key = await _who(request, desk)
+    api = runtime.of(request)
+    job, key = await _authenticated(request, api)
     name = transfers.check_reads(job, key, request.query_params.get("name", ""))
-    file = await STORES.run(lambda: desk.services.blobs.open(name))
+    file = await STORES.run(lambda: api.services.blobs.open(name))
     return StreamingResponse(blocks(file), media_type="application/octet-stream")
 
 
@@ -143,18 +143,18 @@ async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield bytes(held)
 
 
-async def _who(request: Request, desk: runtime.Runtime, told: object = None) -> tuple[Job, AgentKey]:
+async def _authenticated(request: Request, api: runtime.Runtime, claimed: object = None) -> tuple[Job, AgentKey]:
     """Raises: UsageError, AuthenticationError, NotFoundError."""
-    key = runtime.agent(request, told)
-    job = await desk.job(key.job)
+    key = runtime.agent(request, claimed)
+    job = await api.job(key.job)
     if job is None:
         raise NotFoundError(f"there is no job {key.job!r}")
     return job, key
 
 
-def _fence(desk: runtime.Runtime, job_id: str, key: AgentKey) -> None:
+def _fence(api: runtime.Runtime, job_id: str, key: AgentKey) -> None:
     """Raises: StaleAttemptError unless the event log says that this attempt is the live one. Runs on a worker thread."""
-    job = desk.services.events.job(job_id)
+    job = api.services.events.job(job_id)
     if job is None or over(job, key):
         raise StaleAttemptError(f"{key} is over: nothing of it is stored any more")
 

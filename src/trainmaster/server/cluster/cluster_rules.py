@@ -28,7 +28,7 @@ from trainmaster.server.schemas import cluster_schemas, models
 from trainmaster.server.views.resources import View
 from trainmaster.spec.cluster.cluster_mapping import differences, to_mapping
 from trainmaster.spec.cluster.document import from_mapping
-from trainmaster.spec.cluster.summary import Paragraph, told
+from trainmaster.spec.cluster.summary import Paragraph, explain
 
 router = APIRouter(tags=["cluster"])
 
@@ -39,9 +39,9 @@ _KNOWN = frozenset(("cluster",))
 @router.get("/cluster", summary="Show the configuration", response_model=None, responses=models.answers(cluster_schemas.Rules))
 def show(request: Request) -> bodies.Json:
     """Pools, projects, quotas and classes, as in cluster.yaml and as text."""
-    desk = runtime.of(request)
-    rules = present(desk)
-    paragraphs = [*told(rules, time.time()), *_measured(desk.ended.now().pasts)]
+    api = runtime.of(request)
+    rules = present(api)
+    paragraphs = [*explain(rules, time.time()), *_measured(api.ended.now().pasts)]
     words = [{"about": one.about, "sentences": list(one.sentences)} for one in paragraphs]
     return bodies.Json({"cluster": to_mapping(rules), "told": words})
 
@@ -68,11 +68,11 @@ def _measured(ended: Sequence[Past]) -> Iterator[Paragraph]:
 )
 async def apply(request: Request) -> bodies.Json:
     """It replaces the whole present configuration. If nothing differs, nothing happens."""
-    desk, user, rules = runtime.of(request), runtime.user(request), await _asked(request)
-    changes, words = await run_in_threadpool(_compared, desk, rules)
+    api, user, rules = runtime.of(request), runtime.user(request), await _asked(request)
+    changes, words = await run_in_threadpool(_compared, api, rules)
     if changes:
         key = f"cluster:{user}:{idempotency_key(request)}"
-        await desk.accept([NewRow(key, ConfigureCluster(rules, user), time.time())])
+        await api.accept([NewRow(key, ConfigureCluster(rules, user), time.time())])
     return bodies.Json({"changes": changes, "words": words}, 202)
 
 
@@ -85,9 +85,9 @@ async def apply(request: Request) -> bodies.Json:
 )
 async def plan(request: Request) -> bodies.Json:
     """Run the scheduler on the present queue under the present and the given configuration. Nothing is changed."""
-    desk, rules = runtime.of(request), await _asked(request)
-    changes, words = await run_in_threadpool(_compared, desk, rules)
-    jobs = await asyncio.to_thread(_effects, desk, rules)
+    api, rules = runtime.of(request), await _asked(request)
+    changes, words = await run_in_threadpool(_compared, api, rules)
+    jobs = await asyncio.to_thread(_effects, api, rules)
     return bodies.Json({"changes": changes, "words": words, **jobs})
 
 
@@ -99,15 +99,15 @@ async def _asked(request: Request) -> Cluster:
     return await run_in_threadpool(from_mapping, body["cluster"])
 
 
-def _compared(desk: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:
+def _compared(api: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:
     """The differences from the present configuration, and warnings about it. Raises: UsageError."""
-    return differences(present(desk), rules), [*unkept(rules, desk.nodes()), *over(rules, time.time())]
+    return differences(present(api), rules), [*unkept(rules, api.nodes()), *over(rules, time.time())]
 
 
-def _effects(desk: runtime.Runtime, rules: Cluster) -> dict[str, Any]:
+def _effects(api: runtime.Runtime, rules: Cluster) -> dict[str, Any]:
     """For every waiting job whose outcome changes: its outcome now and then."""
-    before = queue.snapshot(desk)
-    after = queue.snapshot(desk, rules=rules)
+    before = queue.snapshot(api)
+    after = queue.snapshot(api, rules=rules)
     was, would = _standings(before), _standings(after)
     changed = [{"id": id, "now": was[id], "then": would[id]} for id in would if id in was and was[id] != would[id]]
     return {"waiting": len(would), "jobs": changed}

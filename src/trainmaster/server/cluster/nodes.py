@@ -54,12 +54,12 @@ async def lost(request: Request, name: Name) -> bodies.Json:
 
 
 async def _set(request: Request, name: str, state: NodeState) -> bodies.Json:
-    desk, reason = runtime.of(request), await asked(request)
-    nodes = await run_in_threadpool(desk.services.events.nodes)
+    api, reason = runtime.of(request), await asked(request)
+    nodes = await run_in_threadpool(api.services.events.nodes)
     if all(node.name != name for node in nodes):
         known = ", ".join(node.name for node in nodes[:20])
         raise NotFoundError(f"there is no node {name!r}", f"known: {known}" if known else "control has not listed nodes yet")
     user = runtime.user(request)
     key = f"node:{name}:{state.value}:{user}:{idempotency_key(request)}"
-    await desk.accept([NewRow(key, SetNodeState(name, state, user, reason), time.time())])
+    await api.accept([NewRow(key, SetNodeState(name, state, user, reason), time.time())])
     return bodies.Json({"name": name, "state": state.value}, 202)

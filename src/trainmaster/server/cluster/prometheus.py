@@ -49,29 +49,30 @@ def metrics(request: Request) -> Response:
 class _Gauges:
     """A Prometheus collector; a new one for each scrape, so no state is kept."""
 
-    def __init__(self, desk: runtime.Runtime) -> None:
-        self._desk = desk
+    def __init__(self, api: runtime.Runtime) -> None:
+        self._api = api
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
-        desk, events = self._desk, self._desk.services.events
+        api, events = self._api, self._api.services.events
         yield _labelled("trainmaster_info", "The server's version", "version", {__version__: 1.0})
         counts = {state.value: float(count) for state, count in events.live_counts().items()}
         yield _labelled("trainmaster_jobs", "Unfinished jobs by state", "state", counts)
         yield _one("trainmaster_queue_oldest_wait_seconds", "Longest waiting time in the queue", self._oldest_s())
-        yield _one("trainmaster_inbox_waiting", "Commands not processed by control yet", float(len(desk.waiting.rows())))
+        pending = float(len(api.pending_commands.rows()))
+        yield _one("trainmaster_inbox_waiting", "Commands not processed by control yet", pending)
         yield CounterMetricFamily("trainmaster_events", "Events recorded", value=float(events.head().last_seq))
-        yield CounterMetricFamily("trainmaster_metric_points", "Metric points stored since the start", value=float(desk.points))
-        yield _one("trainmaster_log_followers", "Clients that follow a log", float(desk.followers))
+        yield CounterMetricFamily("trainmaster_metric_points", "Metric points since the start", value=float(api.points_written))
+        yield _one("trainmaster_log_followers", "Clients that follow a log", float(api.log_followers))
         yield from self._nodes()
 
     def _oldest_s(self) -> float:
         """The longest waiting time in seconds; 0 if nothing waits."""
-        queued = self._desk.services.events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))
+        queued = self._api.services.events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))
         return max((time.time() - job.queued_s for job in queued), default=0.0)
 
     def _nodes(self) -> Iterator[Metric]:
-        events = self._desk.services.events
+        events = self._api.services.events
         nodes = [node for node in events.nodes() if node.state is not NodeState.GONE]
         live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
         queued = events.jobs(JobQuery(states=(State.QUEUED,), limit=_LIVE_MAX))

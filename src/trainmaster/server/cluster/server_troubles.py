@@ -32,9 +32,9 @@ class Troubles(BaseModel):
 def all_troubles(request: Request) -> bodies.Json:
     """For example a full disk, a clock that jumped, a damaged file. Empty if there are none; `tm doctor` checks more."""
     home = runtime.of(request).services.home
-    return bodies.Json({"troubles": told(troubles.everywhere(home))})
+    return bodies.Json({"troubles": trouble_views(troubles.everywhere(home))})
 
 
-def told(found: list[troubles.Trouble]) -> list[dict[str, Any]]:
+def trouble_views(found: list[troubles.Trouble]) -> list[dict[str, Any]]:
     """Troubles as JSON."""
     return [one._asdict() for one in found]

@@ -50,9 +50,9 @@ async def create(request: Request) -> bodies.Json:
 @router.delete("/tokens/{name}", summary="Revoke a token", response_model=None, responses=models.answers(TokenRevoked))
 async def revoke(request: Request, name: Name) -> bodies.Json:
     """The token is invalid from the next request on. Streams that were opened with it end."""
-    desk = runtime.of(request)
-    await run_in_threadpool(desk.tokens.revoke, name, runtime.user(request))
-    desk.bells.ring_all()  # streams check whether their token is still valid
+    api = runtime.of(request)
+    await run_in_threadpool(api.tokens.revoke, name, runtime.user(request))
+    api.notifier.notify_all()  # streams check whether their token is still valid
     return bodies.Json({"name": name})
 
 

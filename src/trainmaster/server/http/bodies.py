@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from trainmaster.errors import DiskFullError, TooLargeError, TrainmasterError, UsageError
 from trainmaster.server.http import json_pieces
-from trainmaster.server.http.parameters import WORDS_MAX
+from trainmaster.server.http.parameters import LONG_MAX
 from trainmaster.server.runtime import limits
 from trainmaster.server.runtime.workers import BODIES, STORES
 
@@ -191,7 +191,7 @@ async def decoded(request: Request, what: str, decode: Callable[[list[bytes]], T
     limit_bytes = limits.of(request.scope)
     held_bytes = _declared(request) or (limit_bytes if "transfer-encoding" in request.headers else 0)
     held_bytes = min(held_bytes, limit_bytes) if held_bytes > _AT_ONCE_BYTES else 0
-    async with request.app.state.runtime.bodies.hold(held_bytes):
+    async with request.app.state.runtime.body_memory.hold(held_bytes):
         return await _decode(request, what, decode)
 
 
@@ -217,7 +217,7 @@ def reject_unknown(value: Mapping[str, Any], known: frozenset[str], what: str) -
         raise UsageError(f"{what} has unknown keys: {', '.join(strange[:10])}", f"known are {', '.join(sorted(known))}")
 
 
-def text(value: Mapping[str, Any], key: str, default: str | None = None, most: int = WORDS_MAX) -> str | None:
+def text(value: Mapping[str, Any], key: str, default: str | None = None, most: int = LONG_MAX) -> str | None:
     """A text field of at most `most` characters. Raises: UsageError."""
     found = value.get(key, default)
     if found is not None and not isinstance(found, str):

@@ -11,14 +11,14 @@ from starlette.exceptions import HTTPException
 from trainmaster import __version__
 from trainmaster.errors import NotFoundError, OperationError, TrainmasterError, UsageError
 from trainmaster.server.http.bodies import Json
-from trainmaster.server.http.permissions import LEAST
+from trainmaster.server.http.permissions import REQUIRED
 from trainmaster.wire import rest
 
 log = logging.getLogger("trainmaster.api")
 
 _DESCRIPTION = rest.address("/openapi.json")
 _BESIDE = frozenset(("agent", "healthz", "metrics"))
-_MOVED = frozenset(route.split("/")[1] for route in LEAST) - _BESIDE  # how the paths of the REST interface begin
+_MOVED = frozenset(route.split("/")[1] for route in REQUIRED) - _BESIDE  # how the paths of the REST interface begin
 
 
 class _MethodError(UsageError):

@@ -22,7 +22,7 @@ def idempotency_key(request: Request) -> str:
     return key
 
 
-def asked_for(request: Request, body: Mapping[str, Any]) -> bytes | None:
+def request_digest(request: Request, body: Mapping[str, Any]) -> bytes | None:
     """The digest of a request that has an idempotency key; None without one."""
     return digest(body) if "idempotency-key" in request.headers else None
 

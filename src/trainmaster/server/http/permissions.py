@@ -25,13 +25,13 @@ class Need(Enum):
     ADMIN = "the token of an administrator"
 
 
-_SEEN = (  # every token may read everything
+_READ_ROUTES = (  # every token may read everything
     "/openapi.json", "/jobs", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/events",
     "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts",
     "/jobs/{ref}/artifacts/{path:anyname}", "/jobs/{ref}/provenance", "/jobs/{ref}/diff", "/compare", "/logbook", "/queue",
     "/cluster", "/nodes", "/usage", "/history", "/storage", "/metrics", "/events/stream", "/troubles",
 )  # fmt: skip
-LEAST = MappingProxyType(
+REQUIRED = MappingProxyType(
     {
         "GET /healthz": Need.NOTHING,
         **dict.fromkeys(
@@ -41,7 +41,7 @@ LEAST = MappingProxyType(
             ),
             Need.AGENT,
         ),
-        **{f"GET {path}": Need.MEMBER for path in _SEEN},
+        **{f"GET {path}": Need.MEMBER for path in _READ_ROUTES},
         **dict.fromkeys(
             (
                 "POST /jobs", "POST /jobs/batch", "POST /jobs/{ref}/reproduce", "POST /jobs/{ref}/fork", "POST /code/missing",
@@ -67,18 +67,18 @@ LEAST = MappingProxyType(
         ),
     }
 )  # fmt: skip
-WITHOUT_TOKEN = frozenset(route.partition(" ")[2] for route, need in LEAST.items() if need in (Need.NOTHING, Need.AGENT))
+WITHOUT_TOKEN = frozenset(route.partition(" ")[2] for route, need in REQUIRED.items() if need in (Need.NOTHING, Need.AGENT))
 
 
-def told(method: str, path: str) -> str:
+def requirement_text(method: str, path: str) -> str:
     """The permission that an operation of the OpenAPI document requires, as text."""
-    need = LEAST.get(f"{method.upper()} {rest.within(path).replace('{path}', '{path:anyname}')}")
+    need = REQUIRED.get(f"{method.upper()} {rest.within(path).replace('{path}', '{path:anyname}')}")
     return "more than any token allows" if need is None else need.value
 
 
 async def permitted(request: Request) -> None:
     """Check the caller before each route of the api. Raises: PermissionDeniedError."""
-    need = LEAST.get(f"{request.method} {rest.within(request.scope['route'].path)}")
+    need = REQUIRED.get(f"{request.method} {rest.within(request.scope['route'].path)}")
     if need is Need.ADMIN or need is None:
         check_admin(request)
     if need is None:  # a bug of ours: the route is missing from the table

@@ -17,18 +17,18 @@ _REASON_MAX = 500  # characters
 _TOLD_MAX = 3
 
 
-def present(desk: Runtime) -> Cluster:
+def present(api: Runtime) -> Cluster:
     """The configuration once control has processed all accepted changes."""
-    accepted = [row.command.cluster for row in desk.waiting.rows() if isinstance(row.command, ConfigureCluster)]
-    return accepted[-1] if accepted else desk.services.events.rules()
+    accepted = [row.command.cluster for row in api.pending_commands.rows() if isinstance(row.command, ConfigureCluster)]
+    return accepted[-1] if accepted else api.services.events.rules()
 
 
-def obeyed(desk: Runtime, spec: JobSpec) -> Cluster:
+def obeyed(api: Runtime, spec: JobSpec) -> Cluster:
     """The configuration that a spec fits into. Raises: UsageError for an unknown class or pool."""
-    rules, nodes = desk.rules(), desk.nodes()
+    rules, nodes = api.rules(), api.nodes()
     if _known(rules, nodes, spec):
         return rules
-    rules = present(desk)  # it may have changed a moment ago
+    rules = present(api)  # it may have changed a moment ago
     if _known(rules, nodes, spec):
         return rules
     classes, pools = [work.name for work in rules.classes], _pools(rules, nodes)
@@ -53,13 +53,13 @@ def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
     return UsageError(f"there is no {what} {name!r} here; {known}", _READ)
 
 
-def urgency(desk: Runtime, project: str, user: str, reason: str | None) -> Urgency | None:
+def urgency(api: Runtime, project: str, user: str, reason: str | None) -> Urgency | None:
     """The record of an urgent job: its owner and the reason. Raises: UsageError, ConflictError."""
     if reason is None:
         return None
     if not reason.strip() or len(reason) > _REASON_MAX or not reason.isprintable():
         raise UsageError(f"urgent: expected a reason of up to {_REASON_MAX} printable characters", "--urgent --reason 'why'")
-    rules = present(desk)
+    rules = present(api)
     if rules.may_call_urgent(project, user):
         return Urgency(user, reason.strip())
     may = rules.project(project).urgent
@@ -67,7 +67,7 @@ def urgency(desk: Runtime, project: str, user: str, reason: str | None) -> Urgen
     raise ConflictError(f"{user} may not call a job of {project} urgent; {who}", _READ)
 
 
-def delayed_by(desk: Runtime, seen: Snapshot, id: str) -> str:
+def delayed_by(api: Runtime, seen: Snapshot, id: str) -> str:
     """Which urgent jobs go, or went, before a waiting job: the end of a sentence, or empty."""
     mine = seen.waiting[id]
     if mine.kind.urgent:
@@ -76,7 +76,7 @@ def delayed_by(desk: Runtime, seen: Snapshot, id: str) -> str:
     runs = [run for run in seen.running.values() if run.task.kind.urgent and run.placed_s >= mine.since_s]
     told = []
     for other in (*before, *(run.task.id for run in runs)):
-        job = desk.services.events.job(other)
+        job = api.services.events.job(other)
         if job is not None and job.urgent is not None:
             told.append(f"{other} is urgent ({job.urgent.by}: {job.urgent.reason})")
     more = f" and {len(told) - _TOLD_MAX} more" if len(told) > _TOLD_MAX else ""

@@ -17,7 +17,7 @@ from trainmaster.server.http.parameters import GRACE_MAX_S, REFS_MAX, Ref
 from trainmaster.server.http.permissions import check_own, may_change, refusal
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import actions, models
-from trainmaster.server.views.lookup import Found, find, find_each, page
+from trainmaster.server.views.lookup import FoundJob, find, find_each, page
 
 router = APIRouter(tags=["jobs"])
 
@@ -34,24 +34,24 @@ async def cancel_many(request: Request) -> bodies.Json:
     Jobs that cannot be cancelled are listed with the reason.
     """
     body = await bodies.read_json(request, "the request", _MANY)
-    desk, refs = runtime.of(request), body.get("jobs")
+    api, refs = runtime.of(request), body.get("jobs")
     reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
     if (refs is None) == (body.get("all") is not True):
         raise UsageError("name the jobs, or send all: true", '{"jobs": ["digits-14"]} or {"all": true}')
     if refs is None:
-        every = await run_in_threadpool(_all, desk, _query(body))
-        found: Sequence[Found | TrainmasterError] = [one for one in every if may_change(request, one.job)]
+        every = await run_in_threadpool(_all, api, _query(body))
+        found: Sequence[FoundJob | TrainmasterError] = [one for one in every if may_change(request, one.job)]
     else:
         if not isinstance(refs, list) or len(refs) > REFS_MAX or not all(isinstance(ref, str) for ref in refs):
             raise UsageError(f"jobs must be a list of at most {REFS_MAX} strings")
-        found = await run_in_threadpool(find_each, desk, refs)
+        found = await run_in_threadpool(find_each, api, refs)
     answers, commands = [], []
     for at, one in enumerate(found):
         error = one if isinstance(one, TrainmasterError) else _refused(request, one.job)
         if error is not None:
-            answers.append({"ref": one.job.id if isinstance(one, Found) else str(refs and refs[at]), **error.as_dict()})
+            answers.append({"ref": one.job.id if isinstance(one, FoundJob) else str(refs and refs[at]), **error.as_dict()})
             continue
-        assert isinstance(one, Found)
+        assert isinstance(one, FoundJob)
         answers.append({"id": one.job.id, "state": one.job.state.value})
         if not one.job.state.ended:
             commands.append(CancelJob(one.job.id, runtime.user(request), reason, grace_s))
@@ -62,10 +62,10 @@ async def cancel_many(request: Request) -> bodies.Json:
 @router.post("/jobs/{ref}/cancel", summary="Cancel a job", **models.asking(actions.AskedToCancel, models.Taken))
 async def cancel(request: Request, ref: Ref) -> bodies.Json:
     """End the job in any state. Cancelling it again changes nothing; a job that ended otherwise is a conflict."""
-    desk = runtime.of(request)
+    api = runtime.of(request)
     body = await bodies.read_json(request, "the request", _HOW)
     reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
-    job = (await run_in_threadpool(find, desk, ref)).job
+    job = (await run_in_threadpool(find, api, ref)).job
     check_own(request, job)
     refused = _refusal(job)
     if refused is not None:
@@ -87,11 +87,11 @@ def _refusal(job: Job) -> ConflictError | None:
     return ConflictError(f"{job.id} has already {job.state.value}", f"see how: tm show {job.id}")
 
 
-def _all(desk: runtime.Runtime, query: JobQuery) -> list[Found]:
+def _all(api: runtime.Runtime, query: JobQuery) -> list[FoundJob]:
     """All jobs that match the query, newest first, read in pages."""
-    found: list[Found] = []
+    found: list[FoundJob] = []
     while True:
-        rows = page(desk, query)
+        rows = page(api, query)
         found += rows
         if len(rows) < query.limit:
             return found

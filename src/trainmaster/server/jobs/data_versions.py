@@ -9,7 +9,7 @@ from trainmaster.errors import UsageError
 from trainmaster.model.redaction import without_signature
 from trainmaster.model.spec import DataVersion, JobSpec
 from trainmaster.server.http import bodies
-from trainmaster.server.http.parameters import WORDS_MAX
+from trainmaster.server.http.parameters import LONG_MAX
 
 _KNOWN = frozenset(field.name for field in fields(DataVersion))
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -33,7 +33,7 @@ def _version(item: Mapping[str, Any], spec: JobSpec) -> DataVersion:
     name, uri, digest = item.get("name"), item.get("uri"), item.get("digest")
     if not isinstance(name, str) or name not in spec.data:
         raise UsageError(f"data names {name!r}, which is not an entry of the spec's data", _HINT)
-    if not isinstance(uri, str) or len(uri) > WORDS_MAX or not (uri.startswith("/") or "://" in uri) or "\0" in uri:
+    if not isinstance(uri, str) or len(uri) > LONG_MAX or not (uri.startswith("/") or "://" in uri) or "\0" in uri:
         raise UsageError(f"data: the uri of {name} must be an absolute path or a URL", _HINT)
     if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest)):
         raise UsageError(f"data: the digest of {name} must be a SHA-256 in hexadecimal", _HINT)

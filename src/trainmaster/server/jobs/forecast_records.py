@@ -24,31 +24,31 @@ _FRESH_S = 30.0  # a job that has waited longer than this is not new: its foreca
 _REST = 20.0  # pause, as a multiple of the computing time
 
 
-def recording(desk: Runtime) -> Callable[[], Awaitable[float]]:
+def recording(api: Runtime) -> Callable[[], Awaitable[float]]:
     """A background task that records one forecast if a job needs one; it pauses longer if that takes long."""
 
     async def record() -> float:
         began_s = time.monotonic()
-        row = await asyncio.to_thread(foreseen, desk)
+        row = await asyncio.to_thread(foreseen, api)
         if row is not None:
-            await desk.accept([row])
+            await api.accept([row])
         return max(BEAT_S, _REST * (time.monotonic() - began_s))
 
     return record
 
 
-def foreseen(desk: Runtime) -> NewRow | None:
+def foreseen(api: Runtime) -> NewRow | None:
     """The first forecast of the newest waiting job; None if there is no such job, or if the queue is too long."""
-    events = desk.services.events
+    events = api.services.events
     if not 0 < events.live_counts()[State.QUEUED] <= AHEAD_MAX:
         return None
-    seen = queue.snapshot(desk)
+    seen = queue.snapshot(api)
     fresh = (task for task in sorted(seen.waiting.values()) if seen.now_s - task.since_s < _FRESH_S and not task.attained_s)
     jobs = (events.job(task.id) for task in fresh)
     job = next((one for one in jobs if one is not None and one.attempt is None and one.forecast is None), None)
     if job is None:
         return None
-    waits = forecasts(seen, chosen(seen.rules), forecasting.history(desk).lifetimes, (job.id,), Random(job.id)).get(job.id)
+    waits = forecasts(seen, chosen(seen.rules), forecasting.history(api).lifetimes, (job.id,), Random(job.id)).get(job.id)
     if waits is None or not all(map(isfinite, waits)):
         return None
     return NewRow(f"forecast-{os.urandom(12).hex()}", RecordForecast(job.id, tuple(waits)), time.time())

@@ -39,10 +39,10 @@ class History:
     calibration: Calibration
 
 
-def history(desk: Runtime) -> History:
+def history(api: Runtime) -> History:
     """Of the newest jobs: linear in those that started and have not ended, and in those that ended since it was last asked."""
-    ended = desk.ended.now()
-    live = desk.services.events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
+    ended = api.ended.now()
+    live = api.services.events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
     return History(ended.lifetimes, calibrated((*ended.starts, *live)))
 
 

@@ -15,7 +15,7 @@ from trainmaster.server.http.parameters import Ref
 from trainmaster.server.http.permissions import check_own
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
-from trainmaster.server.views.lookup import Found, find
+from trainmaster.server.views.lookup import FoundJob, find
 
 router = APIRouter(tags=["jobs"])
 
@@ -26,27 +26,27 @@ _ASKING = models.asking(models.Asked, models.Taken)
 @router.post("/jobs/{ref}/hold", summary="Hold a job", **_ASKING)
 async def hold(request: Request, ref: Ref) -> bodies.Json:
     """Keep a waiting job from starting until it is released."""
-    desk, reason = runtime.of(request), await asked(request)
-    found = await run_in_threadpool(find, desk, ref)
+    api, reason = runtime.of(request), await asked(request)
+    found = await run_in_threadpool(find, api, ref)
     check_own(request, found.job)
     if found.job.state not in (State.QUEUED, State.HELD):
-        raise ConflictError(f"{standing(found.job)}; only a waiting job can be held")
+        raise ConflictError(f"{state_text(found.job)}; only a waiting job can be held")
     return await _take(request, found, HoldJob(found.job.id, runtime.user(request), reason))
 
 
 @router.post("/jobs/{ref}/release", summary="Release a held job", **_ASKING)
 async def release(request: Request, ref: Ref) -> bodies.Json:
     """Put a held job back into the queue."""
-    desk, _ = runtime.of(request), await asked(request)
-    found = await run_in_threadpool(find, desk, ref)
+    api, _ = runtime.of(request), await asked(request)
+    found = await run_in_threadpool(find, api, ref)
     check_own(request, found.job)
     holding = any(isinstance(row.command, HoldJob) for row in found.pending)
     if found.job.state is not State.HELD and not holding:
-        raise ConflictError(f"{standing(found.job)}, so it is not held")
+        raise ConflictError(f"{state_text(found.job)}, so it is not held")
     return await _take(request, found, ReleaseJob(found.job.id, runtime.user(request)))
 
 
-def standing(job: Job) -> str:
+def state_text(job: Job) -> str:
     """`digits-14 is running`, `digits-14 has succeeded`."""
     verb = {State.SUCCEEDED: "has", State.FAILED: "has", State.CANCELLED: "was"}.get(job.state, "is")
     return f"{job.id} {verb} {job.state.value}"
@@ -58,10 +58,10 @@ async def asked(request: Request) -> str:
     return bodies.text(body, "reason") or ""
 
 
-async def _take(request: Request, found: Found, command: Command) -> bodies.Json:
+async def _take(request: Request, found: FoundJob, command: Command) -> bodies.Json:
     """Store the command durably. It is ordered after the job's own submit."""
-    desk = runtime.of(request)
+    api = runtime.of(request)
     verb = type(command).__name__
     key = f"{verb}:{found.job.id}:{runtime.user(request)}:{idempotency_key(request)}"
-    await desk.accept([NewRow(key, command, time.time())])
+    await api.accept([NewRow(key, command, time.time())])
     return bodies.Json({"id": found.job.id, "state": found.job.state.value}, 202)

@@ -33,7 +33,7 @@ _LISTED_MAX = 1000
 _PAGE = 500  # jobs read at once where all are asked for
 _EVENTS_MAX = 1000
 _SERIES_MAX, _POINTS_MAX = 2000, 500_000  # points of one metric, and of one answer
-_WATCH_BEAT_S = 1.0  # metrics ring no bell: a watched job is looked at this often
+_WATCH_BEAT_S = 1.0  # metrics ring no signal: a watched job is looked at this often
 _BEAT_S = 5.0  # should a datagram have been lost
 
 
@@ -57,23 +57,23 @@ class ListQuery:
 @router.get("/jobs", summary="List jobs, newest first", response_model=None, responses=models.answers(models.JobList))
 def list_jobs(request: Request, query: Annotated[ListQuery, Depends()]) -> Response:
     """Jobs accepted a moment ago are among them, as `queued`."""
-    desk = runtime.of(request)
+    api = runtime.of(request)
     if query.all:
-        return StreamingResponse(_stream(desk, query.asked()), media_type=bodies.Json.media_type)
-    return bodies.Json({"jobs": _views(desk, query.asked())})
+        return StreamingResponse(_stream(api, query.asked()), media_type=bodies.Json.media_type)
+    return bodies.Json({"jobs": _views(api, query.asked())})
 
 
-def _views(desk: runtime.Runtime, query: JobQuery) -> list[resources.View]:
+def _views(api: runtime.Runtime, query: JobQuery) -> list[resources.View]:
     """One page."""
-    found = page(desk, query)
-    points = desk.services.metrics.last([one.job.id for one in found])
-    return _stepped(desk, [resources.job_view(one.job, points.get(one.job.id, {}), one.reason) for one in found])
+    found = page(api, query)
+    points = api.services.metrics.last([one.job.id for one in found])
+    return _stepped(api, [resources.job_view(one.job, points.get(one.job.id, {}), one.reason) for one in found])
 
 
-def _stepped(desk: runtime.Runtime, listed: list[resources.View]) -> list[resources.View]:
+def _stepped(api: runtime.Runtime, listed: list[resources.View]) -> list[resources.View]:
     """With the step of running jobs of which no metric tells one: that of a heartbeat, of all of them in one query."""
     silent = {job["id"]: job for job in listed if job["step"] is None and job["state"] in _RUNNING}
-    for beat in desk.services.metrics.heartbeats(*silent) if silent else ():
+    for beat in api.services.metrics.heartbeats(*silent) if silent else ():
         key = AgentKey.parse(beat.key)
         job = silent[key.job]
         if beat.step is not None and key.attempt == job["attempt"]:
@@ -81,11 +81,11 @@ def _stepped(desk: runtime.Runtime, listed: list[resources.View]) -> list[resour
     return listed
 
 
-def _stream(desk: runtime.Runtime, query: JobQuery) -> Iterator[bytes]:
+def _stream(api: runtime.Runtime, query: JobQuery) -> Iterator[bytes]:
     """All jobs, a page at a time, so that neither memory nor the other callers notice how many there are."""
     yield b'{"jobs":['
     between = b""
-    while rows := _views(desk, query):
+    while rows := _views(api, query):
         yield between + bodies.encode(rows)[1:-1]
         between = b","
         query = replace(query, before_seq=rows[-1]["seq"])
@@ -95,17 +95,17 @@ def _stream(desk: runtime.Runtime, query: JobQuery) -> Iterator[bytes]:
 @router.get("/jobs/{ref}", summary="Show a job", response_model=None, responses=models.answers(models.JobDetail))
 def show(request: Request, ref: Ref) -> bodies.Json:
     """Everything about one job: its attempts, checkpoints, artifacts and last metric values."""
-    desk = runtime.of(request)
-    found = find(desk, ref)
-    job, home = found.job, desk.services.home
-    points = desk.services.metrics.last([job.id]).get(job.id, {})
-    attempts = desk.services.events.attempts(job.id)
+    api = runtime.of(request)
+    found = find(api, ref)
+    job, home = found.job, api.services.home
+    points = api.services.metrics.last([job.id]).get(job.id, {})
+    attempts = api.services.events.attempts(job.id)
     nodes = dict.fromkeys(share.node for attempt in attempts for share in attempt.allocation.shares)
     work = [job.origin.directory] if job.code.in_place else [str(home.work(job.id, node)) for node in nodes]
-    (detail,) = _stepped(desk, [resources.job_detail(job, attempts, points, found.reason, work)])
-    kept = kept_by(desk, job)
-    children, runs = desk.services.events.children(job.id), {"runs": desk.services.runs(job.id)}
-    troubles = [*detail["troubles"], *silent_agents(desk, job)]
+    (detail,) = _stepped(api, [resources.job_detail(job, attempts, points, found.reason, work)])
+    kept = kept_by(api, job)
+    children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
+    troubles = [*detail["troubles"], *silent_agents(api, job)]
     notes = [*detail["notes"], *kept["notes"]]
     return bodies.Json({**detail, **kept, "notes": notes, "troubles": troubles, "children": children, **runs})
 
@@ -113,24 +113,24 @@ def show(request: Request, ref: Ref) -> bodies.Json:
 @router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=models.answers(Why))
 def show_why(request: Request, ref: Ref) -> bodies.Json:
     """The reason in plain words, what would let it start, the place in the queue, and when it will start."""
-    desk = runtime.of(request)
-    found = find(desk, ref)
+    api = runtime.of(request)
+    found = find(api, ref)
     job, told = found.job, {**queue.NOT_WAITING, "reason": found.reason}
     if job.state is State.QUEUED:
-        seen = queue.why_view(desk, job)
+        seen = queue.why_view(api, job)
         told = seen if found.reason == job.reason else {**told, "position": seen["position"], "ahead": seen["ahead"]}
     elif job.state is State.STARTING and job.attempt is not None:
         told = {**told, "reason": resources.starting_text(job, found.reason, time.time())}
-    troubles = [*resources.trouble_views(job), *silent_agents(desk, job)]
+    troubles = [*resources.trouble_views(job), *silent_agents(api, job)]
     return bodies.Json({"id": job.id, "state": job.state.value, "text": told["reason"], **told, "troubles": troubles})
 
 
 @router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=models.answers(models.Series))
 def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX)] = None) -> bodies.Json:
     """Values by step, thinned evenly, the more so the more metrics: all, 1000 at most, unless `name` says which."""
-    desk = runtime.of(request)
-    job = find(desk, ref).job
-    metrics = desk.services.metrics
+    api = runtime.of(request)
+    job = find(api, ref).job
+    metrics = api.services.metrics
     names = name or sorted(metrics.last([job.id]).get(job.id, {}))
     if len(names) > NAMES_MAX:
         words = f"{job.id} has {len(names)} metrics; {NAMES_MAX} at most are told at once"
@@ -142,38 +142,38 @@ def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Quer
 @router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=models.answers(models.EventList))
 async def job_events(request: Request, ref: Ref, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """The job's events after sequence number `after`; with `wait_s` the answer waits until there is one."""
-    desk = runtime.of(request)
-    job = (await asyncio.to_thread(find, desk, ref)).job
+    api = runtime.of(request)
+    job = (await asyncio.to_thread(find, api, ref)).job
     deadline_s = time.monotonic() + wait_s
-    with desk.bells.listen(job.id) as bell:
+    with api.notifier.subscribe(job.id) as signal:
         while True:
-            bell.clear()
-            rows = await asyncio.to_thread(desk.services.events.told, after, _EVENTS_MAX, job.id)
+            signal.clear()
+            rows = await asyncio.to_thread(api.services.events.told, after, _EVENTS_MAX, job.id)
             left_s = deadline_s - time.monotonic()
-            if rows or left_s <= 0 or desk.bells.closing:
+            if rows or left_s <= 0 or api.notifier.closing:
                 return bodies.Json({"events": [event_text.event_view(row) for row in rows]})
-            await desk.bells.wait(bell, min(left_s, _BEAT_S))
+            await api.notifier.wait(signal, min(left_s, _BEAT_S))
 
 
 @router.get("/jobs/{ref}/watch", summary="Wait for a change", response_model=None, responses=models.answers(models.Watched))
 async def watch(request: Request, ref: Ref, version: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """The job as soon as it is another than the one that `version` names."""
-    desk = runtime.of(request)
+    api = runtime.of(request)
     deadline_s = time.monotonic() + wait_s
-    job_id = (await asyncio.to_thread(find, desk, ref)).job.id
-    with desk.bells.listen(job_id) as bell:
+    job_id = (await asyncio.to_thread(find, api, ref)).job.id
+    with api.notifier.subscribe(job_id) as signal:
         while True:
-            bell.clear()
-            seen, view = await asyncio.to_thread(_versioned, desk, job_id)
+            signal.clear()
+            seen, view = await asyncio.to_thread(_versioned, api, job_id)
             left_s = deadline_s - time.monotonic()
-            if seen != version or left_s <= 0 or desk.bells.closing:
+            if seen != version or left_s <= 0 or api.notifier.closing:
                 return bodies.Json({"version": seen, "job": view})
-            await desk.bells.wait(bell, min(left_s, _WATCH_BEAT_S))
+            await api.notifier.wait(signal, min(left_s, _WATCH_BEAT_S))
 
 
-def _versioned(desk: runtime.Runtime, job_id: str) -> tuple[int, dict[str, Any]]:
+def _versioned(api: runtime.Runtime, job_id: str) -> tuple[int, dict[str, Any]]:
     """A job's view, and the number that names exactly this view."""
-    found = find(desk, job_id)
-    points = desk.services.metrics.last([job_id]).get(job_id, {})
-    (view,) = _stepped(desk, [resources.job_view(found.job, points, found.reason)])
+    found = find(api, job_id)
+    points = api.services.metrics.last([job_id]).get(job_id, {})
+    (view,) = _stepped(api, [resources.job_view(found.job, points, found.reason)])
     return zlib.crc32(json.dumps(view, sort_keys=True).encode()) or 1, view

@@ -34,7 +34,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import SUBMITS
 from trainmaster.server.schemas import models
 from trainmaster.server.schemas.queue_schemas import Planned, Queue
-from trainmaster.server.views.lookup import Found, find_each, page
+from trainmaster.server.views.lookup import FoundJob, find_each, page
 from trainmaster.server.views.resources import View, pending_job
 from trainmaster.spec.document import to_mapping
 
@@ -45,22 +45,22 @@ _LISTED_MAX = 1000
 _LIVE = tuple(state for state in State if state.live)
 
 
-def waiting_jobs(desk: runtime.Runtime) -> list[Job]:
+def waiting_jobs(api: runtime.Runtime) -> list[Job]:
     """The queue, newest first."""
-    return [found.job for found in page(desk, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
+    return [found.job for found in page(api, JobQuery(states=(State.QUEUED,), limit=QUEUE_MAX))]
 
 
-def snapshot(desk: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
+def snapshot(api: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
     """What the scheduler would see now, were `extra` queued too, and under `rules` where some are given."""
-    return snapshot_of(desk, (*waiting_jobs(desk), *extra), rules)
+    return snapshot_of(api, (*waiting_jobs(api), *extra), rules)
 
 
-def snapshot_of(desk: runtime.Runtime, waiting: Sequence[Job], rules: Cluster | None = None) -> Snapshot:
+def snapshot_of(api: runtime.Runtime, waiting: Sequence[Job], rules: Cluster | None = None) -> Snapshot:
     """What the scheduler would see now, with `waiting` as its queue."""
-    events = desk.services.events
+    events = api.services.events
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
-    seen = world(time.time(), events.nodes(), waiting, live, present(desk) if rules is None else rules)
-    return seen._replace(usage=accounts(events.balances()), ended=desk.ended.now().pasts)
+    seen = world(time.time(), events.nodes(), waiting, live, present(api) if rules is None else rules)
+    return seen._replace(usage=accounts(events.balances()), ended=api.ended.now().pasts)
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
@@ -69,9 +69,9 @@ def position(seen: Snapshot, job_id: str) -> int | None:
     return 1 + ids.index(job_id) if job_id in ids else None
 
 
-def why_view(desk: runtime.Runtime, job: Job) -> View:
+def why_view(api: runtime.Runtime, job: Job) -> View:
     """Why a queued job waits, what would let it start, and when it will; `kind` is `starting` where nothing keeps it."""
-    seen = snapshot(desk)
+    seen = snapshot(api)
     if job.id not in seen.waiting:  # it has been placed since
         return {**NOT_WAITING, "reason": job.reason}
     policy = chosen(seen.rules)
@@ -86,14 +86,14 @@ def why_view(desk: runtime.Runtime, job: Job) -> View:
         reason = _ruled_out(mine, place, refused)
     else:
         reason = why(mine, seen, place, refused, job.reason)
-    reason += delayed_by(desk, seen, job.id)
+    reason += delayed_by(api, seen, job.id)
     known = forecasting.measured(seen, mine.kind)
     if known:
         reason += f"; measured: {told(known)}"
     parts = terms(seen, policy, job.id)
     if parts is not None:
         reason += f" (it counts {summed(parts)})"
-    past = forecasting.history(desk)
+    past = forecasting.history(api)
     waits = forecasting.estimates(seen, policy, past, (job.id,)).get(job.id)
     return {
         "kind": "starting" if refused is None else refused.kind,
@@ -128,23 +128,23 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
 
     Those that are held have no turn: they are `held`, as many of them as there are in a page, the newest first.
     """
-    desk = runtime.of(request)
-    waiting = waiting_jobs(desk)
-    now_s, total, rows = _listed(desk, snapshot_of(desk, waiting), query) if waiting else (time.time(), 0, [])
-    kept = page(desk, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
+    api = runtime.of(request)
+    waiting = waiting_jobs(api)
+    now_s, total, rows = _listed(api, snapshot_of(api, waiting), query) if waiting else (time.time(), 0, [])
+    kept = page(api, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
     held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
     return bodies.Json({"jobs": rows, "total": total, "held": held, "now_s": now_s})
 
 
-def _listed(desk: runtime.Runtime, seen: Snapshot, query: Page) -> tuple[float, int, list[View]]:
+def _listed(api: runtime.Runtime, seen: Snapshot, query: Page) -> tuple[float, int, list[View]]:
     """The time of the snapshot, how many jobs of the project wait, and one page of them."""
     policy = chosen(seen.rules)
     queue = enumerate(ordered(seen, policy), 1)
     mine = [(place, task) for place, task in queue if query.project in (None, task.kind.project)]
     shown = [(place, task) for place, task in mine if place > query.after][: query.limit]
-    named = zip(shown, find_each(desk, [task.id for _, task in shown]), strict=True)
-    listed = [(place, task, one) for (place, task), one in named if isinstance(one, Found)]
-    past = forecasting.history(desk)
+    named = zip(shown, find_each(api, [task.id for _, task in shown]), strict=True)
+    listed = [(place, task, one) for (place, task), one in named if isinstance(one, FoundJob)]
+    past = forecasting.history(api)
     etas = forecasting.estimates(seen, policy, past, {task.id for _, task in shown})
     rows = [
         {
@@ -178,12 +178,12 @@ async def plan(request: Request) -> bodies.Json:
     `eta_s` for how long. `delays` are the jobs in the queue that would start later for it.
     """
     body = await bodies.read_json(request, "the job", ONE)
-    desk = runtime.of(request)
-    row = await SUBMITS.run(row_of, desk, body, "plan", runtime.user(request))
-    return bodies.Json(await asyncio.to_thread(_foreseen, desk, row))
+    api = runtime.of(request)
+    row = await SUBMITS.run(row_of, api, body, "plan", runtime.user(request))
+    return bodies.Json(await asyncio.to_thread(_foreseen, api, row))
 
 
-def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
+def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
     now_s, command = time.time(), row.command
     assert isinstance(command, SubmitJob)
     job = pending_job(InboxRow(2**62, row.key, "it", now_s, command))  # `it`, as sentences call it
@@ -192,17 +192,17 @@ def _foreseen(desk: runtime.Runtime, row: NewRow) -> View:
         nothing: View = dict.fromkeys(("placement", "position", "eta_s", "cost"))
         found: View = {**nothing, "reason": held, "delays": [], "notes": []}
     else:
-        seen = snapshot(desk, (job,))
+        seen = snapshot(api, (job,))
         policy = chosen(seen.rules)
         decided, _ = cycle(seen, policy, Carry())
         grant = next((placed.grant for placed in decided.placements if placed.job == job.id), None)
-        nodes = tuple(sorted(desk.services.events.nodes(), key=lambda node: node.name))
+        nodes = tuple(sorted(api.services.events.nodes(), key=lambda node: node.name))
         shares = None if grant is None else allocation(grant, nodes).shares
-        place, mine, known = position(seen, job.id), seen.waiting[job.id], forecasting.history(desk)
+        place, mine, known = position(seen, job.id), seen.waiting[job.id], forecasting.history(api)
         reason = None
         if grant is None:
             refused = _refused(decided, mine, seen.now_s)
-            ruled = refused.kind == "impossible" and notes(desk, row)
+            ruled = refused.kind == "impossible" and notes(api, row)
             reason = _ruled_out(mine, place or 1, refused) if ruled else why(mine, seen, place or 1, refused)
         waits = None if grant is not None else forecasting.estimates(seen, policy, known, (job.id,)).get(job.id)
         found = {

@@ -17,7 +17,7 @@ from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
 from trainmaster.server.http import bodies
-from trainmaster.server.http.idempotency import asked_for, idempotency_key
+from trainmaster.server.http.idempotency import idempotency_key, request_digest
 from trainmaster.server.http.parameters import Ref
 from trainmaster.server.http.permissions import check_own
 from trainmaster.server.jobs.admission import urgency
@@ -67,56 +67,56 @@ async def fork(request: Request, ref: Ref) -> Acknowledgement:
 
 async def _make(request: Request, ref: str, relation: Relation, body: Mapping[str, Any]) -> Acknowledgement:
     """Accept the new job and answer with its lineage."""
-    desk = runtime.of(request)
-    parent = (await run_in_threadpool(find, desk, ref)).job
+    api = runtime.of(request)
+    parent = (await run_in_threadpool(find, api, ref)).job
     key = f"{relation.value}:{parent.id}:{runtime.user(request)}:{idempotency_key(request)}"
-    asked = asked_for(request, body)
-    made = await answered(desk, key, asked)
+    asked = request_digest(request, body)
+    made = await answered(api, key, asked)
     if made is not None:
-        return await _made_before(desk, parent, made, relation)
+        return await _made_before(api, parent, made, relation)
     told: dict[str, Any] = {}
-    async with desk.gate.inside():  # the checkpoint found now must still be stored when the row is committed
-        parent = (await run_in_threadpool(find, desk, ref)).job
+    async with api.blob_lock.shared():  # the checkpoint found now must still be stored when the row is committed
+        parent = (await run_in_threadpool(find, api, ref)).job
         if relation is Relation.REQUEUE:  # it replaces the original and keeps its owner; the others belong to the caller
             check_own(request, parent)
-        command = await run_in_threadpool(_command, desk, parent, relation, body)
+        command = await run_in_threadpool(_command, api, parent, relation, body)
         reason = bodies.text(body, "urgent")
-        urgent = await run_in_threadpool(urgency, desk, command.spec.project, runtime.user(request), reason)
+        urgent = await run_in_threadpool(urgency, api, command.spec.project, runtime.user(request), reason)
         command = replace(command, urgent=urgent, member=runtime.user(request))
         if relation is Relation.REPRODUCTION:
-            told = await run_in_threadpool(reproduction.told, desk, parent, command.data)
+            told = await run_in_threadpool(reproduction.comparison, api, parent, command.data)
         row = NewRow(key, command, time.time(), command.spec.experiment, asked)
-        (id,) = await desk.accept([row])
-    said = await run_in_threadpool(notes, desk, row)
+        (id,) = await api.accept([row])
+    said = await run_in_threadpool(notes, api, row)
     return Acknowledgement({"id": id, "notes": said, "lineage": resources.lineage_view(command.lineage), **told}, 201)
 
 
-async def _made_before(desk: runtime.Runtime, parent: Job, id: str, relation: Relation) -> Acknowledgement:
+async def _made_before(api: runtime.Runtime, parent: Job, id: str, relation: Relation) -> Acknowledgement:
     """The answer to a repeated request."""
-    job = (await run_in_threadpool(find, desk, id)).job
+    job = (await run_in_threadpool(find, api, id)).job
     told: dict[str, Any] = {}
     if relation is Relation.REPRODUCTION:
-        told = await run_in_threadpool(reproduction.told, desk, parent, job.data)
+        told = await run_in_threadpool(reproduction.comparison, api, parent, job.data)
     return Acknowledgement({"id": id, "notes": [], "lineage": resources.lineage_view(job.lineage), **told}, 201)
 
 
-def _command(desk: runtime.Runtime, parent: Job, relation: Relation, body: Mapping[str, Any]) -> SubmitJob:
+def _command(api: runtime.Runtime, parent: Job, relation: Relation, body: Mapping[str, Any]) -> SubmitJob:
     """Raises: SpecError, ImpossibleError, UsageError, ConflictError, NotFoundError."""
     if relation is Relation.REQUEUE and not parent.state.ended:
         onward = f"   or go on from its checkpoint: tm run --from {parent.id}" if parent.good_checkpoints else ""
         hint = f"end it first: tm cancel {parent.id}{onward}"
         raise ConflictError(f"{parent.id} is {parent.state.value}; only a job that has ended is requeued", hint)
     spec = _spec(parent, body)
-    check_spec(desk, spec)
+    check_spec(api, spec)
     own_code = body.get("code") is not None
     origin = plain(Origin, body.get("origin") if own_code else {**asdict(parent.origin), **_object(body, "origin")}, "origin")
     code = plain(CodeCopy, body["code"], "code") if own_code else parent.code
     if relation is Relation.FORK and code.in_place:
         message = f"{parent.id} ran in its directory itself, where a fork would get in its way"
         raise UsageError(message, f"give the fork a copy: --workdir {parent.origin.directory}")
-    check_code(desk, origin, code)
+    check_code(api, origin, code)
     lineage = _start(parent, relation, body)
-    _check_stored(desk, lineage)
+    _check_stored(api, lineage)
     return SubmitJob("", spec, origin, code, bodies.text(body, "hold"), data_versions(body.get("data"), spec), lineage)
 
 
@@ -167,11 +167,11 @@ def _checkpoint(parent: Job, body: Mapping[str, Any]) -> Checkpoint:
     raise NotFoundError(f"{parent.id} has no {which}", hint)
 
 
-def _check_stored(desk: runtime.Runtime, lineage: Lineage) -> None:
+def _check_stored(api: runtime.Runtime, lineage: Lineage) -> None:
     """Raises: ConflictError if the checkpoint's bytes are gone."""
     if lineage.checkpoint is None:
         return
     parts = [f"checkpoints/{lineage.owner}/{lineage.checkpoint.id}/n{part.node_index}" for part in lineage.checkpoint.parts]
-    if not all(desk.services.blobs.exists([f"{part}/MANIFEST.json" for part in parts])):
+    if not all(api.services.blobs.exists([f"{part}/MANIFEST.json" for part in parts])):
         step = "" if lineage.checkpoint.step is None else f" of step {lineage.checkpoint.step}"
         raise ConflictError(f"the checkpoint{step} of {lineage.owner} that it would start from has been deleted")

@@ -19,8 +19,8 @@ from trainmaster.scheduling.forbidden import Forbidden
 from trainmaster.scheduling.nouns import asks, choices, sites_of
 from trainmaster.scheduling.task import Owner, kind_of
 from trainmaster.server.http import bodies
-from trainmaster.server.http.idempotency import asked_for, digest, idempotency_key
-from trainmaster.server.http.parameters import JOBS_MAX, WORDS_MAX
+from trainmaster.server.http.idempotency import digest, idempotency_key, request_digest
+from trainmaster.server.http.parameters import JOBS_MAX, LONG_MAX
 from trainmaster.server.jobs.admission import obeyed, urgency
 from trainmaster.server.jobs.data_versions import data_versions
 from trainmaster.server.record.provenance import check_diff
@@ -79,13 +79,13 @@ class Acknowledgement(bodies.Json):
 async def submit(request: Request) -> Acknowledgement:
     """The id is returned only once the job is durable. A retry with the same `Idempotency-Key` never makes a second job."""
     body = await bodies.read_json(request, "the job", ONE)
-    desk, user = runtime.of(request), runtime.user(request)
-    key, asked = f"submit:{user}:{idempotency_key(request)}", asked_for(request, body)
-    job, said = await answered(desk, key, asked), list[str]()
+    api, user = runtime.of(request), runtime.user(request)
+    key, asked = f"submit:{user}:{idempotency_key(request)}", request_digest(request, body)
+    job, said = await answered(api, key, asked), list[str]()
     if job is None:
-        async with desk.gate.inside():  # blobs found now must still be stored when the row is committed
-            row, said = await SUBMITS.run(_made, desk, body, key, user)
-            (job,) = await desk.accept([replace(row, asked=asked)])
+        async with api.blob_lock.shared():  # blobs found now must still be stored when the row is committed
+            row, said = await SUBMITS.run(_made, api, body, key, user)
+            (job,) = await api.accept([replace(row, asked=asked)])
     return Acknowledgement({"id": job, "notes": said}, 201)
 
 
@@ -108,11 +108,11 @@ async def submit_batch(request: Request) -> Acknowledgement:
     patterns = {pattern for job in jobs if isinstance(pattern := _pattern(job), str)}
     if len(patterns) > _BATCH_PATTERNS_MAX:
             raise UsageError(f"a batch has at most {_BATCH_PATTERNS_MAX} different metric patterns", "split it")
-    desk, user, key = runtime.of(request), runtime.user(request), idempotency_key(request)
-    async with desk.gate.inside():
+    api, user, key = runtime.of(request), runtime.user(request), idempotency_key(request)
+    async with api.blob_lock.shared():
         names = _names(jobs, user, key)
-        rows, known = await SUBMITS.run(_rows, desk, jobs, names, user)
-        made = known | dict(zip([row.key for row in rows], await desk.accept(rows), strict=True))
+        rows, known = await SUBMITS.run(_rows, api, jobs, names, user)
+        made = known | dict(zip([row.key for row in rows], await api.accept(rows), strict=True))
     return Acknowledgement({"ids": [made[name] for name in names]}, 201)
 
 
@@ -123,7 +123,7 @@ def _names(jobs: Sequence[Mapping[str, Any]], user: str, key: str) -> list[str]:
 
 
 def _rows(
-    desk: runtime.Runtime, jobs: list[Mapping[str, Any]], names: Sequence[str], user: str
+    api: runtime.Runtime, jobs: list[Mapping[str, Any]], names: Sequence[str], user: str
 ) -> tuple[list[NewRow], dict[str, str]]:
     """The rows for new jobs, and the ids of jobs whose key was accepted before. Pops jobs from `jobs` as it goes.
 
@@ -131,13 +131,13 @@ def _rows(
     """
     digests = [digest(job) for job in jobs]
     rows, stored = list[NewRow](), set[str]()
-    known = desk.services.inbox.answered(dict(zip(names, digests, strict=True)))
+    known = api.services.inbox.answered(dict(zip(names, digests, strict=True)))
     for index, job in enumerate(jobs):
         if names[index] in known:
             continue
         bodies.reject_unknown(job, _OF_BATCH, f"job {index}")
         try:
-            rows.append(replace(row_of(desk, job, names[index], user, stored), asked=digests[index]))
+            rows.append(replace(row_of(api, job, names[index], user, stored), asked=digests[index]))
             jobs[index] = {}
         except TrainmasterError as error:
             error.message = f"job {index}: {error.message}"
@@ -153,19 +153,19 @@ def _pattern(job: Mapping[str, Any]) -> object:
     return found
 
 
-async def answered(desk: runtime.Runtime, key: str, asked: bytes | None) -> str | None:
+async def answered(api: runtime.Runtime, key: str, asked: bytes | None) -> str | None:
     """The job that was made under this key before, if any, even if things have changed since. Raises: ConflictError."""
     if asked is None:
         return None
-    return (await run_in_threadpool(desk.services.inbox.answered, {key: asked})).get(key)
+    return (await run_in_threadpool(api.services.inbox.answered, {key: asked})).get(key)
 
 
-def _made(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -> tuple[NewRow, list[str]]:
-    row = row_of(desk, body, key, user)
-    return row, notes(desk, row)
+def _made(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) -> tuple[NewRow, list[str]]:
+    row = row_of(api, body, key, user)
+    return row, notes(api, row)
 
 
-def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, known: set[str] | None = None) -> NewRow:
+def row_of(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, known: set[str] | None = None) -> NewRow:
     """The inbox row of a job that `user` submits. `known`: blobs already found in the store, for a batch.
 
     Raises: SpecError, ImpossibleError, UsageError, ConflictError.
@@ -174,36 +174,36 @@ def row_of(desk: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, 
     if not isinstance(mapping, dict):
         raise UsageError("spec must be an object as in a spec file", "`tm schema` prints what may be in it")
     spec = from_mapping(mapping)
-    check_spec(desk, spec)
-    urgent = urgency(desk, spec.project, user, bodies.text(body, "urgent"))
+    check_spec(api, spec)
+    urgent = urgency(api, spec.project, user, bodies.text(body, "urgent"))
     origin, code = plain(Origin, body.get("origin"), "origin"), plain(CodeCopy, body.get("code"), "code")
-    check_code(desk, origin, code, known)
+    check_code(api, origin, code, known)
     held, versions = bodies.text(body, "hold"), data_versions(body.get("data"), spec)
     command = SubmitJob("", spec, origin, code, held, versions, urgent=urgent, member=user)
     return NewRow(key, command, time.time(), spec.experiment)
 
 
-def check_spec(desk: runtime.Runtime, spec: JobSpec) -> None:
+def check_spec(api: runtime.Runtime, spec: JobSpec) -> None:
     """Raises: UsageError for a missing tag that the project requires, an unknown class or pool; ImpossibleError."""
-    required = desk.services.configuration.project(spec.project).required_tags
+    required = api.services.configuration.project(spec.project).required_tags
     missing = [name for name in required if not spec.tags.get(name)]
     if missing:
         tags, flags = " and ".join(missing), " ".join(f"--tag {name}=…" for name in missing)
         raise UsageError(f"project {spec.project} requires the tag{'s' * (len(missing) > 1)} {tags}: add {flags}")
-    rules, nodes = obeyed(desk, spec), desk.nodes()
+    rules, nodes = obeyed(api, spec), api.nodes()
     lacking = never(asks(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
     if lacking is not None:
         raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
 
 
-def notes(desk: runtime.Runtime, row: NewRow) -> list[str]:
+def notes(api: runtime.Runtime, row: NewRow) -> list[str]:
     """Notes for the submitter: for example that the job can never start under the present configuration.
 
     It uses the configuration that control has processed. Reading later changes would take longer than the submit itself.
     """
     assert isinstance(row.command, SubmitJob)
-    spec, nodes = row.command.spec, desk.nodes()
-    rules = obeyed(desk, spec)
+    spec, nodes = row.command.spec, api.nodes()
+    rules = obeyed(api, spec)
     tier = rules.work(spec.work).priority
     owner = Owner(spec.project, row.command.member, spec.work, tier + spec.priority, tier)
     kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
@@ -211,11 +211,11 @@ def notes(desk: runtime.Runtime, row: NewRow) -> list[str]:
     return [] if why is None else [f"it cannot start under the present configuration (tm policy): {why}"]
 
 
-def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[str] | None = None) -> None:
+def check_code(api: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[str] | None = None) -> None:
     """Raises: UsageError, ConflictError (the code copy or the patch is not on the server)."""
     known = set() if known is None else known
     if origin.git_diff is not None and origin.git_diff not in known:
-        check_diff(desk.services, origin.git_diff)
+        check_diff(api.services, origin.git_diff)
         known.add(origin.git_diff)
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in origin.variables.items()):
         raise UsageError("origin.variables must map text to text")
@@ -227,7 +227,7 @@ def check_code(desk: runtime.Runtime, origin: Origin, code: CodeCopy, known: set
         raise UsageError("code.digest must be a SHA-256 in hexadecimal")
     if code.digest in known:
         return
-    if not desk.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
+    if not api.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
         hint = f"upload it first: POST {rest.address('/code/missing')}, POST {rest.address('/code')}"
         raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", hint)
     known.add(code.digest)
@@ -241,7 +241,7 @@ def plain(cls: type[T], value: Any, what: str) -> T:
     bodies.reject_unknown(given, frozenset(f.name for f in fields(cls)), what)
     for name, item in given.items():
         fits = isinstance(item, _KINDS[name]) and (not isinstance(item, bool) or bool in _KINDS[name])
-        if not fits or (isinstance(item, int) and not 0 <= item < 2**63) or (isinstance(item, str) and len(item) > WORDS_MAX):
+        if not fits or (isinstance(item, int) and not 0 <= item < 2**63) or (isinstance(item, str) and len(item) > LONG_MAX):
             raise UsageError(f"{what}.{name} is no {_KINDS[name][0].__name__}")
     if isinstance(given.get("git_remote"), str):
         given = {**given, "git_remote": without_credentials(given["git_remote"])}

@@ -18,7 +18,7 @@ from trainmaster.model.nodes import NodeState
 from trainmaster.server.agents import agent_sync, exec, store_transfers
 from trainmaster.server.cluster import cluster_rules, history_export, nodes, prometheus, server_troubles, tokens, usage
 from trainmaster.server.http import bodies, errors, permissions
-from trainmaster.server.http.entrance import Door
+from trainmaster.server.http.authentication import AuthenticationMiddleware
 from trainmaster.server.jobs import cancelling, forecast_records, holding, job_reads, queue, resubmit, submit
 from trainmaster.server.process import idle_stop
 from trainmaster.server.record import artifacts, comparison, notes, provenance
@@ -33,7 +33,7 @@ from trainmaster.wire import rest
 
 _TRIM_S = 3600.0
 _TRIM_CACHE_S = 30.0
-_TAKE_UP_S = 5.0
+_IMPORT_S = 5.0
 _COLLECT_S = 60.0
 _COLLECT_REST = 3000.0  # times as long as it took, since everything else waits meanwhile
 
@@ -64,7 +64,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         redirect_slashes=False,
     )
     app.state.runtime = runtime
-    app.add_middleware(Door, tokens=runtime.tokens, secret=runtime.secret, called=runtime.called)
+    app.add_middleware(AuthenticationMiddleware, tokens=runtime.tokens, secret=runtime.secret, called=runtime.note_request)
     errors.install(app)
     app.router.routes.append(Route("/agent/sync", agent_sync.sync, methods=["POST"]))
     app.router.routes.append(Route("/agent/store", store_transfers.store, methods=["POST"]))
@@ -111,7 +111,7 @@ def _describe(app: FastAPI) -> None:
             failed = {"description": "Any error", "content": shape}
             for path, operations in document["paths"].items():
                 for method, operation in operations.items():
-                    operation["x-trainmaster-needs"] = permissions.told(method, path)
+                    operation["x-trainmaster-needs"] = permissions.requirement_text(method, path)
                     if "requestBody" in operation:
                         operation["x-body-max-bytes"] = limits.body_max_bytes(method.upper(), path)
                     operation["responses"].pop("422", None)
@@ -132,10 +132,10 @@ def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
         await runtime.trim()
         return _TRIM_S
 
-    async def take_up() -> float:
+    async def import_unsent() -> float:
         """What agents that are gone had not sent."""
-        await runtime.take_up()
-        return _TAKE_UP_S
+        await runtime.import_unsent()
+        return _IMPORT_S
 
     async def trim_cache() -> float:
         """Keep the cache of a store elsewhere within its bound."""
@@ -150,13 +150,13 @@ def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
 
     loops = [
         supervised("collecting garbage", collect, _COLLECT_S),
-        supervised("retention", retention.Keeper(runtime).turn, retention.LOOK_S),
+        supervised("retention", retention.RetentionLoop(runtime).step, retention.LOOK_S),
         supervised("trimming the inbox", trim_inbox),
-        supervised("taking up metrics that agents left", take_up),
+        supervised("taking up metrics that agents left", import_unsent),
         supervised("trimming the cache of the store", trim_cache, _TRIM_CACHE_S),
         supervised("recording forecasts", forecast_records.recording(runtime), forecast_records.BEAT_S),
     ]
     if services.configuration.idle_stop_s:
-        look = idle_stop.looking(runtime, services.configuration.idle_stop_s)
+        look = idle_stop.idle_check(runtime, services.configuration.idle_stop_s)
         loops.append(supervised("looking whether the server is needed", look))
     return loops

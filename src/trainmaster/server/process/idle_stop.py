@@ -18,7 +18,9 @@ _LOOKS = 4  # checks per idle period
 _LOOK_MAX_S = 30.0
 
 
-def looking(desk: Runtime, idle_s: float, stop: Callable[[Home], None] | None = None) -> Callable[[], Awaitable[float | None]]:
+def idle_check(
+    api: Runtime, idle_s: float, stop: Callable[[Home], None] | None = None
+) -> Callable[[], Awaitable[float | None]]:
     """A background task that stops the server once it was idle for `idle_s`; see `background.supervised`.
 
     Idle means: no unfinished job, no request of a user, no log follower.
@@ -29,20 +31,20 @@ def looking(desk: Runtime, idle_s: float, stop: Callable[[Home], None] | None = 
         nonlocal busy_s
         now_s, seen_s = time.monotonic(), busy_s
         busy_s = now_s  # if the check fails, the server counts as busy
-        if not await asyncio.to_thread(_is_busy, desk):
+        if not await asyncio.to_thread(_is_busy, api):
             busy_s = seen_s
-        if time.monotonic() - max(busy_s, desk.called_s) >= idle_s:
+        if time.monotonic() - max(busy_s, api.last_request_s) >= idle_s:
             _log.info("nothing to do for %.0f s: stopping", idle_s)
-            await asyncio.to_thread(stop or _stop, desk.services.home)
+            await asyncio.to_thread(stop or _stop, api.services.home)
             return None
         return min(idle_s / _LOOKS, _LOOK_MAX_S)
 
     return look
 
 
-def _is_busy(desk: Runtime) -> bool:
+def _is_busy(api: Runtime) -> bool:
     """Whether there is an unfinished or newly accepted job, or a log follower."""
-    return bool(desk.followers or any(desk.services.events.live_counts().values()) or desk.waiting.rows())
+    return bool(api.log_followers or any(api.services.events.live_counts().values()) or api.pending_commands.rows())
 
 
 def _stop(home: Home) -> None:
@@ -52,7 +54,7 @@ def _stop(home: Home) -> None:
     subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True, cwd="/")
 
 
-def leave(home: Home) -> None:
+def stop_unless_asked(home: Home) -> None:
     """Stop the server. If a job was accepted in the meantime, start it again: the job's submit was answered with 201.
 
     Raises: TrainmasterError.
@@ -63,4 +65,4 @@ def leave(home: Home) -> None:
 
 
 if __name__ == "__main__":
-    leave(Home(Path(sys.argv[1])))
+    stop_unless_asked(Home(Path(sys.argv[1])))

@@ -16,7 +16,7 @@ from trainmaster import __version__, compose, live_processes
 from trainmaster.errors import OperationError, TrainmasterError
 from trainmaster.home import Home
 from trainmaster.server.process.sockets import prepare_directory
-from trainmaster.server.process.startup import refuse_stopped, settle
+from trainmaster.server.process.startup import refuse_if_stopping, resume_collector
 from trainmaster.server.process.watchdog import watch
 
 _LOG_MAX_BYTES = 4 * 1024 * 1024
@@ -36,24 +36,24 @@ def run(which: str, root: str, pipe: int | None) -> int:
 
         return api_main(home, pipe is not None)
     except TrainmasterError as error:
-        return _refuse(which, pipe, error)
+        return _report_failure(which, pipe, error)
     except OSError as error:  # an unusable file in the home, or a failing disk
         logging.getLogger("trainmaster").exception("%s ends", which)
         hint = f"check that file and its disk; details are in {home.logs / which}.log"
-        return _refuse(which, pipe, OperationError(f"{which} cannot work on {home.root}: {error}", hint))
+        return _report_failure(which, pipe, OperationError(f"{which} cannot work on {home.root}: {error}", hint))
 
 
-def _refuse(which: str, pipe: int | None, error: TrainmasterError) -> int:
+def _report_failure(which: str, pipe: int | None, error: TrainmasterError) -> int:
     """Report why this process ends, also to its parent; returns the exit code."""
     print(f"{which}: {error.message}", file=sys.stderr)  # noqa: T201
-    _tell(pipe, {"code": error.code, "message": error.message, "hint": error.hint})
+    _write_status(pipe, {"code": error.code, "message": error.message, "hint": error.hint})
     return error.exit_code
 
 
 def _control(home: Home, detached: bool) -> int:
     def started() -> None:
-        settle()
-        refuse_stopped(home, detached)
+        resume_collector()
+        refuse_if_stopping(home, detached)
         live_processes.announce(home, "control", __version__)
         if detached:
             watch(home, "api")
@@ -66,8 +66,8 @@ def _mirror(home: Home, detached: bool) -> int:
     """The third process: it copies the event log to trackers. No job waits for it. The api restarts it."""
 
     def started() -> None:
-        settle()
-        refuse_stopped(home, detached)
+        resume_collector()
+        refuse_if_stopping(home, detached)
         live_processes.announce(home, "mirror", __version__)
 
     from trainmaster.compose_mirror import mirror_main  # noqa: PLC0415  only this process loads tracker libraries
@@ -82,7 +82,7 @@ def _log_to(path: Path) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-def _tell(pipe: int | None, said: dict[str, Any]) -> None:
+def _write_status(pipe: int | None, said: dict[str, Any]) -> None:
     """Write one line to the parent, which may not be reading any more."""
     if pipe is not None:
         with suppress(OSError):

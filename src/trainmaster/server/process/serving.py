@@ -15,7 +15,7 @@ from trainmaster.home import Home
 from trainmaster.server.process.app import create_app
 from trainmaster.server.process.connections import config_of
 from trainmaster.server.process.sockets import bind_tcp, bind_unix, url_of
-from trainmaster.server.process.startup import refuse_stopped, settle
+from trainmaster.server.process.startup import refuse_if_stopping, resume_collector
 from trainmaster.server.process.watchdog import watch
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.services import Services
@@ -27,7 +27,7 @@ _COLLECT_AT = (10_000, 10, 1_000)  # for `gc.set_threshold`: a collection takes 
 def api_main(home: Home, detached: bool) -> int:
     """Serve until told to stop. Raises: ConflictError, OperationError, DiskFullError."""
     lock = compose.hold_alone(home, "api")
-    refuse_stopped(home, detached)
+    refuse_if_stopping(home, detached)
     settings = home.read_json(home.settings_json) or {}
     tcp = bind_tcp(home, settings.get("host"), settings.get("port"))
     unix = bind_unix(home.socket("api"))
@@ -69,7 +69,7 @@ class ApiServer(uvicorn.Server):
         assert sockets is not None
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
-        settle()
+        resume_collector()
         share_the_interpreter()
         await asyncio.to_thread(live_processes.announce, self._home, "api", __version__, url_of(sockets[0]))
         if self._detached:
@@ -80,7 +80,7 @@ class ApiServer(uvicorn.Server):
         """Handle SIGTERM and SIGINT."""
         super().handle_exit(sig, frame)
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._runtime.bells.close)
+            self._loop.call_soon_threadsafe(self._runtime.notifier.close)
 
 
 def share_the_interpreter() -> None:

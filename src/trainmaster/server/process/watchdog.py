@@ -21,10 +21,10 @@ _DEATHS_FREE = 4  # restarts without delay: the process may have been killed a f
 
 def watch(home: Home, other: str) -> None:
     """Restart `other` whenever it dies, until the server is stopped. Runs on a daemon thread."""
-    threading.Thread(target=_keep, args=(home, other), name=f"watch-{other}", daemon=True).start()
+    threading.Thread(target=_watch_loop, args=(home, other), name=f"watch-{other}", daemon=True).start()
 
 
-def _keep(home: Home, other: str) -> None:
+def _watch_loop(home: Home, other: str) -> None:
     backoff_s = 0.0
     deaths = 0  # consecutive deaths soon after a start
     resting = threading.Event()
@@ -33,7 +33,7 @@ def _keep(home: Home, other: str) -> None:
             began_s = time.monotonic()
             _sleep_while_alive(home, other)
             deaths = deaths + 1 if time.monotonic() - began_s < _YOUNG_S else 0
-            resting.wait(rest_s(deaths))
+            resting.wait(restart_delay_s(deaths))
             revived = daemons.revive(home, other)
         except (TrainmasterError, OSError) as error:
             backoff_s = min(max(1.0, 2 * backoff_s), _BACKOFF_MAX_S)
@@ -50,7 +50,7 @@ def _keep(home: Home, other: str) -> None:
             resting.wait(_UNWANTED_S if other in live_processes.BESIDE else _LOOK_S)
 
 
-def rest_s(deaths: int) -> float:
+def restart_delay_s(deaths: int) -> float:
     """Delay before the next restart of a process that died soon after its start `deaths` times, so that it does not spin."""
     return 0.0 if deaths < _DEATHS_FREE else min(2.0 ** min(deaths - _DEATHS_FREE, 16), _BACKOFF_MAX_S)
 

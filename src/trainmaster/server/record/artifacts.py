@@ -58,8 +58,8 @@ def list_artifacts(
     query: Annotated[ArtifactsQuery, Depends()],
 ) -> bodies.Json:
     """Sorted by path; for each path the file from the newest attempt that stored it."""
-    desk = runtime.of(request)
-    job, events = find(desk, ref).job, desk.services.events
+    api = runtime.of(request)
+    job, events = find(api, ref).job, api.services.events
     totals = events.artifact_totals(job.id)
     if query.path is not None:
         one = events.artifact(job.id, query.path)
@@ -74,20 +74,20 @@ def list_artifacts(
 @STORES.runs
 def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PATH_MAX)]) -> Response:
     """The file's content; `ETag` is its SHA-256."""
-    desk = runtime.of(request)
-    job = find(desk, ref).job
-    kept = desk.services.events.artifact(job.id, path)
+    api = runtime.of(request)
+    job = find(api, ref).job
+    kept = api.services.events.artifact(job.id, path)
     if kept is None:
-        names = ", ".join(one.path for one in desk.services.events.artifacts(job.id, _NAMED))
+        names = ", ".join(one.path for one in api.services.events.artifacts(job.id, _NAMED))
         raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has none so far")
     if StorageKind.ARTIFACTS in job.removed:
         raise NotFoundError(f"the artifacts of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     name = f"artifacts/{job.id}/{kept.digest}"
     headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
-    local = desk.services.blobs.local_path(name)
-    if local is not None and desk.services.blobs.exists([name])[0]:
+    local = api.services.blobs.local_path(name)
+    if local is not None and api.services.blobs.exists([name])[0]:
         return FileResponse(local, media_type="application/octet-stream", headers=headers)
-    return StreamingResponse(blocks(desk.services.blobs.open(name)), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(blocks(api.services.blobs.open(name)), media_type="application/octet-stream", headers=headers)
 
 
 def artifact_view(kept: Artifact) -> View:
@@ -101,9 +101,9 @@ def artifact_view(kept: Artifact) -> View:
     }
 
 
-def kept_by(desk: runtime.Runtime, job: Job) -> dict[str, Any]:
+def kept_by(api: runtime.Runtime, job: Job) -> dict[str, Any]:
     """The part of a job's view about artifacts: the first of them, their number, and a note about pickles."""
-    events = desk.services.events
+    events = api.services.events
     shown = events.artifacts(job.id, SHOWN)
     total = len(shown) if len(shown) < SHOWN else events.artifact_totals(job.id).files
     pickles = events.artifacts(job.id, _NAMED_PICKLES + 1, kind=ArtifactKind.PICKLE) if shown else []

@@ -18,7 +18,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
 from trainmaster.server.record.differences import Compared, Run, compare
 from trainmaster.server.record.provenance import environment
-from trainmaster.server.record.ranking import Standing, point_view, standings
+from trainmaster.server.record.ranking import MetricRanking, point_view, rank_metrics
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
@@ -59,28 +59,28 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     runs = _runs(services, jobs)
     last = services.metrics.last([job.id for job in jobs])
     names = _metrics(last, query.metric)
-    stand = standings(services.metrics, jobs, names, last)
+    stand = rank_metrics(services.metrics, jobs, names, last)
     drawn = query.metric or [one.name for one in stand if one.primary]
     curves = {name: [_curve(services, job.id, name, query.points) for job in jobs] for name in drawn}
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "metrics": [_standing_view(one) for one in stand if query.all or query.metric or not one.equal],
+        "metrics": [_ranking_view(one) for one in stand if query.all or query.metric or not one.equal],
         "metrics_equal": [one.name for one in stand if one.equal],
         "series": curves,
     }
     if query.patch:
-        effort = _Effort()
+        effort = _StepBudget()
         answer["patches"] = [patch for run in runs[1:] for patch in _patches(services, (runs[0], run), effort)]
     return bodies.Json(answer)
 
 
-def _jobs(desk: runtime.Runtime, refs: Sequence[str]) -> list[Job]:
+def _jobs(api: runtime.Runtime, refs: Sequence[str]) -> list[Job]:
     """Raises: UsageError for fewer than two jobs or too many, NotFoundError, ConflictError."""
     if len(refs) > RUNS_MAX:
         raise UsageError(f"{len(refs)} runs are too many to compare at once", f"at most {RUNS_MAX}")
     jobs: dict[str, Job] = {}
-    for found in find_each(desk, refs):
+    for found in find_each(api, refs):
         if isinstance(found, TrainmasterError):
             raise found
         jobs[found.job.id] = found.job
@@ -171,7 +171,7 @@ def _run_view(job: Job) -> dict[str, Any]:
     }
 
 
-def _standing_view(one: Standing) -> dict[str, Any]:
+def _ranking_view(one: MetricRanking) -> dict[str, Any]:
     return {
         "name": one.name,
         "mode": one.mode.value if one.mode is not None else None,
@@ -188,14 +188,14 @@ class _TooManyStepsError(Exception):
 
 
 @dataclass(slots=True)
-class _Effort:
+class _StepBudget:
     """The remaining budget of comparison steps."""
 
     left: int = _ALL_STEPS_MAX
 
     def spend(self, before: Sequence[str], after: Sequence[str]) -> bool:
         """Whether two files can be compared within the remaining budget; if so, deduct the cost."""
-        matcher = _Counted(before, after, min(_STEPS_MAX, self.left))
+        matcher = _BoundedMatcher(before, after, min(_STEPS_MAX, self.left))
         try:
             matcher.get_opcodes()
         except _TooManyStepsError:
@@ -205,7 +205,7 @@ class _Effort:
         return True
 
 
-class _Counted(difflib.SequenceMatcher[str]):
+class _BoundedMatcher(difflib.SequenceMatcher[str]):
     """The matcher of `difflib.unified_diff`, limited to `most` steps; `taken` counts them."""
 
     def __init__(self, before: Sequence[str], after: Sequence[str], most: int) -> None:
@@ -225,7 +225,7 @@ class _Counted(difflib.SequenceMatcher[str]):
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
-def _patches(services: Services, pair: tuple[Run, Run], effort: _Effort) -> Iterator[dict[str, Any]]:
+def _patches(services: Services, pair: tuple[Run, Run], effort: _StepBudget) -> Iterator[dict[str, Any]]:
     """A unified diff for each text file that differs between two runs; `note` says why a file has none."""
     first, other = pair
     if first.tree is None or other.tree is None:

@@ -61,7 +61,7 @@ class LogbookQuery:
 )
 async def write_note(request: Request) -> bodies.Json:
     """A note about a job, an experiment or a project. Job ids in the text become links."""
-    desk, user = runtime.of(request), runtime.user(request)
+    api, user = runtime.of(request), runtime.user(request)
     body = await bodies.read_json(request, "the note", _KNOWN)
     text = redaction.text(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
     if not text:
@@ -70,7 +70,7 @@ async def write_note(request: Request) -> bodies.Json:
         raise UsageError(f"the note is over {TEXT_MAX_BYTES // 1024} KiB", "store a file: tm run --artifact, sdk.artifact")
     ref, project, experiment = (bodies.text(body, name) for name in ("job", "project", "experiment"))
     if ref is not None:
-        job = (await run_in_threadpool(find, desk, ref)).job
+        job = (await run_in_threadpool(find, api, ref)).job
         check_own(request, job)
         project, experiment, about = job.spec.project, job.spec.experiment, job.id
     elif project is None and experiment is None:
@@ -81,47 +81,47 @@ async def write_note(request: Request) -> bodies.Json:
         if name is not None and not (name.isprintable() and 1 <= len(name) <= _NAME_MAX):
             raise UsageError(f"{name[:40]!r} is not a valid name of a project or an experiment")
     if project is None:
-        project = await run_in_threadpool(_project_of, desk, experiment)
+        project = await run_in_threadpool(_project_of, api, experiment)
     command = TakeNote(about, user, text, project, experiment)
-    await desk.accept([NewRow(f"note:{user}:{idempotency_key(request)}", command, time.time())])
+    await api.accept([NewRow(f"note:{user}:{idempotency_key(request)}", command, time.time())])
     return bodies.Json({"job": about or None, "project": command.project, "experiment": experiment, "by": user}, 202)
 
 
-def _project_of(desk: runtime.Runtime, experiment: str | None) -> str:
+def _project_of(api: runtime.Runtime, experiment: str | None) -> str:
     """The project of the experiment's newest job."""
-    newest = desk.services.events.jobs(JobQuery(experiment=experiment, limit=1))
+    newest = api.services.events.jobs(JobQuery(experiment=experiment, limit=1))
     return newest[0].spec.project if newest else "default"
 
 
 @router.get("/logbook", summary="Read the logbook", response_model=None, responses=models.answers(record_schemas.Logbook))
 def read_logbook(request: Request, query: Annotated[LogbookQuery, Depends()]) -> bodies.Json:
     """The newest entries, in order of time: notes and events."""
-    desk = runtime.of(request)
-    job = find(desk, query.job).job if query.job is not None else None
-    entries = [] if query.notes else list(_happened(desk, query, job))
-    entries += _notes(desk, query, job)
+    api = runtime.of(request)
+    job = find(api, query.job).job if query.job is not None else None
+    entries = [] if query.notes else list(_happened(api, query, job))
+    entries += _notes(api, query, job)
     entries.sort(key=lambda entry: entry.at_s)
     return bodies.Json({"entries": [{**asdict(entry), "links": list(entry.links)} for entry in entries[-query.limit :]]})
 
 
-def _happened(desk: runtime.Runtime, query: LogbookQuery, job: Job | None) -> Iterator[Entry]:
+def _happened(api: runtime.Runtime, query: LogbookQuery, job: Job | None) -> Iterator[Entry]:
     """Events of one job, or of the newest jobs of an experiment or a project."""
     if job is not None:
         jobs = [job]
     else:
         asked = JobQuery(project=query.project, experiment=query.experiment, limit=_JOBS)
-        jobs = [found.job for found in page(desk, asked)]
+        jobs = [found.job for found in page(api, asked)]
     for one in jobs:
-        yield from job_entries(one, desk.services.events.attempts(one.id))
+        yield from job_entries(one, api.services.events.attempts(one.id))
     for experiment in dict.fromkeys(one.spec.experiment for one in jobs):
-        found = _bests(desk, experiment)
+        found = _bests(api, experiment)
         yield from (entry for entry in found if job is None or entry.job == job.id)
 
 
-def _bests(desk: runtime.Runtime, experiment: str) -> list[Entry]:
+def _bests(api: runtime.Runtime, experiment: str) -> list[Entry]:
     """New best values in an experiment, among its newest jobs."""
-    jobs = desk.services.events.jobs(JobQuery(experiment=experiment, limit=_JOBS))[::-1]
-    metrics = desk.services.metrics
+    jobs = api.services.events.jobs(JobQuery(experiment=experiment, limit=_JOBS))[::-1]
+    metrics = api.services.metrics
     last = metrics.last([job.id for job in jobs])
     primary = primary_of(jobs[::-1], sorted({name for mine in last.values() for name in mine}))
     if primary is None:
@@ -132,19 +132,19 @@ def _bests(desk: runtime.Runtime, experiment: str) -> list[Entry]:
     return best_entries(jobs, primary, mode, best)
 
 
-def _notes(desk: runtime.Runtime, query: LogbookQuery, job: Job | None) -> list[Entry]:
+def _notes(api: runtime.Runtime, query: LogbookQuery, job: Job | None) -> list[Entry]:
     """Notes, including those that control has not processed yet."""
     about = job.id if job is not None else None
-    taken = desk.services.events.notes(NoteQuery(about, query.project, query.experiment, query.limit))
-    waiting = [note for note in _waiting(desk) if _asked_for(note, about, query)]
+    taken = api.services.events.notes(NoteQuery(about, query.project, query.experiment, query.limit))
+    waiting = [note for note in _waiting(api) if _asked_for(note, about, query)]
     known = {(note.noted.at_s, note.noted.text) for note in taken}
     notes = [*taken, *(note for note in waiting if (note.noted.at_s, note.noted.text) not in known)]
-    there = _existing(desk, list(dict.fromkeys(id for note in notes for id in mentioned(note.noted.text))))
+    there = _existing(api, list(dict.fromkeys(id for note in notes for id in mentioned(note.noted.text))))
     return [note_entry(note, there) for note in notes]
 
 
-def _waiting(desk: runtime.Runtime) -> Iterator[Note]:
-    for row in desk.waiting.rows():
+def _waiting(api: runtime.Runtime) -> Iterator[Note]:
+    for row in api.pending_commands.rows():
         match row.command:
             case TakeNote(job, by, text, project, experiment):
                 yield Note(row.seq, job or None, Noted(by, text, row.received_s, project, experiment))
@@ -158,7 +158,7 @@ def _asked_for(note: Note, job: str | None, query: LogbookQuery) -> bool:
     )
 
 
-def _existing(desk: runtime.Runtime, ids: Sequence[str]) -> set[str]:
+def _existing(api: runtime.Runtime, ids: Sequence[str]) -> set[str]:
     """Which of these are full ids of jobs."""
-    submits = {row.job for row in desk.waiting.rows() if isinstance(row.command, SubmitJob)}
-    return submits.intersection(ids) | desk.services.events.known(ids)
+    submits = {row.job for row in api.pending_commands.rows() if isinstance(row.command, SubmitJob)}
+    return submits.intersection(ids) | api.services.events.known(ids)

@@ -104,9 +104,9 @@ async def store_diff(request: Request, sha256: Annotated[str, Path(max_length=64
 @STORES.runs
 def show_provenance(request: Request, ref: Ref) -> bodies.Json:
     """Commit, patch, code copy, data versions and lineage; packages, Python and machine for every attempt and node."""
-    desk = runtime.of(request)
-    job = find(desk, ref).job
-    services = desk.services
+    api = runtime.of(request)
+    job = find(api, ref).job
+    services = api.services
     attempts = {one.number: one for one in services.events.attempts(job.id)}
     if job.attempt is not None:
         attempts[job.attempt.number] = job.attempt
@@ -131,9 +131,9 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
 @STORES.runs
 def show_diff(request: Request, ref: Ref) -> Response:
     """The difference from the commit at submit, for `git apply`. Untracked files are in the code copy."""
-    desk = runtime.of(request)
-    job = find(desk, ref).job
-    return Response(read_diff(desk.services, job), media_type="text/x-diff")
+    api = runtime.of(request)
+    job = find(api, ref).job
+    return Response(read_diff(api.services, job), media_type="text/x-diff")
 
 
 def read_diff(services: Services, job: Job) -> bytes:

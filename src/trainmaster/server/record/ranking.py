@@ -20,7 +20,7 @@ Best = tuple[int, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MetricRanking:
     """One metric of several runs. `mode`: whether smaller or larger is better; None if unknown."""
 
     name: str
@@ -67,9 +67,9 @@ def mode_of(jobs: Sequence[Job], name: str) -> Mode | None:
     return Mode.MAX if any(_LARGER.fullmatch(word) for word in words) else None
 
 
-def standings(
+def rank_metrics(
     metrics: MetricStore, jobs: Sequence[Job], names: Sequence[str], last: Mapping[str, Mapping[str, Last]]
-) -> list[Standing]:
+) -> list[MetricRanking]:
     """Rank `names`, the primary metric first. `last` is the result of `MetricStore.last`. Reads all points of the metrics."""
     primary = primary_of(jobs, names)
     found = []
@@ -80,7 +80,7 @@ def standings(
         if mode is not None:
             largest = mode is Mode.MAX
             best = [metrics.best(job.id, name, largest) if at is not None else None for job, at in zip(jobs, mine, strict=True)]
-        found.append(Standing(name, mode, name == primary, mine, best))
+        found.append(MetricRanking(name, mode, name == primary, mine, best))
     return found
 
 

@@ -21,18 +21,18 @@ _PACKAGES = 10  # packages listed by name
 _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driver", "driver"), ("libc", "C library"))
 
 
-def told(desk: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
+def comparison(api: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
     """`equal`: what is kept; `unequal`: what is not. `data`: the present versions of the job's data."""
-    record, variables = _recorded(desk, job), {**job.origin.variables, **job.spec.environment.variables}
+    record, variables = _recorded(api, job), {**job.origin.variables, **job.spec.environment.variables}
     unequal = [*_unequal_job(job), *_unequal_data(job, data), *_unequal_environment(record, variables)]
     return {"equal": list(_held(job, data)), "unequal": unequal}
 
 
-def _recorded(desk: Runtime, job: Job) -> EnvironmentRecord | None:
+def _recorded(api: Runtime, job: Job) -> EnvironmentRecord | None:
     """The environment record of the last attempt that has one."""
-    attempts = [*desk.services.events.attempts(job.id), *([job.attempt] if job.attempt is not None else [])]
+    attempts = [*api.services.events.attempts(job.id), *([job.attempt] if job.attempt is not None else [])]
     names = [node.environment for attempt in attempts for node in attempt.nodes[:1] if node.environment is not None]
-    return environment(desk.services, names[-1]) if names else None
+    return environment(api.services, names[-1]) if names else None
 
 
 def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:

@@ -20,13 +20,13 @@ _SAID_MAX = 100  # characters quoted in a warning
 _AGAIN_S = 600.0  # at most one warning per agent and topic in this time
 _REMEMBERED_MAX = 10_000  # pairs of agent and topic
 _WORDS = {  # the warning for users, by topic
-    "reports": "the server passed over something that the agent on node {} told: {}",
-    "metrics": "the server passed over metric values that the agent on node {} told: {}",
+    "reports": "the server passed over something that the agent on node {} content: {}",
+    "metrics": "the server passed over metric values that the agent on node {} content: {}",
 }
 
 
 @dataclass(slots=True)
-class Told:
+class SyncContent:
     """The storable content of one sync message."""
 
     key: AgentKey
@@ -42,49 +42,49 @@ class Told:
         return max((int(report["n"]) for report in self.reports), default=0)
 
 
-class Words:
+class FaultWarnings:
     """Rate-limited warnings about skipped data, per agent and topic."""
 
     def __init__(self) -> None:
         self._said_s: dict[tuple[str, str], float] = {}
 
-    def of(self, told: Told, now_s: float) -> list[NewRow]:
+    def due(self, content: SyncContent, now_s: float) -> list[NewRow]:
         """Warnings that are due, as reports for control. `now_s` is on the monotonic clock."""
         rows = []
-        for topic, fault in told.faults.items():
-            name = (str(told.key), topic)
+        for topic, fault in content.faults.items():
+            name = (str(content.key), topic)
             if now_s - self._said_s.get(name, -_AGAIN_S) < _AGAIN_S:
                 continue
             if len(self._said_s) >= _REMEMBERED_MAX:
                 self._said_s.clear()
             self._said_s[name] = now_s
-            text = _WORDS[topic].format(told.key.node_index, fault)
+            text = _WORDS[topic].format(content.key.node_index, fault)
             report = {"kind": "warned", "n": 0, "topic": f"{topic} passed over", "text": text}
             digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
-            rows.append(NewRow(f"{told.key}:word:{digest}", AgentReport(str(told.key), report), told.now_s))
+            rows.append(NewRow(f"{content.key}:word:{digest}", AgentReport(str(content.key), report), content.now_s))
         return rows
 
 
-def read(body: Mapping[str, Any], key: AgentKey, now_s: float) -> Told:
+def read(body: Mapping[str, Any], key: AgentKey, now_s: float) -> SyncContent:
     """Parse a whole sync message. `now_s`: its time of arrival in seconds since the epoch."""
-    told = Told(key, now_s)
+    content = SyncContent(key, now_s)
     strange = sorted(name for name in body if name not in _KNOWN)
     if strange:
-        told.faults["reports"] = f"fields that this version does not know: {', '.join(strange)[:_SAID_MAX]}"
-    for report in _objects(told, body, "reports"):
+        content.faults["reports"] = f"fields that this version does not know: {', '.join(strange)[:_SAID_MAX]}"
+    for report in _objects(content, body, "reports"):
         number, kind = whole(report.get("n")), report.get("kind")
         if number is None or number < 1 or not isinstance(kind, str):
-            told.faults["reports"] = f"a report of kind {_quoted(kind)} with the number {_quoted(report.get('n'))}"
+            content.faults["reports"] = f"a report of kind {_quoted(kind)} with the number {_quoted(report.get('n'))}"
         else:
-            told.reports.append(report)
-    for point in _objects(told, body, "points"):
-        told.points += _values(told, point)
+            content.reports.append(report)
+    for point in _objects(content, body, "points"):
+        content.points += _values(content, point)
     beat = body.get("heartbeat")
     if isinstance(beat, dict):
         memory, step = whole(beat.get("memory_bytes")) or 0, whole(beat.get("step"))
         at_s = number_of(beat.get("at_s", beat.get("running_s")))  # older agents send running_s, which orders their heartbeats
-        told.heartbeats.append(HeartbeatRow(str(key), now_s, step, memory, number_of(beat.get("cpu_s")), at_s))
-    return told
+        content.heartbeats.append(HeartbeatRow(str(key), now_s, step, memory, number_of(beat.get("cpu_s")), at_s))
+    return content
 
 
 def whole(value: Any) -> int | None:
@@ -101,23 +101,23 @@ def number_of(value: Any) -> float:
     return float(value)
 
 
-def _objects(told: Told, body: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
+def _objects(content: SyncContent, body: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
     found = body.get(name)
     if found is not None and not isinstance(found, list):
-        told.faults["reports"] = f"{name} is no list"
+        content.faults["reports"] = f"{name} is no list"
         return
     for each in found or ():
         if isinstance(each, dict):
             yield each
         else:
-            told.faults["reports"] = f"{name} holds {_quoted(each)}"
+            content.faults["reports"] = f"{name} holds {_quoted(each)}"
 
 
-def _values(told: Told, point: Mapping[str, Any]) -> Iterator[MetricPoint]:
+def _values(content: SyncContent, point: Mapping[str, Any]) -> Iterator[MetricPoint]:
     """The storable values of one point."""
     step, values, n = point.get("step"), point.get("values"), whole(point.get("n"))
     if (step is not None and whole(step) is None) or not isinstance(values, dict):
-        told.faults["metrics"] = f"a point at step {_quoted(step)}"
+        content.faults["metrics"] = f"a point at step {_quoted(step)}"
         return
     age_s, rank = number_of(point.get("age_s")), whole(point.get("rank")) or 0
     arrival = None
@@ -125,14 +125,15 @@ def _values(told: Told, point: Mapping[str, Any]) -> Iterator[MetricPoint]:
         at_s = point.get("at_s")
         if not isinstance(at_s, int | float) or not abs(at_s) <= _INT_MAX:
             at_s = None
-        arrival = Arrival(told.key.node_index, n, at_s)
+        arrival = Arrival(content.key.node_index, n, at_s)
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, int) and whole(value) is None):
-            told.faults["metrics"] = f"{_quoted(name)} is {_quoted(value)} at step {step}: no number that can be stored"
+            content.faults["metrics"] = f"{_quoted(name)} is {_quoted(value)} at step {step}: no number that can be stored"
         elif not is_metric_name(name):
-            told.faults["metrics"] = f"{_quoted(name)} is no name of a metric"
+            content.faults["metrics"] = f"{_quoted(name)} is no name of a metric"
         else:
-            yield MetricPoint(told.key.job, told.key.attempt, rank, step, name, float(value), told.now_s - age_s, arrival)
+            key, time_s = content.key, content.now_s - age_s
+            yield MetricPoint(key.job, key.attempt, rank, step, name, float(value), time_s, arrival)
 
 
 def _quoted(value: Any) -> str:

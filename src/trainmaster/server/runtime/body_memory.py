@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from trainmaster.errors import BusyError
 
 
-class Room:
+class MemoryBudget:
     """A number of bytes to share. A body larger than the whole budget is admitted when nothing else is held."""
 
     def __init__(self, most_bytes: int, wait_s: float) -> None:
@@ -21,20 +21,20 @@ class Room:
     async def hold(self, size_bytes: int) -> AsyncIterator[None]:
         """Hold `size_bytes` for the duration of the block, in order of arrival. Raises: BusyError after the time limit."""
         if size_bytes and (self._waiting or not self._fits(size_bytes)):
-            await self._turn(size_bytes)
+            await self._wait(size_bytes)
         else:
             self.held_bytes += size_bytes
         try:
             yield
         finally:
             self.held_bytes -= size_bytes
-            self._let_in()
+            self._grant_waiting()
 
     def _fits(self, size_bytes: int) -> bool:
         return self.held_bytes + size_bytes <= self._most_bytes or not self.held_bytes
 
-    async def _turn(self, size_bytes: int) -> None:
-        """Wait until `_let_in` has granted these bytes."""
+    async def _wait(self, size_bytes: int) -> None:
+        """Wait until `_grant_waiting` has granted these bytes."""
         mine = (size_bytes, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
@@ -44,12 +44,12 @@ class Room:
                 self.held_bytes -= size_bytes
             else:
                 self._waiting.remove(mine)
-            self._let_in()
+            self._grant_waiting()
             if isinstance(error, TimeoutError):
                 raise BusyError("the server is busy with other large requests", "try again in a few seconds") from error
             raise
 
-    def _let_in(self) -> None:
+    def _grant_waiting(self) -> None:
         while self._waiting and self._fits(self._waiting[0][0]):
             size_bytes, turn = self._waiting.popleft()
             self.held_bytes += size_bytes

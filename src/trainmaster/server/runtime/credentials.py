@@ -56,10 +56,10 @@ def check_credential(secret: bytes, key: str, given: str | None) -> None:
         raise AuthenticationError("this is not the credential of that agent")
 
 
-def proven_agent(secret: bytes, told: str, given: str | None) -> AgentKey:
-    """The agent that claims the key `told`, once its credential proves it. Raises: UsageError, AuthenticationError."""
+def authenticate_agent(secret: bytes, claimed: str, given: str | None) -> AgentKey:
+    """The agent that claims the key `claimed`, once its credential proves it. Raises: UsageError, AuthenticationError."""
     try:
-        key = AgentKey.parse(told)
+        key = AgentKey.parse(claimed)
     except ValueError as error:
         raise UsageError(str(error)) from error
     check_credential(secret, str(key), given)

@@ -16,50 +16,50 @@ _log = logging.getLogger("trainmaster.api")
 _PAGE = 1000  # events per read; if there are more, all waiting tasks are woken
 
 
-class Bells:
+class Notifier:
     """Wakes tasks that wait for changes of a job. Wake-ups may be spurious: each task checks for itself."""
 
     def __init__(self) -> None:
-        self._bells: dict[str | None, set[asyncio.Event]] = {}
+        self._waiters: dict[str | None, set[asyncio.Event]] = {}
         self.closing = False
 
     @contextlib.contextmanager
-    def listen(self, job: str | None) -> Iterator[asyncio.Event]:
+    def subscribe(self, job: str | None) -> Iterator[asyncio.Event]:
         """An event that is set at every change of `job` (None: of any job). Clear it before checking."""
-        bell = asyncio.Event()
-        self._bells.setdefault(job, set()).add(bell)
+        signal = asyncio.Event()
+        self._waiters.setdefault(job, set()).add(signal)
         try:
-            yield bell
+            yield signal
         finally:
-            self._bells[job].discard(bell)
-            if not self._bells[job]:
-                del self._bells[job]
+            self._waiters[job].discard(signal)
+            if not self._waiters[job]:
+                del self._waiters[job]
 
-    async def wait(self, bell: asyncio.Event, timeout_s: float) -> None:
-        """Return when `bell` is set, after `timeout_s`, or when the server stops."""
+    async def wait(self, signal: asyncio.Event, timeout_s: float) -> None:
+        """Return when `signal` is set, after `timeout_s`, or when the server stops."""
         if self.closing or timeout_s <= 0:
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(bell.wait(), timeout_s)
+            await asyncio.wait_for(signal.wait(), timeout_s)
 
-    def ring(self, job: str | None) -> None:
+    def notify(self, job: str | None) -> None:
         """Wake the tasks that wait for `job`. None: a change of a node or of the cluster, which concerns no job."""
-        for bell in (*self._bells.get(job, ()), *(self._bells.get(None, ()) if job is not None else ())):
-            bell.set()
+        for signal in (*self._waiters.get(job, ()), *(self._waiters.get(None, ()) if job is not None else ())):
+            signal.set()
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         """Wake all tasks: any job may have changed."""
-        for bells in self._bells.values():
-            for bell in bells:
-                bell.set()
+        for signals in self._waiters.values():
+            for signal in signals:
+                signal.set()
 
     def close(self) -> None:
         """Wake all tasks, and make all later waits return at once."""
         self.closing = True
-        self.ring_all()
+        self.notify_all()
 
 
-class Follower:
+class EventFollower:
     """Receives control's datagrams on `path`, reads the new events, and calls `changed` with the jobs concerned.
 
     `changed(None)` means that any job may have changed. None in the set stands for an event without a job.

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from trainmaster.errors import ConflictError, NotFoundError
 from trainmaster.model.ids import AgentKey
-from trainmaster.server.runtime.event_followers import Bells
+from trainmaster.server.runtime.event_followers import Notifier
 from trainmaster.wire.messages import Order
 
 BUFFER_MAX_BYTES = 1024 * 1024
 _OF_AN_AGENT_MAX = 32
-_UNHEARD_S = 90.0  # a command is ended when its user has not read for so long
+_UNREAD_S = 90.0  # a command is ended when its user has not read for so long
 _KEPT_S = 300.0  # a session is deleted when its user has not read for so long
 
 
@@ -31,46 +31,46 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """One command. `over`: its result (`exit_code signal error with_attempt`), reported after its output was read."""
+    """One command. `result`: its end (`exit_code signal error with_attempt`), reported after its output was read."""
 
     id: str
     key: AgentKey
     user: str
     order: Order
-    heard_s: float  # last read by its user, on the monotonic clock
+    last_read_s: float  # last read by its user, on the monotonic clock
     chunks: deque[Chunk] = field(default_factory=deque)
-    printed: int = 0  # chunks so far
-    taken: int = 0  # messages received from the agent
+    chunk_count: int = 0  # chunks so far
+    messages: int = 0  # messages received from the agent
     size: int = 0
-    given: bytes = b""  # input from offset `given_at` on
-    given_at: int = 0
-    given_all: bool = False
-    over: dict[str, Any] | None = None
+    input: bytes = b""  # input from offset `input_offset` on
+    input_offset: int = 0
+    input_ended: bool = False
+    result: dict[str, Any] | None = None
     lost_s: float | None = None  # since when the agent is known to be gone
 
-    def print(self, chunks: list[tuple[int, str]]) -> None:
+    def add_output(self, chunks: list[tuple[int, str]]) -> None:
         """Append output."""
         for stream, data in chunks:
-            self.printed += 1
+            self.chunk_count += 1
             self.size += len(data)
-            self.chunks.append(Chunk(self.printed, stream, data))
+            self.chunks.append(Chunk(self.chunk_count, stream, data))
 
-    def read(self, after: int) -> list[Chunk]:
+    def output_after(self, after: int) -> list[Chunk]:
         """The output after chunk `after`. Earlier chunks are dropped."""
         while self.chunks and self.chunks[0].number <= after:
             self.size -= len(self.chunks.popleft().data)
         return list(self.chunks)
 
-    def type(self, data: bytes, everything: bool) -> None:
+    def add_input(self, data: bytes, everything: bool) -> None:
         """Append input; `everything` marks its end."""
-        self.given += data
-        self.given_all = self.given_all or everything
+        self.input += data
+        self.input_ended = self.input_ended or everything
 
-    def typed(self, offset: int) -> bytes:
+    def input_from(self, offset: int) -> bytes:
         """The input from `offset` on. Earlier input is dropped."""
-        self.given = self.given[max(0, offset - self.given_at) :]
-        self.given_at = max(self.given_at, offset)
-        return self.given
+        self.input = self.input[max(0, offset - self.input_offset) :]
+        self.input_offset = max(self.input_offset, offset)
+        return self.input
 
 
 class Sessions:
@@ -78,12 +78,12 @@ class Sessions:
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
-        self.bells = Bells()  # by session id
+        self.notifier = Notifier()  # by session id
 
     def begin(self, key: AgentKey, user: str, order: Order) -> Session:
         """Create a session. Raises: ConflictError when too many run on that node."""
         self._forget()
-        if sum(one.key == key and one.over is None for one in self._sessions.values()) >= _OF_AN_AGENT_MAX:
+        if sum(one.key == key and one.result is None for one in self._sessions.values()) >= _OF_AN_AGENT_MAX:
             raise ConflictError(f"{_OF_AN_AGENT_MAX} commands run beside {key} already", "wait until one of them has ended")
         id = secrets.token_hex(8)
         session = Session(id, key, user, Order(**{**order, "order": "exec", "id": id}), time.monotonic())
@@ -104,7 +104,7 @@ class Sessions:
             raise NotFoundError(
                 f"no such command runs beside {job}", "if the server was started again meanwhile, the command was ended"
             )
-        session.heard_s = time.monotonic()
+        session.last_read_s = time.monotonic()
         return session
 
     def orders(self, key: AgentKey) -> list[Order]:
@@ -114,13 +114,13 @@ class Sessions:
         now_s = time.monotonic()
         wanted = []
         for one in self._sessions.values():
-            if one.key == key and one.over is None:
-                if now_s - one.heard_s > _UNHEARD_S:
+            if one.key == key and one.result is None:
+                if now_s - one.last_read_s > _UNREAD_S:
                     one.order["stop"] = True
                 wanted.append(one.order)
         return wanted
 
     def _forget(self) -> None:
         horizon_s = time.monotonic() - _KEPT_S
-        for id in [one.id for one in self._sessions.values() if one.heard_s < horizon_s]:
+        for id in [one.id for one in self._sessions.values() if one.last_read_s < horizon_s]:
             del self._sessions[id]

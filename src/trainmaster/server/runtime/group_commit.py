@@ -14,7 +14,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class _Waiting(NamedTuple, Generic[T, R]):
+class _Batch(NamedTuple, Generic[T, R]):
     """Items that are not written yet, and the future of their caller."""
 
     items: Sequence[T]
@@ -34,7 +34,7 @@ class GroupWriter(Generic[T, R]):
     def __init__(self, write: Callable[[list[T]], Sequence[R]], after: Callable[[], None]) -> None:
         self._write = write
         self._after = after
-        self._waiting: list[_Waiting[T, R]] = []
+        self._waiting: list[_Batch[T, R]] = []
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._draining: asyncio.Task[None] | None = None
 
@@ -45,7 +45,7 @@ class GroupWriter(Generic[T, R]):
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[R]] = loop.create_future()
-        self._waiting.append(_Waiting(items, done))
+        self._waiting.append(_Batch(items, done))
         if self._draining is None:
             self._draining = loop.create_task(self._drain())
         return await done
@@ -64,15 +64,15 @@ class GroupWriter(Generic[T, R]):
             # Also on a full disk, retry each batch alone: a cancel may still fit where a submit does not.
             final = isinstance(error, TrainmasterError) and not isinstance(error, DiskFullError | ConflictError)
             if final or len(group) == 1:
-                _refuse(group, error)
+                _fail(group, error)
                 continue
             for alone in group:  # one batch that cannot be stored must not fail the others
                 error = await self._commit([alone])
                 if error is not None:
-                    _refuse([alone], error)
+                    _fail([alone], error)
         self._draining = None
 
-    def _take(self) -> list[_Waiting[T, R]]:
+    def _take(self) -> list[_Batch[T, R]]:
         taken, size = 0, 0
         for items, _ in self._waiting:
             if taken and size + len(items) > _GROUP_MAX:
@@ -81,7 +81,7 @@ class GroupWriter(Generic[T, R]):
         group, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return group
 
-    async def _commit(self, group: list[_Waiting[T, R]]) -> BaseException | None:
+    async def _commit(self, group: list[_Batch[T, R]]) -> BaseException | None:
         """Commit one group. Sets the callers' results and returns None, or returns the error."""
         flat = [item for items, _ in group for item in items]
         writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, flat)
@@ -98,7 +98,7 @@ class GroupWriter(Generic[T, R]):
         return None
 
 
-def _refuse(group: list[_Waiting[T, R]], error: BaseException) -> None:
+def _fail(group: list[_Batch[T, R]], error: BaseException) -> None:
     """Give the error to every caller in the group."""
     for _, done in group:
         if not done.done():

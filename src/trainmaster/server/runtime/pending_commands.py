@@ -6,7 +6,7 @@ from trainmaster.ports.store import Inbox, InboxRow
 from trainmaster.server.runtime.services import EventReader
 
 
-class Waiting:
+class PendingCommands:
     """The inbox rows beyond control's cursor. Rows appear in the order of their numbers, so reading on finds all of them."""
 
     def __init__(self, inbox: Inbox, events: EventReader) -> None:

@@ -17,17 +17,17 @@ from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewRow
 from trainmaster.server.runtime import limits
-from trainmaster.server.runtime.agent_reports import Words
-from trainmaster.server.runtime.blob_gate import Gate
-from trainmaster.server.runtime.body_memory import Room
-from trainmaster.server.runtime.credentials import Caller, Tokens, bearer, proven_agent
+from trainmaster.server.runtime.agent_reports import FaultWarnings
+from trainmaster.server.runtime.blob_lock import BlobLock
+from trainmaster.server.runtime.body_memory import MemoryBudget
+from trainmaster.server.runtime.credentials import Caller, Tokens, authenticate_agent, bearer
 from trainmaster.server.runtime.ended_jobs import EndedJobs
-from trainmaster.server.runtime.event_followers import Bells, ControlWaker, Follower
+from trainmaster.server.runtime.event_followers import ControlWaker, EventFollower, Notifier
 from trainmaster.server.runtime.exec_sessions import Sessions
 from trainmaster.server.runtime.group_commit import GroupWriter
-from trainmaster.server.runtime.pending_commands import Waiting
+from trainmaster.server.runtime.pending_commands import PendingCommands
 from trainmaster.server.runtime.services import Services
-from trainmaster.server.runtime.unsent_points import take_up
+from trainmaster.server.runtime.unsent_points import import_points
 from trainmaster.server.runtime.workers import JOBS
 
 _log = logging.getLogger("trainmaster.api")
@@ -56,25 +56,25 @@ class Runtime:
         self.tokens = Tokens(home, services.tokens)
         self.tokens.ensure_admin()
         self.secret = services.secret
-        self.bells = Bells()
+        self.notifier = Notifier()
         self.execs = Sessions()
         self.waker = ControlWaker(home.socket("control.wake"))
-        self.follower = Follower(home.socket("api.wake"), services.events, self._changed)
+        self.follower = EventFollower(home.socket("api.wake"), services.events, self._changed)
         self.rows: GroupWriter[NewRow, str] = GroupWriter(services.inbox.accept, self.waker.wake)
         self.samples: GroupWriter[Sample, int] = GroupWriter(self._write_samples, lambda: None)
-        self.waiting = Waiting(services.inbox, services.events)
+        self.pending_commands = PendingCommands(services.inbox, services.events)
         self.ended = EndedJobs(services.events)
-        self.gate = Gate()
-        self.bodies = Room(limits.ALL_BODIES_BYTES, limits.BUSY_S)
+        self.blob_lock = BlobLock()
+        self.body_memory = MemoryBudget(limits.ALL_BODIES_BYTES, limits.BUSY_S)
         self.collecting = False
-        self.giving_up: set[str] = set()  # jobs whose curves a user discards; an id leaves the set when they are removed
-        self.trees: set[str] = set()  # digests of code trees known to be stored; cleared when a garbage collection begins
-        self.followers = 0
-        self.began_s = time.monotonic()
-        self.called_s = self.began_s  # time of the last authenticated request
-        self.words = Words()  # warnings about agent data that this version ignored
-        self.points = 0  # metric points written since the start
-        self.environments: set[str] = set()  # digests of environment records known to be in the blob store
+        self.discarded_curves: set[str] = set()  # jobs whose curves a user discards; an id leaves the set when they are removed
+        self.known_trees: set[str] = set()  # digests of code trees known to be stored; cleared when a garbage collection begins
+        self.log_followers = 0
+        self.started_s = time.monotonic()
+        self.last_request_s = self.started_s  # time of the last authenticated request
+        self.fault_warnings = FaultWarnings()  # warnings about agent data that this version ignored
+        self.points_written = 0  # metric points written since the start
+        self.known_environments: set[str] = set()  # digests of environment records known to be in the blob store
         self._jobs: dict[str, tuple[float, asyncio.Future[Job | None]]] = {}  # lookup and its start; event loop only
         self._nodes: tuple[float, list[Node]] | None = None
         self._rules: tuple[float, Cluster] | None = None
@@ -87,32 +87,32 @@ class Runtime:
 
     def close(self) -> None:
         """Finish pending writes and release everything."""
-        self.bells.close()
-        self.execs.bells.close()
+        self.notifier.close()
+        self.execs.notifier.close()
         self.follower.close()
         self.rows.close()
         self.samples.close()
         self.waker.close()
 
-    def called(self) -> None:
+    def note_request(self) -> None:
         """Record that an authenticated request came in."""
-        self.called_s = time.monotonic()
+        self.last_request_s = time.monotonic()
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
         """Count a log follower in `followers` for the duration of the block."""
-        self.followers += 1
+        self.log_followers += 1
         try:
             yield
         finally:
-            self.followers -= 1
+            self.log_followers -= 1
 
     async def accept(self, rows: Sequence[NewRow]) -> list[str]:
         """Store commands durably in the inbox; returns the job id of each. Raises: DiskFullError."""
         ids = await self.rows.put(rows)
         for row, job in zip(rows, ids, strict=True):
             if not isinstance(row.command, AgentReport | SubmitJob):
-                self.bells.ring(job)
+                self.notifier.notify(job)
         return ids
 
     async def job(self, job_id: str) -> Job | None:
@@ -159,7 +159,7 @@ class Runtime:
         head = await asyncio.to_thread(self.services.events.head)
         await asyncio.to_thread(self.services.inbox.trim, head.inbox_cursor, time.time())
 
-    async def take_up(self) -> None:
+    async def import_unsent(self) -> None:
         """Import metric points that dead agents left on disk. Raises: OperationError, DiskFullError, OSError."""
         await self.samples.put([Sample((), (), unsent=True)])
 
@@ -173,12 +173,12 @@ class Runtime:
         self._nodes = self._rules = None
         if jobs is None:
             self._jobs.clear()
-            self.bells.ring_all()
+            self.notifier.notify_all()
             return
         for job in jobs:
             if job is not None:
                 self.forget(job)
-            self.bells.ring(job)
+            self.notifier.notify(job)
 
     def _write_samples(self, samples: list[Sample]) -> Sequence[int]:
         """Write samples on the metric writer's thread, one transaction per chunk of values.
@@ -188,20 +188,20 @@ class Runtime:
         """
         home, metrics = self.services.home, self.services.metrics
         if any(sample.unsent for sample in samples):
-            self.points += take_up(home, metrics)
+            self.points_written += import_points(home, metrics)
         points = [point for sample in samples for point in sample.points]
         beats = [AgentKey.parse(beat.key) for sample in samples for beat in sample.heartbeats]
         for job, attempt in {(one.job, one.attempt) for one in points} | {(key.job, key.attempt) for key in beats}:
             if self._fences.get(job, 0) < attempt:
                 if attempt > 1:
-                    self.points += take_up(home, metrics, job)
+                    self.points_written += import_points(home, metrics, job)
                 metrics.raise_fence(job, attempt)
                 self._fences[job] = attempt
         told = [beat for sample in samples for beat in sample.heartbeats]
         for some in whole_points(points, _VALUES_AT_ONCE):
             metrics.write(some, told)
             told = []
-        self.points += len(points)
+        self.points_written += len(points)
         return [0] * len(samples)
 
 
@@ -236,13 +236,13 @@ def caller(request: Request) -> Caller:
     return found
 
 
-def agent(request: Request, told: object = None) -> AgentKey:
+def agent(request: Request, claimed: object = None) -> AgentKey:
     """The authenticated agent. `told`: the key in the body, which must match. Raises: UsageError, AuthenticationError."""
     known = request.scope["trainmaster.agent"]
     if known is None:  # an agent of an earlier version
-        return proven_agent(of(request).secret, str(told), bearer(request.headers.get("authorization")))
+        return authenticate_agent(of(request).secret, str(claimed), bearer(request.headers.get("authorization")))
     assert isinstance(known, AgentKey)
-    if told is not None and told != str(known):
+    if claimed is not None and claimed != str(known):
         raise AuthenticationError("this is not the credential of that agent")
     return known
 

@@ -24,18 +24,18 @@ _AT_ONCE = 5000  # values per transaction
 _log = logging.getLogger("trainmaster.api")
 
 
-def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
+def import_points(home: Home, metrics: MetricStore, job: str | None = None) -> int:
     """Import the leftover points of ended or dead agents, of one job or of all; returns the number of values.
 
     Raises: OperationError when the store cannot be written. Files that were not imported stay where they are.
     """
     count, wrong = 0, list[str]()
-    for key, path in _waiting(home):
+    for key, path in _point_files(home):
         if job in (None, key.job):
             try:
                 with _gone(home, key) as gone:
                     if gone or has_ended(home, key):
-                        count += _take_up(home, metrics, key, path)
+                        count += _import_file(home, metrics, key, path)
             except OSError as error:
                 wrong.append(f"what the agent {key} left of its metrics cannot be read: {error}; it is tried again")
     if wrong:
@@ -45,7 +45,7 @@ def take_up(home: Home, metrics: MetricStore, job: str | None = None) -> int:
     return count
 
 
-def _waiting(home: Home) -> list[tuple[AgentKey, Path]]:
+def _point_files(home: Home) -> list[tuple[AgentKey, Path]]:
     """All agents that have such a file, live ones included; earlier attempts first."""
     found = []
     with suppress(FileNotFoundError):
@@ -95,7 +95,7 @@ def _gone(home: Home, key: AgentKey) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _take_up(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int:
+def _import_file(home: Home, metrics: MetricStore, key: AgentKey, path: Path) -> int:
     """Import the file of one agent. Raises: OSError."""
     directory = home.attempt(key.job, key.attempt, key.node_index)
     try:

@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 
 from trainmaster.server.http.parameters import (
     COMMAND_MAX,
+    GRACE_AGE_MAX_S,
     GRACE_MAX_S,
     INPUT_MAX,
     KINDS_MAX,
@@ -13,15 +14,14 @@ from trainmaster.server.http.parameters import (
     REFS_MAX,
     REMOVED_MAX,
     STATES_MAX,
-    YOUNG_MAX_S,
-    Words,
+    LongText,
 )
 
 
 class AskedToCancel(BaseModel):
     """The reason, and the grace period for the ranks to save and exit."""
 
-    reason: Words | None = None
+    reason: LongText | None = None
     grace_s: float | None = Field(
         None, ge=0, le=GRACE_MAX_S, description="seconds from SIGTERM to SIGKILL; 0: kill at once; default: 30"
     )
@@ -30,11 +30,11 @@ class AskedToCancel(BaseModel):
 class CancelMany(AskedToCancel):
     """Jobs by reference, or all unfinished jobs, filtered by project, experiment and state."""
 
-    jobs: list[Words] | None = Field(None, max_length=REFS_MAX, description="up to 10,000 references")
+    jobs: list[LongText] | None = Field(None, max_length=REFS_MAX, description="up to 10,000 references")
     all: bool = False
-    project: Words | None = None
-    experiment: Words | None = None
-    states: list[Words] | None = Field(None, max_length=STATES_MAX)
+    project: LongText | None = None
+    experiment: LongText | None = None
+    states: list[LongText] | None = Field(None, max_length=STATES_MAX)
 
 
 class CancelledMany(BaseModel):
@@ -48,7 +48,7 @@ class Exec(BaseModel):
 
     command: list[str] | None = Field(None, max_length=COMMAND_MAX)
     rank: int | None = Field(None, ge=0, le=NUMBER_MAX)
-    role: Words | None = None
+    role: LongText | None = None
     node: int | None = Field(None, ge=0, le=NUMBER_MAX)
     stacks: bool = Field(False, description="dump the ranks' Python stacks with py-spy instead of running a command")
     stdin: bool = Field(False, description="whether input will be sent; otherwise it is empty")
@@ -88,8 +88,8 @@ class ExecTaken(BaseModel):
 class Remove(BaseModel):
     """Jobs by reference, and the kinds of bytes to remove; default: all kinds."""
 
-    jobs: list[Words] = Field(min_length=1, max_length=REMOVED_MAX, description="references")
-    kinds: list[Words] | None = Field(None, max_length=KINDS_MAX, description="work, logs, checkpoints, artifacts, metrics")
+    jobs: list[LongText] = Field(min_length=1, max_length=REMOVED_MAX, description="references")
+    kinds: list[LongText] | None = Field(None, max_length=KINDS_MAX, description="work, logs, checkpoints, artifacts, metrics")
     dry_run: bool = False
 
 
@@ -103,10 +103,10 @@ class Removed(BaseModel):
 class Prune(BaseModel):
     """Which ended jobs: older than `older_than_s`, except the newest `keep`."""
 
-    older_than_s: float = Field(0, ge=0, le=YOUNG_MAX_S)
+    older_than_s: float = Field(0, ge=0, le=GRACE_AGE_MAX_S)
     keep: int = Field(0, ge=0, le=NUMBER_MAX, description="keep this many of the newest jobs, whatever their age")
-    kinds: list[Words] | None = Field(None, max_length=KINDS_MAX, description="default: work and logs")
-    project: Words | None = None
+    kinds: list[LongText] | None = Field(None, max_length=KINDS_MAX, description="default: work and logs")
+    project: LongText | None = None
     dry_run: bool = False
 
 

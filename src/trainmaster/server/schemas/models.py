@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from trainmaster.server.http.parameters import JOBS_MAX, NUMBER_MAX, TEXT_MAX, YOUNG_MAX_S, Entries, Key, Words
+from trainmaster.server.http.parameters import GRACE_AGE_MAX_S, JOBS_MAX, NUMBER_MAX, TEXT_MAX, Entries, Key, LongText
 from trainmaster.server.schemas import actions as ask
 from trainmaster.server.schemas.cluster_schemas import NewRules
 from trainmaster.server.schemas.record_schemas import ArtifactView, NewNote
@@ -34,8 +34,8 @@ class Submit(BaseModel):
     origin: dict[str, Any] | None = Field(None, description="user, host, directory, python, variables, git_commit, git_dirty")
     code: dict[str, Any] | None = Field(None, description="digest, files, bytes, linked, in_place")
     data: Entries | None = Field(None, description="name, uri, digest, exact, files, bytes of the spec's data")
-    hold: Words | None = Field(None, description="submit the job held, for this reason")
-    urgent: Words | None = Field(None, description="submit the job as urgent, for this reason")
+    hold: LongText | None = Field(None, description="submit the job held, for this reason")
+    urgent: LongText | None = Field(None, description="submit the job as urgent, for this reason")
 
 
 class SubmitKeyed(Submit):
@@ -73,7 +73,7 @@ class Ticket(BaseModel):
 class StorageCollect(BaseModel):
     """Options of a garbage collection."""
 
-    grace_s: float = Field(86400.0, ge=0, le=YOUNG_MAX_S, description="keep what is younger, or of a job that ended since")
+    grace_s: float = Field(86400.0, ge=0, le=GRACE_AGE_MAX_S, description="keep what is younger, or of a job that ended since")
     dry_run: bool = False
     older_checkpoints: bool = Field(False, description="also remove `spare_bytes`")
     unknown_jobs: bool = Field(False, description="also remove blobs of jobs that this server does not know")
@@ -95,7 +95,7 @@ class StorageCollected(BaseModel):
 class Asked(BaseModel):
     """A reason."""
 
-    reason: Words | None = None
+    reason: LongText | None = None
 
 
 class Taken(BaseModel):
@@ -282,8 +282,8 @@ class Reproduce(BaseModel):
 
     origin: dict[str, Any] | None = None
     data: Entries | None = Field(None, description="the present versions of its data")
-    hold: Words | None = None
-    urgent: Words | None = Field(None, description="submit the job as urgent, for this reason")
+    hold: LongText | None = None
+    urgent: LongText | None = Field(None, description="submit the job as urgent, for this reason")
 
 
 class Requeue(Reproduce):
@@ -297,7 +297,7 @@ class Fork(Requeue):
     """The starting point. With `code` the fork has code of its own instead of its parent's; then `origin` must be complete."""
 
     step: int | None = Field(None, ge=-NUMBER_MAX, le=NUMBER_MAX)
-    checkpoint: Words | None = None
+    checkpoint: LongText | None = None
     code: dict[str, Any] | None = None
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from trainmaster.server.http.parameters import Words
+from trainmaster.server.http.parameters import LongText
 
 
 class ArtifactView(BaseModel):
@@ -47,9 +47,9 @@ class NewNote(BaseModel):
     """A note, and its subject: a job, an experiment or a project."""
 
     text: str = Field(max_length=64 * 1024, description="Markdown, up to 64 KiB; ids of jobs in it become links")
-    job: Words | None = None
-    project: Words | None = None
-    experiment: Words | None = None
+    job: LongText | None = None
+    project: LongText | None = None
+    experiment: LongText | None = None
 
 
 class NoteTaken(BaseModel):

@@ -2,14 +2,14 @@
 
 from pydantic import BaseModel, Field
 
-from trainmaster.server.http.parameters import TIME_MAX_S, Words
+from trainmaster.server.http.parameters import TIME_MAX_S, LongText
 
 
 class NewToken(BaseModel):
     """A token to create."""
 
     name: str = Field(description="the member's name: letters, digits and . _ @ -", max_length=64)
-    role: Words = Field("member", description="member: sees everything, changes its own jobs; admin: everything")
+    role: LongText = Field("member", description="member: sees everything, changes its own jobs; admin: everything")
     expires_s: float | None = Field(None, gt=0, le=TIME_MAX_S, description="seconds; null: until it is revoked")
 
 

@@ -28,11 +28,11 @@ _ZIP = {"requestBody": {"required": True, "content": {"application/zip": {"schem
 async def missing(request: Request) -> bodies.Json:
     """An empty list means that the tree is stored and a job may refer to its digest."""
     body = await bodies.read_json(request, "the tree", _TREE)
-    desk = runtime.of(request)
-    async with desk.gate.inside():
-        found = await STORES.run(_missing, desk.services.blobs, body.get("tree"))
-        if desk.collecting and not found["missing"]:
-            desk.trees.add(found["digest"])
+    api = runtime.of(request)
+    async with api.blob_lock.shared():
+        found = await STORES.run(_missing, api.services.blobs, body.get("tree"))
+        if api.collecting and not found["missing"]:
+            api.known_trees.add(found["digest"])
     return bodies.Json(found)
 
 
@@ -45,10 +45,10 @@ async def missing(request: Request) -> bodies.Json:
 )
 async def store(request: Request) -> bodies.Json:
     """The body is a zip file whose members are named by the SHA-256 of their content."""
-    desk = runtime.of(request)
-    with await bodies.spool(request, "the upload", desk.services.home.root) as upload:
-        async with desk.gate.inside():
-            stored = await STORES.run(code.store_zip, desk.services.blobs, upload)
+    api = runtime.of(request)
+    with await bodies.spool(request, "the upload", api.services.home.root) as upload:
+        async with api.blob_lock.shared():
+            stored = await STORES.run(code.store_zip, api.services.blobs, upload)
     return bodies.Json({"stored": stored})
 
 

@@ -20,13 +20,13 @@ from trainmaster.model.storage_kinds import OF_ENDED, StorageKind
 from trainmaster.ports.store import JobQuery, NewRow
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
-from trainmaster.server.http.parameters import KINDS_MAX, NUMBER_MAX, REMOVED_MAX, YOUNG_MAX_S
+from trainmaster.server.http.parameters import GRACE_AGE_MAX_S, KINDS_MAX, NUMBER_MAX, REMOVED_MAX
 from trainmaster.server.http.permissions import may_change, refusal
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import LONG
 from trainmaster.server.schemas import actions, models
 from trainmaster.server.storage import disk_usage
-from trainmaster.server.views.lookup import Found, find_each
+from trainmaster.server.views.lookup import FoundJob, find_each
 
 router = APIRouter(tags=["storage"])
 
@@ -38,7 +38,7 @@ _PRUNED = (StorageKind.WORK, StorageKind.LOGS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Going:
+class _Removal:
     """What would be removed of a job. `kept_for`: forks that need its checkpoints, which stay until those forks end."""
 
     job: Job
@@ -46,7 +46,7 @@ class _Going:
     bytes: Mapping[str, int]
     kept_for: tuple[str, ...] = ()
 
-    def told(self) -> dict[str, Any]:
+    def view(self) -> dict[str, Any]:
         """As JSON, for the response."""
         return {
             "id": self.job.id,
@@ -64,18 +64,18 @@ async def remove(request: Request) -> bodies.Json:
     kinds, dry_run, refs = _kinds(body, OF_ENDED), _switch(body, "dry_run"), body.get("jobs")
     if not isinstance(refs, list) or not 1 <= len(refs) <= REMOVED_MAX or not all(isinstance(ref, str) for ref in refs):
         raise UsageError(f"jobs must be a list of 1 to {REMOVED_MAX} strings")
-    desk = runtime.of(request)
-    found = await run_in_threadpool(find_each, desk, refs)
-    answers, going = [], list[_Going]()
+    api = runtime.of(request)
+    found = await run_in_threadpool(find_each, api, refs)
+    answers, removals = [], list[_Removal]()
     for ref, one in zip(refs, found, strict=True):
         error = one if isinstance(one, TrainmasterError) else _refusal(request, one)
         if error is not None:
             answers.append({"ref": ref, **error.as_dict()})
             continue
-        assert isinstance(one, Found)
-        going.append(await LONG.run(_going, desk, one.job, kinds))
-        answers.append(going[-1].told())
-    await _take(request, [] if dry_run else going)
+        assert isinstance(one, FoundJob)
+        removals.append(await LONG.run(_removal_of, api, one.job, kinds))
+        answers.append(removals[-1].view())
+    await _accept(request, [] if dry_run else removals)
     return bodies.Json({"dry_run": dry_run, "jobs": answers}, 202)
 
 
@@ -84,27 +84,27 @@ async def prune(request: Request) -> bodies.Json:
     """For jobs that ended long ago and that the caller may change. `more`: there are further ones."""
     body = await bodies.read_json(request, "the request", _OLD)
     kinds, dry_run = _kinds(body, _PRUNED), _switch(body, "dry_run")
-    older_s, keep = _number(body, "older_than_s", YOUNG_MAX_S), int(_number(body, "keep", NUMBER_MAX))
-    desk, query = runtime.of(request), JobQuery(_ENDED, bodies.text(body, "project"), None, _PAGE)
+    older_s, keep = _number(body, "older_than_s", GRACE_AGE_MAX_S), int(_number(body, "keep", NUMBER_MAX))
+    api, query = runtime.of(request), JobQuery(_ENDED, bodies.text(body, "project"), None, _PAGE)
 
-    def find() -> list[_Going]:
+    def find() -> list[_Removal]:
         old = (
             job
-            for job in islice(_jobs(desk, query), min(keep, sys.maxsize), None)
+            for job in islice(_jobs(api, query), min(keep, sys.maxsize), None)
             if (job.ended_s or 0.0) <= time.time() - older_s
         )
-        mine = (_going(desk, job, kinds) for job in old if may_change(request, job))
+        mine = (_removal_of(api, job, kinds) for job in old if may_change(request, job))
         return list(islice((one for one in mine if one.kinds), REMOVED_MAX + 1))
 
     found = await LONG.run(find)
-    going = found[:REMOVED_MAX]
-    await _take(request, [] if dry_run else going)
-    return bodies.Json({"dry_run": dry_run, "jobs": [one.told() for one in going], "more": len(found) > len(going)}, 202)
+    removals = found[:REMOVED_MAX]
+    await _accept(request, [] if dry_run else removals)
+    return bodies.Json({"dry_run": dry_run, "jobs": [one.view() for one in removals], "more": len(found) > len(removals)}, 202)
 
 
-def _going(desk: runtime.Runtime, job: Job, kinds: tuple[StorageKind, ...]) -> _Going:
+def _removal_of(api: runtime.Runtime, job: Job, kinds: tuple[StorageKind, ...]) -> _Removal:
     """What exists of these kinds and was not removed before."""
-    events, there = desk.services.events, disk_usage.of_job(desk.services.home, job.id)
+    events, there = api.services.events, disk_usage.of_job(api.services.home, job.id)
     sizes = {
         StorageKind.WORK: there.get("work", 0) + there.get("set aside", 0),
         StorageKind.LOGS: there.get("logs", 0),
@@ -112,27 +112,27 @@ def _going(desk: runtime.Runtime, job: Job, kinds: tuple[StorageKind, ...]) -> _
         StorageKind.ARTIFACTS: events.artifact_totals(job.id).bytes,
         StorageKind.METRICS: 0,  # database rows; their space is reused, not freed
     }
-    going = tuple(kind for kind in kinds if kind not in job.removed and (sizes[kind] or kind is StorageKind.METRICS))
-    forks = tuple(_forks(desk, job)) if StorageKind.CHECKPOINTS in going else ()
-    return _Going(job, going, {kind.value: sizes[kind] for kind in going if sizes[kind]}, forks)
+    removable = tuple(kind for kind in kinds if kind not in job.removed and (sizes[kind] or kind is StorageKind.METRICS))
+    forks = tuple(_forks(api, job)) if StorageKind.CHECKPOINTS in removable else ()
+    return _Removal(job, removable, {kind.value: sizes[kind] for kind in removable if sizes[kind]}, forks)
 
 
-def _forks(desk: runtime.Runtime, job: Job) -> Iterator[str]:
-    for id in desk.services.events.children(job.id):
-        child = desk.services.events.job(id)
+def _forks(api: runtime.Runtime, job: Job) -> Iterator[str]:
+    for id in api.services.events.children(job.id):
+        child = api.services.events.job(id)
         if child is not None and not child.state.ended and child.lineage is not None and child.lineage.checkpoint is not None:
             yield id
 
 
-def _jobs(desk: runtime.Runtime, query: JobQuery) -> Iterator[Job]:
+def _jobs(api: runtime.Runtime, query: JobQuery) -> Iterator[Job]:
     """Newest first, read in pages."""
     before: int | None = None
-    while page := desk.services.events.jobs(JobQuery(query.states, query.project, None, query.limit, before)):
+    while page := api.services.events.jobs(JobQuery(query.states, query.project, None, query.limit, before)):
         yield from page
         before = page[-1].seq
 
 
-def _refusal(request: Request, found: Found) -> TrainmasterError | None:
+def _refusal(request: Request, found: FoundJob) -> TrainmasterError | None:
     if not may_change(request, found.job):
         return refusal(request, found.job)
     if not found.job.state.ended:
@@ -140,15 +140,15 @@ def _refusal(request: Request, found: Found) -> TrainmasterError | None:
     return None
 
 
-async def _take(request: Request, going: list[_Going]) -> None:
+async def _accept(request: Request, removals: list[_Removal]) -> None:
     """Record the orders before any byte is removed."""
-    desk, user, now_s = runtime.of(request), runtime.user(request), time.time()
-    given = [one for one in going if one.kinds]
+    api, user, now_s = runtime.of(request), runtime.user(request), time.time()
+    given = [one for one in removals if one.kinds]
     if given:
         key = idempotency_key(request)
         orders = [GiveUpBytes(one.job.id, user, tuple(kind.value for kind in one.kinds)) for one in given]
-        await desk.accept([NewRow(f"GiveUpBytes:{one.job}:{user}:{key}", one, now_s) for one in orders])
-        desk.giving_up |= {one.job.id for one in given if StorageKind.METRICS in one.kinds}
+        await api.accept([NewRow(f"GiveUpBytes:{one.job}:{user}:{key}", one, now_s) for one in orders])
+        api.discarded_curves |= {one.job.id for one in given if StorageKind.METRICS in one.kinds}
 
 
 def _kinds(body: Mapping[str, Any], default: tuple[StorageKind, ...]) -> tuple[StorageKind, ...]:

@@ -87,19 +87,19 @@ class Retention:
         return int((wanted - found.f_bavail) * found.f_frsize)
 
 
-class Keeper:
+class RetentionLoop:
     """The retention loop of the api: a full check at intervals, and soon after a user discards curves."""
 
-    def __init__(self, desk: Runtime) -> None:
-        services = desk.services
-        self._desk, self._next_s = desk, time.monotonic() + _FIRST_S
+    def __init__(self, api: Runtime) -> None:
+        services = api.services
+        self._api, self._next_s = api, time.monotonic() + _FIRST_S
         self._retention = Retention(services.home, services.events, services.configuration.retention)
 
-    async def turn(self) -> float:
+    async def step(self) -> float:
         """Run one step; returns the seconds until the next one. Raises: OSError, TrainmasterError (a full disk: retried)."""
-        if self._desk.giving_up:
+        if self._api.discarded_curves:
             given_up = set(await LONG.run(self._given_up))
-            self._desk.giving_up -= given_up
+            self._api.discarded_curves -= given_up
             if given_up:
                 await self._shrink()
         if time.monotonic() >= self._next_s:
@@ -109,13 +109,13 @@ class Keeper:
 
     def _given_up(self) -> list[str]:
         """Remove discarded curves, once control has recorded that."""
-        return self._retention.thin(self._desk.services.metrics, sorted(self._desk.giving_up), time.time())
+        return self._retention.thin(self._api.services.metrics, sorted(self._api.discarded_curves), time.time())
 
     async def _everything(self) -> None:
-        now_s, after, metrics = time.time(), "", self._desk.services.metrics
+        now_s, after, metrics = time.time(), "", self._api.services.metrics
         orders = await LONG.run(lambda: list(self._retention.due(now_s)))
         for start in range(0, len(orders), _ROWS):
-            await self._desk.accept([row(one, now_s) for one in orders[start : start + _ROWS]])
+            await self._api.accept([row(one, now_s) for one in orders[start : start + _ROWS]])
         while page := await LONG.run(metrics.jobs, after, _ROWS):
             await LONG.run(self._retention.thin, metrics, page, now_s)
             after = page[-1]
@@ -123,7 +123,7 @@ class Keeper:
 
     async def _shrink(self) -> None:
         """Thin curves in small steps, so that agents' points are written in between."""
-        while await LONG.run(self._desk.services.metrics.shrink):
+        while await LONG.run(self._api.services.metrics.shrink):
             pass
 
 

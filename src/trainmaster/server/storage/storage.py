@@ -15,7 +15,7 @@ from trainmaster.model.commands import AgentReport, GiveUpCheckpoints, SubmitJob
 from trainmaster.model.job import Attempt, Job
 from trainmaster.ports.store import JobQuery, NewRow
 from trainmaster.server.http import bodies
-from trainmaster.server.http.parameters import TEXT_MAX, YOUNG_MAX_S
+from trainmaster.server.http.parameters import GRACE_AGE_MAX_S, TEXT_MAX
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import LONG
@@ -108,24 +108,24 @@ async def gc(request: Request) -> bodies.Json:
     """
     body = await bodies.read_json(request, "the collection", _KNOWN)
     grace_s = body.get("grace_s", garbage_collection.GRACE_S)
-    if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not 0 <= grace_s <= YOUNG_MAX_S:
+    if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not 0 <= grace_s <= GRACE_AGE_MAX_S:
         raise UsageError("grace_s must be a number of seconds, at least 0")
     dry_run, older_too, unknown = (_switch(body, name) for name in _SWITCHES)
-    desk = runtime.of(request)
-    if desk.collecting:
+    api = runtime.of(request)
+    if api.collecting:
         raise ConflictError("a garbage collection is already running", "wait for it to end")
-    rules = garbage_collection.Collecting(float(grace_s), dry_run, lambda: _closed(desk), desk.trees.copy, unknown=unknown)
-    desk.trees.clear()
-    desk.collecting = True
+    rules = garbage_collection.Collecting(float(grace_s), dry_run, lambda: _closed(api), api.known_trees.copy, unknown=unknown)
+    api.known_trees.clear()
+    api.collecting = True
 
     async def work() -> garbage_collection.Collected:
         try:
-            return await LONG.run(garbage_collection.collect, desk.services.blobs, ServerRecords(desk.services), rules)
+            return await LONG.run(garbage_collection.collect, api.services.blobs, ServerRecords(api.services), rules)
         finally:
-            desk.collecting = False  # only when the thread is done, even if the client has left
+            api.collecting = False  # only when the thread is done, even if the client has left
 
     done = await asyncio.shield(work())
-    older = await _give_up(desk, runtime.user(request), rules) if older_too else []
+    older = await _give_up(api, runtime.user(request), rules) if older_too else []
     return bodies.Json(
         {
             "dry_run": dry_run,
@@ -140,12 +140,12 @@ async def gc(request: Request) -> bodies.Json:
     )
 
 
-async def _give_up(desk: runtime.Runtime, user: str, rules: garbage_collection.Collecting) -> list[garbage_collection.Older]:
+async def _give_up(api: runtime.Runtime, user: str, rules: garbage_collection.Collecting) -> list[garbage_collection.Older]:
     """Ask control to discard checkpoints: it records what a job keeps, and removes the bytes once no fork needs them."""
-    found = await LONG.run(garbage_collection.older, ServerRecords(desk.services), time.time() - rules.grace_s)
+    found = await LONG.run(garbage_collection.older, ServerRecords(api.services), time.time() - rules.grace_s)
     if found and not rules.dry_run:
         now_s = time.time()
-        await desk.accept(
+        await api.accept(
             [
                 NewRow(f"GiveUpCheckpoints:{one.job}:{','.join(one.ids)}", GiveUpCheckpoints(one.job, user, one.ids), now_s)
                 for one in found
@@ -155,10 +155,10 @@ async def _give_up(desk: runtime.Runtime, user: str, rules: garbage_collection.C
 
 
 @contextmanager
-def _closed(desk: runtime.Runtime) -> Iterator[None]:
+def _closed(api: runtime.Runtime) -> Iterator[None]:
     """Hold the blob lock exclusively. Forget which blobs are known to be stored: they may be removed."""
-    with desk.gate.closed():
-        desk.environments.clear()
+    with api.blob_lock.exclusive():
+        api.known_environments.clear()
         yield
 
 

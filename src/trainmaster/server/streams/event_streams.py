@@ -54,12 +54,12 @@ async def events(
 
     The stream ends with `event: closed` when the token is revoked or expires.
     """
-    desk = runtime.of(request)
-    job_id = None if job is None else (await asyncio.to_thread(find, desk, job)).job.id
+    api = runtime.of(request)
+    job_id = None if job is None else (await asyncio.to_thread(find, api, job)).job.id
     seq = _number(last_event_id) if last_event_id else after
     if seq is None:
-        seq = 0 if job_id is not None else (await asyncio.to_thread(desk.services.events.head)).last_seq
-    return _response(_events(desk, job_id, seq, runtime.caller(request)))
+        seq = 0 if job_id is not None else (await asyncio.to_thread(api.services.events.head)).last_seq
+    return _response(_events(api, job_id, seq, runtime.caller(request)))
 
 
 @router.get("/jobs/{ref}/logs/stream", summary="Stream the ranks' output", **_STREAM)
@@ -70,21 +70,21 @@ async def logs(
 
     The stream ends with `event: closed` when the token is revoked or expires.
     """
-    desk = runtime.of(request)
-    job_id = (await asyncio.to_thread(find, desk, ref)).job.id
+    api = runtime.of(request)
+    job_id = (await asyncio.to_thread(find, api, ref)).job.id
     query.after, query.wait_s = last_event_id or query.after, _BEAT_S
     cursor = rank_logs.Cursor.decode(query.after)
-    await asyncio.to_thread(query.skip, desk, job_id, cursor)
-    return _response(_logs(desk, job_id, query, cursor, runtime.caller(request)))
+    await asyncio.to_thread(query.skip, api, job_id, cursor)
+    return _response(_logs(api, job_id, query, cursor, runtime.caller(request)))
 
 
-async def _events(desk: runtime.Runtime, job_id: str | None, seq: int, caller: Caller) -> AsyncIterator[bytes]:
-    with desk.bells.listen(job_id) as bell:
+async def _events(api: runtime.Runtime, job_id: str | None, seq: int, caller: Caller) -> AsyncIterator[bytes]:
+    with api.notifier.subscribe(job_id) as signal:
         yield b": connected\n\n"
-        while not desk.bells.closing:
-            bell.clear()
-            rows = await asyncio.to_thread(desk.services.events.told, seq, _PAGE, job_id)
-            if not desk.tokens.holds(caller):
+        while not api.notifier.closing:
+            signal.clear()
+            rows = await asyncio.to_thread(api.services.events.told, seq, _PAGE, job_id)
+            if not api.tokens.holds(caller):
                 yield _CLOSED
                 return
             for row in rows:
@@ -92,19 +92,19 @@ async def _events(desk: runtime.Runtime, job_id: str | None, seq: int, caller: C
                 view = event_view(row)
                 yield _message(seq, view["type"], {"job": row.job, **view})
             if not rows:
-                await desk.bells.wait(bell, min(_KEEP_ALIVE_S, desk.tokens.left_s(caller)))
+                await api.notifier.wait(signal, min(_KEEP_ALIVE_S, api.tokens.left_s(caller)))
                 yield b": still here\n\n"
 
 
 async def _logs(
-    desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: rank_logs.Cursor, caller: Caller
+    api: runtime.Runtime, job_id: str, query: LogQuery, cursor: rank_logs.Cursor, caller: Caller
 ) -> AsyncIterator[bytes]:
     yield b": connected\n\n"
     said_s = time.monotonic()
-    with desk.following():
-        while not desk.bells.closing:
-            page = await next_page(desk, job_id, query, cursor)
-            if not desk.tokens.holds(caller):
+    with api.following():
+        while not api.notifier.closing:
+            page = await next_page(api, job_id, query, cursor)
+            if not api.tokens.holds(caller):
                 yield _CLOSED
                 return
             for n, chunk in enumerate(page["chunks"], 1):

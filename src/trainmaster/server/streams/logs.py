@@ -36,25 +36,25 @@ class LogQuery:
     wait_s: Wait = 0
     tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description=_TAIL)] = None
 
-    def skip(self, desk: runtime.Runtime, job: str, cursor: rank_logs.Cursor) -> None:
+    def skip(self, api: runtime.Runtime, job: str, cursor: rank_logs.Cursor) -> None:
         """Move a cursor that is at the beginning to the requested `tail`. Runs on a worker thread."""
         if self.tail is not None and not self.after:
-            rank_logs.skip_to_tail(self._files(desk, job, 0), cursor, self.tail)
+            rank_logs.skip_to_tail(self._files(api, job, 0), cursor, self.tail)
 
     def read(
-        self, desk: runtime.Runtime, job: str, live: int | None, cursor: rank_logs.Cursor
+        self, api: runtime.Runtime, job: str, live: int | None, cursor: rank_logs.Cursor
     ) -> tuple[list[rank_logs.Chunk], bool]:
         """New output, and whether it is the end. `live`: the attempt that still writes, if any. Runs on a worker thread."""
-        files = self._files(desk, job, cursor.first)
+        files = self._files(api, job, cursor.first)
         chunks = rank_logs.read_new(files, cursor, live, follow=self.wait_s > 0)
         if live is not None:
             rank_logs.pass_over(files, cursor, live)
         return chunks, live is None and rank_logs.at_end(files, cursor)
 
-    def _files(self, desk: runtime.Runtime, job: str, first: int) -> list[rank_logs.RankFile]:
+    def _files(self, api: runtime.Runtime, job: str, first: int) -> list[rank_logs.RankFile]:
         """The requested files, of attempts from `first` on."""
-        which = rank_logs.Which(self.attempt, self.rank, self.role)
-        return rank_logs.rank_files(desk.services.home, job, first, which)
+        which = rank_logs.LogSelection(self.attempt, self.rank, self.role)
+        return rank_logs.rank_files(api.services.home, job, first, which)
 
 
 @router.get("/jobs/{ref}/logs", summary="Read the ranks' output", response_model=None, responses=models.answers(models.Logs))
@@ -63,31 +63,31 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
 
     Repeat with `cursor` as long as there are chunks (or, when following, until `ended`).
     """
-    desk = runtime.of(request)
+    api = runtime.of(request)
     cursor = rank_logs.Cursor.decode(query.after)
-    job = (await asyncio.to_thread(find, desk, ref)).job
+    job = (await asyncio.to_thread(find, api, ref)).job
     if StorageKind.LOGS in job.removed:
         raise NotFoundError(f"the logs of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     job_id = job.id
-    await asyncio.to_thread(query.skip, desk, job_id, cursor)
-    with desk.following():
-        return bodies.Json(await next_page(desk, job_id, query, cursor))
+    await asyncio.to_thread(query.skip, api, job_id, cursor)
+    with api.following():
+        return bodies.Json(await next_page(api, job_id, query, cursor))
 
 
-async def next_page(desk: runtime.Runtime, job_id: str, query: LogQuery, cursor: rank_logs.Cursor) -> dict[str, Any]:
+async def next_page(api: runtime.Runtime, job_id: str, query: LogQuery, cursor: rank_logs.Cursor) -> dict[str, Any]:
     """Return new output as soon as there is some, or when `wait_s` is over; moves `cursor`."""
     deadline_s = time.monotonic() + query.wait_s
     while True:
-        job = await desk.job(job_id)
-        chunks, over = await asyncio.to_thread(query.read, desk, job_id, _live(job), cursor)
-        if chunks or over or time.monotonic() >= deadline_s or desk.bells.closing:
+        job = await api.job(job_id)
+        chunks, over = await asyncio.to_thread(query.read, api, job_id, _live(job), cursor)
+        if chunks or over or time.monotonic() >= deadline_s or api.notifier.closing:
             return {
                 "chunks": [chunk._asdict() for chunk in chunks],
                 "cursor": cursor.encode(),
                 "state": job.state.value if job is not None else "queued",
                 "ended": over,
             }
-        await asyncio.sleep(max(_LOOK_S, desk.followers / _LOOKS_PER_S))
+        await asyncio.sleep(max(_LOOK_S, api.log_followers / _LOOKS_PER_S))
 
 
 def _live(job: Job | None) -> int | None:

@@ -58,7 +58,7 @@ class Chunk(NamedTuple):
     text: str
 
 
-class Which(NamedTuple):
+class LogSelection(NamedTuple):
     """Selects logs by attempt, rank and role; None selects all."""
 
     attempt: int | None = None
@@ -106,7 +106,7 @@ def _number(value: object) -> int:
     raise ValueError("it is not an offset")
 
 
-def rank_files(home: Home, job: str, first: int, which: Which = Which()) -> list[RankFile]:  # noqa: B008  a constant
+def rank_files(home: Home, job: str, first: int, which: LogSelection = LogSelection()) -> list[RankFile]:  # noqa: B008  a constant
     """The existing logs of attempts from `first` on, in reading order."""
     root = home.attempt(job, 0, 0).parent.parent
     found = []

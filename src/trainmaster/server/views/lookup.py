@@ -20,14 +20,14 @@ _ALIKE = 10  # ids with the same prefix; more than an error lists
 _NEWEST = 200  # pending jobs in which similar ids are searched
 
 
-class _Waiting:
+class _PendingIndex:
     """Pending jobs as (id, name) in order of submission, indexed so that a lookup does not scan them."""
 
     def __init__(self, jobs: list[tuple[str, str]]) -> None:
         self._newest, self._order = jobs[-_NEWEST:], {job_id: at for at, (job_id, _) in enumerate(jobs)}
         self._names, self._ids = {name: (job_id, name) for job_id, name in jobs}, sorted(jobs)
 
-    def meant(self, ref: str, near: bool) -> list[tuple[str, str]]:
+    def candidates(self, ref: str, near: bool) -> list[tuple[str, str]]:
         """Pending jobs whose id begins with `ref`, the newest with that name, and the newest of all; in order of submission."""
         at = bisect_left(self._ids, (ref, ""))
         beginning = [job for job in self._ids[at : at + _ALIKE] if job[0].startswith(ref)]
@@ -37,7 +37,7 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJob:
     """A job, its reason, and the commands about it that control has not processed yet (`pending`)."""
 
     job: Job
@@ -45,49 +45,49 @@ class Found:
     pending: tuple[InboxRow, ...] = ()
 
 
-def find(desk: Runtime, ref: str) -> Found:
+def find(api: Runtime, ref: str) -> FoundJob:
     """Find a job by id, unique prefix, name, `@last` or `@last-failed`.
 
     Raises: NotFoundError, ConflictError (several ids have this prefix), UsageError.
     """
-    (found,) = find_each(desk, [ref])
+    (found,) = find_each(api, [ref])
     if isinstance(found, TrainmasterError):
         raise found
     return found
 
 
-def find_each(desk: Runtime, refs: Sequence[str]) -> list[Found | TrainmasterError]:
+def find_each(api: Runtime, refs: Sequence[str]) -> list[FoundJob | TrainmasterError]:
     """For each reference what `find` returns or raises. A reference by full id costs a few microseconds."""
-    events, rows = desk.services.events, desk.waiting.rows()
+    events, rows = api.services.events, api.pending_commands.rows()
     submits = {row.job: row for row in rows if isinstance(row.command, SubmitJob)}
     about: dict[str, list[InboxRow]] = {}
     for row in rows:
         about.setdefault(row.job, []).append(row)
     known = events.jobs_by_id(refs)
-    waiting: _Waiting | None = None
-    found: list[Found | TrainmasterError] = []
+    waiting: _PendingIndex | None = None
+    found: list[FoundJob | TrainmasterError] = []
     unknown = 0
     for ref in refs:
         job = known.get(ref) or (pending_job(submits[ref]) if ref in submits else None)
         if job is None:
             near = unknown < _HINTED
-            waiting = waiting or _Waiting([_named(row) for row in submits.values()])
+            waiting = waiting or _PendingIndex([_named(row) for row in submits.values()])
             try:
-                job_id = events.resolve(ref, waiting.meant(ref, near), near)
+                job_id = events.resolve(ref, waiting.candidates(ref, near), near)
             except TrainmasterError as error:
                 unknown += 1
                 found.append(error)
                 continue
             job = events.job(job_id) or pending_job(submits[job_id])
         mine = tuple(about.get(job.id, ()))
-        found.append(Found(job, pending_reason(job, mine), mine))
+        found.append(FoundJob(job, pending_reason(job, mine), mine))
     return found
 
 
-def page(desk: Runtime, query: JobQuery) -> list[Found]:
+def page(api: Runtime, query: JobQuery) -> list[FoundJob]:
     """A page of jobs, newest first, including pending ones."""
-    rows = desk.waiting.rows()
-    recorded = desk.services.events.jobs(query)
+    rows = api.pending_commands.rows()
+    recorded = api.services.events.jobs(query)
     known = {job.id for job in recorded}
     fresh = (pending_job(row) for row in reversed(rows) if isinstance(row.command, SubmitJob) and row.job not in known)
     waiting = islice((job for job in fresh if _asked_for(job, query)), query.limit)
@@ -96,7 +96,7 @@ def page(desk: Runtime, query: JobQuery) -> list[Found]:
     for row in rows:
         if row.job in about:
             about[row.job].append(row)
-    return [Found(job, pending_reason(job, about[job.id])) for job in jobs]
+    return [FoundJob(job, pending_reason(job, about[job.id])) for job in jobs]
 
 
 def _named(row: InboxRow) -> tuple[str, str]:

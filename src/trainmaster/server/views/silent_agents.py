@@ -13,14 +13,14 @@ from trainmaster.server.views.resources import View
 SILENT_S = 180.0  # agents send something every few seconds and ask for orders at least every half minute
 
 
-def silent_agents(desk: Runtime, job: Job) -> list[View]:
+def silent_agents(api: Runtime, job: Job) -> list[View]:
     """One trouble for each agent of a running job that has fallen silent. Computed for this moment, not recorded."""
     if job.attempt is None or job.state not in (State.RUNNING, State.STOPPING):
         return []
     now_s, found = time.time(), list[View]()
-    if time.monotonic() - desk.began_s < SILENT_S:
+    if time.monotonic() - api.started_s < SILENT_S:
         return []  # the api was down: give agents time to reconnect
-    for beat in desk.services.metrics.heartbeats(job.id):
+    for beat in api.services.metrics.heartbeats(job.id):
         key, silent_s = AgentKey.parse(beat.key), now_s - beat.time_s
         if key.attempt != job.attempt.number or key.node_index >= len(job.attempt.nodes) or silent_s < SILENT_S:
             continue

@@ -52,7 +52,7 @@ _HABITS = {  # field names of other systems
 _OF_JOBS = ("project", "class")  # fields of a job that resemble fields of a cluster
 
 
-class Written(NamedTuple):
+class Conflict(NamedTuple):
     """A contradiction between values, and its position."""
 
     path: FieldPath
@@ -225,7 +225,7 @@ def _work(known: Work, given: WorkFields) -> Work:
     return replace(known, **changes)
 
 
-def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Written]:
+def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Conflict]:
     """Values that are valid alone but contradict each other."""
     for name, given_pool in fields.pools.items():
         for index, window in enumerate(given_pool.maintenance):
@@ -240,7 +240,7 @@ def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Written
         yield from _class_faults(("classes", name), cluster.work(name), given.express)
 
 
-def _family(project: Project, cluster: Cluster) -> Iterator[Written]:
+def _family(project: Project, cluster: Cluster) -> Iterator[Conflict]:
     """Check that the parent exists, and that parents form no circle."""
     names, path = [one.name for one in cluster.projects], ("projects", project.name, "parent")
     if project.parent is None:
@@ -248,7 +248,7 @@ def _family(project: Project, cluster: Cluster) -> Iterator[Written]:
     if project.parent not in names:
         near = nearest(project.parent, names)
         hint = f"; did you mean {near!r}?" if near else f"; add it under projects: {project.parent}: {{}}"
-        yield Written(path, Fault(dotted(path), f"there is no project {project.parent!r} in this file{hint}", nearest=near))
+        yield Conflict(path, Fault(dotted(path), f"there is no project {project.parent!r} in this file{hint}", nearest=near))
         return
     above, chain = project, [project.name]
     while above.parent is not None and above.parent in names:
@@ -261,14 +261,14 @@ def _family(project: Project, cluster: Cluster) -> Iterator[Written]:
             return  # the circle does not include this project: its members report it
 
 
-def _ordered(path: FieldPath, quota: Quota) -> Iterator[Written]:
+def _ordered(path: FieldPath, quota: Quota) -> Iterator[Conflict]:
     pairs = (("guarantee", quota.guarantee, "nominal", quota.nominal), ("nominal", quota.nominal, "limit", quota.limit))
     for lower, low, upper, high in pairs:
         if low > high:
             yield _wrong((*path, lower), f"{low:g} is more than its {upper} {high:g}", "guarantee ≤ nominal ≤ limit")
 
 
-def _class_faults(path: FieldPath, work: Work, express: ExpressFields) -> Iterator[Written]:
+def _class_faults(path: FieldPath, work: Work, express: ExpressFields) -> Iterator[Conflict]:
     if work.slice_s is not None and not work.preemptible:
         message = "has no effect in a class that is not preemptible: its jobs are never preempted"
         yield _wrong((*path, "time_slice"), message, "preemptible: true")
@@ -277,5 +277,5 @@ def _class_faults(path: FieldPath, work: Work, express: ExpressFields) -> Iterat
         yield _wrong((*path, "express"), f"needs {missing!r} as well: both define its jobs", f"{missing} greater than 0")
 
 
-def _wrong(path: FieldPath, message: str, expected: str) -> Written:
-    return Written(path, Fault(dotted(path), message, expected))
+def _wrong(path: FieldPath, message: str, expected: str) -> Conflict:
+    return Conflict(path, Fault(dotted(path), message, expected))

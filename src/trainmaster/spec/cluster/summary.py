@@ -18,7 +18,7 @@ class Paragraph(NamedTuple):
     sentences: tuple[str, ...]
 
 
-def told(rules: Cluster, now_s: float) -> list[Paragraph]:
+def explain(rules: Cluster, now_s: float) -> list[Paragraph]:
     """The whole explanation, in the order of the file."""
     orders = [(_where(pools), policy) for pools, policy in chosen(rules).parts] or [("order", chosen(rules))]
     found = [Paragraph(where, tuple(_order(policy, rules))) for where, policy in orders]

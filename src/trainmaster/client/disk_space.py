@@ -7,8 +7,8 @@ from urllib.parse import quote
 Row = dict[str, Any]
 
 
-class Room:
-    """The calls of `Client.room`. They use the client's own `get` and `post`."""
+class DiskCalls:
+    """The calls of `Client.disk`. They use the client's own `get` and `post`."""
 
     def __init__(self, get: Callable[[str], Row], post: Callable[[str, Mapping[str, Any]], Row]) -> None:
         self._get, self._post = get, post

@@ -15,53 +15,53 @@ _PATIENCE_S = 0.04  # how long an exclusive request waits for shared holders; ne
 _REST_S = 0.25  # pause before its next try, so that shared holders get through
 
 
-class Gate:
+class BlobLock:
     """Many shared holders, or one exclusive holder."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._inside = 0
-        self._closed = False
+        self._shared = 0
+        self._exclusive = False
 
-    def _try(self) -> bool:
+    def _try_shared(self) -> bool:
         with self._changed:
-            if self._closed:
+            if self._exclusive:
                 return False
-            self._inside += 1
+            self._shared += 1
             return True
 
-    def _leave(self) -> None:
+    def _release_shared(self) -> None:
         with self._changed:
-            self._inside -= 1
+            self._shared -= 1
             self._changed.notify_all()
 
-    def _try_to_close(self) -> bool:
+    def _try_exclusive(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: not self._closed)
-            self._closed = True
-            if not self._changed.wait_for(lambda: not self._inside, _PATIENCE_S):
-                self._closed = False
+            self._changed.wait_for(lambda: not self._exclusive)
+            self._exclusive = True
+            if not self._changed.wait_for(lambda: not self._shared, _PATIENCE_S):
+                self._exclusive = False
                 self._changed.notify_all()
-            return self._closed
+            return self._exclusive
 
     @asynccontextmanager
-    async def inside(self) -> AsyncIterator[None]:
+    async def shared(self) -> AsyncIterator[None]:
         """Hold the lock shared; for the event loop, which is not blocked by waiting."""
-        while not self._try():
+        while not self._try_shared():
             await asyncio.sleep(_LOOK_S)
         try:
             yield
         finally:
-            self._leave()
+            self._release_shared()
 
     @contextmanager
-    def closed(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Hold the lock exclusively; for the collector's thread. A long upload delays the collector and no other request."""
-        while not self._try_to_close():
+        while not self._try_exclusive():
             time.sleep(_REST_S)
         try:
             yield
         finally:
             with self._changed:
-                self._closed = False
+                self._exclusive = False
                 self._changed.notify_all()

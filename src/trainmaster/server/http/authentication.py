@@ -13,7 +13,7 @@ from trainmaster.server.http import json_pieces
 from trainmaster.server.http.bodies import LARGE
 from trainmaster.server.http.errors import answer
 from trainmaster.server.http.permissions import WITHOUT_TOKEN
-from trainmaster.server.runtime.credentials import Caller, Tokens, bearer, proven_agent
+from trainmaster.server.runtime.credentials import Caller, Tokens, authenticate_agent, bearer
 from trainmaster.server.runtime.workers import BODIES
 from trainmaster.wire import rest
 
@@ -22,7 +22,7 @@ _AGENTS = "/agent/"
 _STREAMS = re.compile(re.escape(rest.ROOT) + r"(?:/events/stream|/jobs/[^/]+/logs/stream)")
 
 
-class Door:
+class AuthenticationMiddleware:
     """Admits requests with a valid token or agent credential, and puts the caller or the agent into the scope."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens, secret: bytes, called: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ class Door:
             return None
         if told is None or given is None:
             raise AuthenticationError("this needs an agent's credential", f"send {KEY_HEADER} and 'Authorization: Bearer …'")
-        return proven_agent(self._secret, told, given)
+        return authenticate_agent(self._secret, told, given)
 
     def _caller(self, scope: Scope) -> Caller:
         """The user that sends the request. Raises: AuthenticationError."""
