@@ -46,7 +46,7 @@ def nothing(original: Any) -> Any:
 
 
 def verdict_where(holds: Callable[[Job, Verdict], bool], instead: Verdict) -> Plant:
-    """Another verdict where `holds`."""
+    """Replace the verdict where `holds`."""
 
     def change(verdict_of: Any) -> Any:
         def judged(job: Job, rng: Any) -> Verdict:
@@ -67,7 +67,7 @@ def stop(cause: Cause) -> Verdict:
 
 
 def bad_in_doubt(end_node: Do) -> Do:
-    """What could not be read counts as found corrupt."""
+    """A checkpoint that could not be read counts as corrupt."""
 
     def ended(job: Job, event: ev.NodeEnded, now_s: float) -> Any:
         outcome = replace(event.outcome, bad=(*event.outcome.bad, *event.outcome.doubted))
@@ -77,17 +77,17 @@ def bad_in_doubt(end_node: Do) -> Do:
 
 
 def by_commits(_: Any) -> Any:
-    """Retention counts commits, whatever their steps and whatever is known to be bad."""
+    """Retention counts commits, regardless of steps and of checkpoints that are known to be bad."""
     return lambda checkpoints, keep: {one.id for one in checkpoints[-max(1, keep) :]}
 
 
 def never_doubted(resumable: Any) -> Any:
-    """A checkpoint that could not be read once is not handed out again."""
+    """A checkpoint that could not be read once is never offered again."""
     return lambda job: tuple(id for id in resumable(job) if not any(c.id == id and c.doubts for c in job.checkpoints))
 
 
 def by_local_times(_: Any) -> Any:
-    """The first failure of a gang by the times of each node's own clock."""
+    """The first failure of a gang is found by comparing the nodes' own clocks."""
 
     def blamed(attempt: Any) -> Any:
         found = [(r.ended_after_s, r.rank, r, n.outcome) for n in attempt.nodes if n.outcome for r in n.outcome.ranks]
@@ -103,7 +103,7 @@ def commits_early(stage: Do) -> Do:
 
 
 def with_each_its_own(start: Do) -> Do:
-    """Nodes of a gang may begin from different checkpoints."""
+    """Nodes of a gang may start from different checkpoints."""
 
     def started(job: Job, event: ev.NodeStarted, now_s: float) -> Any:
         changed, effects = start(job, event, now_s)
@@ -118,17 +118,17 @@ def with_each_its_own(start: Do) -> Do:
 
 
 def lost_is_gone(observation: Any) -> Any:
-    """An agent that is gone is taken for proof that its ranks are."""
+    """A lost agent is treated as proof that its ranks have ended."""
     return lambda batch, key, seen: observation(batch, key, replace(seen, phase=Phase.GONE) if seen.phase is Phase.LOST else seen)
 
 
 def unnumbered(take: Any) -> Any:
-    """Reports are taken again when they are told again."""
+    """Repeated reports are recorded again."""
     return lambda batch, key, report: take(batch, key, {**report, "n": 10**6} if "id" in report or "path" in report else report)
 
 
 def skipping(commit: Any) -> Any:
-    """What was read from the inbox counts as taken although the disk was full."""
+    """Inbox rows count as processed although the disk was full."""
 
     def committed(self: Any, batch: Any, cursor: int) -> bool:
         read = self.world.inbox_cursor
@@ -140,7 +140,7 @@ def skipping(commit: Any) -> Any:
 
 
 def of_any_attempt(take: Any) -> Any:
-    """What an older attempt says counts as the live one's word."""
+    """Reports of an older attempt count for the live one."""
 
     def taken(batch: Any, key: Any, report: Any) -> Any:
         job = batch.world.jobs.get(key.job)
@@ -155,13 +155,13 @@ def without(kind: type) -> Callable[[Any], Any]:
 
 
 def keyless(accept: Any) -> Any:
-    """A repeated submit makes a second job."""
+    """A repeated submission creates a second job."""
     numbers = iter(range(10**6))
     return lambda self, rows: accept(self, [replace(row, key=f"{row.key}-{next(numbers)}") for row in rows])
 
 
 def forgets_reason(take: Any) -> Any:
-    """A cancel is not heeded while a job starts."""
+    """A cancel is ignored while a job starts."""
 
     def taken(self: Any, job_id: str, event: Any) -> bool:
         job = self.world.jobs.get(job_id)
@@ -173,7 +173,7 @@ def forgets_reason(take: Any) -> Any:
 
 
 def empty_handed(run: Any) -> Any:
-    """What a gang holds on its second node is not counted."""
+    """The second node of a gang's allocation is not counted."""
 
     def ran(job: Job, *given: Any) -> Any:
         attempt = job.attempt
@@ -186,14 +186,14 @@ def empty_handed(run: Any) -> Any:
 
 
 def followed_at_once(patch: pytest.MonkeyPatch) -> None:
-    """A step counts as known from the moment at which it is seen."""
+    """A step of the clock counts as recorded as soon as it is detected."""
     follow = clock.SteadyClock.follow
     patch.setattr(clock.SteadyClock, "begin", lambda self, by_s, after: follow(self, by_s))
     patch.setattr(clock.SteadyClock, "follow", nothing(None))
 
 
 def of_nothing(moved: Any) -> Any:
-    """The step is recorded, and no job moves by it."""
+    """The step is recorded, but no job's dates move."""
 
     def alone(given: Any, events: Any, by_s: float, now_s: float) -> Any:
         batch = moved(replace(given, jobs={}), events, by_s, now_s)

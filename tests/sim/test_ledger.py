@@ -15,7 +15,7 @@ SEEDS = 6
 
 
 def changed(change: Callable[[Entry], tuple[Entry, ...]]) -> Callable[..., tuple[Entry, ...]]:
-    """Events that enter something else."""
+    """Events write wrong entries."""
     return lambda *given: tuple(one for entry in entries(*given) for one in change(entry))
 
 
@@ -32,7 +32,7 @@ def from_the_beginning(entry: Entry) -> tuple[Entry, ...]:
 
 
 def forgetful(connection: Any, events: Any) -> None:
-    """The store leaves out what ends."""
+    """The store drops the ends of charges."""
     write_ledger(connection, [new for new in events if type(new.event).__name__ != "AttemptEnded"])
 
 

@@ -27,7 +27,7 @@ def test_the_histories_notice_that(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def noticed(seed: int) -> bool:
-    """Whether the history breaks a law, or ends the control process."""
+    """Whether the history violates a law, or ends the control process."""
     try:
         return bool(play(seed)[0])
     except Exception:  # noqa: BLE001 - whatever a planted bug ends the process with

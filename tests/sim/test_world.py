@@ -24,7 +24,7 @@ CHUNK = 10  # seeds a test: enough tests to spread over processes, few enough to
 
 
 def play(seed: int) -> tuple[list[str], int]:
-    """One history on a memory file system where there is one; returns what it broke and how often control died."""
+    """Play one history, on a memory file system if possible. Returns the violations and the number of control's crashes."""
     fast = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(dir=fast if fast.is_dir() else None))
     try:
@@ -44,19 +44,19 @@ def test_every_law_holds_in_every_history(first: int) -> None:
 
 
 def test_what_is_remembered_of_jobs_that_are_over_comes_from_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same whenever control died: `OVER_MAX` of them are more than a history has, so here they are two."""
+    """Equal after any number of crashes of control. `OVER_MAX` is 2 here, since a history has few jobs."""
     monkeypatch.setattr(store, "OVER_MAX", 2)
     played = {seed: play(seed)[0] for seed in range(examples(5, 60))}
     assert {seed: problems for seed, problems in played.items() if problems} == {}
 
 
 def parents_first(world: World, begun: bool = False) -> set[tuple[str, str]]:
-    """What forks need is not asked for."""
+    """Forks' checkpoints are ignored."""
     return set()
 
 
 def never_late(batch: object, lineage: object) -> None:
-    """A fork is let in though its checkpoint is gone."""
+    """A fork is accepted although its checkpoint is deleted."""
 
 
 def own_alone(job: Job) -> tuple[str, ...]:
@@ -65,13 +65,13 @@ def own_alone(job: Job) -> tuple[str, ...]:
 
 
 def with_an_older(job: Job) -> tuple[str, ...]:
-    """A fork starts from another of its parent's checkpoints than the one that was asked for."""
+    """A fork starts from a different checkpoint of its parent than the requested one."""
     own = own_alone(job)
     return own if job.lineage is None else (*own, f"{job.lineage.owner}:0001-00000")
 
 
 def orphaned(job_id: str, event: Submitted, now_s: float) -> Job:
-    """Where a job comes from is forgotten."""
+    """A job's lineage is lost."""
     return replace(machine_submit(job_id, event, now_s), lineage=None)
 
 
@@ -90,7 +90,7 @@ RARE = {"a fork that came too late is let in": 88}  # a seed that shows it now: 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_histories_notice_that(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fork law is held by few histories: with the fault, some of them break it."""
+    """Few histories test the law of forks: with the fault, some of them violate it."""
     monkeypatch.setattr(*FAULTS[fault])
     words = ("forked from it", "is to resume from", "starts from", "lost its lineage")
     seeds = chain([RARE.get(fault, 0)], range(examples(200, 2000)))

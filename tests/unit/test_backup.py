@@ -48,7 +48,7 @@ def spoil(path: Path) -> None:
 
 
 def spoil_table(path: Path, table: str) -> None:
-    """Random bytes in the page that a table begins with; everything else stays whole."""
+    """Random bytes in the root page of a table; everything else stays intact."""
     with sqlite3.connect(path) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
@@ -108,7 +108,7 @@ def test_a_copy_of_a_running_server_is_brought_back_on_an_empty_machine(server: 
 
 
 def test_a_server_and_what_was_restored_of_it_do_not_run_side_by_side(server: Server, tmp_path: Path) -> None:
-    """Both launched the same jobs: the one was restored while the other was down, and a person was only warned."""
+    """Both launched the same jobs: one was restored while the other was down, and people were only warned."""
     restored, another = Home(tmp_path / "restored"), Home(tmp_path / "another")
     copies.backup(server.home, tmp_path / "copy", blobs=False)
     copies.restore(restored, tmp_path / "copy")
@@ -202,7 +202,7 @@ def test_jobs_of_the_lost_home_that_still_run_keep_it_from_coming_back(server: S
 
 @pytest.mark.parametrize("name", ["events", "inbox", "metrics"])
 def test_every_file_is_checked(server: Server, name: str) -> None:
-    """R22: the hint of a damaged database named `tm doctor`, which looked at no file."""
+    """R22: the hint for a damaged database named `tm doctor`, which checked no file."""
     assert [(found.name, found.ok) for found in check_files(server.home)] == [
         (f"{store}.db", True) for store in ("events", "inbox", "metrics")
     ]
@@ -228,7 +228,7 @@ def test_a_changed_event_and_a_file_of_another_home_are_found(server: Server, tm
 
 @pytest.mark.parametrize("when", ["header", "middle", "curves"])
 def test_damaged_metrics_are_set_aside_and_jobs_run(server: Server, when: str) -> None:
-    """R22: a damaged `metrics.db` kept everything from starting."""
+    """R22: with a damaged `metrics.db` nothing started."""
     troubles.own.forget()
     home = server.home
     if when == "header":
@@ -253,7 +253,7 @@ def test_damaged_metrics_are_set_aside_and_jobs_run(server: Server, when: str) -
 
 
 def test_a_log_from_the_future_is_found(server: Server) -> None:
-    """R19: after a start with the clock 30 days ahead `tm doctor` said that all was well."""
+    """R19: after a start with the clock 30 days ahead, `tm doctor` reported no problem."""
     server.clock.time_s = time.time() + 30 * 86_400
     server.submit()
     server.tick()

@@ -160,7 +160,7 @@ def test_uploads_that_are_refused(tmp_path: Path, data: bytes, error: type[Excep
 
 
 def test_an_upload_takes_little_memory_whatever_it_unpacks_to(tmp_path: Path) -> None:
-    """S9: a zip of 522 KB took 1 GB, its one member being held twice."""
+    """S9: a zip of 522 KB used 1 GB of memory, since its one member was held twice."""
     data = b"\0" * 100_000_000
     packed, name = zipped((sha(data), data), compression=zipfile.ZIP_DEFLATED), object_name(sha(data))
     del data

@@ -51,7 +51,7 @@ def test_each_pool_has_its_price(shares: tuple[NodeShare, ...], expected: tuple[
 
 
 class History:
-    """One job's events, each with what it enters."""
+    """One job's events, each with its entries."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

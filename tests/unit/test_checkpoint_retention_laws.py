@@ -29,7 +29,7 @@ def staged(attempt: int, number: int, step: int | None) -> ev.CheckpointStaged:
 
 
 def further(one: Checkpoint, other: Checkpoint) -> bool:
-    """Whether a good `one` makes `other` dispensable, `one` committed no earlier."""
+    """Whether a good `one`, committed no earlier, makes `other` unnecessary."""
     return one.step is None or other.step is None or one.step >= other.step
 
 
@@ -99,7 +99,7 @@ def standing(job: Job) -> list[tuple[int | None, bool, int]]:
 
 
 def test_what_was_called_bad_stays_until_a_later_step_is_good() -> None:
-    """R1: all three were called bad, by mistake or not; a new one of a lower step deletes none of them."""
+    """R1: all three were marked bad, rightly or not; a new one of a lower step deletes none of them."""
     job = restarted(running(1000, 2000, 3000), Outcome(bad=("0001-00003", "0001-00002", "0001-00001")))
     assert standing(job) == [(1000, False, 0), (2000, False, 0), (3000, False, 0)]
     job, _ = apply(job, "x-1", ev.NodeStarted(2, 0), 7.0)
@@ -112,7 +112,7 @@ def test_what_was_called_bad_stays_until_a_later_step_is_good() -> None:
 
 
 def test_what_a_node_may_still_be_put_back_from_stays_until_it_has_begun() -> None:
-    """Node 1 began from the newest and goes on; node 0 may find the newest damaged and read the one before."""
+    """Node 1 restored the newest and runs; node 0 may find the newest damaged and restore the one before."""
     shares = Allocation((NodeShare("node0", "127.0.0.1", 1.0), NodeShare("node1", "127.0.0.1", 1.0)))
     job = restarted(running(1, 2, keep=2), KILLED, shares)
     job, _ = apply(job, "x-1", ev.NodeStarted(2, 1, restored="0001-00002"), 7.0)
@@ -141,7 +141,7 @@ def test_all_good_checkpoints_are_handed_out_newest_first() -> None:
 
 
 def test_what_is_put_back_whole_is_good_again() -> None:
-    """A checkpoint that all attempts called bad is verified once more before a job is given up."""
+    """A checkpoint that all attempts marked bad is verified once more before the job fails for good."""
     job = restarted(running(7), Outcome(bad=("0001-00001",)))
     assert (job.resumable(), job.good_checkpoints) == (("0001-00001",), ())
     job, _ = apply(job, "x-1", ev.NodeStarted(2, 0, restored="0001-00001", step=7), 9.0)

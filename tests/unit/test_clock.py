@@ -50,7 +50,7 @@ def test_a_wall_clock_that_jumps_moves_nothing(jump_s: float, monkeypatch: pytes
 
 @pytest.mark.parametrize("jump_s", [-30 * DAY_S, -60.0, 60.0, 30 * DAY_S])
 def test_a_step_is_told_once_and_exactly(jump_s: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """R19: one start with a wrong clock dated everything wrongly until real time had caught up."""
+    """R19: after one start with a wrong clock, all dates were wrong until real time had caught up."""
     clock = SteadyClock(0.0, tmp_path / "clock.json")
     assert clock.stepped_s() == 0.0
     right = time.time
@@ -74,7 +74,7 @@ def test_a_step_is_told_once_and_exactly(jump_s: float, monkeypatch: pytest.Monk
 def test_a_step_is_followed_once_wherever_the_process_dies(
     on_record: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """R19: killed between the two, the step was either forgotten, and every wait a day longer, or taken twice."""
+    """R19: if control was killed between the two, the step was either lost, and every wait a day longer, or applied twice."""
     clock = SteadyClock(0.0, tmp_path / "clock.json")
     recorded_s, right = clock.now_s(), time.time
     monkeypatch.setattr(time, "time", lambda: right() + DAY_S)
@@ -246,7 +246,7 @@ def test_no_wait_changes_by_a_step_and_dates_are_the_clocks(tmp_path: Path, by_s
 
 
 def test_what_ended_while_the_clock_was_ahead_is_dated_anew(tmp_path: Path) -> None:
-    """R19: a job that ended under a clock 30 days ahead was in no account until real time had caught up."""
+    """R19: a job that ended under a clock 30 days ahead was missing in accounts until real time had caught up."""
     server = Server(Home(tmp_path))
     server.clock.time_s = 100 * DAY_S
     server.running()

@@ -22,7 +22,7 @@ def server(tmp_path: Path) -> Server:
 
 
 def test_a_start_that_never_ends_gives_its_node_back(server: Server) -> None:
-    """R16: an index that does not answer held two GPUs for ever. Its limit passes, and it is tried again as often as it may be."""
+    """R16: a package index that does not answer held two GPUs for ever. The start limit ends it, and restarts are bounded."""
     server.engine.faults = Faults(hangs=1.0)
     server.submit(start_limit_s=60.0)
     server.tick()
@@ -58,7 +58,7 @@ def declare_lost(server: Server, node: str) -> None:
 
 
 def test_a_node_that_is_cut_off_and_declared_lost_keeps_no_job(server: Server) -> None:
-    """R4: the job was stopping for ever. Its end is recorded by the person's word, and the job goes on elsewhere."""
+    """R4: the job stayed in `stopping` for ever. A person's declaration ends it, and the job restarts elsewhere."""
     server.running()
     node = server.held(KEY)
     server.engine.partition(node, 1e9)
@@ -75,7 +75,7 @@ def test_a_node_that_is_cut_off_and_declared_lost_keeps_no_job(server: Server) -
 
 
 def test_a_word_holds_although_the_node_is_up_again_in_the_same_moment(server: Server) -> None:
-    """R4: declared lost and resumed between two looks, the job was stopping for ever while the node was silent."""
+    """R4: declared lost and resumed between two observations, the job stayed in `stopping` while the node was silent."""
     server.running()
     node = server.held(KEY)
     server.engine.partition(node, 1e9)
@@ -89,7 +89,7 @@ def test_a_word_holds_although_the_node_is_up_again_in_the_same_moment(server: S
 
 
 def test_what_the_engine_still_sees_of_a_lost_node_is_ended_there_first(server: Server) -> None:
-    """The word may be wrong: then the engine's proof comes before the next attempt. A process that cannot be ended is given up."""
+    """The declaration may be wrong: the engine's proof comes before the next attempt. An unkillable process is given up."""
     server.running()
     node = server.held(KEY)
     server.engine.says[KEY] = Observation(Phase.RUNNING)

@@ -144,7 +144,7 @@ def test_a_report_accepted_before_its_agent_died_is_not_passed_over(server: Serv
 
 
 def test_an_end_is_taken_only_after_a_whole_backlog_of_reports(server: Server) -> None:
-    """Control was down; more was accepted than one tick takes, and the agent is dead meanwhile."""
+    """Control was down: more was accepted than one tick processes, and the agent has died meanwhile."""
     server.running()
     server.tell(*(kept(f"{n}.png", n=n) for n in range(2, DRAIN + 2)), staged(n=DRAIN + 2))
     server.engine.says[KEY] = Observation(Phase.GONE)

@@ -57,7 +57,7 @@ class ByHand:
         return future
 
     def work(self, *lanes: Lane) -> None:
-        """Do what waits of these lanes, or everything."""
+        """Run the waiting work of these lanes, or of all."""
         given, self.waiting = self.waiting, [one for one in self.waiting if lanes and one[0] not in lanes]
         for lane, future, work in given:
             if (not lanes or lane in lanes) and future.set_running_or_notify_cancel():
@@ -138,7 +138,7 @@ class Stuck(SimulatedEngine):
 
 @pytest.mark.parametrize("verb", ["submit", "observe", "stop"])
 def test_a_verb_of_the_engine_that_hangs_holds_up_no_tick(verb: str, tmp_path: Path) -> None:
-    """L3: a stopped spawner, a huge `tree.pids`, a slow disk: the tick goes on, and other work of control with it."""
+    """L3: a stopped spawner, a huge `tree.pids`, a slow disk: the tick and other work of control continue."""
     woken = threading.Event()
     server = Server(Home(tmp_path), Threads(woken.set))
     server.submit()

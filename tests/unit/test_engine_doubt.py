@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_told_while_it_is_so(tmp_path: Path) -> None:
 
 
 def test_the_stop_of_what_cannot_be_read_is_ordered_at_each_beat(tmp_path: Path) -> None:
-    """The first order may have found the records as a program left them: then the next one clears them away."""
+    """The first order may have failed on records that a program damaged: the next one removes them."""
     server = Server(Home(tmp_path))
     server.running()
     server.engine.says[KEY] = Observation(Phase.UNKNOWN, evidence="it is no regular file", unreadable=True)

@@ -19,7 +19,7 @@ from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin
 
 
 class Watched(FsBlobs):
-    """Remembers what it removed, and which living fork needed it."""
+    """Remembers what it removed, and which live fork needed it."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.home.blobs)

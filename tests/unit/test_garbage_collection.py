@@ -107,7 +107,7 @@ def test_what_lies_there_of_unknown_jobs_goes_only_when_asked_for(world: World) 
 
 
 def test_patches_and_environments_stay_while_a_job_or_what_waits_refers_to_them(world: World) -> None:
-    """Of a job's earlier attempts and its last one, of a submit, and of what an agent told that control has not taken up yet."""
+    """Of a job's earlier attempts and its current one, of a submission, and of a report that control has not processed."""
     held = [diff_blob("job"), diff_blob("waits"), *(environment_blob(one) for one in ("earlier", "last", "told"))]
     for name in [*held, diff_blob("nobody"), environment_blob("nothing")]:
         world.blobs.put(name, b"12")
@@ -184,7 +184,7 @@ def test_with_the_gate_closed_only_what_is_newer_is_read() -> None:
 
 
 def test_the_gate_is_opened_again_before_a_batch_is_done_where_the_store_is_slow() -> None:
-    """L1: however long the store takes, one closing lasts as long as one step of it."""
+    """L1: with any slow store, the gate is closed for one step at most."""
     world, batches = World(), [0]
     store_objects(world, [b"%d" % number for number in range(20)])
     world.blobs.now_s += 1000.0

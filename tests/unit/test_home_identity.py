@@ -69,7 +69,7 @@ def test_an_older_home_and_one_without_its_note_are_given_the_id(tmp_path: Path)
 
 
 def test_a_log_whose_journal_alone_is_there_is_refused_and_the_journal_stays(tmp_path: Path) -> None:
-    """SQLite would remove it unread, and with it what was acknowledged last: the database may only have been moved away."""
+    """SQLite would delete it unread, with the last acknowledged rows: the database may only have been moved away."""
     home = lived_in(tmp_path / "home")
     journal = home.root / "events.db-wal"
     home.events_db.rename(home.root / "elsewhere")
@@ -81,7 +81,7 @@ def test_a_log_whose_journal_alone_is_there_is_refused_and_the_journal_stays(tmp
 
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_home_that_lost_its_log_is_refused(tmp_path: Path, emptied: bool) -> None:
-    """R9: a new log in an old home took old exit records for its own jobs."""
+    """R9: a new log in an old home used old exit records for its own jobs."""
     home = lived_in(tmp_path / "home")
     shutil.rmtree(home.root / "attempts")
     home.inbox_db.unlink()

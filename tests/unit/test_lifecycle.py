@@ -124,7 +124,7 @@ def test_a_cancel_an_eviction_and_a_limit_outrank_giving_back() -> None:
 
 
 def test_a_start_that_takes_too_long_is_stopped_and_any_other_stop_outranks_that() -> None:
-    """R16: it is the machine's, with the short grace of a failure; the last agent's end leads to the verdict."""
+    """R16: a start limit is not blamed on the program; it has the short grace of a failure; the last end leads to the verdict."""
     placed, slow = (SUBMITTED, ev.Placed(1, SHARES)), ev.StopOrdered(StopFor.START, "did not start within 30 min")
     job, effects = history(*placed, slow)
     assert (job.state, job.stopping_for) == (State.STOPPING, StopFor.START)
@@ -228,7 +228,7 @@ def test_a_checkpoint_found_corrupt_is_no_longer_good() -> None:
 
 
 def test_a_step_that_is_a_guess_is_told_as_one_though_its_checkpoint_is_gone() -> None:
-    """`tm show` said "resumed from step 270" of a step that was the last one printed before its file was written."""
+    """`tm show` said "resumed from step 270" although that step was approximate."""
     ends = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
     before = (staged("c1", 1), staged("c2", 2, approximate=True), *ends)
     for restored, step, about in (("c1", 1, False), ("c2", 2, True), ("work:out/c-3", 3, False)):
@@ -238,7 +238,7 @@ def test_a_step_that_is_a_guess_is_told_as_one_though_its_checkpoint_is_gone() -
 
 
 def test_a_gang_never_runs_from_different_checkpoints() -> None:
-    """Each node has a part of its own; of `c2` node 1 found its part corrupt and put the one before back."""
+    """Each node has its own part; node 1 found its part of `c2` corrupt and restored the one before."""
     second = (ev.NodeEnded(1, 0, KILLED), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES, ("c2", "c1")))
     begun = running(staged("c1", 1), staged("c2", 2), *second, ev.NodeStarted(2, 0, restored="c2", step=2))
     job, effects = history(*begun, ev.NodeStarted(2, 1, restored="c1", step=1, bad=("c2",)))

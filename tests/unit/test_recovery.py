@@ -173,7 +173,7 @@ def test_back_off_is_none_at_first_then_grows_within_its_bound(restarts: int, se
 
 
 def test_a_machine_error_is_restarted_with_its_cause_whatever_the_rest_of_the_gang_did() -> None:
-    """R3: 49 infrastructure restarts were left, and the job failed for good."""
+    """R3: the job failed for good although 49 infrastructure restarts were left."""
     no_fork = Outcome(machine_error="could not start a rank: fork")
     for others in ((), (of(RankEnd(0, exit_code=1, ended_after_s=30.0)),), (Outcome(launch_error="command not found"),)):
         verdict = verdict_of(ended(*others, no_fork), Random(0))
@@ -195,7 +195,7 @@ def gang(*parts: tuple[float, Outcome]) -> Job:
 
 @given(st.floats(-1000.0, 1000.0), st.booleans())
 def test_a_kill_on_one_node_explains_the_failures_of_others_whenever_their_agents_began(skew_s: float, kill_recorded_first: bool) -> None:
-    """R14: times of two nodes were compared, and the failure of a machine became the program's, for good."""
+    """R14: times of two nodes were compared, so that the program was blamed for the failure of a machine."""
     killed, closed = of(replace(KILLED, ended_after_s=100.0)), of(replace(FAILED, rank=1, ended_after_s=100.6 + skew_s))
     order = (10.0, 11.0) if kill_recorded_first else (11.0, 10.0)
     assert judged(gang((order[0], killed), (order[1], closed))) == RESTARTED
@@ -203,7 +203,7 @@ def test_a_kill_on_one_node_explains_the_failures_of_others_whenever_their_agent
 
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e6))
 def test_of_two_nodes_programs_the_one_that_failed_first_is_blamed(began_s: float, other_began_s: float) -> None:
-    """R14: node 1 failed 8 s before node 0; its end came on record later, since its last checkpoint took time."""
+    """R14: node 1 failed 8 s before node 0, but its end was recorded later, since its last checkpoint took time."""
     late = of(replace(FAILED, ended_after_s=began_s), failed_ago_s=1.0, last_step=1)
     first = of(replace(FAILED, rank=1, ended_after_s=other_began_s), failed_ago_s=12.0, last_step=1)
     failure = verdict_of(gang((100.0, late), (103.0, first)), Random(0)).failure
@@ -227,7 +227,7 @@ def through(code: int) -> RankEnd:
     ],
 )  # fmt: skip
 def test_a_kill_is_known_through_a_shell_and_by_the_kernel_s_own_count(end: RankEnd, more: dict[str, Any], cause: Cause, message: str) -> None:
-    """R23: exit 137 was the program's fault, without a word."""
+    """R23: exit code 137 was blamed on the program, without an explanation."""
     failure = verdict_of(ended(of(end, **more)), Random(0)).failure
     assert failure is not None
     assert (failure.cause, failure.message) == (cause, message)
@@ -247,7 +247,7 @@ def lived(outcome: Outcome, restarts: int = 20, started_s: float = 2.0) -> tuple
 
 
 def test_a_program_that_kills_itself_is_given_up() -> None:
-    """R23: with --restarts 0 it had 13 attempts, and then more."""
+    """R23: with --restarts 0 it had 13 attempts or more."""
     assert lived(of(RankEnd(0, signal=9))) == (6, "rank 0 was killed by SIGKILL, not by us; not restarted: 6 times in a row it made no progress")
     assert lived(of(through(137)))[0] == 6
     assert lived(Outcome(lost=True))[0] == 6

@@ -18,7 +18,7 @@ FULL = DiskFullError("no space left")
 
 
 class Disk(Reserve):
-    """A reserve on a disk that has as much room as a test says."""
+    """A disk reserve whose free space is set by a test."""
 
     room: Room | OSError = Room(100, 100, 100)
 
@@ -43,7 +43,7 @@ class Disk(Reserve):
     ],
 )
 def test_a_disk_that_is_short_of_room_is_told_and_taken_back(room: Room | OSError, said: str | None, tmp_path: Path) -> None:
-    """R18: `tm ps` and `tm why` show what the register holds."""
+    """R18: `tm ps` and `tm why` show the notices of the register."""
     register, disk = Register(), Disk(Home(tmp_path))
     keeper = DiskWatch(disk, Inline(), "/home", register)
     disk.room = room
@@ -83,7 +83,7 @@ def test_what_is_asked_again_is_asked_until_there_is_room_or_no_more_reserve() -
 
 
 def test_a_cancel_is_not_refused_for_the_submits_of_its_group() -> None:
-    """R18: what waits goes into one transaction; on a full disk each goes alone."""
+    """R18: waiting commands share one transaction; on a full disk each has its own."""
 
     def write(items: list[str]) -> list[str]:
         if "submit" in items:

@@ -38,7 +38,7 @@ def ended(number: int = 1, ended_s: float = 1000.0, **changes: object) -> Job:
 
 
 def fill(home: Home, job: str, attempts: int = 1) -> None:
-    """Work directories, what was set aside, and the attempts of a job."""
+    """Work directories, files set aside, and the attempts of a job."""
     for number in range(1, attempts + 1):
         directory = home.attempt(job, number, 0)
         directory.mkdir(parents=True)
@@ -151,7 +151,7 @@ def test_a_tree_is_measured_as_it_lies_on_the_disk_and_removed_whatever_its_righ
 
 
 def test_a_tree_deeper_than_a_path_may_be_long_is_removed(tmp_path: Path) -> None:
-    """A program nests as deep as it likes; no removal of what it left may end control."""
+    """A program may nest directories deeply; their removal must not end control."""
     root = tmp_path / "root"
     (root / ".going-0" / ".going-1").mkdir(parents=True)  # a removal that was broken off
     depth = sys.getrecursionlimit() + 100

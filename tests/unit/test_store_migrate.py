@@ -92,7 +92,7 @@ def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 def _next_revision(folder: Path, monkeypatch: pytest.MonkeyPatch, events: str) -> None:
-    """One revision more, as the next release will have one; `events` is the body of its `upgrade_events`."""
+    """One more revision, as in the next release; `events` is the body of its `upgrade_events`."""
     shutil.copytree(Path(migrations.__file__).parent, folder)
     first = (folder / "versions" / "r0001_first.py").read_text()
     begin = first[: first.index("def _seq")].replace("down_revision = None", f'down_revision = "{schema.HEAD}"')
@@ -135,7 +135,7 @@ def test_artifacts_leave_their_jobs(tmp_path: Path) -> None:
 
 
 def test_ends_are_numbered_as_they_are_in_the_log(tmp_path: Path) -> None:
-    """Those that never ran are not among them, nor are those that are not over."""
+    """Jobs that never ran or are not over are not among them."""
     path = tmp_path / "events.db"
     engine = open_engine(path)
     upgrade("events", engine, "0004")

@@ -20,7 +20,7 @@ NEWEST_OF_ALL = "SCAN job"  # backwards from the end, up to the limit
 
 
 def plans(database: Database, ask: Callable[[], object]) -> list[str]:
-    """The steps by which SQLite answers what `ask` asks, but those that look something up in an index."""
+    """The steps of SQLite's plan for the query of `ask`, without index lookups."""
     asked: list[tuple[str, Any]] = []
 
     def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
