@@ -256,7 +256,7 @@ def test_a_what_if_is_of_the_same_jobs(here: Path, capsys: pytest.CaptureFixture
     assert tm(["simulate", "wide.swf", "--add", "cpu: 4 nodes", "--no-report"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[3] == (
-        "1 job could start then, and not now: left out of both, so that the figures are of the same jobs"
+        "1 job could start then, and not now: left out of both, so that the figures describe the same jobs"
     )
     assert said.out.splitlines()[4] == "waits fall from 33 s to 0 s"
     assert said.err.startswith("now: 1 job left out, which could never start here; ")
@@ -272,7 +272,7 @@ def test_a_quota_that_no_job_of_some_fits_into_leaves_them_out_of_both(here: Pat
     assert tm(["simulate", "two.swf", "--quota", "g1=1", "--no-report"]) == 0
     said = capsys.readouterr()
     told = said.out.splitlines()[3]
-    assert told == "2 jobs could start now, and not then: left out of both, so that the figures are of the same jobs"
+    assert told == "2 jobs could start now, and not then: left out of both, so that the figures describe the same jobs"
     assert said.err.startswith("then: 2 jobs left out, which could never start here; the first: job 1 (line 3) asks for 2 CPUs; ")
 
 

@@ -1,4 +1,4 @@
-"""The Python client: REST only, sync only. Answers are the JSON objects of the REST contract, as plain dictionaries."""
+"""The synchronous Python client of the REST API. Answers are JSON objects as plain dictionaries."""
 
 import json
 import os
@@ -22,30 +22,30 @@ Row = dict[str, Any]
 
 STATES = ("held", "queued", "starting", "running", "stopping", "succeeded", "failed", "cancelled")
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-POLL_S = 20.0  # how long one long poll is held
+POLL_S = 20.0  # duration of one long poll
 _RETRY_S = 0.3
-_ARTIFACTS_PAGE = 1000  # as many as the server lists at once
+_ARTIFACTS_PAGE = 1000  # the server's maximum per page
 
 
 def new_key() -> str:
-    """A fresh Idempotency-Key."""
+    """A random Idempotency-Key."""
     return os.urandom(16).hex()
 
 
 def server_known(server: str | None = None) -> bool:
-    """Whether there is a server to talk to without starting one: one is configured, or this machine's own runs."""
+    """Whether a server can be used without starting one: one is configured, or this machine's own runs."""
     return configured(server) is not None or embedded.runs(Home.default())
 
 
 def _quiet(text: str) -> None:
-    """Where nobody wants to hear of it."""
+    """The default of `say`: drop the message."""
 
 
 class Client:
-    """Talks to the server that is named by `server`, else by environment or files, else to this machine's own.
+    """Calls the server given by `server`, else by environment or files, else this machine's own.
 
-    `start`: bring up this machine's own server where none is configured and none runs. `say` hears of that and of waits.
-    `warning`: a warning about this connection, if any. `disk`: calls about disk space.
+    `start`: start this machine's own server if none is configured and none runs. `say` is called with messages about
+    that and about waiting. `warning`: a warning about this connection, if any. `disk`: calls about disk space.
     Raises: UnreachableError when there is no server. Use it as a context manager, or `close` it; one thread at a time.
     """
 
@@ -56,9 +56,9 @@ class Client:
         self._told_away = False
         self._named = configured(server, token)
         self.warning = "" if self._named is None else self._named.warning
-        if self.warning and say is _quiet:  # whoever listens to us tells it in words of its own
+        if self.warning and say is _quiet:  # a caller with its own `say` shows the warning itself
             warnings.warn(self.warning, stacklevel=2)
-        self.home = Home.default() if self._named is None else None  # of an embedded server
+        self.home = Home.default() if self._named is None else None  # this machine's own server
         self._connection = self._connect(self._find())
         self.disk = DiskCalls(self._get, self._post)
 
@@ -70,11 +70,11 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The server's URL."""
         return self._connection.url
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._connection.close()
 
     def _find(self) -> Target:
@@ -91,28 +91,28 @@ class Client:
     def _connect(self, target: Target) -> Connection:
         if self.home is None:
             return Connection(target.url, target.token, Patience(on_wait=self._away))
-        home = self.home  # api and control bring each other back: there is hope while one of them lives
+        home = self.home  # api and control restart each other: wait as long as one of them lives
         patience = Patience(RESTART_S, lambda: embedded.half_alive(home), self._away)
         return Connection(target.url, target.token, patience)
 
     def _away(self) -> None:
-        """Say once that the server is away."""
+        """Say once that the server is unreachable."""
         if not self._told_away:
             self._say("server is away; waiting (jobs go on without it)")
             self._told_away = True
 
     def reconnect(self) -> None:
-        """Look again for the server, whose port may be another; an embedded one that died is started again.
+        """Find the server again; its port may have changed. If this machine's own server died, start it.
 
-        Raises: StoppedError when somebody stopped it on purpose.
+        Raises: StoppedError when a user stopped it on purpose.
         """
         self.close()
         self._connection = self._connect(self._find_again())
 
     def persistently(self, work: Callable[[], Row], until_s: float | None = None) -> Row:
-        """`work()`, again and again for as long as no server answers; says so once.
+        """Call `work()` repeatedly while no server answers, and say so once.
 
-        `until_s`: on the monotonic clock, when to give up. Raises: UnreachableError then, and what `work` raises.
+        `until_s`: when to stop trying, on the monotonic clock. Raises: UnreachableError then, and other errors of `work`.
         """
         while True:
             try:
@@ -129,26 +129,26 @@ class Client:
             except embedded.StoppedError:
                 raise
             except UnreachableError:
-                continue  # nobody there yet; `work` will say so too
+                continue  # not back yet; `work` will raise again
 
     def healthz(self) -> Row:
-        """How the server is."""
+        """The server's health."""
         return self._get("/healthz")
 
     def troubles(self) -> list[Row]:
-        """What is wrong with the server itself: `process`, `topic`, `text`, `since_s`; the oldest first."""
+        """Problems of the server: `process`, `topic`, `text`, `since_s`; oldest first."""
         return list(self._get("/troubles")["troubles"])
 
     def submit(self, submission: Mapping[str, Any], key: str | None = None) -> str:
-        """Submit `{"spec", "origin", "code", "hold"}`; the job's id. The same key never makes a second job."""
+        """Submit `{"spec", "origin", "code", "hold"}`; returns the job's id. The same key never makes a second job."""
         return str(self._handed_in("/jobs", submission, key)["id"])
 
     def plan(self, submission: Mapping[str, Any]) -> Row:
-        """What would become of `{"spec", "origin", "code"}` were it submitted now; nothing is."""
+        """Plan a submit of `{"spec", "origin", "code"}`, without submitting it."""
         return self._post("/plan", submission)
 
     def submit_batch(self, submissions: Sequence[Mapping[str, Any]], key: str | None = None) -> list[str]:
-        """Submit many in one transaction, all or none; their ids in order."""
+        """Submit several in one transaction, all or none; returns their ids in order."""
         key = key or new_key()
         rows = [{"key": f"{key}-{n}", **submission} for n, submission in enumerate(submissions)]
         call = Call("POST", "/jobs/batch", body=json.dumps({"jobs": rows}).encode(), key=key)
@@ -171,7 +171,7 @@ class Client:
         return self._get("/queue", **query)
 
     def metrics(self, ref: str, name: str | None = None) -> dict[str, list[list[float]]]:
-        """`[step, value]` pairs by metric name."""
+        """Metric values by name, as `[step, value]` pairs."""
         return dict(self._get(_job(ref, "metrics"), name=name)["series"])
 
     def logs(self, ref: str, **query: Unpack[LogFilter]) -> Row:
@@ -179,15 +179,15 @@ class Client:
         return self._get(_job(ref, "logs"), **query)
 
     def events(self, ref: str, after: int = 0, wait_s: float = 0.0) -> list[Row]:
-        """What happened to a job after event number `after`."""
+        """The job's events after event number `after`."""
         return list(self._get(_job(ref, "events"), after=after, wait_s=wait_s)["events"])
 
     def watch(self, ref: str, version: str | int | None = None, wait_s: float = POLL_S) -> Row:
-        """`{"version", "job"}` as soon as the job is not as it was at `version`, or after `wait_s`."""
+        """`{"version", "job"}` as soon as the job differs from `version`, or after `wait_s`."""
         return self._get(_job(ref, "watch"), version=version, wait_s=wait_s)
 
     def wait(self, ref: str, timeout_s: float | None = None) -> Row:
-        """The job once it has ended, however often the server goes away meanwhile. Raises: WaitTimeoutError."""
+        """Wait until the job has ended, also across restarts of the server. Raises: WaitTimeoutError."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         version: str | int | None = None
         while True:
@@ -202,30 +202,30 @@ class Client:
             version = answer.get("version", version)
 
     def cancel(self, ref: str, reason: str = "", grace_s: float | None = None) -> Row:
-        """Ask that a job end, its ranks within `grace_s` (None: the usual). Raises: ConflictError when it has ended."""
+        """Cancel a job; its ranks get `grace_s` to exit (None: the default). Raises: ConflictError if it has ended."""
         return self._post(_job(ref, "cancel"), {"reason": reason, "grace_s": grace_s})
 
     def cancel_many(self, which: Mapping[str, Any], reason: str = "", grace_s: float | None = None) -> list[Row]:
-        """Cancel `{"jobs": [...]}` or `{"all": True, "project", "experiment", "states"}`, in one request.
+        """Cancel `{"jobs": [...]}` or `{"all": True, "project", "experiment", "states"}` in one request.
 
-        `{"id", "state"}` of each, or `{"ref", "error"}` of one that is not there or has ended otherwise.
+        Returns `{"id", "state"}` for each job, or `{"ref", "error"}` if it does not exist or has ended.
         """
         return list(self._post("/jobs/cancel", {**which, "reason": reason, "grace_s": grace_s})["jobs"])
 
     def exec_begin(self, ref: str, what: Mapping[str, Any]) -> Row:
-        """Run `{"command" | "stacks", "rank" | "role" | "node", "stdin"}` beside a job's ranks; its `id`, `job`, `attempt`."""
+        """Run `{"command" | "stacks", "rank" | "role" | "node", "stdin"}` beside a job; returns `id`, `job`, `attempt`."""
         return self._post(_job(ref, "exec"), what)
 
     def exec_output(self, ref: str, id: str, after: int, wait_s: float = POLL_S) -> Row:
-        """What it printed after chunk `after`: `{"chunks", "cursor", "over"}`. Raises: NotFoundError once nobody knows it."""
+        """Output after chunk `after`: `{"chunks", "cursor", "over"}`. Raises: NotFoundError for an unknown session."""
         return self._get(_job(ref, "exec", id), after=after, wait_s=wait_s)
 
     def exec_input(self, ref: str, id: str, data: str, end: bool) -> bool:
-        """Give it input (base64); False while it does not read. Raises: ConflictError when it has ended."""
+        """Send input (base64); False if the input buffer is full. Raises: ConflictError if the command has ended."""
         return bool(self._post(_job(ref, "exec", id, "input"), {"data": data, "end": end})["taken"])
 
     def exec_stop(self, ref: str, id: str) -> Row:
-        """End it."""
+        """End the command."""
         return self._post(_job(ref, "exec", id, "stop"), {})
 
     def hold(self, ref: str, reason: str = "") -> Row:
@@ -233,28 +233,28 @@ class Client:
         return self._post(_job(ref, "hold"), {"reason": reason} if reason else {})
 
     def release(self, ref: str) -> Row:
-        """Let a held job go on. Raises: ConflictError."""
+        """Release a held job. Raises: ConflictError."""
         return self._post(_job(ref, "release"), {})
 
     def tokens(self) -> list[Row]:
-        """The tokens that were given out. Raises: PermissionDeniedError."""
+        """The tokens in the store. Raises: PermissionDeniedError."""
         return list(self._get("/tokens")["tokens"])
 
     def create_token(self, name: str, role: str = "member", expires_s: float | None = None) -> Row:
-        """Give out a token: its `token`, which can be read this once. Raises: ConflictError, PermissionDeniedError."""
+        """Create a token; only this answer has its text in `token`. Raises: ConflictError, PermissionDeniedError."""
         body = {"name": name, "role": role, "expires_s": expires_s}
         return self._connection.json(Call("POST", "/tokens", body=json.dumps(body).encode()))
 
     def revoke_token(self, name: str) -> Row:
-        """Let a token hold no more. Raises: NotFoundError, PermissionDeniedError."""
+        """Revoke a token. Raises: NotFoundError, PermissionDeniedError."""
         return self._connection.json(Call("DELETE", f"/tokens/{quote(name, safe='')}"))
 
     def usage(self, **query: Any) -> Row:
-        """What was charged, `by` which headings, from `since_s` `until_s`, of which `project`, in days of which `zone`."""
+        """Usage with the headings `by`, from `since_s` to `until_s`, of `project`, in days of the time zone `zone`."""
         return self._get("/usage", **query)
 
     def nodes(self) -> list[Row]:
-        """The nodes, what they have and what of it is free."""
+        """The nodes with their capacity and what is free."""
         return list(self._get("/nodes")["nodes"])
 
     def set_node(self, name: str, verb: str, reason: str = "") -> Row:
@@ -262,20 +262,20 @@ class Client:
         return self._post(f"/nodes/{quote(name, safe='')}/{verb}", {"reason": reason} if reason else {})
 
     def cluster(self) -> Row:
-        """`{"cluster", "told"}`: the rules, as cluster.yaml has them and in plain language."""
+        """The cluster configuration: `{"cluster", "told"}`, as in cluster.yaml and as an explanation."""
         return self._get("/cluster")
 
     def cluster_apply(self, cluster: Mapping[str, Any]) -> Row:
-        """Lay down rules in place of those before; `{"changes", "words"}`. Raises: SpecError, UsageError."""
+        """Replace the cluster configuration; `{"changes", "words"}`. Raises: SpecError, UsageError."""
         body = json.dumps({"cluster": cluster}).encode()
         return self._connection.json(Call("PUT", "/cluster", body=body, key=new_key()))
 
     def cluster_plan(self, cluster: Mapping[str, Any]) -> Row:
-        """What rules would do to the present queue: `{"changes", "words", "waiting", "jobs"}`; nothing is changed."""
+        """What a configuration would do to the present queue: `{"changes", "words", "waiting", "jobs"}`. Changes nothing."""
         return self._post("/cluster/plan", {"cluster": cluster})
 
     def artifacts(self, ref: str, kind: str | None = None, path: str | None = None) -> Row:
-        """`{"id", "artifacts", "total", "bytes"}`: what a job has kept, by path: all, of one kind, or the file of one path.
+        """A job's artifacts by path: `{"id", "artifacts", "total", "bytes"}`; all, of one kind, or with one path.
 
         Raises: NotFoundError (no such job).
         """
@@ -287,66 +287,66 @@ class Client:
         return answer
 
     def artifact(self, ref: str, path: str, sink: Sink) -> int:
-        """Copy an artifact's bytes to `sink`; how many. Raises: NotFoundError."""
+        """Copy an artifact's bytes to `sink`; returns their number. Raises: NotFoundError."""
         return self._connection.copy(Call("GET", f"{_job(ref)}/artifacts/{quote(path)}"), sink)
 
     def compare(self, refs: Sequence[str], **query: Any) -> Row:
-        """What differs between runs: `metric` (names), `points` of each curve, `all` and `patch` (1: wanted).
+        """Differences between runs: `metric` (names), `points` per curve, `all` and `patch` (1: include).
 
-        Raises: NotFoundError (a run, or a metric that none of them has), UsageError (fewer than two runs).
+        Raises: NotFoundError (a run, or a metric that no run has), UsageError (fewer than two runs).
         """
         return self._get("/compare", job=list(refs), **query)
 
     def note(self, about: Mapping[str, str], text: str) -> Row:
-        """Write into the logbook about `{"job"}`, `{"experiment"}` or `{"project"}`. Raises: NotFoundError."""
+        """Write a note about `{"job"}`, `{"experiment"}` or `{"project"}`. Raises: NotFoundError."""
         return self._post("/notes", {**about, "text": text})
 
     def logbook(self, **query: Any) -> list[Row]:
-        """The newest `limit` entries in the order of their time, of a `job`, an `experiment`, a `project`, or all.
+        """The newest `limit` logbook entries in order of time, of a `job`, an `experiment`, a `project`, or all.
 
-        `notes` (1): only what people wrote.
+        `notes` (1): only notes that users wrote.
         """
         return list(self._get("/logbook", **query)["entries"])
 
     def history(self, sink: Sink) -> int:
-        """Copy the history of all jobs to `sink`, as JSON lines (`tm simulate` reads them); how many bytes."""
+        """Copy the history of all jobs to `sink` as JSON lines, for `tm simulate`; returns the number of bytes."""
         return self._connection.copy(Call("GET", "/history"), sink)
 
     def code_missing(self, tree: Tree) -> list[str]:
-        """The objects the server still lacks of a tree; with none missing the tree is stored."""
+        """The objects of a tree that the server lacks; if there are none, the tree is stored."""
         call = Call("POST", "/code/missing", body=json.dumps({"tree": tree}).encode(), repeatable=True)
         return list(self._connection.json(call)["missing"])
 
     def patch_store(self, sha256: str, patch: bytes) -> None:
-        """Store the patch of a work directory under its digest."""
+        """Upload the patch of a work directory under its digest."""
         path = f"/provenance/diffs/{sha256}"
         self._connection.json(Call("PUT", path, body=patch, content_type="text/x-diff", repeatable=True))
 
     def provenance(self, ref: str) -> Row:
-        """What a job was run from and in: git, code, data, lineage, and the environments of its attempts."""
+        """A job's provenance: git, code, data, lineage, and the environments of its attempts."""
         return self._get(_job(ref, "provenance"))
 
     def diff(self, ref: str, sink: Sink) -> int:
-        """Copy the patch a job was run with to `sink`; how many bytes. Raises: NotFoundError where there is none."""
+        """Copy the job's patch to `sink`; returns the number of bytes. Raises: NotFoundError if there is none."""
         return self._connection.copy(Call("GET", _job(ref, "diff")), sink)
 
     def requeue(self, ref: str, body: Mapping[str, Any], key: str | None = None) -> Row:
-        """Run an ended job once more, with `{"changes", "new_params"}`; `{"id", "lineage"}`. Raises: ConflictError."""
+        """Run an ended job again, with `{"changes", "new_params"}`; `{"id", "lineage"}`. Raises: ConflictError."""
         return self._made("requeue", ref, body, key)
 
     def reproduce(self, ref: str, body: Mapping[str, Any], key: str | None = None) -> Row:
-        """Run a job once more to compare; `{"id", "lineage", "equal", "unequal"}`."""
+        """Run a job again to compare; `{"id", "lineage", "equal", "unequal"}`."""
         return self._made("reproduce", ref, body, key)
 
     def fork(self, ref: str, body: Mapping[str, Any], key: str | None = None) -> Row:
-        """Go on from a checkpoint (`{"step"}` or the newest) with `{"changes", "new_params", "code", "origin"}`."""
+        """Start a job from a checkpoint (`{"step"}` or the newest) with `{"changes", "new_params", "code", "origin"}`."""
         return self._made("fork", ref, body, key)
 
     def _made(self, verb: str, ref: str, body: Mapping[str, Any], key: str | None) -> Row:
         return self._handed_in(_job(ref, verb), body, key)
 
     def _handed_in(self, path: str, body: Mapping[str, Any], key: str | None) -> Row:
-        """What is answered to a new job; of what its owner should know a word is said."""
+        """Send a submit and return its answer; notes about the new job are passed to `say`."""
         key = key or new_key()
         try:
             answer = self._connection.json(Call("POST", path, body=json.dumps(body).encode(), key=key))
@@ -358,7 +358,7 @@ class Client:
         return answer
 
     def code_store(self, archive: bytes) -> int:
-        """Store a zip of objects; how many."""
+        """Upload a zip of objects; returns their number."""
         call = Call("POST", "/code", body=archive, content_type="application/zip", repeatable=True)
         return int(self._connection.json(call)["stored"])
 
@@ -371,7 +371,7 @@ class Client:
 
 
 def follow(client: Client, ref: str, **query: Unpack[LogFilter]) -> Iterator[Row]:
-    """Pages of a job's log from now until it has ended, surviving the server's absence; an empty page where it is quiet."""
+    """Yield pages of a job's log until it has ended, also across restarts of the server; an empty page if nothing is new."""
     while True:
         page = client.persistently(lambda: client.logs(ref, **query))
         query["after"], query["tail"] = page["cursor"], None

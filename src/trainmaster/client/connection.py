@@ -1,8 +1,8 @@
-"""One HTTP connection to the api, kept alive; answers as values, refusals as `trainmaster.errors`.
+"""One HTTP connection to the api, kept alive. Answers are returned as values, errors raised as `trainmaster.errors`.
 
-A request that may be sent twice without harm (a GET, or one with an Idempotency-Key) is sent again when the connection
-breaks under it, for as long as a restart of the server takes; one with a key also when the answer does not come in time. Then
-it is said that nobody knows whether it was accepted. Standard library only.
+An idempotent request (a GET, or one with an Idempotency-Key) is retried when the connection breaks, for as long as a
+restart of the server may take. One with a key is also retried once after a timeout. If that fails too, the error says
+that it is unknown whether the request was accepted. Standard library only.
 """
 
 import http.client
@@ -28,39 +28,39 @@ from trainmaster.errors import (
 from trainmaster.wire import rest
 from trainmaster.wire.answers import Answer
 
-RESTART_S = 15.0  # as long as a restart of the server may take
-TIMEOUT_S = 30.0  # for an answer, beyond what a long poll asks for
-AGAIN_S = 15.0  # for the answer to a request that is sent again because the first one did not come
+RESTART_S = 15.0  # the longest restart of a server
+TIMEOUT_S = 30.0  # for an answer, in addition to the time of a long poll
+AGAIN_S = 15.0  # for the answer to a retry after a timeout
 _PAUSE_S = 0.1
 _HINT = "see whether it runs: tm doctor"
 _BLOCK_BYTES = 1024 * 1024
-_ANSWER_MAX_BYTES = 256 * 1024 * 1024  # in memory; the largest list of ours is a few of them
+_ANSWER_MAX_BYTES = 256 * 1024 * 1024  # held in memory; our largest lists are a small part of that
 _VERSION_MAX = 100  # characters
-_WORDS_MAX = 20_000  # characters of a refusal that are shown
+_WORDS_MAX = 20_000  # characters of an error that are shown
 
 _TREE = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, TrainmasterError)]
 BY_CODE: dict[str, type[TrainmasterError]] = {cls.code: cls for cls in _TREE}
-_BY_STATUS: dict[int, type[TrainmasterError]] = {  # a proxy's 502 says nothing of the object store
+_BY_STATUS: dict[int, type[TrainmasterError]] = {  # a proxy's 502 is not an error of the object store
     cls.http_status: cls for cls in reversed(_TREE) if cls.http_status not in (500, 502)
 }
 
 
-_BROKEN_OFF = (http.client.RemoteDisconnected, http.client.IncompleteRead)  # any other: what answers does not speak HTTP
-_PROXYS = frozenset((429, 500, 502, 503, 504))  # where not in the server's words, it is somebody on the way to it who speaks
+_BROKEN_OFF = (http.client.RemoteDisconnected, http.client.IncompleteRead)  # other errors: the peer does not speak HTTP
+_PROXYS = frozenset((429, 500, 502, 503, 504))  # without an error body of ours, these come from a proxy
 
 
 class Sink(Protocol):
-    """Where bytes go."""
+    """Receives bytes."""
 
     def write(self, data: bytes, /) -> int:
-        """Take them."""
+        """Write bytes."""
         ...
 
 
 class Call(NamedTuple):
     """One request, its `path` without `/api/v1`.
 
-    `key` is its Idempotency-Key; `wait_s` is how long the server may hold the answer back.
+    `key` is its Idempotency-Key; `wait_s` is how long the server may delay the answer.
     """
 
     method: str
@@ -70,18 +70,18 @@ class Call(NamedTuple):
     content_type: str = "application/json"
     key: str | None = None
     wait_s: float = 0.0
-    repeatable: bool = False  # harmless to send twice though it is neither a GET nor has a key
+    repeatable: bool = False  # harmless to send twice, although it is neither a GET nor has a key
 
     @property
     def idempotent(self) -> bool:
-        """Whether it may be sent again when nobody knows whether it arrived."""
+        """Whether it may be retried when it is unknown whether it arrived."""
         return self.method == "GET" or self.key is not None or self.repeatable
 
 
 class Patience(NamedTuple):
-    """How long to try when nobody listens: `seconds`, as long as there is `hope`; `on_wait` is told once per request.
+    """How long to try when nothing listens: `seconds`, as long as `hope()` is true. `on_wait` is called once per request.
 
-    A connection that broke under a request gets RESTART_S.
+    A connection that breaks during a request is retried for RESTART_S.
     """
 
     seconds: float = 2.0
@@ -90,34 +90,34 @@ class Patience(NamedTuple):
 
 
 class _Relayed(Exception):
-    """An answer of somebody between us and the server; what the server did is not known by it."""
+    """An answer of a proxy between client and server. It does not tell what the server did."""
 
 
 class _Lost:
-    """One request whose answer did not come: whether to ask again, and what is known when that is given up."""
+    """The retry state of one request without an answer."""
 
     def __init__(self, call: Call, began_s: float) -> None:
         self._call = call
         self._began_s = began_s
         self._told = self._refused = False
-        self._timed_out: float | None = None  # when it first did
-        self._sent = False  # it may have arrived
-        self._relayed = ""  # what somebody on the way answered last
+        self._timed_out: float | None = None  # time of the first timeout
+        self._sent = False  # whether it may have arrived
+        self._relayed = ""  # the last answer of a proxy
 
     @property
     def timeout_s(self) -> float:
-        """For the next try."""
+        """The timeout of the next try."""
         return AGAIN_S if self._timed_out is not None else TIMEOUT_S + self._call.wait_s
 
     def waits(self, patience_s: float) -> bool:
-        """Whether it was worth waiting a little: False once `patience_s` are over."""
+        """Pause briefly and return True; False once `patience_s` are over."""
         if time.monotonic() - self._began_s >= patience_s:
             return False
         time.sleep(_PAUSE_S)
         return True
 
     def once_more(self, error: Exception, fresh: bool, patience: Patience) -> bool:
-        """Whether to send it again after `error`, having waited where that is of use. `fresh`: the connection was new."""
+        """Whether to retry after `error`; pauses first if useful. `fresh`: the connection was new."""
         self._refused = isinstance(error, ConnectionRefusedError)
         self._sent = self._sent or not self._refused
         self._relayed = str(error) if isinstance(error, _Relayed) else ""
@@ -126,7 +126,7 @@ class _Lost:
             self._timed_out = self._timed_out or time.monotonic()
             again = self._call.key is not None and first
         elif not fresh and self._call.idempotent and not self._refused and not self._relayed:
-            return True  # an idle connection that the server had closed: nothing is wrong yet
+                return True  # the server had closed an idle connection: this is normal
         else:
             limit_s = patience.seconds if self._refused else RESTART_S if self._call.idempotent else 0.0
             since_s = self._began_s if self._timed_out is None else self._timed_out
@@ -139,7 +139,7 @@ class _Lost:
         return again
 
     def error(self, url: str) -> UnreachableError:
-        """What to say of it."""
+        """The final error."""
         if self._sent and self._call.key is not None:
             how = self._relayed or "did not answer"
             return NotKnownError(f"{url} {how}: whether it was accepted is not known", "look: tm ps")
@@ -151,10 +151,10 @@ class _Lost:
 
 
 class Connection:
-    """To one URL with one token. Not for several threads at once."""
+    """A connection to one URL with one token. Not thread-safe."""
 
     def __init__(self, url: str, token: str, patience: Patience | None = None) -> None:
-        """Raises: UsageError for what is no URL, AuthenticationError for what is no token."""
+        """Raises: UsageError for an invalid URL, AuthenticationError for an invalid token."""
         self.url, self._token = url, token
         if not _is_plain(token):
             hint = "copy it anew; it is the value of $TRAINMASTER_TOKEN, or stands in a trainmaster.toml"
@@ -175,13 +175,13 @@ class Connection:
         self._http: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
-        """Let the connection go; the next request opens another."""
+        """Close the connection; the next request opens a new one."""
         if self._http is not None:
             self._http.close()
             self._http = None
 
     def json(self, call: Call) -> dict[str, Any]:
-        """The JSON object answered. Raises: what the server says, UnreachableError."""
+        """The JSON object in the answer. Raises: the server's error, UnreachableError."""
         _, data = self._persist(call, whole=True)
         try:
             value = json.loads(data or b"{}")

@@ -1,4 +1,4 @@
-"""`tm export`: this server's history as a file that `tm simulate` replays."""
+"""`tm export`: writes this server's history to a file that `tm simulate` replays."""
 
 import gzip
 import os
@@ -14,27 +14,27 @@ from trainmaster.errors import OperationError, UsageError
 
 
 class _CountingSink:
-    """A sink that knows how many lines it took."""
+    """A sink that counts lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.lines = file, 0
 
     def write(self, data: bytes, /) -> int:
-        """Take them."""
+        """Count the lines and write the bytes."""
         self.lines += data.count(b"\n")
         return self._file.write(data)
 
 
 @click.command()
 @click.argument("file", type=click.Path(), required=False)
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @remote
 def export(session: Session, file: str | None, force: bool) -> None:
-    """Write the history of all jobs: whose they were, what they asked for, how long each attempt ran.
+    """Write the history of all jobs: their owners, their requests, how long each attempt ran.
 
-    JSON lines: a heading with the nodes, then a line for each job. Of a command there is only a digest in it, of parameters,
-    tags and files nothing; the names of users and projects are. FILE may end in `.gz`; without one it goes to standard output.
-    `tm simulate FILE` replays it.
+    JSON lines: a header with the nodes, then one line per job. Commands are included as digests only; parameters, tags and
+    files are left out; names of users and projects are included. FILE may end in `.gz`; without FILE it goes to standard
+    output. `tm simulate FILE` replays it.
 
     \b
     tm export history.jsonl.gz

@@ -1,4 +1,4 @@
-"""`tm ps`: jobs, newest first. Never starts a server."""
+"""`tm ps`: lists jobs, newest first. Never starts a server."""
 
 import time
 from typing import Any
@@ -14,12 +14,12 @@ from trainmaster.client.filters import JobFilter
 
 _HEADERS = ("ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE / WHY")
 _STATE = click.Choice(STATES)
-_SPARE = (_HEADERS.index("METRIC"), _HEADERS.index("STEP"), _HEADERS.index("TRY"))  # left out of a narrow terminal
+_SPARE = (_HEADERS.index("METRIC"), _HEADERS.index("STEP"), _HEADERS.index("TRY"))  # dropped on a narrow terminal
 
 
 @click.command()
-@click.option("-a", "--all", "everything", is_flag=True, help="All jobs, not the newest 50 only.")
-@click.option("--state", multiple=True, type=_STATE, help="Only jobs in this state; may be said several times.")
+@click.option("-a", "--all", "everything", is_flag=True, help="All jobs, not only the newest 50.")
+@click.option("--state", multiple=True, type=_STATE, help="Only jobs in this state; may be repeated.")
 @click.option("--project", help="Only jobs of this project.")
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, help="How many.", show_default=True)
 @quiet_option

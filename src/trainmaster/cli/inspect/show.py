@@ -1,4 +1,4 @@
-"""`tm show`: everything about one job, drawn so that it can be read in a plain terminal of 80 columns."""
+"""`tm show`: shows one job, readable in a plain terminal of 80 columns."""
 
 import io
 import shlex
@@ -19,19 +19,19 @@ _WIDTH, _WIDTH_MIN = 80, 40
 _CHECKPOINTS = 5
 _ARTIFACTS = 8
 _LOGGED = 12
-_METRICS = 24  # beside the one that is drawn
+_METRICS = 24  # listed besides the drawn one
 _ITEMS = 40  # parameters, tags, data sets, roles
-_TEXT, _VALUE = 2000, 200  # characters of a command, and of one value among several
+_TEXT, _VALUE = 2000, 200  # characters of a command, and of a value in a list
 
 
 @click.command()
 @click.argument("job", type=JOB)
 @click.option("--metric", help="The metric to draw; default: the primary one.")
-@click.option("--provenance", is_flag=True, help="What it was run from and in: git, code, data, packages, machine.")
-@click.option("--diff", is_flag=True, help="The patch from the commit to the code it ran, as git apply takes it.")
+@click.option("--provenance", is_flag=True, help="Show its code, data and environment: git, packages, machine.")
+@click.option("--diff", is_flag=True, help="Print the patch from the commit to the code it ran, for git apply.")
 @remote
 def show(session: Session, job: str, metric: str | None, provenance: bool, diff: bool) -> None:
-    """Everything about one job: attempts, metric, checkpoints, failure.
+    """Show one job: attempts, metrics, checkpoints, failure.
 
     JOB is an id, a unique prefix of one, a name, @last or @last-failed.
     """
@@ -56,7 +56,7 @@ def show(session: Session, job: str, metric: str | None, provenance: bool, diff:
 
 
 def _provenance(session: Session, job: str, diff: bool) -> None:
-    """What it was run from and in; with `diff` the patch alone, or as a field of the JSON."""
+    """Show the provenance; with `diff` only the patch, or the patch as a field of the JSON."""
     client, out, patch = session.client(), session.out, io.BytesIO()
     if diff:
         client.diff(job, patch)
@@ -71,7 +71,7 @@ def _provenance(session: Session, job: str, diff: bool) -> None:
 
 
 def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
-    """What it is, in few lines."""
+    """A short description of the job."""
     spec, origin, code, need = job["spec"], job["origin"], job["code"], job["spec"]["resources"]
     lines = [f"{job['id']}  {job['state']}{_since(job, now_s)}"]
     if job["reason"] not in ("", job["state"]) and job["state"] not in ("running", "succeeded", "failed"):
@@ -113,13 +113,13 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
 
 
 def _rank(job: dict[str, Any]) -> str:
-    """Its class where it is not the usual one, and its priority."""
+    """Its class if it is not the default, and its priority."""
     usual = job.get("class", "training") == "training"
     return f"{'' if usual else 'class ' + job['class'] + ', '}priority {job['priority']}"
 
 
 def _logged(logged: dict[str, dict[str, str]]) -> str:
-    """Parameters and tags that the program told a tracker; those that trackers set themselves are for trackers."""
+    """Parameters and tags that the program logged to a tracker, without tags that trackers set."""
     tags = {key: value for key, value in logged.get("tags", {}).items() if not key.rpartition("/")[2].startswith("mlflow.")}
     values = [*logged.get("params", {}).items(), *tags.items()]
     told = [f"{key}={textwrap.shorten(value, 40, placeholder='…')}" for key, value in values]
@@ -128,7 +128,7 @@ def _logged(logged: dict[str, dict[str, str]]) -> str:
 
 
 def _some(texts: Iterable[str], most: int = _ITEMS) -> str:
-    """The first of them, and how many more there are."""
+    """The first items, and the number of further ones."""
     told = [_cut(text, _VALUE) for text in texts]
     more = f", … and {len(told) - most} more (--json)" if len(told) > most else ""
     return ", ".join(told[:most]) + more
@@ -143,7 +143,7 @@ def _line(command: str | list[str]) -> str:
 
 
 def _since(job: dict[str, Any], now_s: float) -> str:
-    """How long it has been so; of a job that ended how long it took, and when that was."""
+    """How long it has been in its state; for an ended job how long it took, and when it ended."""
     first_s = job["started_s"] or job["created_s"]
     if job["ended_s"]:
         return f" after {human.duration(job['ended_s'] - first_s)}, {human.ago(job['ended_s'], now_s)}"
@@ -157,7 +157,7 @@ def _since(job: dict[str, Any], now_s: float) -> str:
 
 
 def _wrapped(text: str, first: str, rest: str = "", width: int = _WIDTH) -> list[str]:
-    """`text` in lines of `width` columns; words longer than that (paths) stay whole, to be copied."""
+    """`text` wrapped to `width` columns; longer words (paths) stay whole, so that they can be copied."""
     return textwrap.wrap(
         " ".join(text.split()), width, initial_indent=first, subsequent_indent=rest or first, break_long_words=False,
         break_on_hyphens=False,
@@ -167,7 +167,7 @@ def _wrapped(text: str, first: str, rest: str = "", width: int = _WIDTH) -> list
 def body(
     job: dict[str, Any], now_s: float, series: tuple[str | None, list[tuple[float, float]]], screen: tuple[int, bool]
 ) -> list[str]:
-    """Attempts, metric, checkpoints, artifacts, failure, notes and what to type next; `screen`: columns, unicode or not."""
+    """Attempts, metric, checkpoints, artifacts, failure, notes and the next commands; `screen`: columns, whether Unicode."""
     width, unicode = screen
     lines: list[str] = []
     if job["attempts"]:
@@ -185,7 +185,7 @@ def body(
 
 
 def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], width: int) -> list[str]:
-    """Where it stands (a restart may have thrown it back) and the best it was."""
+    """The current value (a restart may have set it back) and the best one."""
     step, value = points[-1]
     last = job["metrics"].get(name)
     if last is not None and last["step"] is not None and last["value"] is not None:
@@ -231,7 +231,7 @@ def _failure(job: dict[str, Any], width: int) -> list[str]:
 
 
 def _rest(job: dict[str, Any], width: int) -> list[str]:
-    """Notes, where its files are, and what to type next."""
+    """Notes, the location of its files, and the next commands."""
     id, work = job["id"], job["work"]
     told = (human.trouble(one) for one in job.get("troubles", ()))  # a server of an older version has none
     troubles = [line for text in told for line in _wrapped(text, "Warning: ", "         ", width)]

@@ -1,4 +1,4 @@
-"""`tm simulate`: a trace, or one's own history, through the production decisions."""
+"""`tm simulate`: replays a trace, or the server's own history, through the real scheduler."""
 
 import tempfile
 from collections.abc import Sequence
@@ -22,41 +22,41 @@ _NOW, _THEN = "now", "then"
 
 @click.command()
 @click.argument("trace", type=click.Path(), required=False)
-@click.option("--history", is_flag=True, help="This server's own jobs, in place of a file.")
-@click.option("--policy", metavar="NAME", help="One policy; default: of a history the one that decides now, else fair-share.")
-@click.option("--compare", metavar="NAMES", help="Several, side by side: fifo,easy,least-attained.")
-@click.option("--cluster", metavar="NODES", help="Other nodes than the trace's own: '8x8:a100, 4x4:h100', or a YAML file.")
-@click.option("--add", multiple=True, metavar="NODES", help="What if there were more: 'a100: 4 nodes', 'h100: 2x8'.")
-@click.option("--remove", multiple=True, metavar="NODES", help="What if there were fewer: 'a100: 2 nodes'.")
-@click.option("--quota", multiple=True, metavar="PROJECT=GPUS", help="What if a project had no more: vision=32.")
+@click.option("--history", is_flag=True, help="Replay this server's own jobs instead of a file.")
+@click.option("--policy", metavar="NAME", help="One policy; default: for a history its present one, else fair-share.")
+@click.option("--compare", metavar="NAMES", help="Several policies, side by side: fifo,easy,least-attained.")
+@click.option("--cluster", metavar="NODES", help="Other nodes than the trace's: '8x8:a100, 4x4:h100', or a YAML file.")
+@click.option("--add", multiple=True, metavar="NODES", help="What if there were more nodes: 'a100: 4 nodes', 'h100: 2x8'.")
+@click.option("--remove", multiple=True, metavar="NODES", help="What if there were fewer nodes: 'a100: 2 nodes'.")
+@click.option("--quota", multiple=True, metavar="PROJECT=GPUS", help="What if a project had this limit: vision=32.")
 @click.option(
-    "--preemption-cost", type=click.FloatRange(0), default=30.0, show_default=True, metavar="S", help="Done again after each."
+    "--preemption-cost", type=click.FloatRange(0), default=30.0, show_default=True, metavar="S", help="Work lost at each."
 )
 @click.option("--exact", is_flag=True, help="The scheduler knows how long each job runs.")
 @click.option(
     "--noise", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Standard deviation of a factor on run times."
 )
-@click.option("--seed", type=int, default=0, help="Of the noise.")
+@click.option("--seed", type=int, default=0, help="Seed of the noise.")
 @click.option(
-    "--eta", type=click.IntRange(0), default=0, metavar="N", help="Make N start estimates too, and compare them with what came."
+    "--eta", type=click.IntRange(0), default=0, metavar="N", help="Also make N start estimates, and compare them."
 )
-@click.option("--report", metavar="DIR", type=click.Path(), help="Where the report goes; default: simulation-TRACE.")
-@click.option("--no-report", is_flag=True, help="The table alone.")
+@click.option("--report", metavar="DIR", type=click.Path(), help="Directory of the report; default: simulation-TRACE.")
+@click.option("--no-report", is_flag=True, help="Print only the table.")
 @remote
 def simulate(session: Session, /, trace: str | None, **options: Any) -> None:
-    """Replay a cluster trace under one policy or several, by the code that decides for real.
+    """Replay a cluster trace under one or several policies, with the code of the real scheduler.
 
-    TRACE: SWF, a CSV with the columns of Muri or Philly, or what `tm export` wrote; `.gz` too. It runs on the cluster that it
-    was recorded on. With --add, --remove or --quota, and of one's own history with --policy, it is replayed twice: as it is
-    now, and as it would be then. The report is a page with charts, and PNG files where matplotlib is installed; with --json
-    there is one only where --report is given.
+    TRACE: SWF, a CSV with the columns of Muri or Philly, or a file of `tm export`; `.gz` too. It runs on the cluster that it
+    was recorded on. With --add, --remove or --quota, and for a history with --policy, it is replayed twice: as it is now,
+    and with the change. The report is a page with charts, and PNG files if matplotlib is installed; with --json there is
+    a report only with --report.
 
     \b
     tm simulate SDSC-SP2.swf.gz --policy easy
     tm simulate trace3.csv.gz --compare fifo,easy,least-attained,learned
     tm simulate --history --add 'a100: 4 nodes' --quota vision=32
     """
-    from trainmaster.cli.simulate import report  # noqa: PLC0415  # only here
+    from trainmaster.cli.simulate import report  # noqa: PLC0415  # needed here only
 
     cases, apart = _startable(session, _cases(session, trace, options))
     directory = _directory(session, cases[0].trace.name, options)
@@ -79,7 +79,7 @@ def simulate(session: Session, /, trace: str | None, **options: Any) -> None:
 
 
 def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list[Case]":
-    """What to replay, in order."""
+    """The cases to replay, in order."""
     from trainmaster.scheduling.policy import POLICIES, chosen  # noqa: PLC0415
     from trainmaster.simulator.cases import Case, quotas, with_quotas  # noqa: PLC0415
     from trainmaster.simulator.cluster import changed, cluster, described  # noqa: PLC0415
@@ -92,7 +92,7 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     whole = _history(session) if path is None else _loaded(Path(path))
     decides = chosen(whole.rules)
     present = decides.name
-    known = {**POLICIES, present: decides}  # pools may have policies of their own, which together have no name in the table
+    known = {**POLICIES, present: decides}  # pools may have different policies; their combination has no entry in the table
     asked = options["policy"] if options["compare"] is None else options["compare"]
     names = [present] if asked is None else _policies(asked)
     if options["cluster"] is not None:
@@ -115,7 +115,7 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
 
 
 def _policies(text: str) -> list[str]:
-    """Names of policies. Raises: UsageError for one that there is not."""
+    """Parse names of policies. Raises: UsageError for an unknown one."""
     from trainmaster.scheduling.policy import POLICIES  # noqa: PLC0415
     from trainmaster.spec.faults import nearest  # noqa: PLC0415
 
@@ -135,27 +135,28 @@ def _loaded(path: Path) -> "Trace":
 
 
 def _history(session: Session) -> "Trace":
-    """This server's own, on its own nodes."""
+    """This server's history, on its own nodes."""
     with tempfile.TemporaryDirectory(prefix="tm-history-") as directory:
         path = Path(directory) / "history.jsonl"
         with path.open("wb") as file:
             session.client().history(file)
         try:
             return _loaded(path)
-        except UsageError as error:  # nobody named that file
+        except UsageError as error:  # the user did not name that file
             raise UsageError(error.message.replace(str(path), "this server's history"), error.hint) from None
 
 
 def _startable(session: Session, cases: "list[Case]") -> "tuple[list[Case], list[str]]":
-    """The cases without the jobs that could never start in all of them, and what is to be told beside the figures of those
-    that could in one alone. Raises: UsageError where none is left.
+    """The cases without jobs that can never start, and notes about jobs that could start in only one of the cases.
+
+    Raises: UsageError if no job is left.
     """
     from trainmaster.cli.simulate.differences import apart  # noqa: PLC0415
     from trainmaster.simulator.cases import alike  # noqa: PLC0415
     from trainmaster.simulator.cluster import described  # noqa: PLC0415
 
     kept, left = alike(cases)
-    for at in (0, -1):  # all but the first are of the same nodes and rules
+    for at in (0, -1):  # all but the first case have the same nodes and configuration
         if not left[at] or (at and left[at] == left[0]):
             continue
         case = cases[at]
@@ -171,7 +172,7 @@ def _startable(session: Session, cases: "list[Case]") -> "tuple[list[Case], list
 
 
 def _directory(session: Session, name: str, options: dict[str, Any]) -> Path | None:
-    """Where the report goes; None: there is to be none."""
+    """The directory of the report; None for no report."""
     if options["no_report"]:
         if options["report"]:
             raise UsageError("--report and --no-report contradict each other", "give one of them")
@@ -182,7 +183,7 @@ def _directory(session: Session, name: str, options: dict[str, Any]) -> Path | N
 
 
 def _run(session: Session, case: "Case") -> "Result":
-    """One replay, with a bar on a terminal."""
+    """Run one replay, with a progress bar on a terminal."""
     import sys  # noqa: PLC0415
 
     from trainmaster.model.cluster import DAY_S  # noqa: PLC0415
@@ -192,7 +193,7 @@ def _run(session: Session, case: "Case") -> "Result":
     label += "" if label == case.policy.name else f", {case.policy.name}"
     with click.progressbar(
         length=total, label=label, file=sys.stderr, hidden=hidden, show_pos=True,
-        item_show_func=lambda said: said, update_min_steps=0,  # what it says changes while its position does not
+        item_show_func=lambda said: said, update_min_steps=0,  # the text changes while the position does not
     ) as bar:  # fmt: skip
         day = ""
 
@@ -201,7 +202,7 @@ def _run(session: Session, case: "Case") -> "Result":
             day = f"day {1 + int(now_s // DAY_S):,}"
             bar.update(count - bar.pos, day)
 
-        def estimating(number: int) -> None:  # the bar stands still meanwhile
+        def estimating(number: int) -> None:  # the position does not change meanwhile
             bar.update(0, f"{day}, start estimate {number} of {case.estimates}".lstrip(", "))
 
         found = run(case, over, estimating)
@@ -214,7 +215,7 @@ def _run(session: Session, case: "Case") -> "Result":
 
 
 def _differences(results: "Sequence[Result]") -> list[str]:
-    """In words, where two are held against each other."""
+    """Sentences about the differences, if two cases are compared."""
     from trainmaster.cli.simulate.differences import differences  # noqa: PLC0415
 
     if len(results) != 2 or results[0].label != _NOW:

@@ -1,4 +1,4 @@
-"""The report of a simulation: a directory with a page and, where matplotlib is there, its charts as PNG files."""
+"""Writes the report of a simulation: a directory with a page and, if matplotlib is installed, its charts as PNG files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +14,13 @@ from trainmaster.simulator.measures import Measures
 from trainmaster.simulator.trace import Trace
 
 PAGE = "index.html"
-_OURS = "one trace, replayed through the decisions of the Trainmaster scheduler"  # by which a report of ours is known
-_PROJECTS = 30  # more are not laid out in a table
+_OURS = "one trace, replayed through the decisions of the Trainmaster scheduler"  # identifies a report of ours
+_PROJECTS = 30  # with more, there is no table of projects
 _DAY_S = 86_400.0
 
 
 def place(directory: Path) -> None:
-    """See that a report may be written there. Raises: UsageError where files would be lost that are no report of ours."""
+    """Check that a report may be written there. Raises: UsageError if files would be overwritten that are not a report."""
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"{directory} is a file", "choose another place: --report DIR")
     page = directory / PAGE
@@ -38,12 +38,12 @@ def place(directory: Path) -> None:
 
 
 def write(directory: Path, story: Story) -> list[Path]:
-    """Write the page and the pictures; which files. A report that was there is replaced. Raises: OperationError."""
+    """Write the page and the pictures, replacing an earlier report; returns the files. Raises: OperationError."""
     page = directory / PAGE
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if page.exists():
-            for picture in directory.glob("*.png"):  # of the report before: it may have had other charts
+            for picture in directory.glob("*.png"):  # an earlier report may have had other charts
                 picture.unlink()
         page.write_text(html(story), encoding="utf-8")
         pictures = report_plots.write(story.charts, directory) if report_plots.available() else []
@@ -55,7 +55,7 @@ def write(directory: Path, story: Story) -> list[Path]:
 
 
 def story(cases: Sequence[Case], results: Sequence[Result], differences: Sequence[str]) -> Story:
-    """What the page tells."""
+    """The content of the page."""
     trace = cases[-1].trace
     drawn = list(charts(results, any(site.devices for site in trace.sites)))
     title = f"{trace.name}: {', '.join(one.label for one in results)}"
@@ -79,7 +79,7 @@ def _facts(cases: Sequence[Case]) -> list[str]:
 
 
 def recorded(trace: Trace) -> str:
-    """What the trace itself says of waits; empty where it does not."""
+    """The waits recorded in the trace itself, as a sentence; empty if there are none."""
     waits = [one.waited_s for one in trace.arrivals if one.waited_s is not None]
     if len(waits) < len(trace.arrivals) / 2:
         return ""
@@ -87,7 +87,7 @@ def recorded(trace: Trace) -> str:
 
 
 def measures(results: Sequence[Result]) -> Table:
-    """A row for each replay."""
+    """One row per replay."""
     told = [one.measures for one in results]
     named = any(one.label != one.measures.policy for one in results)
     headers = [*(["CASE"] if named else []), "POLICY", "COMPLETION", "P50", "P99", "WAIT", "LONGEST", "SLOWDOWN", "USED"]
@@ -96,7 +96,7 @@ def measures(results: Sequence[Result]) -> Table:
 
 
 def _extra(told: Sequence[Measures]) -> list[str]:
-    """The columns that have something to say."""
+    """The columns that are not empty."""
     found = ["FRAGMENTED"] if any(one.fragmentation is not None for one in told) else []
     found += ["FAIRNESS"] if any(one.fairness is not None for one in told) else []
     found += ["ETA90"] if any(one.eta is not None and one.eta.telling for one in told) else []
@@ -118,7 +118,7 @@ def _row(one: Measures, extra: Sequence[str]) -> list[str]:
 
 
 def _estimates(results: Sequence[Result]) -> Table | None:
-    """How good start estimates were; None where there were too few to tell."""
+    """The quality of start estimates; None if there were too few."""
     rows = []
     for one in results:
         eta = one.measures.eta
@@ -131,7 +131,7 @@ def _estimates(results: Sequence[Result]) -> Table | None:
 
 
 def _projects(results: Sequence[Result]) -> Table | None:
-    """The mean wait of each project; None where there is one alone, or too many."""
+    """The mean wait per project; None for a single project, or too many."""
     names = sorted({name for one in results for name in one.measures.projects})
     if not 1 < len(names) <= _PROJECTS:
         return None

@@ -1,4 +1,4 @@
-"""The report of a simulation as one page of HTML: what was replayed, the table, what differs in words, the charts."""
+"""The page of a simulation's report: what was replayed, tables, differences as sentences, charts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from trainmaster.cli.render import human
 from trainmaster.cli.render.html_figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Powers, Scale, key, page, table
 from trainmaster.simulator.charts import Chart
 
-_AXIS = 16  # more room below, for the name of the axis
-_EDGE = 12  # so near to the right end, a label would be cut in its middle
+_AXIS = 16  # additional space at the bottom for the axis title
+_EDGE = 12  # closer to the right end than this, a centered label would be cut
 _FLOOR = HEIGHT - BOTTOM - _AXIS
 _STYLE = """
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); gap: 0 2.5rem; }
@@ -25,7 +25,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # headers, rows
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What the page tells: `facts` in a sentence each, `differences` likewise; `tables` have headings of their own."""
+    """The content of the page: `facts` and `differences` as sentences; `tables` with their headings."""
 
     title: str
     facts: Sequence[str]
@@ -52,7 +52,7 @@ def html(story: Story) -> str:
 
 
 def thickness(at: int) -> float:
-    """Of the line of curve `at`: the first are the thickest, so that they are seen beneath those that are like them."""
+    """The line width of curve `at`: the first are the thickest, so that they stay visible under equal ones."""
     return max(1.5, 4.0 - 0.6 * at)
 
 
@@ -66,7 +66,7 @@ def _plain(told: Table) -> str:
 
 
 def figure(chart: Chart) -> str:
-    """One chart with its heading and its key."""
+    """One chart with its heading and legend."""
     across, up = scales(chart)
     drawn = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title)}">']
     for tick in up.ticks:
@@ -88,14 +88,14 @@ def figure(chart: Chart) -> str:
 
 
 def keyed(chart: Chart) -> list[str]:
-    """What its key says of each curve: whose it is, and behind which of those that are drawn later it cannot be seen."""
+    """The legend texts: a curve's name, and which later curve covers it completely."""
     later = {points: name for name, points in chart.curves}
     hidden = [later[points] if points and later[points] != name else "" for name, points in chart.curves]
     return [f"{name} (the same as {other})" if other else name for (name, _), other in zip(chart.curves, hidden, strict=True)]
 
 
 def scales(chart: Chart) -> tuple[Scale, Scale]:
-    """Across and up."""
+    """The horizontal and the vertical scale."""
     points = [point for _, curve in chart.curves for point in curve]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     if chart.bars and chart.percent:

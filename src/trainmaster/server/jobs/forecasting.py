@@ -1,4 +1,4 @@
-"""What will become of those that wait, as the api tells it: start estimates, what would let a job start, costs and delays."""
+"""Forecasts for waiting jobs: start estimates, what would let a job start, costs, and delays of other jobs."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,30 +24,30 @@ from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.resources import View
 
 _LIVE_MAX = 1000
-_SEED = "the queue"  # the same snapshot, the same answer, whoever is asked about
+_SEED = "the queue"  # fixed: the same snapshot gives the same answer
 _LIVE = tuple(state for state in State if state.live)
 _NAMED_MAX = 5
-_DELAY_MIN_S = 60.0  # less is nothing
+_DELAY_MIN_S = 60.0  # smaller delays are ignored
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What this server's past says: of how long jobs run, and of how far forecasts are off."""
+    """What past jobs say about run times, and about the errors of forecasts."""
 
     lifetimes: Lifetimes
     calibration: Calibration
 
 
 def history(api: Runtime) -> History:
-    """Of the newest jobs: linear in those that started and have not ended, and in those that ended since it was last asked."""
+    """From the newest jobs. The cost is linear in running jobs, and in jobs that ended since the last call."""
     ended = api.ended.now()
     live = api.services.events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
     return History(ended.lifetimes, calibrated((*ended.starts, *live)))
 
 
 def calibrated(jobs: Iterable[Job | Start]) -> Calibration:
-    """The correction that forecasts of these jobs and their starts come to, in the order of the starts."""
+    """The correction learned from the forecasts of these jobs and their actual starts, in the order of the starts."""
     calibration = Calibration()
     for job in sorted(jobs, key=lambda job: job.started_s or 0.0):
         said, started_s = job.forecast, job.started_s
@@ -57,13 +57,13 @@ def calibrated(jobs: Iterable[Job | Start]) -> Calibration:
 
 
 def estimates(seen: Snapshot, policy: Policy, known: History, wanted: Collection[str]) -> dict[str, Waits]:
-    """How long each of `wanted` will still wait, as far as that can be said."""
+    """How long each job in `wanted` will still wait, as far as it can be estimated."""
     drawn = forecasts(seen, policy, known.lifetimes, wanted, Random(_SEED))
     return {id: known.calibration.corrected(waits) for id, waits in drawn.items()}
 
 
 def waits_view(waits: Waits | None, known: History) -> View | None:
-    """Seconds from now, a bound that is open upwards is null; and from how many finished jobs, whether those are few."""
+    """Seconds from now (null for an open bound), the number of finished jobs behind the estimate, and whether it is few."""
     if waits is None:
         return None
     jobs = known.lifetimes.learned
@@ -72,7 +72,7 @@ def waits_view(waits: Waits | None, known: History) -> View | None:
 
 
 def needs(seen: Snapshot, policy: Policy, id: str) -> tuple[list[View], str]:
-    """What would let a job start, as values and as a sentence; nothing where nothing would, or it starts by itself."""
+    """What would let a job start, as values and as a sentence; empty if nothing would, or if it starts without changes."""
     changes = remedies.remedy(seen, policy, id) or ()
     return [change._asdict() for change in changes], sentence(changes, seen)
 
@@ -109,7 +109,7 @@ def _together(words: Sequence[str]) -> str:
 
 
 def delays(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> list[View]:
-    """Who would start how much later because of `it`, the most delayed first: the queue played forward with it and without."""
+    """Which jobs would start how much later because of `it`, the most delayed first. Simulates the queue with and without."""
     others = [id for id in seen.waiting if id != it.id]
     without = seen._replace(waiting={id: seen.waiting[id] for id in others})
     after = forecasts(seen, policy, lifetimes, others, Random(_SEED))
@@ -120,7 +120,7 @@ def delays(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> li
 
 
 def measured(seen: Snapshot, kind: Kind) -> Mapping[str, Speed]:
-    """What is known of the speed of its choices by what their like took, where the job itself says nothing."""
+    """Measured speeds of the job's choices of GPUs, from similar jobs; empty if the job itself sets speeds."""
     if kind.choices is None:
         return {}
     speeds, own = Speeds(), dict(kind.choices.speeds)
@@ -131,9 +131,9 @@ def measured(seen: Snapshot, kind: Kind) -> Mapping[str, Speed]:
 
 
 def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View | None:
-    """What a job will cost, by the price of the nodes that it would be given were they all free; None where nothing has one.
+    """The cost of a job, at the price of the nodes that it would get if all were free; None if no node has a price.
 
-    `expected` is for the time that its like ran, `at_most` for its whole time limit (null without one).
+    `expected` assumes the run time of similar jobs, `at_most` the whole time limit (null without one).
     """
     way = Market(seen.rules, grouped(seen.sites), seen.ended).ways(it.kind)[0]
     space, ask = Space(seen.sites), way.kind.ask

@@ -1,4 +1,4 @@
-"""Reading jobs: lists, one job, why it waits, its metrics, its events."""
+"""Routes that read jobs: lists, one job, why it waits, its metrics, its events."""
 
 import asyncio
 import json
@@ -30,11 +30,11 @@ router = APIRouter(tags=["jobs"])
 
 _RUNNING = (State.RUNNING.value, State.STOPPING.value)
 _LISTED_MAX = 1000
-_PAGE = 500  # jobs read at once where all are asked for
+_PAGE = 500  # jobs per read when all are requested
 _EVENTS_MAX = 1000
-_SERIES_MAX, _POINTS_MAX = 2000, 500_000  # points of one metric, and of one answer
-_WATCH_BEAT_S = 1.0  # metrics ring no signal: a watched job is looked at this often
-_BEAT_S = 5.0  # should a datagram have been lost
+_SERIES_MAX, _POINTS_MAX = 2000, 500_000  # points per metric, and per response
+_WATCH_BEAT_S = 1.0  # metrics send no notification: a watched job is checked this often
+_BEAT_S = 5.0  # in case a notification was lost
 
 
 @dataclass(slots=True)
@@ -49,14 +49,14 @@ class ListQuery:
     experiment: Text = None
 
     def asked(self) -> JobQuery:
-        """As the store takes it."""
+        """As a query for the store."""
         limit = _PAGE if self.all else self.limit
         return JobQuery(tuple(self.state or ()), self.project, self.experiment, limit, self.before)
 
 
 @router.get("/jobs", summary="List jobs, newest first", response_model=None, responses=models.answers(models.JobList))
 def list_jobs(request: Request, query: Annotated[ListQuery, Depends()]) -> Response:
-    """Jobs accepted a moment ago are among them, as `queued`."""
+    """Includes jobs that were accepted a moment ago, as `queued`."""
     api = runtime.of(request)
     if query.all:
         return StreamingResponse(_stream(api, query.asked()), media_type=bodies.Json.media_type)
@@ -64,14 +64,14 @@ def list_jobs(request: Request, query: Annotated[ListQuery, Depends()]) -> Respo
 
 
 def _views(api: runtime.Runtime, query: JobQuery) -> list[resources.View]:
-    """One page."""
+    """One page of list entries."""
     found = page(api, query)
     points = api.services.metrics.last([one.job.id for one in found])
     return _stepped(api, [resources.job_view(one.job, points.get(one.job.id, {}), one.reason) for one in found])
 
 
 def _stepped(api: runtime.Runtime, listed: list[resources.View]) -> list[resources.View]:
-    """With the step of running jobs of which no metric tells one: that of a heartbeat, of all of them in one query."""
+    """Fill in steps from heartbeats for running jobs without a step in their metrics, with one query for all."""
     silent = {job["id"]: job for job in listed if job["step"] is None and job["state"] in _RUNNING}
     for beat in api.services.metrics.heartbeats(*silent) if silent else ():
         key = AgentKey.parse(beat.key)
@@ -82,7 +82,7 @@ def _stepped(api: runtime.Runtime, listed: list[resources.View]) -> list[resourc
 
 
 def _stream(api: runtime.Runtime, query: JobQuery) -> Iterator[bytes]:
-    """All jobs, a page at a time, so that neither memory nor the other callers notice how many there are."""
+    """All jobs, read in pages, so that memory use and delays for other callers stay small."""
     yield b'{"jobs":['
     between = b""
     while rows := _views(api, query):
@@ -94,7 +94,7 @@ def _stream(api: runtime.Runtime, query: JobQuery) -> Iterator[bytes]:
 
 @router.get("/jobs/{ref}", summary="Show a job", response_model=None, responses=models.answers(models.JobDetail))
 def show(request: Request, ref: Ref) -> bodies.Json:
-    """Everything about one job: its attempts, checkpoints, artifacts and last metric values."""
+    """A job in full detail: attempts, checkpoints, artifacts and last metric values."""
     api = runtime.of(request)
     found = find(api, ref)
     job, home = found.job, api.services.home
@@ -112,7 +112,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
 
 @router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=models.answers(Why))
 def show_why(request: Request, ref: Ref) -> bodies.Json:
-    """The reason in plain words, what would let it start, the place in the queue, and when it will start."""
+    """The reason, what would let the job start, its place in the queue, and when it will start."""
     api = runtime.of(request)
     found = find(api, ref)
     job, told = found.job, {**queue.NOT_WAITING, "reason": found.reason}
@@ -127,7 +127,7 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
 
 @router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=models.answers(models.Series))
 def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX)] = None) -> bodies.Json:
-    """Values by step, thinned evenly, the more so the more metrics: all, 1000 at most, unless `name` says which."""
+    """Values by step, evenly thinned, the more metrics the more. All metrics (at most 1000), or those in `name`."""
     api = runtime.of(request)
     job = find(api, ref).job
     metrics = api.services.metrics
@@ -141,7 +141,7 @@ def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Quer
 
 @router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=models.answers(models.EventList))
 async def job_events(request: Request, ref: Ref, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
-    """The job's events after sequence number `after`; with `wait_s` the answer waits until there is one."""
+    """The job's events after sequence number `after`; with `wait_s` the response waits until there is one."""
     api = runtime.of(request)
     job = (await asyncio.to_thread(find, api, ref)).job
     deadline_s = time.monotonic() + wait_s
@@ -157,7 +157,7 @@ async def job_events(request: Request, ref: Ref, after: Number = 0, wait_s: Wait
 
 @router.get("/jobs/{ref}/watch", summary="Wait for a change", response_model=None, responses=models.answers(models.Watched))
 async def watch(request: Request, ref: Ref, version: Number = 0, wait_s: Wait = 0) -> bodies.Json:
-    """The job as soon as it is another than the one that `version` names."""
+    """The job, as soon as it differs from the state that `version` identifies."""
     api = runtime.of(request)
     deadline_s = time.monotonic() + wait_s
     job_id = (await asyncio.to_thread(find, api, ref)).job.id
@@ -172,7 +172,7 @@ async def watch(request: Request, ref: Ref, version: Number = 0, wait_s: Wait = 
 
 
 def _versioned(api: runtime.Runtime, job_id: str) -> tuple[int, dict[str, Any]]:
-    """A job's view, and the number that names exactly this view."""
+    """A job's view, and the number that identifies this state of it."""
     found = find(api, job_id)
     points = api.services.metrics.last([job_id]).get(job_id, {})
     (view,) = _stepped(api, [resources.job_view(found.job, points, found.reason)])

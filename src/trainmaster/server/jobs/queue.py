@@ -1,4 +1,4 @@
-"""The queue as the scheduler sees it, for whoever asks: all of it, why a job waits, what would become of another."""
+"""Routes of the queue as the scheduler sees it: the whole queue, why a job waits, and the plan for another job."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ from trainmaster.spec.document import to_mapping
 
 router = APIRouter(tags=["jobs"])
 
-QUEUE_MAX = 20_000  # jobs that are looked at
+QUEUE_MAX = 20_000  # jobs considered
 _LISTED_MAX = 1000
 _LIVE = tuple(state for state in State if state.live)
 
@@ -51,12 +51,12 @@ def waiting_jobs(api: runtime.Runtime) -> list[Job]:
 
 
 def snapshot(api: runtime.Runtime, extra: tuple[Job, ...] = (), rules: Cluster | None = None) -> Snapshot:
-    """What the scheduler would see now, were `extra` queued too, and under `rules` where some are given."""
+    """The scheduler's snapshot, with the jobs in `extra` queued too, and under `rules` if given."""
     return snapshot_of(api, (*waiting_jobs(api), *extra), rules)
 
 
 def snapshot_of(api: runtime.Runtime, waiting: Sequence[Job], rules: Cluster | None = None) -> Snapshot:
-    """What the scheduler would see now, with `waiting` as its queue."""
+    """The scheduler's snapshot with `waiting` as its queue."""
     events = api.services.events
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
     seen = world(time.time(), events.nodes(), waiting, live, present(api) if rules is None else rules)
@@ -64,15 +64,15 @@ def snapshot_of(api: runtime.Runtime, waiting: Sequence[Job], rules: Cluster | N
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:
-    """Where a job stands, counted from 1; None when it does not wait."""
+    """The position of a job in the queue, from 1; None if it does not wait."""
     ids = [task.id for task in ordered(seen, chosen(seen.rules))]
     return 1 + ids.index(job_id) if job_id in ids else None
 
 
 def why_view(api: runtime.Runtime, job: Job) -> View:
-    """Why a queued job waits, what would let it start, and when it will; `kind` is `starting` where nothing keeps it."""
+    """Why a queued job waits, what would let it start, and when it will; `kind` is `starting` if nothing prevents it."""
     seen = snapshot(api)
-    if job.id not in seen.waiting:  # it has been placed since
+    if job.id not in seen.waiting:  # it was placed since
         return {**NOT_WAITING, "reason": job.reason}
     policy = chosen(seen.rules)
     place, mine = position(seen, job.id) or 1, seen.waiting[job.id]
@@ -82,7 +82,7 @@ def why_view(api: runtime.Runtime, job: Job) -> View:
     changes, once = forecasting.needs(seen, policy, job.id)
     if refused is None:
         reason = f"{job.id} is number {place} in the queue and starts with the next decision"
-    elif refused.kind == "impossible" and changes:  # the nodes could hold it
+    elif refused.kind == "impossible" and changes:  # the nodes are large enough for it
         reason = _ruled_out(mine, place, refused)
     else:
         reason = why(mine, seen, place, refused, job.reason)
@@ -124,9 +124,9 @@ class Page:
 
 @router.get("/queue", summary="The queue", response_model=None, responses=models.answers(Queue))
 def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Json:
-    """Every job that waits for its turn, in order, with what it waits for and when it will start: seconds from `now_s`.
+    """The waiting jobs in order, why each waits, and when it will start in seconds from `now_s`.
 
-    Those that are held have no turn: they are `held`, as many of them as there are in a page, the newest first.
+    Held jobs are not in the queue: `held` lists them, newest first, at most one page.
     """
     api = runtime.of(request)
     waiting = waiting_jobs(api)
@@ -166,16 +166,16 @@ def _listed(api: runtime.Runtime, seen: Snapshot, query: Page) -> tuple[float, i
 
 @router.post(
     "/plan",
-    summary="What would become of a job",
+    summary="Plan a job",
     response_model=None,
     responses=models.answers(Planned),
     openapi_extra=models.body(models.Submit),
 )
 async def plan(request: Request) -> bodies.Json:
-    """The very decision that submitting it now would lead to. Nothing is submitted, and no code need be here.
+    """The scheduler's decision if the job were submitted now. Nothing is submitted, and no code is needed.
 
-    `placement` is where it would start at once; without one `reason` says what it would wait for, at which `position`, and
-    `eta_s` for how long. `delays` are the jobs in the queue that would start later for it.
+    `placement` is where it would start at once. Otherwise `reason` says why it would wait, at which `position`, and `eta_s`
+    for how long. `delays` lists jobs in the queue that would start later because of it.
     """
     body = await bodies.read_json(request, "the job", ONE)
     api = runtime.of(request)
@@ -223,12 +223,12 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
 
 
 def _ruled_out(mine: Task, place: int, refused: Refusal) -> str:
-    """That only other rules let it start."""
+    """The reason of a job that can start only if the configuration changes."""
     return f"{mine.id} is number {place} in the queue, and cannot start under these rules: it {refused.text}"
 
 
 def _lonely(seen: Snapshot, mine: Task) -> list[str]:
-    """That nobody is there with whom it would be."""
+    """A note if no job matches `placement.with`."""
     group = mine.kind.wish.group
     others = (*(one for one in seen.waiting.values() if one is not mine), *(run.task for run in seen.running.values()))
     if group is None or any(beside(group, one) for one in others):
@@ -237,6 +237,6 @@ def _lonely(seen: Snapshot, mine: Task) -> list[str]:
 
 
 def _refused(decided: Plan, mine: Task, now_s: float) -> Refusal:
-    """Why it would not start at once; others may have to go first."""
+    """Why it would not start at once. For a handover, victims have to end first."""
     handed = next((one for one in decided.handovers if one.job == mine.id), None)
     return decided.reason(mine, now_s) if handed is None else Refusal("handover", given_up(handed.victims, handed.shrunk))

@@ -1,4 +1,4 @@
-"""The api assembled: routes, door, errors, and the runtime that serves them."""
+"""Assembles the api: routes, middleware, error handlers and background loops."""
 
 import asyncio
 import contextlib
@@ -35,11 +35,11 @@ _TRIM_S = 3600.0
 _TRIM_CACHE_S = 30.0
 _IMPORT_S = 5.0
 _COLLECT_S = 60.0
-_COLLECT_REST = 3000.0  # times as long as it took, since everything else waits meanwhile
+_COLLECT_REST = 3000.0  # pause after a collection as a multiple of its duration: it stops everything else
 
 
 def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI:
-    """The application. `control_ready` says whether control lives and has its inventory."""
+    """Create the application. `control_ready` says whether control runs and knows the nodes."""
     runtime = Runtime(services)
 
     @contextlib.asynccontextmanager
@@ -86,7 +86,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     @app.get("/healthz", summary="Whether the server is up", tags=["server"], **described)
     @workers.HEALTH.runs
     def healthz() -> bodies.Json:
-        """Needs no token. `control` is true once the control process lives and knows its nodes."""
+        """Needs no token. `control` is true once the control process runs and knows its nodes."""
         known = sum(node.state is not NodeState.GONE for node in services.events.nodes())
         wrong = [one.topic for one in troubles.everywhere(services.home)]
         state = {"status": "ok", "version": __version__, "api": True, "control": control_ready()}
@@ -97,7 +97,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
 
 
 def _describe(app: FastAPI) -> None:
-    """Add to the OpenAPI document what FastAPI cannot know: the token, the bodies read by hand, the shape of errors."""
+    """Complete the OpenAPI document: the token, hand-parsed bodies, the shape of errors."""
     generated = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _describe(app: FastAPI) -> None:
 
 
 def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
-    """What the api does beside its requests."""
+    """The background loops of the api."""
     services = runtime.services
 
     async def trim_inbox() -> float:
@@ -133,17 +133,17 @@ def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
         return _TRIM_S
 
     async def import_unsent() -> float:
-        """What agents that are gone had not sent."""
+        """Import metric points that dead agents had not sent."""
         await runtime.import_unsent()
         return _IMPORT_S
 
     async def trim_cache() -> float:
-        """Keep the cache of a store elsewhere within its bound."""
+        """Keep the local cache of a remote store within its limit."""
         await workers.STORES.run(trim, services.blobs)
         return _TRIM_CACHE_S
 
     async def collect() -> float:
-        """Cycles among what is old: the collector's own thresholds are high, see `serving`."""
+        """Collect reference cycles; the collector's own thresholds are set high, see `serving`."""
         began_s = time.monotonic()
         gc.collect()
         return max(_COLLECT_S, _COLLECT_REST * (time.monotonic() - began_s))

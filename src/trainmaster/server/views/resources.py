@@ -1,4 +1,4 @@
-"""Jobs, attempts, nodes and events as JSON values: pure, and the one place that decides how they look outside."""
+"""Formats jobs, attempts, nodes and events as JSON values. Pure, and the only place that defines these formats."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ View = dict[str, Any]
 Points = Mapping[str, tuple[int | None, float, float]]  # metric name -> step, value, time_s
 
 WAITING = "waiting for the control process"
-_TELLING = {  # a failure's last line, and what to do about it; `python` is the one it ran with
+_TELLING = {  # known last lines of a failure -> advice; `python` is the interpreter that ran
     re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'"): (
         "{python} has no module {name!r}: install it there, or name another Python (--python); "
         "a file of your own is not copied if git ignores it"
@@ -39,13 +39,13 @@ _TELLING = {  # a failure's last line, and what to do about it; `python` is the 
         "there is no {name}: check the name, and that git does not ignore it"
     ),
 }
-_SOON_S = 30.0  # a start that takes longer says for how long it has
-_NODES_SHOWN = 8  # of those that have not begun
+_SOON_S = 30.0  # a start that takes longer shows its duration
+_NODES_SHOWN = 8  # nodes listed that have not started
 _AFTER = {Action.RESTART: "restarted", Action.REQUEUE: "requeued"}
 
 
 def pending_job(row: InboxRow) -> Job:
-    """A submit that control has not taken up yet, as the job it is going to be."""
+    """A submit that control has not processed yet, as the job that it will become."""
     command = row.command
     assert isinstance(command, SubmitJob)
     state, reason = (State.QUEUED, WAITING) if command.hold is None else (State.HELD, command.hold)
@@ -67,7 +67,7 @@ def pending_job(row: InboxRow) -> Job:
 
 
 def pending_reason(job: Job, rows: Sequence[InboxRow]) -> str:
-    """The job's reason, were it not for a command that control has yet to take up."""
+    """The job's reason, or a pending command that will change it."""
     reason = job.reason
     if job.state.ended:
         return reason
@@ -83,7 +83,7 @@ def pending_reason(job: Job, rows: Sequence[InboxRow]) -> str:
 
 
 def job_view(job: Job, points: Points, reason: str) -> View:
-    """A job as lists show it."""
+    """A job as a list entry."""
     attempt = job.attempt
     return {
         "id": job.id,
@@ -110,7 +110,7 @@ def job_view(job: Job, points: Points, reason: str) -> View:
 
 
 def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: str, work: Sequence[str]) -> View:
-    """Everything about one job."""
+    """A job in full detail."""
     known = {attempt.number: attempt for attempt in attempts}
     if job.attempt is not None:
         known[job.attempt.number] = job.attempt
@@ -141,7 +141,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
 
 
 def trouble_views(job: Job) -> list[View]:
-    """What a person should know about the job although it goes on; `node` is null where control tells it."""
+    """The job's warnings; `node` is null for those from control."""
     return [
         {
             "topic": one.topic,
@@ -155,18 +155,18 @@ def trouble_views(job: Job) -> list[View]:
 
 
 def stalled(job: Job) -> str | None:
-    """What is told of a running job whose ranks may hang; null of one that goes on. The first node's word counts."""
+    """The warning about a running job that may hang, as reported by its first node; None if there is none."""
     told = sorted((one for one in job.troubles if one.topic == STALLED), key=lambda one: one.node_index)
     return told[0].text if told and job.state is State.RUNNING else None
 
 
 def data_view(job: Job) -> list[View]:
-    """What lay behind its data at submit."""
+    """The versions of the job's data at submit."""
     return [{**asdict(version), "uri": redaction.text(version.uri)} for version in job.data]
 
 
 def lineage_view(lineage: Lineage | None) -> dict[str, Any] | None:
-    """Where a job comes from."""
+    """The job it was made from."""
     if lineage is None:
         return None
     point = lineage.checkpoint
@@ -180,7 +180,7 @@ def lineage_view(lineage: Lineage | None) -> dict[str, Any] | None:
 
 
 def attempt_state(job: Job, attempt: Attempt) -> str:
-    """starting, running or stopping while it lives; then what it led to."""
+    """starting, running or stopping while it lives; then its result."""
     if attempt.verdict is not None:
         return _AFTER.get(attempt.verdict.action, attempt.verdict.state.value)
     if attempt.stopping_s is not None:
@@ -192,7 +192,7 @@ def attempt_state(job: Job, attempt: Attempt) -> str:
 
 
 def attempt_view(job: Job, attempt: Attempt) -> View:
-    """One attempt."""
+    """One attempt as JSON."""
     failure, verdict = attempt.failure, attempt.verdict
     succeeded = verdict is not None and verdict.state is State.SUCCEEDED
     return {
@@ -228,7 +228,7 @@ def attempt_view(job: Job, attempt: Attempt) -> View:
 
 
 def checkpoint_view(checkpoint: Checkpoint) -> View:
-    """One committed checkpoint."""
+    """One committed checkpoint as JSON."""
     return {
         "id": checkpoint.id,
         "step": checkpoint.step,
@@ -243,9 +243,9 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
 
 
 def last_step(job: Job, points: Points) -> int | None:
-    """The newest step anything told of."""
-    # Step 0 is also what a tracker's calls say where they say none: the end's accuracy is no sign of a beginning.
-    beside = tuple(f"{role}/" for role in job.spec.roles)  # how far a role is says nothing of the training
+    """The newest step that was reported."""
+    # Trackers use step 0 for values without a step, so a step 0 after others (such as a final accuracy) is no restart.
+    beside = tuple(f"{role}/" for role in job.spec.roles)  # steps of roles say nothing about the training
     told = [point for name, point in points.items() if not (beside and name.startswith(beside))]
     newest = max(((bool(step), time_s, step) for step, _, time_s in told if step is not None), default=None)
     if newest is not None:
@@ -255,7 +255,7 @@ def last_step(job: Job, points: Points) -> int | None:
 
 
 def notes(attempts: Sequence[Attempt]) -> list[str]:
-    """What a person should know, in sentences."""
+    """Notes about attempts, as sentences."""
     told = []
     first = {attempt.number: _first_step(attempt) for attempt in attempts}
     beginnings = (first[attempt.number] for attempt in attempts if attempt.restored is None)
@@ -271,7 +271,7 @@ def notes(attempts: Sequence[Attempt]) -> list[str]:
 
 
 def own_tracker(job: Job) -> list[str]:
-    """That the program's own tracking calls are not in this record, where the spec sends them elsewhere."""
+    """A note if the program's tracking calls go elsewhere, because of its environment variables."""
     place = job.spec.environment.variables.get(ENV_TRACKER)
     if not place:
         return []
@@ -290,7 +290,7 @@ def starting_text(job: Job, reason: str, now_s: float) -> str:
 
 
 def _not_begun(job: Job) -> str:
-    """Of a gang of which some nodes' ranks run: for which it waits."""
+    """For a gang with some nodes running: the nodes that it waits for."""
     nodes = job.attempt.nodes if job.attempt is not None else ()
     late = [f"n{index}" for index, node in enumerate(nodes) if node.phase is NodePhase.LAUNCHING]
     if not late or len(late) == len(nodes):
@@ -301,12 +301,12 @@ def _not_begun(job: Job) -> str:
 
 
 def removed(job: Job) -> list[str]:
-    """Which of its bytes were given up."""
+    """Which of the job's data was removed."""
     return [f"removed to make room, by {job.removed_by}: its {', '.join(job.removed)}"] if job.removed else []
 
 
 def advice(job: Job) -> list[str]:
-    """What to expect of a stop, what to do about a failure whose last lines name it."""
+    """What to expect of a stop, or advice for a failure with known last lines."""
     if job.state is State.STOPPING and job.stopping_for not in (StopFor.FAILURE, StopFor.START):
         allowed_s = grace_s(job)
         return [f"it was told to save and end; what still runs {allowed_s:g} s after that is killed"] if allowed_s else []
@@ -320,13 +320,13 @@ def advice(job: Job) -> list[str]:
 
 
 def _first_step(attempt: Attempt) -> int | None:
-    """The first step the program named in this attempt."""
+    """The first step that the program reported in this attempt."""
     steps = [node.outcome.first_step for node in attempt.nodes if node.outcome is not None]
     return min((step for step in steps if step is not None), default=None)
 
 
 def node_view(node: Node, jobs: Sequence[Job]) -> View:
-    """A node, with what the live `jobs` leave free of it."""
+    """A node as JSON, with the capacity that the live `jobs` leave free."""
     shares = [
         (job.id, share)
         for job in jobs
@@ -352,7 +352,7 @@ def node_view(node: Node, jobs: Sequence[Job]) -> View:
         "free": {
             "cpus": max(0.0, node.cpus - sum(share.cpus for _, share in shares)),
             "memory_bytes": max(0, node.memory_bytes - sum(share.memory_bytes for _, share in shares)),
-            "devices": [d.index for d in node.devices if left[d.index] == 1],  # whole
+            "devices": [d.index for d in node.devices if left[d.index] == 1],  # entirely free
             "gpus": round(sum(max(0.0, left[d.index]) for d in node.devices), 3),
             "counted": _left(node, [share for _, share in shares]),
         },
@@ -361,7 +361,7 @@ def node_view(node: Node, jobs: Sequence[Job]) -> View:
 
 
 def _left(node: Node, shares: Sequence[NodeShare]) -> dict[str, float]:
-    """What the shares leave of whatever else is counted on a node."""
+    """The remaining amounts of other counted resources on a node."""
     left = dict(node.counted)
     for share in shares:
         for name, amount in share.counted:
