@@ -141,7 +141,7 @@ class Interleavings(RuleBasedStateMachine):
         acts=ACTS, quick=st.booleans(),
     )  # fmt: skip
     def collect(self, data: Any, lives: int | None, after_s: float, acts: tuple[list[str], list[str]], quick: bool) -> None:
-        """At night. Whoever makes references acts as long as the door is open, control even when it is closed.
+        """Collect garbage. While the gate is open, clients create references; control does so even while it is closed.
 
         `quick`: control processes the submission at once.
         """

@@ -347,7 +347,7 @@ def test_a_zip_counts_while_open_and_a_pickle_does_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ranks", ["one", "all"])
 def test_an_sdk_checkpoint_without_a_byte_is_none(tmp_path: Path, ranks: str) -> None:
-    """Whoever resumed from it would begin anew; as with files that a pattern finds, the one before stays the last good one."""
+    """A job resumed from it would start over; as with files found by a pattern, the previous one stays the last good one."""
     lost = list[str]()
     made = collector(launch(tmp_path))
     made.unstored.lost = lambda name, why: lost.append(f"{name}: {why}")

@@ -140,7 +140,7 @@ def test_older_checkpoints_are_those_of_jobs_that_are_over_and_that_nobody_start
 
 
 def test_no_tree_is_left_without_its_objects_between_two_batches() -> None:
-    """Whoever has sent its code before submits by its digest alone, and is accepted where the tree is there."""
+    """A client that has uploaded its code submits by its digest alone, and is accepted if the tree exists."""
     world, seen = World(), list[str]()
     store_objects(world, [b"a", b"b", b"c"])
     store_tree(world.blobs, tree_of([b"a", b"b", b"c"]))

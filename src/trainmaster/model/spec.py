@@ -219,7 +219,7 @@ class DataVersion:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where and by whom a job was submitted: recorded so that the run can be reproduced."""
+    """The origin of a submission: user, host and environment, recorded so that the run can be reproduced."""
 
     user: str = ""
     host: str = ""

@@ -65,7 +65,7 @@ _AGE_S = 1e6  # garbage collection takes every blob to be this old
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 30.0  # between ticks in the calm
 
 
-# Whoever is ahead in order takes what it needs from those behind: as many hand-overs as there can be.
+# The job ahead in the order takes what it needs from those behind: this maximizes the number of handovers.
 PUSHY = Policy("pushy", priority_then_fifo, pack, one_reservation, preempt=overtaking(at_once))
 
 

@@ -1,4 +1,4 @@
-"""The first tables. Frozen: `schema.py` moves on, this does not."""
+"""The first tables. Frozen: `schema.py` changes, this revision does not."""
 
 from alembic import op
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, Text

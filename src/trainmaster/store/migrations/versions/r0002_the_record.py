@@ -1,6 +1,6 @@
-"""The record: artifacts and notes in tables of their own, points numbered as they arrived, and how far trackers followed.
+"""Tables for artifacts and notes, arrival numbers of metric points, and the mirrors' cursors.
 
-Frozen: `schema.py` moves on, this does not.
+Frozen: `schema.py` changes, this revision does not.
 """
 
 import json
@@ -80,7 +80,7 @@ def _artifact_row(job: str, kept: dict[str, Any]) -> dict[str, object]:
 
 def upgrade_metrics() -> None:
     for name, position in (("point", "step"), ("unstepped", "n")):
-        # Made anew, since SQLite would write an added column into the table's text where the models have it elsewhere.
+        # Recreated, since SQLite would add the column at another position in the table definition than the models have.
         op.rename_table(name, f"{name}_before")
         op.create_table(
             name,

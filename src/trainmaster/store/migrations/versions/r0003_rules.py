@@ -1,6 +1,6 @@
-"""The rules of the cluster, as they were last laid down.
+"""The cluster rules, as last configured.
 
-Frozen: `schema.py` moves on, this does not.
+Frozen: `schema.py` changes, this revision does not.
 """
 
 from alembic import op

@@ -1,6 +1,6 @@
-"""The ledger: what each attempt is charged, and what is left of each member's service. It begins with the next placement.
+"""The ledger: charges of attempts and decayed service of members. It begins with the next placement.
 
-Frozen: `schema.py` moves on, this does not.
+Frozen: `schema.py` changes, this revision does not.
 """
 
 from alembic import op

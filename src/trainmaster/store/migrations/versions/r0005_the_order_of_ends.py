@@ -1,6 +1,6 @@
-"""In which order jobs ended that ran.
+"""The order in which jobs that ran have ended.
 
-Frozen: `schema.py` moves on, this does not.
+Frozen: `schema.py` changes, this revision does not.
 """
 
 import json

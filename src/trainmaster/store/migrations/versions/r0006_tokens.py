@@ -1,6 +1,6 @@
-"""The tokens of people: digests, roles and dates.
+"""Users' tokens: digests, roles and dates.
 
-Frozen: `schema.py` moves on, this does not.
+Frozen: `schema.py` changes, this revision does not.
 """
 
 from alembic import op

@@ -1,6 +1,6 @@
-"""How far the points of each agent are stored, and the order of heartbeats.
+"""The last stored point of each agent, and the order of heartbeats.
 
-Frozen: `schema.py` moves on, this does not.
+Frozen: `schema.py` changes, this revision does not.
 """
 
 from alembic import op
@@ -27,7 +27,7 @@ def upgrade(store: str) -> None:
 
 
 def _order_heartbeats() -> None:
-    """Made anew, since SQLite would write an added column into the table's text where the models have it elsewhere."""
+    """Recreated, since SQLite would add the column at another position in the table definition than the models have."""
     columns = "key, job, attempt, time_s, step, memory_bytes, cpu_s"
     op.drop_index("heartbeat_of_job", "heartbeat")
     op.rename_table("heartbeat", "heartbeat_before")

@@ -1,6 +1,6 @@
-"""Which home a database belongs to.
+"""The id of the home that a database belongs to.
 
-Frozen: `schema.py` moves on, this does not.
+Frozen: `schema.py` changes, this revision does not.
 """
 
 from alembic import op

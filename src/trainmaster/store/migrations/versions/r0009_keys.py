@@ -1,6 +1,6 @@
-"""The keys under which jobs were asked for: they outlive the rows of the inbox.
+"""Idempotency keys of submissions: they outlive the rows of the inbox.
 
-Frozen: `schema.py` moves on, this does not.
+Frozen: `schema.py` changes, this revision does not.
 """
 
 import hashlib
