@@ -135,7 +135,7 @@ def test_after_a_good_end_what_lies_there_is_whole(tmp_path: Path) -> None:
     write(tmp_path / "work" / "model_2.json", '{"torn": ')
     made.finished = True
     assert look(made, running=False) == [("0001-00001", 1, False, 1, 21)]
-    made.tell_unfinished()
+    made.report_unfinished()
     assert told[-1].startswith("checkpoint model_2.json is not in the store: it is cut short, by its format;")
 
 
@@ -148,7 +148,7 @@ def test_after_a_good_end_one_that_lacks_files_is_told(tmp_path: Path) -> None:
     assert look(made) == []
     made.finished = True
     assert look(made, running=False) == [("0001-00001", 1, False, 2, 2)]
-    made.tell_unfinished()
+    made.report_unfinished()
     assert told[-1] == (
         "checkpoint model-2 is not in the store: it has fewer files than the one before; a restart begins at step 1"
     )

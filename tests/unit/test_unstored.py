@@ -137,7 +137,7 @@ def test_what_was_left_unfinished_is_told_at_a_bad_end(tmp_path: Path) -> None:
     look(made)
     write(tmp_path / "work" / "out" / "a_2.json", '{"cut": }')
     assert look(made, 1, running=False) == []
-    made.tell_unfinished()
+    made.report_unfinished()
     assert told == ["checkpoint out/a_2.json is not in the store: it is cut short, by its format; a restart begins at step 1"]
 
 
@@ -219,7 +219,7 @@ def test_a_directory_nested_too_deep_is_told_and_keeps_no_other_checkpoint(tmp_p
         write(tmp_path / "work" / "out-3" / "w.bin", "whole")
         made.finished = True
         assert look(made) == [("0001-00001", 3)]
-        made.tell_unfinished()
+        made.report_unfinished()
         assert any("out-1 is not in the store" in text and "nested more than 500 directories deep" in text for text in told)
         restore({**made._launch, "attempt": 2, "resume": []})
         assert sorted(os.listdir(tmp_path / "work")) == ["deep"]

@@ -152,7 +152,7 @@ class Collector:
         self._complete = complete
         staged = self._sdk.retry() if self._sdk is not None else []
         if self._sdk is not None:
-            self._sdk.tell_unfinished(now=not running)
+            self._sdk.report_unfinished(now=not running)
         found = self._found()
         if self._glob is None:
             return staged
@@ -166,7 +166,7 @@ class Collector:
                 self.unstored.waits(candidate.key, self._lacks(candidate, open_files))
         return staged
 
-    def tell_unfinished(self) -> None:
+    def report_unfinished(self) -> None:
         """Nothing will be written any more: report the newest candidate that is incomplete."""
         found = [one for one in self._found() if one.state != self._committed.get(one.key)]
         if found and found[-1].key in self._sightings:

@@ -64,7 +64,7 @@ class SdkParts:
             self._unstored.lost(f"of step {key[0]}", self._missing(self._ranks.pop(key)))
             disks.discard(key[1])
 
-    def tell_unfinished(self, now: bool = False) -> None:
+    def report_unfinished(self, now: bool = False) -> None:
         """Report the oldest checkpoint that some rank has not written, if it takes long. `now`: no rank will write it."""
         for (step, _), ranks in self._ranks.items():
             self._unstored.waits(f"of step {step}", self._missing(ranks), now)

@@ -78,7 +78,7 @@ class Startup:
                 self._check_stopped()
                 doing = "restore the last good checkpoint"
                 self.restored = restore.Restored()
-                restore.restore(self.launch, self.restored, self._tell_preparing)
+                restore.restore(self.launch, self.restored, self._report_preparing)
                 doing = "look for checkpoints"
                 self._prime()
                 doing = "meet the other nodes"
@@ -142,7 +142,7 @@ class Startup:
             return
         from trainmaster.agent.launch import venvs  # noqa: PLC0415 - as above
 
-        self._venv = venvs.provide(self.launch, self.directory, self._check_everything, self._tell_preparing)
+        self._venv = venvs.provide(self.launch, self.directory, self._check_everything, self._report_preparing)
         if self._venv is not None:
             self.launch["environment"] = self._venv.environment(self.launch["environment"])
             self._record_environment()
@@ -158,7 +158,7 @@ class Startup:
         except OSError as error:  # the run continues without this record
             self.talk().outbox.warn("environment", f"what is installed could not be recorded: {error}; {_advice(error)}")
 
-    def _tell_preparing(self, doing: str) -> None:
+    def _report_preparing(self, doing: str) -> None:
         sync = self.talk()
         sync.outbox.report("preparing", doing=doing)
         sync.start_sender()
@@ -177,7 +177,7 @@ class Startup:
         if time.monotonic() > self.ranks_began_s + _SLOW_S and label not in self._slow:
             self._slow.add(label)
             where = f"the command's file, the work directory {self.launch['work']} or its cgroup does not answer"
-            self._tell_preparing(f"{label} could not begin its command yet: {where}")
+            self._report_preparing(f"{label} could not begin its command yet: {where}")
 
     def release(self) -> None:
         """Release the port and the virtual environment."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import subprocess
     from typing import Optional
 
-_FAREWELL_S = 2.0
+_LAST_OUTPUT_S = 2.0
 
 
 def locked(path: str, shared: bool) -> Optional[int]:
@@ -108,7 +108,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     for pid in descendants(os.getpid()):  # includes orphans, which this agent adopts
         if pid in below or _session(pid) == process.pid:
             send(pid, signal.SIGKILL)
-    process.wait(_FAREWELL_S)
+    process.wait(_LAST_OUTPUT_S)
 
 
 def _session(pid: int) -> int:

@@ -179,7 +179,7 @@ class RankOutput:
                 break
         if self._log.waiting() > _BEHIND_MAX:
             self._skip()
-        self._tell_truncated()
+        self._warn_truncated()
         self._cut()
         return found
 
@@ -208,7 +208,7 @@ class RankOutput:
             self._search(until_s)
         self._take(self._lines.finish())
         self._search(time.monotonic() + _FINISH_S)
-        self._tell_truncated()
+        self._warn_truncated()
         self._cut()
         unsearched = self._log.skipped_bytes + sum(map(len, self._unsearched))
         while len(self._unsearched) > _LAST_SEARCHED:
@@ -226,7 +226,7 @@ class RankOutput:
         while self._turn_sdk(time.monotonic() + 60.0):
             pass
 
-    def tells_itself(self) -> None:
+    def stop_parsing(self) -> None:
         """The program reports metrics by other means than its output, so the output is not searched for them."""
         self._parses = self._pattern_given
 
@@ -267,7 +267,7 @@ class RankOutput:
             if found is not None:
                 self._progress.printed(self.rank.number, *found)
             if not self._pattern_given and is_long_json(line):
-                self._tell_long(found is not None)
+                self._warn_long_line(found is not None)
             if time.monotonic() > until_s:
                 break
         return not self._unsearched
@@ -314,13 +314,13 @@ class RankOutput:
             self._said.add(text)
             self._progress.warn(topic, f"{self.rank.label}: {text}")
 
-    def _tell_long(self, taken: bool) -> None:
+    def _warn_long_line(self, taken: bool) -> None:
         """Warn once if a JSON object is longer than the bytes that are parsed: only its first entries are used."""
         what = "only the metrics in its first" if taken else "no metrics, as none or no step is in its first"
         advice = "print it in several lines, each with its step, or report metrics through the SDK"
         self._say("long lines", f"of a JSON line {what} {JSON_MAX} bytes were taken: {advice}")
 
-    def _tell_truncated(self) -> None:
+    def _warn_truncated(self) -> None:
         """Warn if the log was emptied, deleted or replaced. A program that opens `/dev/stderr` anew may empty its own log."""
         for tail, what in ((self._log, "log"), (self._sdk, "file of the SDK's messages")):
             if tail.lost:
@@ -370,7 +370,7 @@ class RankOutput:
         if not isinstance(message, dict):
             return
         if message.get("t") == "m":
-            self.tells_itself()
+            self.stop_parsing()
             step, values = sdk_point(message)
             if step is None and message.get("step") is not None:
                 words = f"metrics told at step {str(message['step'])[:40]} are recorded without one: no step is so far"

@@ -27,7 +27,7 @@ else:
     import _signal as signal  # `signal` itself is slow to import
 
 _GRACE_S = 2.0  # from SIGTERM to SIGKILL
-_FAREWELL_S = 3.0  # for the last output of all commands, when the attempt is over
+_LAST_OUTPUT_S = 3.0  # for the last output of all commands, when the attempt is over
 _NO_PY_SPY = (
     "py-spy is neither on the job's PATH nor beside the server: install it in either, `pip install py-spy`, "
     "or look at the process yourself: tm exec JOB -- ..."
@@ -90,7 +90,7 @@ class ExecCommands:
     def finish(self) -> None:
         """All commands have ended: wait for their last output to be sent."""
         self.step(time.monotonic())
-        until_s = time.monotonic() + _FAREWELL_S
+        until_s = time.monotonic() + _LAST_OUTPUT_S
         for one in self._known.values():
             one.channel.join(until_s - time.monotonic())
 
@@ -155,12 +155,12 @@ class ExecCommands:
     def _meant(self, order: dict[str, Any]) -> Optional[Rank]:
         """The rank or role whose environment the command gets; the first rank unless the order names one."""
         role, number = order.get("role"), order.get("rank")
-        everyone = [*self._start.ranks, *self._start.roles]
+        processes = [*self._start.ranks, *self._start.roles]
         if role is not None:
-            return next((one for one in everyone if one.role == role), None)
+            return next((one for one in processes if one.role == role), None)
         if number is not None:
-            return next((one for one in everyone if one.role is None and one.number == number), None)
-        return everyone[0] if everyone else None
+            return next((one for one in processes if one.role is None and one.number == number), None)
+        return processes[0] if processes else None
 
     def _end(self, one: Exec) -> None:
         """Send SIGTERM to the command and its descendants; SIGKILL follows."""

@@ -38,9 +38,9 @@ _OUTPUT_SHARE_S = 0.01  # of one read, per rank
 _SAMPLE_S, _SAMPLE_NEAR_S = 0.5, 0.1  # between two samples of the process tree; the shorter one near the memory limit
 _SAMPLE_COST = 50  # a sample that takes t seconds is followed by a pause of 50 t
 _EXPLAINED_S = 1.0  # how long a failing exit waits for another rank's signal
-_KIN_GRACE_S = 2.0  # from SIGTERM to SIGKILL for the others of a broken gang, and for processes that ranks leave behind
+_REST_GRACE_S = 2.0  # from SIGTERM to SIGKILL for the others of a broken gang, and for processes that ranks leave behind
 _LINGER_S = 0.2  # for processes that ranks leave behind to end by themselves, if they cannot be saving
-_SAVERS_TOLD_S = 2.0  # after so long, waiting for them is reported
+_SAVERS_REPORTED_S = 2.0  # after so long, waiting for them is reported
 _SAVERS = "every rank has ended"
 _COMMIT_MIN_S = 2.0  # for the last checkpoint, even if the grace period was shorter
 _COMMIT_MAX_S = 3600.0
@@ -88,19 +88,19 @@ class Attempt:
 
     def run(self) -> None:
         """Supervise the ranks to their end, write the exit record, report it."""
-        self._first_words()
+        self._report_start()
         if self._ranks:
             self._watch()
             if self._orders.removed:
                 return  # the record is not needed, and the path may belong to another attempt now
             self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
-            self._last_read()
+            self._read_rest()
             if self._well:
                 self._inactivity.end()
-            self._outlast()
+            self._wait_for_peers()
             if self._execs is not None:
                 self._execs.finish()
-            self._commit()
+            self._store_rest()
             self._end.run = self._mlflow.reports if self._mlflow is not None else []
         if self._environment is not None:
             self._environment.finish()
@@ -117,7 +117,7 @@ class Attempt:
         self._sync.finish()
         self._outbox.points.finish()
 
-    def _first_words(self) -> None:
+    def _report_start(self) -> None:
         if not self._ranks:
             return
         if self._launch["nodes"] > 1:
@@ -150,14 +150,14 @@ class Attempt:
         """Run until no process of the ranks' trees is left."""
         while spawn.reap([*self._ranks, *self._roles, *self._commands], self._start.began_s):
             now_s = time.monotonic()
-            self._obey(now_s)
-            self._execute(now_s)
-            self._judge(now_s)
+            self._carry_out_orders(now_s)
+            self._run_commands(now_s)
+            self._handle_exits(now_s)
             self._stopping.step(now_s)
             self._read(now_s)
             self._sample(now_s)
             self._tell(now_s)
-            self._results()
+            self._report_results()
             self._store_worker.watch(now_s)
             self._wake.wait(max(0.0, self._due_s(now_s) - time.monotonic()))
 
@@ -165,7 +165,7 @@ class Attempt:
     def _commands(self) -> list[spawn.Child]:
         return self._execs.children if self._execs is not None else []
 
-    def _execute(self, now_s: float) -> None:
+    def _run_commands(self, now_s: float) -> None:
         """Startup and supervise commands beside the ranks."""
         if self._orders.commands and self._execs is None:
             from trainmaster.agent.supervise.exec_commands import ExecCommands  # noqa: PLC0415 - most jobs never need it
@@ -190,7 +190,7 @@ class Attempt:
             due.append(failed_s + _EXPLAINED_S)
         return min(due)
 
-    def _obey(self, now_s: float) -> None:
+    def _carry_out_orders(self, now_s: float) -> None:
         """Carry out orders."""
         grace_s = self._orders.take(now_s)
         if grace_s is not None:
@@ -209,7 +209,7 @@ class Attempt:
         failed = [rank.ended_after_s for rank in [*self._ranks, *self._roles] if rank.failed]
         return self._start.began_s + min(failed) if failed else None
 
-    def _judge(self, now_s: float) -> None:
+    def _handle_exits(self, now_s: float) -> None:
         """Decide what the end of some ranks means for the others and for processes that they left behind."""
         if any(rank.running for rank in self._ranks):
             failed_s = self._failed_s()
@@ -217,7 +217,7 @@ class Attempt:
                 return
             by_signal = any(rank.failed and rank.signal is not None for rank in [*self._ranks, *self._roles])
             if by_signal or now_s >= failed_s + _EXPLAINED_S:
-                self._stop(now_s, _KIN_GRACE_S)
+                self._stop(now_s, _REST_GRACE_S)
             return
         if self._left_s is None:
             self._left_s, self._lingers_s = now_s, now_s + _LINGER_S
@@ -229,9 +229,9 @@ class Attempt:
             if self._stopping.active:
                 self._stopping.terminate()  # processes started since; the grace period of saving ones continues
             else:
-                self._stopping.begin(now_s, self._launch["grace_s"] if self._roles_run else _KIN_GRACE_S)
+                self._stopping.begin(now_s, self._launch["grace_s"] if self._roles_run else _REST_GRACE_S)
         elif self._swept and self._roles and not self._roles_run:
-            self._stopping.begin(now_s, _KIN_GRACE_S)
+            self._stopping.begin(now_s, _REST_GRACE_S)
             self._roles = []  # they are no longer needed
 
     def _waits_for_savers(self, now_s: float) -> bool:
@@ -242,7 +242,7 @@ class Attempt:
             return False
         saving, grace_s = self._leftovers.saving(), self._launch["grace_s"]
         if saving and now_s < self._left_s + grace_s:
-            if now_s > self._left_s + _SAVERS_TOLD_S:
+            if now_s > self._left_s + _SAVERS_REPORTED_S:
                 self._outbox.warn("processes", f"{_SAVERS}; waits for {described(saving)} for {grace_s:g} s at most")
             self._lingers_s = now_s + _LINGER_S
             return True
@@ -262,28 +262,28 @@ class Attempt:
         """Read the output of the ranks."""
         if now_s < self._output_due_s:
             return
-        self._logged()
+        self._read_tracker()
         found = False
         for output in self._outputs:
             found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
-        self._tell_unread()
+        self._warn_unread()
         self._outbox.persist_points(dict(output.sdk_read() for output in self._outputs))
         self._messages()
         self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
         self._output_due_s = time.monotonic() + self._output_every_s
 
-    def _last_read(self) -> None:
+    def _read_rest(self) -> None:
         self._system.end()
-        self._logged()
+        self._read_tracker()
         for output in self._outputs:
             output.finish()
-        self._tell_unread()
+        self._warn_unread()
         self._outbox.persist_points(dict(output.sdk_read() for output in self._outputs))
         self._messages()
         if self._mlflow is not None:
             self._mlflow.finish(self._outbox)
 
-    def _tell_unread(self) -> None:
+    def _warn_unread(self) -> None:
         """Warn if output cannot be read: the training continues, but its metrics and steps are unknown."""
         self._outbox.warn("unread output", next((output.trouble for output in self._outputs if output.trouble), ""))
 
@@ -294,12 +294,12 @@ class Attempt:
                     self._store_worker.message(output.rank.number, message)
             output.messages.clear()
 
-    def _logged(self) -> None:
+    def _read_tracker(self) -> None:
         """Take metrics that the script logged with a tracker's API; these replace metrics parsed from its output."""
         if self._mlflow is not None and self._mlflow.pass_on(self._progress, self._store_worker.message, self._outbox):
             for output in self._outputs:
                 if output.rank.number == 0:
-                    output.tells_itself()
+                    output.stop_parsing()
 
     def _sample(self, now_s: float) -> None:
         """Sample the process trees and their usage."""
@@ -333,7 +333,7 @@ class Attempt:
         if alive_s >= FIRST_S:
             self._system.start()
 
-    def _results(self) -> None:
+    def _report_results(self) -> None:
         """Report what was stored."""
         while self._store_worker.results:
             kind, fields = self._store_worker.results.popleft()
@@ -349,20 +349,20 @@ class Attempt:
             ends = {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}
             ends[kind] += self._outbox.reports(kind, many)
 
-    def _outlast(self) -> None:
+    def _wait_for_peers(self) -> None:
         """Wait while other nodes of the gang may write into the shared directory, which only node 0 scans."""
         while self._well and not self._orders.stopped and self._store_worker.peers_may_write:
             now_s = time.monotonic()
             grace_s = self._orders.take(now_s)
             if grace_s is not None:
                 self._stopping.begin(now_s, grace_s)
-            self._execute(now_s)  # it rejects new commands
+            self._run_commands(now_s)  # it rejects new commands
             self._tell(now_s)
             self._store_worker.watch(now_s)
-            self._results()
+            self._report_results()
             self._wake.wait(min(self._orders.due_s - now_s, _OUTPUT_MAX_S))
 
-    def _commit(self) -> None:
+    def _store_rest(self) -> None:
         """Scan for checkpoints once more and keep the artifacts, until the time limit or the end of a grace period."""
         began_s = time.monotonic()
         told = self._outbox.warned.get("processes")
@@ -383,9 +383,9 @@ class Attempt:
                 self._outbox.warn("last commits", f"the time to store them after the ranks' end is over: {words}")
                 break
             self._tell(now_s)
-            self._results()
+            self._report_results()
             self._wake.wait(min(until_s, self._orders.due_s) - now_s)
-        self._results()
+        self._report_results()
 
     def _heartbeat(self, with_devices: bool) -> dict[str, Any]:
         """The current state; called from the threads that send."""

@@ -41,8 +41,8 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
     """The complete exit record."""
     launch, restored = start.launch, start.restored
     limited = bool(launch["cgroup"] and start.ranks)
-    everyone = [(output.rank, _rank(output.rank, output.last_lines())) for output in outputs]
-    reports = [report for rank, report in everyone if rank.role is None]
+    reported = [(output.rank, _rank(output.rank, output.last_lines())) for output in outputs]
+    reports = [report for rank, report in reported if rank.role is None]
     peak_bytes = max([end.peak_memory_bytes, *(rank.peak_memory_bytes for rank in start.ranks)])
     if launch["cgroup"]:
         peak_bytes = usage.cgroup_peak_bytes(launch["cgroup"]) or peak_bytes
@@ -50,7 +50,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "kind": "ended",
         "n": 0,
         "ranks": reports,
-        "roles": [{**report, "role": rank.role} for rank, report in everyone if rank.role is not None],
+        "roles": [{**report, "role": rank.role} for rank, report in reported if rank.role is not None],
         "launch_error": start.error,
         "machine_error": start.machine_error,
         "launch_lines": start.error_lines,

@@ -47,8 +47,8 @@ class StoreWorker:
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._busy = 0
-        self._said = ""
-        self._told_elsewhere = False
+        self._reported = ""
+        self._warned_elsewhere = False
         self._overlooked: Optional[Overlooked] = None
         self._look_due_s = 0.0
         self._began_s = time.time() - (time.monotonic() - (start.ranks_began_s or start.began_s))
@@ -118,13 +118,13 @@ class StoreWorker:
             began_s = time.monotonic()
             try:
                 self._do(*work)
-                if self._said and work[0] in ("scan", "last"):
-                    self._complain("")
+                if self._reported and work[0] in ("scan", "last"):
+                    self._report_problem("")
             except (OSError, ValueError) as error:
-                self._complain(f"could not look for checkpoints or artifacts ({work[0]}): {error}")
+                self._report_problem(f"could not look for checkpoints or artifacts ({work[0]}): {error}")
             except Exception:  # noqa: BLE001 - last resort: if the thread died, no checkpoint would be collected any more
                 words = f"could not look for checkpoints or artifacts ({work[0]}): see agent.log of this attempt"
-                self._complain(words, traceback.format_exc())
+                self._report_problem(words, traceback.format_exc())
             if self._uploader is not None:
                 self._uploader.staging_ended()
             now_s = time.monotonic()
@@ -132,12 +132,12 @@ class StoreWorker:
             self._busy -= 1
             self._wake.set()
 
-    def _complain(self, words: str, details: str = "") -> None:
+    def _report_problem(self, words: str, details: str = "") -> None:
         """Report a problem once, not at every scan; "": the problem is over."""
-        if words != self._said:
+        if words != self._reported:
             sys.stderr.write(f"{details or words}\n" if words else "")
             self.results.append(("warned", {"topic": "gathering", "text": printable(words)}))
-        self._said = words
+        self._reported = words
 
     def _do(self, what: str, *work: Any) -> None:
         if what == "scan":
@@ -147,15 +147,15 @@ class StoreWorker:
             # If a rank died before the list of open files was taken, its unfinished file looks closed.
             if self._writing and all(not rank.running or start_ticks(rank.pid) is not None for rank in self._ranks):
                 self._staged(self._collector.scan(self._progress.step_at, True, open_files | elsewhere, complete))
-            self._tell_elsewhere()
+            self._warn_elsewhere()
         elif what == "last":
             assert self._collector is not None
             self._collector.finished = work[0] and self._peers.ended_well
             self._staged(self._collector.scan(self._progress.step_at, False, *self._peers.open()))
-            self._collector.tell_unfinished()
-            self._tell_elsewhere()
+            self._collector.report_unfinished()
+            self._warn_elsewhere()
         elif what == "overlooked":
-            self._tell_overlooked(work[0])
+            self._warn_overlooked(work[0])
         elif what == "checkpoint":
             rank, message = work
             step = message.get("step")
@@ -182,17 +182,17 @@ class StoreWorker:
         if told:
             self.results.append(("warned", {"topic": "artifacts", "text": ""}))
 
-    def _tell_elsewhere(self) -> None:
+    def _warn_elsewhere(self) -> None:
         """Warn once if this node's ranks write checkpoints into a directory of their own, which is not collected."""
-        found = self._collector.written_elsewhere() if self._collector is not None and not self._told_elsewhere else None
+        found = self._collector.written_elsewhere() if self._collector is not None and not self._warned_elsewhere else None
         if found is not None:
-            self._told_elsewhere = True
+            self._warned_elsewhere = True
             kept = f"its ranks wrote {printable(found)} into the work directory of node {self._launch['node_index']} alone"
             advice = "sdk.checkpoint(ranks=\"all\") keeps a part of each node, --in-place lets all write into one directory"
             words = f"{kept}; only what node 0 has is kept of a checkpoint: {advice}"
             self.results.append(("warned", {"topic": f"checkpoints of n{self._launch['node_index']}", "text": words}))
 
-    def _tell_overlooked(self, ended: Optional[bool]) -> None:
+    def _warn_overlooked(self, ended: Optional[bool]) -> None:
         """Warn if checkpoints are saved where nothing collects them. `ended`: whether it succeeded; None while it runs."""
         if self._overlooked is None:
             from trainmaster.agent.checkpoints.overlooked import Overlooked  # noqa: PLC0415 - most jobs never need it
