@@ -156,7 +156,7 @@ class Client:
 
     def jobs(self, **query: Unpack[JobFilter]) -> list[Row]:
         """Jobs, newest first."""
-        return list(self._get("/jobs", **query)["jobs"])
+        return list(self._connection.json_again(Call("GET", "/jobs", query))["jobs"])
 
     def job(self, ref: str) -> Row:
         """One job with its spec, attempts, checkpoints and artifacts. Raises: NotFoundError."""

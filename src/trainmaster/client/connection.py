@@ -70,6 +70,7 @@ class Call(NamedTuple):
     content_type: str = "application/json"
     key: str | None = None
     wait_s: float = 0.0
+    kept: tuple[str, bytes] | None = None  # ETag and body of the last answer, which is this one's where nothing changed
     repeatable: bool = False  # harmless to send twice, although it is neither a GET nor has a key
 
     @property
@@ -173,6 +174,7 @@ class Connection:
         self._prefix = parts.path.rstrip("/").removesuffix(rest.ROOT)  # as somebody copied it from the documentation
         self._patience = patience or Patience()
         self._http: http.client.HTTPConnection | None = None
+        self._kept: dict[str, tuple[str, bytes]] = {}  # the last answer of `json_again`, by what was asked for
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -182,7 +184,17 @@ class Connection:
 
     def json(self, call: Call) -> dict[str, Any]:
         """The JSON object in the answer. Raises: the server's error, UnreachableError."""
-        _, data = self._persist(call, whole=True)
+        return self._object(self._persist(call, whole=True)[1])
+
+    def json_again(self, call: Call) -> dict[str, Any]:
+        """Like `json`, for what is asked for again and again: the server sends it only where it has changed."""
+        target = f"{call.path}?{urlencode(call.query, doseq=True)}"
+        response, data = self._persist(call._replace(kept=self._kept.get(target)), whole=True)
+        if tag := response.headers.get("ETag"):
+            self._kept = {target: (tag, data)}
+        return self._object(data)
+
+    def _object(self, data: bytes) -> dict[str, Any]:
         try:
             value = json.loads(data or b"{}")
         except (ValueError, RecursionError) as error:
@@ -234,6 +246,8 @@ class Connection:
             if len(data) > _ANSWER_MAX_BYTES:
                 self.close()
                 raise OperationError(f"{self.url} answers over {_ANSWER_MAX_BYTES // 2**20} MiB", "ask for less")
+            if response.status == 304 and call.kept is not None:
+                return response, call.kept[1]
             if 300 <= response.status < 400:
                 where = (response.headers.get("Location") or "nowhere")[:200]
                 hint = "name the one that answers: --server URL"
@@ -261,6 +275,8 @@ class Connection:
             self._http.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._http.sock.settimeout(timeout_s)
         headers = {"Accept": "application/json"}
+        if call.kept is not None:
+            headers["If-None-Match"] = call.kept[0]
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if call.body is not None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,9 @@ _UPSERT_NODE = upsert(_node, ["name"])
 _UPSERT_HEAD = upsert(_head, ["id"])
 _SELECT_JOB = select(_job.c.data).where(_job.c.id == bindparam("job"))
 _SELECT_HEAD = select(_head.c.last_seq, _head.c.last_now_s, _head.c.last_hash, _head.c.inbox_cursor).where(_head.c.id == 1)
+
+
+_DECODED = 500  # jobs that are kept as they were decoded, about 10 MB
 
 
 class ChainRow(NamedTuple):
@@ -72,6 +76,10 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+    def version(self) -> str:
+        """See `Database.version`."""
+        return self._database.version()
 
     def append(
         self, now_s: float, events: Sequence[NewEvent], jobs: Mapping[str, Job], nodes: Sequence[Node], inbox_cursor: int
@@ -149,7 +157,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         """See the port. Independent of how many jobs there are, unless both project and experiment are given."""
         with self._database.reading() as connection:
             rows = connection.scalars(_page(query)).all()
-        return [load(Job, data) for data in rows]
+        return [_decoded(data) for data in rows] if len(rows) <= _DECODED else [load(Job, data) for data in rows]
 
     def changed_since(self, after_seq: int) -> list[Job]:
         """See the port. Linear in the events after `after_seq`."""
@@ -259,6 +267,12 @@ def _write_over(connection: Connection, events: Sequence[NewEvent]) -> None:
     if ended:
         first = _last_over(connection) + 1
         connection.execute(insert(_over), [{"number": number, "job": job} for number, job in enumerate(ended, first)])
+
+
+@lru_cache(_DECODED)
+def _decoded(data: str) -> Job:
+    """A listed job. Nobody changes one, and most of a list is as it was the last time."""
+    return load(Job, data)
 
 
 def _job_row(job: Job) -> dict[str, object]:

@@ -51,6 +51,10 @@ class SqlInbox:
         """Close the file."""
         self._database.close()
 
+    def version(self) -> str:
+        """See `Database.version`."""
+        return self._database.version()
+
     def accept(self, rows: Sequence[NewRow]) -> list[str]:
         """See the port. A row without a job (such as a node's state) returns an empty id."""
         if not rows:

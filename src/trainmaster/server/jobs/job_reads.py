@@ -17,6 +17,7 @@ from trainmaster.model.job import State
 from trainmaster.ports.store import JobQuery
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, NUMBER_MAX, STATES_MAX, Metric, Number, Ref, Text, Wait
+from trainmaster.server.http.unchanged import answers_of
 from trainmaster.server.jobs import queue
 from trainmaster.server.record.artifacts import kept_by
 from trainmaster.server.runtime import runtime
@@ -56,11 +57,16 @@ class ListQuery:
 
 @router.get("/jobs", summary="List jobs, newest first", response_model=None, responses=models.answers(models.JobList))
 def list_jobs(request: Request, query: Annotated[ListQuery, Depends()]) -> Response:
-    """Includes jobs that were accepted a moment ago, as `queued`."""
+    """Includes jobs that were accepted a moment ago, as `queued`.
+
+    Except with `all`, the answer has an `ETag`; sent back in `If-None-Match`, it is answered with 304 while nothing changed.
+    """
     api = runtime.of(request)
     if query.all:
         return StreamingResponse(_stream(api, query.asked()), media_type=bodies.Json.media_type)
-    return bodies.Json({"jobs": _views(api, query.asked())})
+    stores = api.services
+    version = f"{stores.events.version()}.{stores.inbox.version()}.{stores.metrics.version()}"
+    return answers_of(request).give(request, version, lambda: {"jobs": _views(api, query.asked())})
 
 
 def _views(api: runtime.Runtime, query: JobQuery) -> list[resources.View]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response
 
 from trainmaster.model import redaction
 from trainmaster.model.cluster import Cluster
@@ -27,6 +28,7 @@ from trainmaster.scheduling.task import Task
 from trainmaster.scheduling.words import describe, given_up, summed
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
+from trainmaster.server.http.unchanged import answers_of
 from trainmaster.server.jobs import forecasting
 from trainmaster.server.jobs.admission import delayed_by, present
 from trainmaster.server.jobs.submit import ONE, notes, row_of
@@ -123,17 +125,24 @@ class Page:
 
 
 @router.get("/queue", summary="The queue", response_model=None, responses=models.answers(Queue))
-def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Json:
+def show_queue(request: Request, query: Annotated[Page, Depends()]) -> Response:
     """The waiting jobs in order, why each waits, and when it will start in seconds from `now_s`.
 
     Held jobs are not in the queue: `held` lists them, newest first, at most one page.
+    While nothing happens, an answer may be a few seconds old, as its `now_s` says.
     """
     api = runtime.of(request)
+    version = f"{api.services.events.version()}.{api.services.inbox.version()}"
+    return answers_of(request).lately(request, version, lambda: _queue(api, query))
+
+
+def _queue(api: runtime.Runtime, query: Page) -> View:
+    """The answer, as of now."""
     waiting = waiting_jobs(api)
     now_s, total, rows = _listed(api, snapshot_of(api, waiting), query) if waiting else (time.time(), 0, [])
     kept = page(api, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
     held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
-    return bodies.Json({"jobs": rows, "total": total, "held": held, "now_s": now_s})
+    return {"jobs": rows, "total": total, "held": held, "now_s": now_s}
 
 
 def _listed(api: runtime.Runtime, seen: Snapshot, query: Page) -> tuple[float, int, list[View]]:

@@ -19,6 +19,7 @@ from trainmaster.server.agents import agent_sync, exec, store_transfers
 from trainmaster.server.cluster import cluster_rules, history_export, nodes, prometheus, server_troubles, tokens, usage
 from trainmaster.server.http import bodies, errors, permissions
 from trainmaster.server.http.authentication import AuthenticationMiddleware
+from trainmaster.server.http.unchanged import Answers
 from trainmaster.server.jobs import cancelling, forecast_records, holding, job_reads, queue, resubmit, submit
 from trainmaster.server.process import idle_stop
 from trainmaster.server.record import artifacts, comparison, notes, provenance
@@ -64,6 +65,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         redirect_slashes=False,
     )
     app.state.runtime = runtime
+    app.state.answers = Answers()
     app.add_middleware(AuthenticationMiddleware, tokens=runtime.tokens, secret=runtime.secret, called=runtime.note_request)
     errors.install(app)
     app.router.routes.append(Route("/agent/sync", agent_sync.sync, methods=["POST"]))

@@ -25,7 +25,23 @@ class EventHead(Protocol):
         ...
 
 
-class EventReader(EventStore, JobIndex, Protocol):
+class Versioned(Protocol):
+    """A store that tells whether it was changed."""
+
+    def version(self) -> str:
+        """Changes with every commit, by any process. Read before what it stands for, that is at least as new."""
+        ...
+
+
+class VersionedInbox(Inbox, Versioned, Protocol):
+    """The inbox as the api sees it."""
+
+
+class VersionedMetrics(MetricStore, Versioned, Protocol):
+    """The metric store as the api sees it."""
+
+
+class EventReader(EventStore, JobIndex, Versioned, Protocol):
     """The event store as the api sees it: read only."""
 
     def head(self) -> EventHead:
@@ -38,9 +54,9 @@ class Services:
     """The stores of one server."""
 
     home: Home
-    inbox: Inbox
+    inbox: VersionedInbox
     events: EventReader
-    metrics: MetricStore
+    metrics: VersionedMetrics
     blobs: Blobs
     secret: bytes = field(repr=False)  # agents' credentials are derived from it
     tokens: TokenStore

@@ -80,6 +80,10 @@ class SqlMetricStore(Thinner):
         """Close the file."""
         self._database.close()
 
+    def version(self) -> str:
+        """See `Database.version`."""
+        return self._database.version()
+
     def _renew(self, damaged: Database, error: DamagedError) -> None:
         with self._renewing:
             if self._database is damaged:  # no other thread has replaced it
