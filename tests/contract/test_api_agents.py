@@ -304,7 +304,7 @@ def test_an_agent_that_does_not_answer_is_told_of(api: Api) -> None:
     last_read_s = time.time() - 600.0
     api.services.metrics.write([], [HeartbeatRow(f"{job}.1/n0", last_read_s, 3, 0, 0.0)])
     assert api.get(f"/jobs/{job}")["troubles"] == []  # the server has only begun: agents may have yet to find it
-    api.runtime.began_s -= 300.0
+    api.runtime.started_s -= 300.0
     (told,) = api.get(f"/jobs/{job}")["troubles"]
     assert (told["topic"], told["node"], told["since_s"]) == ("agent", 0, pytest.approx(last_read_s))
     assert told["text"].startswith("its agent has sent nothing for 10 min")

@@ -14,13 +14,13 @@ LONG = "/" + "/".join(["deep" * 8] * 4)
 
 
 def short(root: Path) -> str:
-    return f"tm-{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}-control.wakeup.sock"
+    return f"tm-{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}-control.wake.sock"
 
 
 @pytest.mark.parametrize(
     ("root", "runtime", "temporary", "expected"),
     [
-        ("/var/lib/trainmaster", "/run/user/7", "/scratch", "/var/lib/trainmaster/control.wakeup.sock"),
+        ("/var/lib/trainmaster", "/run/user/7", "/scratch", "/var/lib/trainmaster/control.wake.sock"),
         (LONG, "/run/user/7", "/scratch", f"/run/user/7/{short(Path(LONG))}"),
         (LONG, None, "/scratch", f"/scratch/trainmaster-{os.getuid()}/{short(Path(LONG))}"),
         (LONG, LONG, "/scratch", f"/scratch/trainmaster-{os.getuid()}/{short(Path(LONG))}"),
