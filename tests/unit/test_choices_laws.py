@@ -90,7 +90,7 @@ class SharedLeaving(Shared):
 @given(seed=seeds)
 def test_whatever_is_chosen_fits_and_is_allowed_whatever_is_remembered(name: str, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speeds, "REQUIRED", 1)
+        patch.setattr(speeds, "LEAST", 1)
         patch.setattr(speeds, "SPREAD", 9.0)  # whatever has run says how fast it is
         lives(name, seed)
 
