@@ -165,7 +165,8 @@ def test_links_in_a_checkpoint_come_back(tmp_path: Path) -> None:
     again = launch(tmp_path, attempt=2, checkpoint_path="run-*", resume=[resume_point(orders["checkpoint_store"], staged[0])])
     for spoil in (lambda: shutil.rmtree(work), (work / "run-1" / "latest").unlink):
         spoil()
-        assert (found := restore(again)).path == "run-1" and found.step is None
+        found = restore(again)
+        assert (found.path, found.step) == ("run-1", None)
         assert (work / "run-1" / "latest" / "model.bin").read_text() == "weights"
         links = {name: os.readlink(work / "run-1" / name) for name in ("latest", "away")}
         assert links == {"latest": "step-10", "away": "/nowhere/at/all"}
