@@ -64,7 +64,7 @@ def test_only_the_agents_own_credential_is_taken(api: Api) -> None:
 
 def test_reports_are_durable_when_acknowledged_and_kept_once(api: Api) -> None:
     second = {"kind": "rendezvous", "n": 2, "address": "127.0.0.1", "port": 29500}
-    assert api.sync(KEY, reports=[STARTED, second]) == {"ack": 2, "orders": [], "version": 0, "stale": False}
+    assert api.sync(KEY, reports=[STARTED, second]) == {"ack": 2, "orders": [], "version": 0, "stale": False, "gang_step": None}
     assert api.sync(KEY, reports=[STARTED, second])["ack"] == 2
     assert reports(api) == [AgentReport(KEY, STARTED), AgentReport(KEY, second)]
 
@@ -100,6 +100,20 @@ def test_points_and_heartbeats_reach_the_metrics(api: Api) -> None:
     shown = api.get("/jobs/train-1")
     assert (shown["step"], shown["metrics"]["loss"]["value"], shown["metrics"]["bad"]["value"]) == (2, 1.5, None)
     assert [(row.key, row.step, row.memory_bytes) for row in api.services.metrics.heartbeats("train-1")] == [(KEY, 2, 1000)]
+
+
+def test_a_node_learns_the_highest_step_of_its_gang(api: Api) -> None:
+    """Issue 14: a node that names no steps was told to hang while rank 0 trained. A gang of one node is told nothing."""
+    assert api.sync(KEY, heartbeat={"step": 7})["gang_step"] is None
+    job = api.submit()
+    api.take_up()
+    shares = Allocation((NodeShare("node0", "127.0.0.1", 1.0), NodeShare("node1", "127.0.0.1", 1.0)))
+    api.control.record(job, ev.Placed(1, shares))
+    silent = f"{job}.1/n1"
+    assert api.sync(silent, heartbeat={"step": None})["gang_step"] is None
+    api.sync(f"{job}.1/n0", heartbeat={"step": 7})
+    assert api.sync(silent, heartbeat={"step": None})["gang_step"] == 7
+    assert api.sync(silent)["gang_step"] is None
 
 
 @pytest.mark.parametrize("sizes", [(25,), (9, 3), (6, 6, 6), (10, 1), ()])
@@ -276,7 +290,7 @@ def test_the_step_of_a_program_that_prints_nothing_else(api: Api) -> None:
 
 
 def test_an_agent_of_an_unknown_job_is_heard_and_told_nothing(api: Api) -> None:
-    assert api.sync("other-7.1/n0", reports=[STARTED]) == {"ack": 1, "orders": [], "version": 0, "stale": False}
+    assert api.sync("other-7.1/n0", reports=[STARTED]) == {"ack": 1, "orders": [], "version": 0, "stale": False, "gang_step": None}
 
 
 def test_orders_follow_from_the_job_alone() -> None:

@@ -176,7 +176,7 @@ def test_what_a_program_wrote_is_taken_whatever_it_is(api: Api) -> None:
     report = b'{"kind": "ended", "n": 1, "ranks": [{"rank": 0, "last_lines": ["\\ud800 \\u0000 \xff"]}]}'
     point = b'{"rank": 0, "step": 1, "values": {"loss": NaN, "\\udfff": Infinity}, "age_s": 0}'
     body = b'{"key": "%s", "reports": [%s], "points": [%s], "wait_s": 0, "orders_seen": 0}' % (KEY.encode(), report, point)
-    assert sync(api, body).json() == {"ack": 1, "orders": [], "version": 0, "stale": False}
+    assert sync(api, body).json() == {"ack": 1, "orders": [], "version": 0, "stale": False, "gang_step": None}
 
 
 OUT = "checkpoints/train-1/0001-00001/n0"

@@ -20,6 +20,7 @@ class Ranks:
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path, self.now_s, self.step, self.works, self.written = path, 0.0, 0, False, 0
+        self.gang_step: int | None = None
         monkeypatch.setattr(inactivity, "written_by_processes", lambda pids: self.written)
         self.outbox = Outbox(str(path / "spool.jsonl"), str(path / "points.jsonl"))
         self.progress = Progress(self.outbox)
@@ -33,7 +34,7 @@ class Ranks:
     def told(self, until_s: float) -> str:
         while self.now_s < until_s:
             self.now_s += 0.5
-            self.it.look(self.now_s, [1])
+            self.it.look(self.now_s, [1], self.gang_step)
         return self.text
 
     def train(self, until_s: float, every_s: float = 1.0) -> None:
@@ -136,6 +137,18 @@ def test_a_job_that_names_no_steps_is_told_when_nothing_at_all_is_seen_of_it(ran
     assert ranks.told(since + 2 * TOLD_S) == ""  # the pause before was nearly as long
     assert ranks.told(since + 4 * TOLD_S) != ""
     ranks.use(0.0, 100.0)
+    assert ranks.told(ranks.now_s + 0.5) == ""
+
+
+def test_a_silent_node_of_a_gang_that_goes_on_is_not_told(ranks: Ranks) -> None:
+    """Issue 14: a node whose ranks print nothing and wait for the others' GPUs or data was told to hang while rank 0 trained."""
+    for step in range(1, 100):
+        ranks.gang_step = step
+        assert ranks.told(ranks.now_s + 20.0) == ""
+    since = ranks.now_s
+    assert ranks.told(since + TOLD_S - 21.0) == ""
+    assert ranks.told(since + TOLD_S).startswith("no output, no report and hardly any processor time for 5 min")
+    ranks.gang_step = 100
     assert ranks.told(ranks.now_s + 0.5) == ""
 
 

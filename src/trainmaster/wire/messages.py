@@ -210,12 +210,17 @@ class Order(TypedDict, total=False):
 
 
 class SyncResponse(TypedDict):
-    """From server to agent. `ack`: the highest durable report number. `stale`: stop, because a later attempt is live."""
+    """From server to agent. `ack`: the highest durable report number. `stale`: stop, because a later attempt is live.
+
+    `gang_step`: the highest step that a node of the gang told in its last heartbeat. Only answers to a heartbeat have it, and
+    only in a gang of several nodes.
+    """
 
     ack: int
     orders: List[Order]
     version: int
     stale: bool
+    gang_step: Optional[int]
 
 
 class FileEntry(TypedDict):

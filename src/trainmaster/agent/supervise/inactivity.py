@@ -3,8 +3,9 @@
 One rule selects the check, so that one agent gives one warning. If the program has reported enough steps to know their
 rhythm (`Rhythm`), only a step counts: a pause longer than `Rhythm.limit_s` gives a warning. Time in which the ranks write
 files, such as a checkpoint, is excluded, and so is time in which their output cannot be read. Otherwise these are signs of
-life: any output, any message, more CPU time than a waiting loop uses, and a busy accelerator. Both checks learn the pauses that
-the ranks make. There is no warning in the first minutes of an attempt. The next sign clears the warning.
+life: any output, any message, a new step of another node of the gang, more CPU time than a waiting loop uses, and a busy
+accelerator. Both checks learn the pauses that the ranks make. There is no warning in the first minutes of an attempt. The next
+sign clears the warning.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _LISTED = 4  # up to so many ranks, each one's CPU use is shown
 class _Sign:
     """The last sign of life, with CPU time and output at that time."""
 
-    def __init__(self, now_s: float, outputs: Sequence[RankOutput], written: Optional[int]) -> None:
+    def __init__(self, now_s: float, outputs: Sequence[RankOutput], written: Optional[int], gang_step: Optional[int]) -> None:
         self.at_s = now_s
+        self.gang_step = gang_step
         self.cpu_s = [output.rank.cpu_s for output in outputs]
         self.heard = [output.heard for output in outputs]
         self.written = written  # bytes at the last check; None: not checked since the last step
@@ -52,8 +54,8 @@ class Inactivity:
         self._sign: Optional[_Sign] = None
         self._longest_s = 0.0  # the longest pause between two signs of life
 
-    def look(self, now_s: float, pids: Sequence[int]) -> None:
-        """Check once. `now_s`: monotonic clock; `pids`: of the ranks' process trees."""
+    def look(self, now_s: float, pids: Sequence[int], gang_step: Optional[int] = None) -> None:
+        """Check once. `now_s`: monotonic clock; `pids`: of the ranks' process trees; `gang_step`: highest of any node's steps."""
         steps, self._named = self._progress.named - self._named, self._progress.named
         if steps:
             self._rhythm.stepped(now_s, steps)
@@ -61,19 +63,19 @@ class Inactivity:
             self._began_s = now_s
         limit_s = self._rhythm.limit_s
         last = self._sign
-        if last is None or (steps if limit_s is not None else self._lives(now_s, last)):
+        if last is None or (steps if limit_s is not None else self._lives(now_s, last, gang_step)):
             self._longest_s = max(self._longest_s, now_s - last.at_s if last is not None else 0.0)
-            self._goes_on(now_s)
+            self._goes_on(now_s, gang_step)
             return
         if limit_s is not None and self._excused(now_s, last, pids):
-            self._goes_on(now_s, last.written)
+            self._goes_on(now_s, gang_step, last.written)
             return
         pause_s = now_s - last.at_s
         least_s = max(TOLD_S, LONGEST_TIMES * self._longest_s) if limit_s is None else limit_s
         if now_s - self._began_s < FIRST_S or pause_s < max(least_s, 2 * last.told_s):
             return
         if limit_s is None and self._busy():
-            self._goes_on(now_s)
+            self._goes_on(now_s, gang_step)
             return
         last.told_s = pause_s
         self._outbox.warn(STALLED, self._text(now_s, last))
@@ -82,15 +84,15 @@ class Inactivity:
         """The ranks have succeeded: clear the warning."""
         self._goes_on(0.0)
 
-    def _goes_on(self, now_s: float, written: Optional[int] = None) -> None:
-        last, self._sign = self._sign, _Sign(now_s, self._outputs, written)
+    def _goes_on(self, now_s: float, gang_step: Optional[int] = None, written: Optional[int] = None) -> None:
+        last, self._sign = self._sign, _Sign(now_s, self._outputs, written, gang_step)
         if last is not None and last.told_s:
             self._outbox.warn(STALLED, "")
 
-    def _lives(self, now_s: float, last: _Sign) -> bool:
+    def _lives(self, now_s: float, last: _Sign, gang_step: Optional[int]) -> bool:
         """Whether there was a sign of life since the last one."""
         used_s = sum(output.rank.cpu_s for output in self._outputs) - sum(last.cpu_s)
-        heard = [output.heard for output in self._outputs] != last.heard
+        heard = [output.heard for output in self._outputs] != last.heard or gang_step != last.gang_step
         return heard or used_s > _WAITING_CPU_S + _WAITING_SHARE * (now_s - last.at_s)
 
     def _excused(self, now_s: float, last: _Sign, pids: Sequence[int]) -> bool:

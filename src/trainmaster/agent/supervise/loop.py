@@ -314,7 +314,7 @@ class Attempt:
             size, cpu_s = used.get(rank.pid, (0, 0.0)) if rank.running else (0, 0.0)
             rank.peak_memory_bytes, rank.cpu_s = max(rank.peak_memory_bytes, size), max(rank.cpu_s, cpu_s)
         if not self._stopping.active:
-            self._inactivity.look(now_s, self._system.pids)
+            self._inactivity.look(now_s, self._system.pids, self._sync.gang_step)
         if self._usage.over and not self._end.over_memory:
             self._end.over_memory = True
             self._stop(now_s, 0.0)

@@ -64,6 +64,7 @@ class Sync:
         self._threads: set[str] = set()
         self.orders: deque[dict[str, Any]] = deque()  # the main loop takes them
         self.stale = False
+        self.gang_step: Optional[int] = None  # the highest step of any node of the gang, as far as the server told
         self.heartbeat: Optional[Callable[[bool], dict[str, Any]]] = None  # argument True: include the devices
 
     @property
@@ -206,6 +207,9 @@ class Sync:
         version = response.get("version")
         if isinstance(version, int):
             self._version = version
+        step = response.get("gang_step")
+        if isinstance(step, int):
+            self.gang_step = step
         self.orders.extend(response.get("orders") or [])
         if self.orders:
             self._wake.set()

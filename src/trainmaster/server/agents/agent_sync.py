@@ -43,7 +43,18 @@ async def sync(request: Request) -> bodies.Json:
     if (content.points or content.heartbeats) and not (is_over and await _is_silent(api, job, key)):
         await api.samples.put([runtime.Sample(tuple(content.points), tuple(content.heartbeats))])
     wanted, is_stale = await _await_orders(api, key, body)
-    return bodies.Json(SyncResponse(ack=content.ack, orders=wanted, version=version(wanted), stale=is_stale))
+    step = await _gang_step(api, key) if content.heartbeats else None
+    answer = SyncResponse(ack=content.ack, orders=wanted, version=version(wanted), stale=is_stale, gang_step=step)
+    return bodies.Json(answer)
+
+
+async def _gang_step(api: runtime.Runtime, key: AgentKey) -> int | None:
+    """The highest step of a gang of several nodes: a node that names no steps itself learns that the others go on."""
+    job = await api.job(key.job)
+    if job is None or job.attempt is None or len(job.attempt.allocation.shares) < 2:
+        return None
+    beats = await run_in_threadpool(api.services.metrics.heartbeats, key.job)
+    return max((beat.step for beat in beats if beat.step is not None), default=None)
 
 
 async def _is_silent(api: runtime.Runtime, job: Job | None, key: AgentKey) -> bool:
