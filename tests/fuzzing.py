@@ -53,6 +53,7 @@ class Server:
         self.document: dict[str, Any] = self.http.get(rest.address("/openapi.json")).json()
         self.loud = False
         self.asked, self.statuses, self.waits_s = 0, dict[int, int](), list[float]()
+        self.slowest = (0.0, "")  # the longest wait for /healthz, and the request beside it
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._look, args=(url,), daemon=True)
         self._watch.start()
@@ -79,6 +80,7 @@ class Server:
         assert answer.status_code < 500 or busy, f"{answer.status_code} to {asked!r}: {answer.text[:500]}"
         assert took_s < ANSWER_MAX_S, f"{took_s:.1f} s for {asked!r}"
         held_s = max(self.waits_s[before:], default=0.0)
+        self.slowest = max(self.slowest, (held_s, f"{asked!r}"[:300]))
         assert held_s < self._held_max_s, f"/healthz took {held_s:.2f} s beside {asked!r}"
         assert self._watch.is_alive(), f"/healthz was not answered beside {asked!r}"
 
@@ -212,6 +214,7 @@ def main() -> None:
         waits = sorted(server.waits_s)
         print(f"{server.asked} requests in {time.monotonic() - began:.0f} s: {dict(sorted(server.statuses.items()))}")
         print(f"/healthz: worst {1000 * waits[-1]:.0f} ms, 99 % {1000 * waits[int(0.99 * len(waits))]:.0f} ms")
+        print(f"the worst one was beside {server.slowest[1]}")
         print(f"memory of the server: {settled / 2**20:.0f} MiB after a third of the time, {memory[-1] / 2**20:.0f} MiB at the end")
         assert memory[-1] < settled + GROWTH_MAX_BYTES, "memory grows"
 

@@ -25,7 +25,7 @@ from trainmaster.model.events import (
 )
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Node, NodeState
-from trainmaster.ports.store import NewEvent, NoteQuery, Recorded
+from trainmaster.ports.store import ArtifactTotals, NewEvent, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, SqlEventStore
 from trainmaster.store.replay import replay, verify_chain
 from trainmaster.testing.cluster_rules_contract import SOME_RULES
@@ -173,6 +173,13 @@ def test_artifacts_and_notes_are_compared_too(store: SqlEventStore, tmp_path: Pa
     _damage(tmp_path / "events.db", "DELETE FROM note WHERE job IS NULL")
     found = [line for line in replay(store, fold) if "job job-9" not in line]
     assert [line.split(" is ")[0] for line in found] == ["artifacts of job-2", "notes"]
+
+
+def test_sizes_that_no_disk_has_are_added_up(store: SqlEventStore) -> None:
+    """Found by `make fuzz`: an agent reported two artifacts of 2**62 bytes, and every `tm prune` answered 500."""
+    huge = [NewEvent("job-1", 1, ArtifactKept(1, 0, Artifact(path, "1", 2**62, 1))) for path in ("a", "b", "c")]
+    store.append(10.0, huge, {}, [], 0)
+    assert store.artifact_totals("job-1") == ArtifactTotals(3, 2**63 - 1)
 
 
 def test_the_rules_are_compared_too(store: SqlEventStore, tmp_path: Path) -> None:

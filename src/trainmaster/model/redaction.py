@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from trainmaster.model.spec import JobSpec, Origin
@@ -51,16 +52,22 @@ _URL = re.compile(r"""(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]+"""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(-----END [A-Z ]{0,40}PRIVATE KEY-----)?")
 
 
+@lru_cache(4096)
+def _words(name: str) -> tuple[str, ...]:
+    """The words of a name. The same few names come back in every list of jobs."""
+    return tuple(word.lower() for word in _WORD.findall(name))
+
+
 def is_credential(name: str, value: str = "") -> bool:
     """Whether an option, variable or parameter of this name holds a credential (`--hub-token`, `AWS_SECRET_ACCESS_KEY`)."""
-    words = [word.lower() for word in _WORD.findall(name[-128:])]
+    words = _words(name[-128:])
     if not words or words[-1] in _ABOUT or _SWITCH.match(value):
         return False
     if not _ALWAYS.isdisjoint(words):
         return True
     last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last == "key" or words[-2:] == ["key", "id"]:
-        return before in _KEYS or words[-3:] == ["access", "key", "id"]
+    if last == "key" or words[-2:] == ("key", "id"):
+        return before in _KEYS or words[-3:] == ("access", "key", "id")
     if last == "token":
         return before not in _OF_TEXT and not value.startswith(("<", "[")) and not _NUMBER.match(value)
     return last in ("pass", "pat", "pwd") and bool(before) and not _NUMBER.match(value)
@@ -147,7 +154,7 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_secret_variable(name: str) -> bool:
     """Whether an environment variable is a credential by its name alone (`STORAGE_KEY`, `PGPASSWORD`)."""
-    words = [word.lower() for word in _WORD.findall(name[-128:])]
+    words = _words(name[-128:])
     if not words or words[-1] in _ABOUT:
         return False
     return is_credential(name) or words[-1] in ("token", "key", "secret") or "password" in name.lower()

@@ -7,7 +7,7 @@ written in the transaction of their events, by `write_record` and nothing else.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import Connection, Float, Select, cast, func, insert, select
 
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.cluster import Cluster
@@ -46,10 +46,11 @@ class RecordReader:
 
     def artifact_totals(self, job_id: str) -> ArtifactTotals:
         """See the port. Linear in the artifacts of the job."""
-        query = select(func.count(), func.coalesce(func.sum(_artifact.c.bytes), 0.0)).where(_artifact.c.job == job_id)
+        size = func.coalesce(func.sum(cast(_artifact.c.bytes, Float)), 0.0)  # an integer sum can overflow
+        query = select(func.count(), size).where(_artifact.c.job == job_id)
         with self._database.reading() as connection:
-            files, size = connection.execute(query).one()
-        return ArtifactTotals(files, int(min(size, _BYTES_MAX)))
+            files, total = connection.execute(query).one()
+        return ArtifactTotals(files, int(min(total, _BYTES_MAX)))
 
     def children(self, job_id: str) -> list[str]:
         """See the port."""

@@ -55,7 +55,7 @@ class Inactivity:
         self._longest_s = 0.0  # the longest pause between two signs of life
 
     def look(self, now_s: float, pids: Sequence[int], gang_step: Optional[int] = None) -> None:
-        """Check once. `now_s`: monotonic clock; `pids`: of the ranks' process trees; `gang_step`: highest of any node's steps."""
+        """Check once. `now_s`: monotonic clock; `pids`: of the ranks' process trees; `gang_step`: the highest of any node."""
         steps, self._named = self._progress.named - self._named, self._progress.named
         if steps:
             self._rhythm.stepped(now_s, steps)

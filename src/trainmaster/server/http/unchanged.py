@@ -2,10 +2,8 @@
 
 import hashlib
 import threading
-import time
 import zlib
 from collections.abc import Callable
-from math import inf
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -14,14 +12,12 @@ from starlette.responses import Response
 from trainmaster.server.http.bodies import Json, encode
 
 _KEPT, _KEPT_MAX_BYTES = 32, 256 * 1024  # answers, and the size of the largest one
-_REST = 20.0  # an answer that depends on the time holds for so many times the processor time that it took
 
 
 class _Kept(NamedTuple):
     version: str
     digest: str
     body: bytes
-    until_s: float  # on the monotonic clock
 
 
 class Answers:
@@ -37,29 +33,23 @@ class Answers:
         Its ETag is the version and the digest of the body: the first alone tells that nothing was written since, the second
         that what was written is nothing to this answer.
         """
-        asked = _asked(request)
+        asked = path_and_query(request)
         version = f"{version}-{zlib.crc32(asked):08x}"
         known = request.headers.get("if-none-match", "")
         if f'"{version}-' in known:
             return Response(status_code=304, headers={"ETag": known})
-        made = self._made(asked, version, make, inf)
+        made = self._made(asked, version, make)
         tag = {"ETag": f'"{version}-{made.digest}"'}
         unchanged = f'-{made.digest}"' in known
         return Response(status_code=304, headers=tag) if unchanged else Response(made.body, 200, tag, Json.media_type)
 
-    def lately(self, request: Request, version: str, make: Callable[[], object]) -> Response:
-        """Like `give`, for what depends on the time too and says of which moment it is: it is made again after a while."""
-        return Response(self._made(_asked(request), version, make, _REST).body, 200, None, Json.media_type)
-
-    def _made(self, asked: bytes, version: str, make: Callable[[], object], rest: float) -> _Kept:
+    def _made(self, asked: bytes, version: str, make: Callable[[], object]) -> _Kept:
         kept = self._kept.get(asked)
-        if kept is not None and kept.version == version and time.monotonic() < kept.until_s:
+        if kept is not None and kept.version == version:
             return kept
-        began_s = time.thread_time()
         body = encode(make())
         digest = hashlib.sha256(asked + body).hexdigest()[:16]
-        until_s = time.monotonic() + rest * (time.thread_time() - began_s)
-        made = _Kept(version, digest, body, until_s)
+        made = _Kept(version, digest, body)
         with self._turn:
             self._kept.pop(asked, None)
             if len(self._kept) >= _KEPT:
@@ -69,7 +59,8 @@ class Answers:
         return made
 
 
-def _asked(request: Request) -> bytes:
+def path_and_query(request: Request) -> bytes:
+    """What a request asks for."""
     return bytes(request.scope["path"].encode() + b"?" + request.scope["query_string"])
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
-from starlette.responses import Response
 
 from trainmaster.model import redaction
 from trainmaster.model.cluster import Cluster
@@ -28,9 +27,10 @@ from trainmaster.scheduling.task import Task
 from trainmaster.scheduling.words import describe, given_up, summed
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
-from trainmaster.server.http.unchanged import answers_of
+from trainmaster.server.http.unchanged import path_and_query
 from trainmaster.server.jobs import forecasting
 from trainmaster.server.jobs.admission import delayed_by, present
+from trainmaster.server.jobs.start_estimates import StartEstimates, estimates_of
 from trainmaster.server.jobs.submit import ONE, notes, row_of
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import SUBMITS
@@ -125,27 +125,23 @@ class Page:
 
 
 @router.get("/queue", summary="The queue", response_model=None, responses=models.answers(Queue))
-def show_queue(request: Request, query: Annotated[Page, Depends()]) -> Response:
+def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Json:
     """The waiting jobs in order, why each waits, and when it will start in seconds from `now_s`.
 
-    Held jobs are not in the queue: `held` lists them, newest first, at most one page.
-    While nothing happens, an answer may be a few seconds old, as its `now_s` says.
+    Held jobs are not in the queue: `held` lists them, newest first, at most one page. In a long queue, start estimates may be a
+    few seconds old: a job that joined since then has none yet.
     """
-    api = runtime.of(request)
-    version = f"{api.services.events.version()}.{api.services.inbox.version()}"
-    return answers_of(request).lately(request, version, lambda: _queue(api, query))
-
-
-def _queue(api: runtime.Runtime, query: Page) -> View:
-    """The answer, as of now."""
-    waiting = waiting_jobs(api)
-    now_s, total, rows = _listed(api, snapshot_of(api, waiting), query) if waiting else (time.time(), 0, [])
+    api, estimates = runtime.of(request), estimates_of(request)
+    waiting, asked = waiting_jobs(api), path_and_query(request)
+    now_s, total, rows = _listed(api, estimates, snapshot_of(api, waiting), query, asked) if waiting else (time.time(), 0, [])
     kept = page(api, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
     held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
-    return {"jobs": rows, "total": total, "held": held, "now_s": now_s}
+    return bodies.Json({"jobs": rows, "total": total, "held": held, "now_s": now_s})
 
 
-def _listed(api: runtime.Runtime, seen: Snapshot, query: Page) -> tuple[float, int, list[View]]:
+def _listed(
+    api: runtime.Runtime, estimates: StartEstimates, seen: Snapshot, query: Page, asked: bytes
+) -> tuple[float, int, list[View]]:
     """The time of the snapshot, how many jobs of the project wait, and one page of them."""
     policy = chosen(seen.rules)
     queue = enumerate(ordered(seen, policy), 1)
@@ -153,8 +149,7 @@ def _listed(api: runtime.Runtime, seen: Snapshot, query: Page) -> tuple[float, i
     shown = [(place, task) for place, task in mine if place > query.after][: query.limit]
     named = zip(shown, find_each(api, [task.id for _, task in shown]), strict=True)
     listed = [(place, task, one) for (place, task), one in named if isinstance(one, FoundJob)]
-    past = forecasting.history(api)
-    etas = forecasting.estimates(seen, policy, past, {task.id for _, task in shown})
+    etas = estimates.views(api, asked, seen, policy, {task.id for _, task in shown})
     rows = [
         {
             "id": task.id,
@@ -166,7 +161,7 @@ def _listed(api: runtime.Runtime, seen: Snapshot, query: Page) -> tuple[float, i
             "asks": " or ".join(map(describe, task.kind.asks)),
             "queued_s": task.since_s,
             "reason": one.reason,
-            "eta_s": forecasting.waits_view(etas.get(task.id), past),
+            "eta_s": etas[task.id],
         }
         for place, task, one in listed
     ]

@@ -21,6 +21,7 @@ from trainmaster.server.http import bodies, errors, permissions
 from trainmaster.server.http.authentication import AuthenticationMiddleware
 from trainmaster.server.http.unchanged import Answers
 from trainmaster.server.jobs import cancelling, forecast_records, holding, job_reads, queue, resubmit, submit
+from trainmaster.server.jobs.start_estimates import StartEstimates
 from trainmaster.server.process import idle_stop
 from trainmaster.server.record import artifacts, comparison, notes, provenance
 from trainmaster.server.runtime import limits, workers
@@ -65,7 +66,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         redirect_slashes=False,
     )
     app.state.runtime = runtime
-    app.state.answers = Answers()
+    app.state.answers, app.state.start_estimates = Answers(), StartEstimates()
     app.add_middleware(AuthenticationMiddleware, tokens=runtime.tokens, secret=runtime.secret, called=runtime.note_request)
     errors.install(app)
     app.router.routes.append(Route("/agent/sync", agent_sync.sync, methods=["POST"]))
