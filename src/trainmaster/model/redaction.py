@@ -79,7 +79,9 @@ def text(value: str) -> str:
         value = _URL.sub(lambda found: without_signature(_without_password(found[0])), value)
     if "PRIVATE KEY" in value:
         value = _PRIVATE_KEY.sub(HIDDEN, value)
-    return _FORMS.sub(HIDDEN, _BEARER.sub(rf"\1 {HIDDEN}", value))
+    if "Bearer" in value or "Basic" in value:
+        value = _BEARER.sub(rf"\1 {HIDDEN}", value)
+    return _FORMS.sub(HIDDEN, value)
 
 
 def without_signature(url: str) -> str:
@@ -104,8 +106,9 @@ def _without_password(url: str) -> str:
 
 def line(command: str) -> str:
     """A shell command line without the values of options and variables that are credentials."""
-    for form in (_OPTION, _ASSIGNED):
-        command = form.sub(_shown_assignment, command)
+    command = _OPTION.sub(_shown_assignment, command)
+    if "=" in command:
+        command = _ASSIGNED.sub(_shown_assignment, command)
     return text(command)
 
 

@@ -76,7 +76,8 @@ def find_each(api: Runtime, refs: Sequence[str]) -> list[FoundJob | TrainmasterE
                 job_id = events.resolve(ref, waiting.candidates(ref, near), near)
             except TrainmasterError as error:
                 unknown += 1
-                found.append(error)
+                # Its traceback refers to this list: a cycle, with a database connection in it, for each unknown reference.
+                found.append(error.with_traceback(None))
                 continue
             job = events.job(job_id) or pending_job(submits[job_id])
         mine = tuple(about.get(job.id, ()))
