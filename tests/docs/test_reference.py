@@ -39,6 +39,12 @@ def test_every_command_is_documented() -> None:
     assert [name for name in commands if f"## `tm {name}`" not in page] == []
 
 
+def test_every_field_of_the_cluster_file_is_in_the_glossary() -> None:
+    page = (ROOT / "docs" / "reference" / "cluster.md").read_text().split("## Built-in classes")[0]
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    assert [field for field in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) if f"`{field}`" not in glossary] == []
+
+
 def test_every_error_code_is_documented() -> None:
     module = generator()
     page = (ROOT / "docs" / "reference" / "errors.md").read_text()
