@@ -39,16 +39,30 @@ class StartEstimates:
 
         Of a long queue, a job that joined the page since the last estimates has none until the next ones.
         """
-        with self._turn:  # two requests for a page make one simulation
-            known = self._pages.pop(page, None)
-            if known is None or time.monotonic() >= known.until_s:
-                known = _estimate(api, seen, policy, ids)
-            self._pages[page] = known
-            if len(self._pages) > _PAGES:
-                del self._pages[next(iter(self._pages))]
+        known = self._pages.get(page)
+        if _is_old(known) and self._turn.acquire(blocking=known is None):  # meanwhile others get what is known
+            try:
+                known = self._pages.get(page)  # another request may have made it
+                if known is None or _is_old(known):
+                    known = _estimate(api, seen, policy, ids)
+                    self._keep(page, known)
+            finally:
+                self._turn.release()
+        assert known is not None
         age_s = max(0.0, seen.now_s - known.at_s)
         aged = {id: _aged(known.waits[id], age_s) if id in known.waits else None for id in ids}
         return {id: forecasting.waits_view(waits, known.past) for id, waits in aged.items()}
+
+
+    def _keep(self, page: bytes, known: _Estimated) -> None:
+        self._pages.pop(page, None)
+        self._pages[page] = known
+        if len(self._pages) > _PAGES:
+            del self._pages[next(iter(self._pages))]
+
+
+def _is_old(known: _Estimated | None) -> bool:
+    return known is None or time.monotonic() >= known.until_s
 
 
 def _estimate(api: Runtime, seen: Snapshot, policy: Policy, ids: Collection[str]) -> _Estimated:
