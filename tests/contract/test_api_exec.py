@@ -73,6 +73,20 @@ def test_an_order_goes_to_the_agent_of_the_rank_and_who_asked_is_recorded(runnin
     assert running.sync("train-1.1/n1")["orders"] == [{**wanted, "stop": True}]
 
 
+def test_a_terminal_is_part_of_the_order_and_may_change_its_size(running: Api) -> None:
+    terminal = {"rows": 31, "columns": 97, "term": "xterm-256color"}
+    id = begin(running, command=["sh"], terminal=terminal)
+    wanted = {"order": "exec", "id": id, "command": ["sh"], "rank": None, "role": None, "stdin": True, "terminal": terminal}
+    assert running.sync(KEY)["orders"] == [wanted]
+    smaller = {**terminal, "rows": 20}
+    assert running.http.post(f"/jobs/train-1/exec/{id}/resize", json=smaller).status_code == 202
+    assert running.sync(KEY)["orders"] == [{**wanted, "terminal": smaller}]
+    for wrong in ({"rows": -1}, {"rows": 10_001}, {"columns": "x"}, {"term": "a b"}, {"term": ""}, {"term": None}, {"term": "x" * 65}):
+        assert refused(running.http.post(f"/jobs/train-1/exec/{id}/resize", json=wrong)) == (400, "usage"), wrong
+    assert refused(running.http.post("/jobs/train-1/exec", json={"command": ["sh"], "terminal": "x"})) == (400, "usage")
+    assert refused(running.http.post(f"/jobs/train-1/exec/{begin(running)}/resize", json=terminal)) == (409, "conflict")
+
+
 def test_output_comes_in_order_and_once_then_how_it_ended(running: Api) -> None:
     id = begin(running)
     for _ in (1, 2):  # the answer was lost, so the agent tells it again

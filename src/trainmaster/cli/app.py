@@ -37,6 +37,7 @@ COMMANDS = {
     "compare": ("trainmaster.cli.inspect.compare:compare", "Compare jobs: differences, metrics and curves."),
     "note": ("trainmaster.cli.inspect.note:note", "Write or read the logbook."),
     "exec": ("trainmaster.cli.jobs.exec:execute", "Run a command beside a live job, on its node."),
+    "attach": ("trainmaster.cli.jobs.exec:attach", "Open a shell beside a live job, on its node."),
     "cancel": ("trainmaster.cli.jobs.cancel:cancel", "Cancel jobs."),
     "requeue": ("trainmaster.cli.jobs.resubmit:requeue", "Run an ended job again."),
     "reproduce": ("trainmaster.cli.jobs.resubmit:reproduce", "Run a job again and compare the results."),

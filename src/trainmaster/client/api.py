@@ -224,6 +224,10 @@ class Client:
         """Send input (base64); False if the input buffer is full. Raises: ConflictError if the command has ended."""
         return bool(self._post(_job(ref, "exec", id, "input"), {"data": data, "end": end})["taken"])
 
+    def exec_resize(self, ref: str, id: str, terminal: Mapping[str, Any]) -> Row:
+        """Tell the size of the terminal: `rows`, `columns`, `term`."""
+        return self._post(_job(ref, "exec", id, "resize"), terminal)
+
     def exec_stop(self, ref: str, id: str) -> Row:
         """End the command."""
         return self._post(_job(ref, "exec", id, "stop"), {})

@@ -190,6 +190,14 @@ class SyncRequest(TypedDict):
     orders_seen: int  # `version` of the orders last received
 
 
+class Terminal(TypedDict):
+    """The terminal of the person for whom a command runs. It may change its size meanwhile."""
+
+    rows: int
+    columns: int
+    term: str  # the variable TERM
+
+
 class Order(TypedDict, total=False):
     """From server to agent. Orders describe a state to reach, so receiving one twice is harmless."""
 
@@ -206,6 +214,7 @@ class Order(TypedDict, total=False):
     stacks: bool  # dump the Python stacks of the ranks instead of a command
     py_spy: Optional[str]  # the server's py-spy, for a job without its own
     stdin: bool  # its input comes from `POST /agent/exec/input`
+    terminal: Terminal  # the command gets a terminal of its own instead of pipes
     stop: bool  # end it
 
 

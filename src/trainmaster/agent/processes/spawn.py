@@ -47,6 +47,7 @@ class Child:
     """One program. Exactly one of `exit_code` and `signal` is set once it ended. `shell`: exit 128+n counts as signal n."""
 
     label = "a program"  # its name in messages
+    terminal = False  # whether its standard input is a terminal, which is to become the one that controls it
 
     def __init__(self, argv: list[str], environment: dict[str, str], shell: bool = False) -> None:
         self.argv = argv
@@ -129,6 +130,8 @@ def _become(parent: int, child: Child, launch: Launch, descriptors: tuple[int, i
         doing = "streams"
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
+        if child.terminal:
+            os.close(os.open(os.ttyname(0), os.O_RDWR))  # to open it is enough, for the leader of a session without a terminal
         os.closerange(3, pipe)
         os.closerange(pipe + 1, highest)
         _default_signals()

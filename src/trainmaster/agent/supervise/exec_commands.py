@@ -13,7 +13,7 @@ import time
 
 from trainmaster.agent.processes import spawn
 from trainmaster.agent.processes.process_tree import descendants, send
-from trainmaster.agent.supervise.exec_streams import Channel
+from trainmaster.agent.supervise.exec_streams import Channel, close, open_pipes, open_terminal, resize
 from trainmaster.wire import names
 
 TYPE_CHECKING = False
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.processes.rank import Rank
+    from trainmaster.wire.messages import Terminal
 else:
     import _signal as signal  # `signal` itself is slow to import
 
@@ -42,6 +43,17 @@ class Exec:
         self.child: Optional[spawn.Child] = None
         self.kill_s: Optional[float] = None  # when SIGKILL is due
         self.stopping = False
+        self.terminal: Optional[int] = None  # our end of its terminal, while it runs
+
+    def resize(self, terminal: Terminal) -> None:
+        """Its person's terminal has another size now, or the same."""
+        if self.terminal is not None:
+            resize(self.terminal, terminal)
+
+    def close_terminal(self) -> None:
+        """Idempotent."""
+        close((self.terminal,))
+        self.terminal = None
 
 
 class ExecCommands:
@@ -64,6 +76,8 @@ class ExecCommands:
             self._known[id] = Exec(Channel(self._launch, id, self._start.wake))
             if not order.get("stop"):
                 self._begin(self._known[id], order)
+        elif order.get("terminal"):
+            self._known[id].resize(order["terminal"])
         if order.get("stop"):
             self._end(self._known[id])
 
@@ -74,6 +88,7 @@ class ExecCommands:
             if child is None:
                 continue
             if not child.running:
+                one.close_terminal()
                 one.channel.over(child.exit_code, child.signal, child.stopped_by_us and not one.stopping)
             elif one.channel.abandoned and not one.stopping:
                 self._end(one)
@@ -104,6 +119,8 @@ class ExecCommands:
             return
         environment = {**rank.environment, names.ENV_SDK: os.path.join(self._start.directory, "exec.sdk")}
         environment.pop("TORCHELASTIC_ERROR_FILE", None)  # an error of the command is not an error of the rank
+        if order.get("terminal"):
+            environment["TERM"] = str(order["terminal"]["term"])
         try:
             argv = self._stacks(order, environment) if order.get("stacks") else [str(word) for word in order["command"]]
         except LookupError as error:
@@ -111,7 +128,7 @@ class ExecCommands:
             return
         child = spawn.Child(argv, environment)
         try:
-            told = self._spawn(one, child, bool(order.get("stdin")))
+            told = self._spawn(one, child, order)
         except OSError as error:
             told = f"start {error.errno or 0} {error.strerror}"
         if told:
@@ -121,35 +138,24 @@ class ExecCommands:
         one.child = child
         one.channel.start()
 
-    def _spawn(self, one: Exec, child: spawn.Child, with_input: bool) -> str:
-        """Startup the child with pipes. Returns the error, empty if it runs. Raises: OSError."""
-        given: list[int] = []  # pipe ends of the command
-        kept: list[int] = []  # our pipe ends
+    def _spawn(self, one: Exec, child: spawn.Child, order: dict[str, Any]) -> str:
+        """Start the child with pipes, or with a terminal. Returns the error, empty if it runs. Raises: OSError."""
+        terminal = order.get("terminal")
+        theirs, ours = open_terminal(terminal) if terminal else open_pipes(bool(order.get("stdin")))
+        child.terminal = bool(terminal)
         try:
-            if with_input:
-                reader, writer = os.pipe()
-                given.append(reader)
-                kept.append(writer)
-            else:
-                given.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            for _ in range(2):
-                reader, writer = os.pipe()
-                given.append(writer)
-                kept.append(reader)
-            told = spawn.answer(spawn.start(child, self._launch, (given[0], given[1], given[2]), spawn.highest_descriptor()))
+            told = spawn.answer(spawn.start(child, self._launch, theirs, spawn.highest_descriptor()))
+            one.terminal = os.dup(ours[1]) if terminal and not told else None
         except OSError:
-            for descriptor in kept:
-                os.close(descriptor)
+            close(ours)
             raise
         finally:
-            for descriptor in given:
-                os.close(descriptor)
+            close(theirs)
         if told:
             os.waitpid(child.pid, 0)
-            for descriptor in kept:
-                os.close(descriptor)
+            close(ours)
             return told
-        one.channel.attach(kept[-2], kept[-1], kept[0] if with_input else None)
+        one.channel.attach(ours)
         return ""
 
     def _meant(self, order: dict[str, Any]) -> Optional[Rank]:

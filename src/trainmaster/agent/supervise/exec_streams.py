@@ -1,4 +1,4 @@
-"""Streams of one `tm exec`, between its pipes and the server: a thread for output, and one for input if there is input.
+"""Streams of one `tm exec`, between the command and the server: a thread for output, and one for input if there is input.
 
 The server accepts output only as fast as the client reads it. So a command that prints much blocks in `write`, as in a
 shell pipeline. A command is ended if the server does not know it any more (after a restart) or is unreachable for long.
@@ -7,9 +7,13 @@ shell pipeline. A command is ended if the server does not know it any more (afte
 from __future__ import annotations
 
 import base64
+import errno
+import fcntl
 import http.client
 import os
 import select
+import struct
+import termios
 import threading
 import time
 
@@ -17,10 +21,14 @@ from trainmaster.agent.transport.sync import Client, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Iterable, Optional, Tuple
 
     from trainmaster.agent.processes.wakeup import Wake
     from trainmaster.wire.launch import Launch
+    from trainmaster.wire.messages import Terminal
+
+    Theirs = Tuple[int, int, int]  # the command's standard input, output and error
+    Ours = Tuple[Optional[int], int, Optional[int]]  # our ends: input, output, error
 
 _OUTPUT_PATH = "/agent/exec/output"
 _INPUT_PATH = "/agent/exec/input"
@@ -31,6 +39,44 @@ _BEAT_S = 5.0  # between two heartbeats of a silent command
 _HOLD_S = 20.0
 _AWAY_S = 20.0  # a command is ended when the server is unreachable for so long
 _PAUSE_S = 0.2
+
+
+def open_pipes(with_input: bool) -> Tuple[Theirs, Ours]:
+    """Three pipes; without input, the command reads from /dev/null. Raises: OSError."""
+    opened: list[int] = []
+    try:
+        opened += os.pipe()
+        opened += os.pipe()
+        opened += os.pipe() if with_input else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC),)
+    except OSError:
+        close(opened)
+        raise
+    output, out, error, err, given = opened[:5]
+    return (given, out, err), (opened[5] if with_input else None, output, error)
+
+
+def open_terminal(terminal: Terminal) -> Tuple[Theirs, Ours]:
+    """A terminal of its own for the command, with the size of the person's. Raises: OSError."""
+    ours, theirs = os.openpty()
+    try:
+        resize(ours, terminal)
+        return (theirs, theirs, theirs), (os.dup(ours), ours, None)
+    except OSError:
+        close((ours, theirs))
+        raise
+
+
+def resize(descriptor: int, terminal: Terminal) -> None:
+    """Set the size of a terminal; its foreground processes get SIGWINCH. Raises: OSError."""
+    size = struct.pack("HHHH", int(terminal["rows"]), int(terminal["columns"]), 0, 0)
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, size)
+
+
+def close(descriptors: Iterable[Optional[int]]) -> None:
+    """Close each of them once."""
+    for descriptor in set(descriptors):
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 class Channel:
@@ -47,10 +93,10 @@ class Channel:
         self._sent = 0
         self.abandoned = False
 
-    def attach(self, output: int, error: int, given: Optional[int]) -> None:
-        """Set our ends of the command's pipes."""
-        self._outputs = {output: 1, error: 2}
-        self._input = given
+    def attach(self, ours: Ours) -> None:
+        """Set our ends of the command's streams."""
+        self._input, output, error = ours
+        self._outputs = {output: 1} if error is None else {output: 1, error: 2}
 
     def start(self) -> None:
         """Start the threads that move bytes."""
@@ -107,7 +153,12 @@ class Channel:
     def _read(self, poll: select.poll, ready: list[int]) -> list[list[Any]]:
         chunks: list[list[Any]] = []
         for descriptor in ready:
-            data = os.read(descriptor, _CHUNK)
+            try:
+                data = os.read(descriptor, _CHUNK)
+            except OSError as failure:
+                if failure.errno != errno.EIO:
+                    raise
+                data = b""  # a terminal that no process has open any more
             if data:
                 chunks.append([self._outputs[descriptor], base64.b64encode(data).decode()])
             else:
@@ -136,7 +187,7 @@ class Channel:
                     data = data[os.write(descriptor, data) :]
                 if answer is None or answer["ended"]:
                     return
-        except BrokenPipeError:
+        except OSError:
             return  # the command has closed its input
         finally:
             os.close(descriptor)

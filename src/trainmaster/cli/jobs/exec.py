@@ -1,14 +1,17 @@
-"""`tm exec`: runs a command beside a live job's ranks, in their environment and work directory, and shows its output."""
+"""`tm exec` and `tm attach`: run a command beside a live job's ranks, in their environment and work directory."""
 
+import _thread
 import base64
 import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
 
+from trainmaster.cli.jobs.terminal import Escape, Terminal
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import Client, Row
 from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
@@ -16,6 +19,7 @@ from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterErro
 _NOT_STARTED_EXIT = 127  # as in shells
 _BLOCK_BYTES = 65536
 _STOP_S = 10.0  # after Ctrl-C, how long to wait for the last output
+_SHELL = 'command -v "$SHELL" >/dev/null 2>&1 && exec "$SHELL"; command -v bash >/dev/null && exec bash; exec sh'
 
 
 @click.command("exec")
@@ -25,16 +29,20 @@ _STOP_S = 10.0  # after Ctrl-C, how long to wait for the last output
 @click.option("--role", metavar="NAME", help="Beside this role.")
 @click.option("--node", type=click.IntRange(0), help="On this node of the gang.")
 @click.option("-i", "--stdin", "typing", is_flag=True, help="Forward standard input; otherwise the command's input is empty.")
+@click.option("-t", "--tty", is_flag=True, help="Give it a terminal, of the size of yours; includes --stdin.")
 @click.option("--stacks", is_flag=True, help="Show the Python stacks of the ranks (py-spy) instead of running a command.")
 @remote
 def execute(session: Session, job: str, command: tuple[str, ...], typing: bool, stacks: bool, **where: Any) -> int:
     """Run a command beside a live job, in its allocation, environment and work directory. It ends with the attempt.
 
-    The exit code is the command's own, or 128+n after signal n. There is no terminal: no editors, no prompts.
+    The exit code is the command's own, or 128+n after signal n. Editors and prompts need a terminal: -t, or `tm attach`.
     """
+    tty = where.pop("tty")
     if bool(command) == stacks:
         raise UsageError("give a command, or ask for --stacks", "tm exec JOB -- nvidia-smi   or   tm exec JOB --stacks")
     place = {name: value for name, value in where.items() if value is not None}
+    if tty and command:
+        return _in_terminal(session, job, {"command": list(command), **place})
     client = session.client()
     if stacks and not place:
         nodes = int(client.job(job)["spec"]["resources"]["nodes"])
@@ -44,11 +52,51 @@ def execute(session: Session, job: str, command: tuple[str, ...], typing: bool, 
     return _run(session, client, job, {**what, **place})
 
 
+@click.command()
+@click.argument("job", type=JOB)
+@click.option("--rank", type=click.IntRange(0), help="Beside this rank, in its environment; default: rank 0.")
+@click.option("--role", metavar="NAME", help="Beside this role.")
+@click.option("--node", type=click.IntRange(0), help="On this node of the gang.")
+@remote
+def attach(session: Session, job: str, **where: Any) -> int:
+    """Open a shell beside a live job, in its environment and work directory.
+
+    Ctrl-C goes to the shell. `exit` ends it, and so does `~.` at the beginning of a line. The job is not affected.
+
+    \b
+    Example: tm attach @last
+    """
+    place = {name: value for name, value in where.items() if value is not None}
+    return _in_terminal(session, job, {"command": ["sh", "-c", _SHELL], **place})
+
+
+def _in_terminal(session: Session, job: str, what: Row) -> int:
+    """Run a command in a terminal of its own, shown in this one. Raises: UsageError."""
+    terminal = Terminal()
+    if session.out.json or not terminal.usable:
+        raise UsageError("standard input and output are not both a terminal", "without one: tm exec -i JOB -- COMMAND")
+    begun = session.client().exec_begin(job, {**what, "terminal": terminal.size()})
+    with terminal.raw(lambda: _resize(session, begun, terminal)):
+        over = _follow(session, session.client(), begun, Escape())
+    return _result(session, begun, over)
+
+
+def _resize(session: Session, begun: Row, terminal: Terminal) -> None:
+    """The size has changed. Called on a thread of its own."""
+    with suppress(TrainmasterError), Client(session.server, start=False) as client:
+        client.exec_resize(begun["job"], begun["id"], terminal.size())
+
+
 def _run(session: Session, client: Client, job: str, what: Row) -> int:
     """Run one command to its end; returns its exit code."""
     begun = client.exec_begin(job, what)
-    if what.get("stdin"):
-        threading.Thread(target=_type, args=(session, begun), daemon=True).start()
+    return _result(session, begun, _follow(session, client, begun, _AsTyped() if what.get("stdin") else None))
+
+
+def _follow(session: Session, client: Client, begun: Row, typed: "_AsTyped | Escape | None") -> Row | None:
+    """Show the output of a command to its end, and forward what is typed. Returns how it ended; None after Ctrl-C."""
+    if typed is not None:
+        threading.Thread(target=_type, args=(session, begun, typed), daemon=True).start()
     cursor, interrupted_s = 0, None
     while True:
         try:
@@ -56,10 +104,11 @@ def _run(session: Session, client: Client, job: str, what: Row) -> int:
             cursor = page["cursor"]
             for chunk in page["chunks"]:
                 _show(session, chunk)
-            if page["over"] is not None:
-                return INTERRUPTED_EXIT if interrupted_s is not None else _over(session, begun, page["over"])
+            over: Row | None = page["over"]
+            if over is not None:
+                return over if interrupted_s is None else None
             if interrupted_s is not None and time.monotonic() - interrupted_s > _STOP_S:
-                return INTERRUPTED_EXIT
+                return None
         except KeyboardInterrupt:
             if interrupted_s is not None:
                 raise
@@ -68,7 +117,17 @@ def _run(session: Session, client: Client, job: str, what: Row) -> int:
             client.exec_stop(begun["job"], begun["id"])
 
 
-def _type(session: Session, begun: Row) -> None:
+class _AsTyped:
+    """Input that is forwarded as it is."""
+
+    left = False
+
+    def take(self, data: bytes) -> bytes:
+        """What to forward of `data`."""
+        return data
+
+
+def _type(session: Session, begun: Row, typed: _AsTyped | Escape) -> None:
     """Forward standard input, on its own thread and connection. The command may end first."""
     try:
         with Client(session.server, start=False) as client:
@@ -76,7 +135,10 @@ def _type(session: Session, begun: Row) -> None:
             while not ended:
                 data = os.read(0, _BLOCK_BYTES)
                 ended = not data
-                text = base64.b64encode(data).decode()
+                text = base64.b64encode(typed.take(data)).decode()
+                if typed.left:
+                    _thread.interrupt_main()  # as Ctrl-C does where it is not forwarded
+                    return
                 while not client.exec_input(begun["job"], begun["id"], text, ended):
                     continue
     except (TrainmasterError, OSError):
@@ -94,8 +156,10 @@ def _show(session: Session, chunk: Row) -> None:
     stream.buffer.flush()
 
 
-def _over(session: Session, begun: Row, over: Row) -> int:
+def _result(session: Session, begun: Row, over: Row | None) -> int:
     """Report how the command ended; returns the exit code. Raises: OperationError."""
+    if over is None:
+        return INTERRUPTED_EXIT
     if over["error"] is not None:
         if session.out.json:
             raise OperationError(over["error"])

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -18,23 +19,24 @@ from trainmaster.ports.store import NewRow
 from trainmaster.server.agents.orders import over
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
-from trainmaster.server.http.parameters import COMMAND_MAX, INPUT_MAX, NUMBER_MAX, Number, Ref, Wait
+from trainmaster.server.http.parameters import COMMAND_MAX, INPUT_MAX, NUMBER_MAX, SIDE_MAX, Number, Ref, Wait
 from trainmaster.server.http.permissions import check_own
 from trainmaster.server.runtime import limits, runtime
 from trainmaster.server.runtime.exec_sessions import BUFFER_MAX_BYTES, Session
 from trainmaster.server.schemas import actions, models
 from trainmaster.server.views.lookup import find
-from trainmaster.wire.messages import Order
+from trainmaster.wire.messages import Order, Terminal
 
 router = APIRouter(tags=["jobs"])
 
 Id = Annotated[str, Path(description="of the command, as returned when it was started", max_length=100)]
-_ASKED = frozenset(("command", "rank", "role", "node", "stacks", "stdin"))
+_ASKED = frozenset(("command", "rank", "role", "node", "stacks", "stdin", "terminal"))
 _RECORDED_MAX = 500  # characters of a command in its event
 _INPUT_MAX_BYTES = limits.MIB  # per response
 _HOLD_MAX_S = 20.0
 _LOST_S = 3.0  # time for the last messages of an agent whose attempt has ended
 _BEAT_S = 1.0
+_TERM = re.compile(r"[\w.+-]{1,64}\Z", re.ASCII)
 
 
 @router.post(
@@ -124,6 +126,24 @@ async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
     return bodies.Json({"taken": True}, 202)
 
 
+@router.post(
+    "/jobs/{ref}/exec/{id}/resize", status_code=202, summary="Tell the size of the terminal of a command beside a job",
+    response_model=None, responses=models.answers(actions.ExecTaken, 202), openapi_extra=models.body(actions.Terminal),
+)  # fmt: skip
+async def resize(request: Request, ref: Ref, id: Id) -> bodies.Json:
+    """For a command that was started with `terminal`. Its foreground processes get SIGWINCH."""
+    body = await bodies.read_json(request, "the size", frozenset(("rows", "columns", "term")))
+    api = runtime.of(request)
+    job = (await run_in_threadpool(find, api, ref)).job
+    check_own(request, job)
+    session = api.execs.of_user(id, job.id, runtime.user(request))
+    if "terminal" not in session.order:
+        raise ConflictError("this command has no terminal")
+    session.order = Order(**{**session.order, "terminal": _terminal(body)})
+    api.notifier.notify(job.id)
+    return bodies.Json({"taken": True}, 202)
+
+
 async def agent_output(request: Request) -> bodies.Json:
     """For the agent: store output and the result of a command. `taken` is false while the output buffer is full."""
     body, api, session = await _of_agent(request)
@@ -209,6 +229,8 @@ def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Or
     if attempt.nodes[index].lost or attempt.nodes[index].phase is not NodePhase.RUNNING:
         raise ConflictError(f"node {index} of {job.id} has ended", f"see how: tm show {job.id}")
     order = Order(rank=rank, role=role, stdin=body.get("stdin") is True)
+    if body.get("terminal") is not None:
+        order["stdin"], order["terminal"] = True, _terminal(body["terminal"])
     if body.get("stacks") is True:
         order["stacks"], order["py_spy"], order["command"] = True, shutil.which("py-spy"), []
         return index, order
@@ -219,6 +241,15 @@ def _order(job: Job, attempt: Attempt, body: Mapping[str, Any]) -> tuple[int, Or
         raise UsageError(f"command has {len(command):,} words; at most {COMMAND_MAX:,} are taken")
     order["command"] = command
     return index, order
+
+
+def _terminal(told: Any) -> Terminal:
+    """Raises: UsageError."""
+    found = told if isinstance(told, dict) else {"term": None}
+    rows, columns, term = _number(found, "rows") or 0, _number(found, "columns") or 0, found.get("term", "dumb")
+    if max(rows, columns) > SIDE_MAX or not isinstance(term, str) or not _TERM.match(term):
+        raise UsageError(f"a terminal has rows and columns up to {SIDE_MAX} and the name of its kind", "such as xterm-256color")
+    return Terminal(rows=rows, columns=columns, term=term)
 
 
 def _number(body: Mapping[str, Any], name: str) -> int | None:

@@ -18,6 +18,7 @@ STATES_MAX = 20
 KINDS_MAX = 20
 REMOVED_MAX = 1000  # jobs whose bytes one request removes
 INPUT_MAX = 2 * 1024 * 1024  # base64 characters of command input per request
+SIDE_MAX = 10_000  # rows or columns of a terminal
 GRACE_MAX_S = 86400.0
 GRACE_AGE_MAX_S = 1e9  # largest minimum age for garbage collection
 NAMES_MAX = 1000  # metrics, or jobs, named by one request

@@ -53,8 +53,8 @@ REQUIRED = MappingProxyType(
             (
                 "POST /jobs/cancel", "POST /jobs/{ref}/cancel", "POST /jobs/{ref}/hold", "POST /jobs/{ref}/release",
                 "POST /jobs/{ref}/requeue", "POST /jobs/{ref}/exec", "GET /jobs/{ref}/exec/{id}",
-                "POST /jobs/{ref}/exec/{id}/input", "POST /jobs/{ref}/exec/{id}/stop", "POST /notes", "POST /jobs/remove",
-                "POST /storage/prune",
+                "POST /jobs/{ref}/exec/{id}/input", "POST /jobs/{ref}/exec/{id}/stop", "POST /jobs/{ref}/exec/{id}/resize",
+                "POST /notes", "POST /jobs/remove", "POST /storage/prune",
             ),
             Need.OWNER,
         ),

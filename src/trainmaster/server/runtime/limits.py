@@ -25,6 +25,7 @@ _BY_ROUTE: Mapping[tuple[str, str], int] = {
     ("POST", "/tokens"): 16 * KIB,
     ("POST", "/jobs/{ref}/exec"): 256 * KIB,
     ("POST", "/jobs/{ref}/exec/{id}/input"): 2 * MIB,
+    ("POST", "/jobs/{ref}/exec/{id}/resize"): 16 * KIB,
     ("POST", "/agent/sync"): 8 * MIB,
     ("POST", "/agent/store"): 64 * MIB,  # a manifest of very many files
     ("POST", "/agent/exec/output"): 2 * MIB,

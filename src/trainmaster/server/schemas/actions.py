@@ -13,6 +13,7 @@ from trainmaster.server.http.parameters import (
     NUMBER_MAX,
     REFS_MAX,
     REMOVED_MAX,
+    SIDE_MAX,
     STATES_MAX,
     LongText,
 )
@@ -43,6 +44,14 @@ class CancelledMany(BaseModel):
     jobs: list[dict[str, Any]] = Field(description="{id, state}, or {ref, error: {code, message, hint, details}}")
 
 
+class Terminal(BaseModel):
+    """The size and the kind of a terminal."""
+
+    rows: int = Field(0, ge=0, le=SIDE_MAX)
+    columns: int = Field(0, ge=0, le=SIDE_MAX)
+    term: str = Field("dumb", max_length=64, pattern=r"^[A-Za-z0-9_.+-]+$", description="the variable TERM")
+
+
 class Exec(BaseModel):
     """A command to run beside the ranks, or `stacks`. `rank`, `role` or `node` say where; the default is rank 0."""
 
@@ -52,6 +61,7 @@ class Exec(BaseModel):
     node: int | None = Field(None, ge=0, le=NUMBER_MAX)
     stacks: bool = Field(False, description="dump the ranks' Python stacks with py-spy instead of running a command")
     stdin: bool = Field(False, description="whether input will be sent; otherwise it is empty")
+    terminal: Terminal | None = Field(None, description="run it in a terminal of its own; includes `stdin`")
 
 
 class ExecBegun(BaseModel):
