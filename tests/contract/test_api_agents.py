@@ -176,27 +176,34 @@ def test_the_last_points_of_an_attempt_may_come_after_its_end(api: Api) -> None:
 
 def test_what_is_recorded_while_the_job_is_looked_up_is_seen_by_who_asks_next(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that began before the news and ends after it is no answer to who was rung for the news."""
-    plain, read, go_on = api.services.events.job, threading.Event(), threading.Event()
+    plain, read, go_on, heard = api.services.events.job, threading.Event(), threading.Event(), threading.Event()
+    forget = api.runtime.forget
 
     def slow(job_id: str) -> Job | None:
         found = plain(job_id)
         if not read.is_set():
             read.set()
-            go_on.wait(10.0)
+            go_on.wait(60.0)
         return found
 
+    def hear(job_id: str) -> None:
+        forget(job_id)
+        heard.set()
+
     def seen() -> State:
-        return asyncio.run_coroutine_threadsafe(api.runtime.job("train-1"), api.loop).result(10.0).state  # type: ignore[union-attr]
+        return asyncio.run_coroutine_threadsafe(api.runtime.job("train-1"), api.loop).result(60.0).state  # type: ignore[union-attr]
 
     monkeypatch.setattr(api.services.events, "job", slow)
     api.loop.call_soon_threadsafe(api.runtime.forget, "train-1")
     first = asyncio.run_coroutine_threadsafe(api.runtime.job("train-1"), api.loop)
-    assert read.wait(10.0)
+    assert read.wait(60.0)
+    monkeypatch.setattr(api.runtime, "forget", hear)
     api.control.record("train-1", ev.CancelRequested("ada"))
-    deadline(lambda: seen() is not State.STARTING, "the news to be seen")
+    assert heard.wait(60.0)
     after = seen()
+    assert after is not State.STARTING
     go_on.set()
-    assert first.result(10.0).state is State.STARTING  # type: ignore[union-attr]
+    assert first.result(60.0).state is State.STARTING  # type: ignore[union-attr]
     assert seen() is after
 
 
