@@ -75,6 +75,15 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
             "error: invalid value for '--timeout': 'abc' is not a number\n  its options: tm wait --help\n",
         ),
         ("nodes drain", "error: missing argument 'NAME'\n  its options: tm nodes drain --help\n"),
+        ("run --gpus 1 --gpus=2 -- true", "error: --gpus is given more than once\n  it has one value: give it once\n"),
+        (
+            "ps --state queued --state held --project a --project a",
+            "error: --project is given more than once\n  it has one value: give it once\n",
+        ),
+        (
+            "token create a --role member --role admin",
+            "error: --role is given more than once\n  it has one value: give it once\n",
+        ),
         (
             "run a.yaml -- python x.py",
             "error: both 'a.yaml' and a command after -- are given\n  give a FILE, or a COMMAND after --\n",

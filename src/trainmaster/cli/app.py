@@ -114,12 +114,30 @@ class LazyGroup(click.Group):
         command = self.get_command(ctx, name)
         if command is None:
             raise UsageError(f"there is no command {name!r}", _instead(name, args))
+        reject_repeated(command, name, rest)
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help from the table, without imports."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def reject_repeated(command: click.Command, name: str, words: list[str]) -> None:
+    """Reject an option that is given twice but has one value; click takes the last one. Raises: UsageError."""
+    words = words[: words.index("--")] if "--" in words else words
+    context = click.Context(command, info_name=name, resilient_parsing=True)
+    try:
+        _, rest, order = command.make_parser(context).parse_args(list(words))
+    except click.UsageError:
+        return  # the command itself reports it
+    for param in order:
+        single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+        if single and order.count(param) > 1:
+            raise UsageError(f"{param.opts[0]} is given more than once", "it has one value: give it once")
+    inner = command.get_command(context, rest[0]) if isinstance(command, click.Group) and rest else None
+    if inner is not None:
+        reject_repeated(inner, f"{name} {rest[0]}", rest[1:])
 
 
 def _instead(name: str, words: list[str]) -> str:
