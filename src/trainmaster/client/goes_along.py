@@ -62,6 +62,7 @@ def editable_outside(spec: Mapping[str, Any], variables: Mapping[str, str], dire
     else:
         python = interpreter(words, isinstance(command, str), variables, directory)
     sources = Installation(python, {**os.environ, **variables}).editable_sources() if python is not None else {}
+    sources.pop("trainmaster", None)  # the job's programs are not part of it
     at_top = not any("/" in word for line in words for word in line.split() if word.endswith(".py"))
     copied = at_top and not os.path.isdir(os.path.join(directory, "src"))
     return {name: source for name, source in sources.items() if source != directory or not copied}
