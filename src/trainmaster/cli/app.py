@@ -85,6 +85,12 @@ MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErr
 class LazyGroup(click.Group):
     """A command group that lists commands from the table and imports only the called one."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Check the whole line for repeated options first, but not while a shell completes it."""
+        if not ctx.resilient_parsing:
+            reject_repeated(self, args)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the table."""
         return list(COMMANDS)
@@ -114,7 +120,6 @@ class LazyGroup(click.Group):
         command = self.get_command(ctx, name)
         if command is None:
             raise UsageError(f"there is no command {name!r}", _instead(name, args))
-        reject_repeated(command, name, rest)
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -123,10 +128,10 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-def reject_repeated(command: click.Command, name: str, words: list[str]) -> None:
+def reject_repeated(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
     """Reject an option that is given twice but has one value; click takes the last one. Raises: UsageError."""
     words = words[: words.index("--")] if "--" in words else words
-    context = click.Context(command, info_name=name, resilient_parsing=True)
+    context = click.Context(command, parent=parent, resilient_parsing=True, **command.context_settings)
     try:
         _, rest, order = command.make_parser(context).parse_args(list(words))
     except click.UsageError:
@@ -135,9 +140,10 @@ def reject_repeated(command: click.Command, name: str, words: list[str]) -> None
         single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
         if single and order.count(param) > 1:
             raise UsageError(f"{param.opts[0]} is given more than once", "it has one value: give it once")
-    inner = command.get_command(context, rest[0]) if isinstance(command, click.Group) and rest else None
-    if inner is not None:
-        reject_repeated(inner, f"{name} {rest[0]}", rest[1:])
+    if isinstance(command, click.Group) and rest:
+        inner = command.get_command(context, ALIASES.get(rest[0], rest)[0])
+        if inner is not None:
+            reject_repeated(inner, rest[1:], context)
 
 
 def _instead(name: str, words: list[str]) -> str:

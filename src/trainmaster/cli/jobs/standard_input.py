@@ -11,7 +11,7 @@ from fcntl import ioctl
 from trainmaster.errors import UsageError
 
 _INTERPRETER = re.compile(r"(?:bash|sh|dash|zsh|ksh|fish|i?python[0-9.]*|perl|ruby|node|julia)\Z")
-_FROM_INPUT = ("-", "-s", "-i", "/dev/stdin")
+_FROM_INPUT = ("-", "-s", "/dev/stdin")
 IGNORED = "a job has no standard input: what is piped into this command is not passed on"
 
 
